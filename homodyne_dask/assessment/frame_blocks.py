@@ -52,7 +52,9 @@ def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) ->
     scan = open_selection(context.source.selection)
     point = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
     grams = tasks.merged(
-        context, run, lambda _, data, __: (_leaf(point, data, linear, blocks), None)
+        context,
+        run,
+        lambda read: [(_leaf(point, leaf.data, linear, blocks), None) for leaf in read],
     )
     return grams[0], NO_COST
 
@@ -63,7 +65,8 @@ FRAME_GRAMS = tasks.Task(frame_grams_of, "frame_grams", "for the test for a deca
 def _leaf(
     at: ModelPoint, data: Block, linear: Float[np.ndarray, "bin 2"] | None, blocks: FrameBlocks
 ) -> Gram:
-    backend, number, c2 = backend_of(at.problem.model), blocks.number, np.asarray(data.c2)
+    backend, number = backend_of(at.problem.model), blocks.number
+    c2, *sides = map(np.asarray, (data.c2, data.weight_rows, data.weight_columns))
     bins, side = len(data.q), min(blocks.length, c2.shape[-1])
     moments, pairs = np.zeros((bins, number, number, 3, 3)), np.zeros(bins, np.int64)
     for i, j in product(range(0, c2.shape[-1], side), repeat=2):
@@ -72,7 +75,7 @@ def _leaf(
         if i0 > j0 or a < 0 or b >= number:
             continue
         rows, columns = slice(i, i + side), slice(j, j + side)
-        weights = data.weight_rows[:, rows], data.weight_columns[:, columns]
+        weights = sides[0][:, rows], sides[1][:, columns]
         own, *weights = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
         part = Block(own, weights[0], weights[1], data.q, data.phi, i0, j0)
         if linear is None:

@@ -65,9 +65,10 @@ def compilations() -> dict[str, int]:
     from homodyne_dask.kernels import column_kernels, transport_kernels
     from homodyne_dask.kernels.residual_kernel import columns_kernel
     from homodyne_dask.kernels.separable_backend import separable_kernel
+    from homodyne_dask.kernels.tile_sums import tiles_kernel
 
     kernels = {
-        "gram": (transport_kernels.gram_kernel, separable_kernel, columns_kernel),
+        "gram": (transport_kernels.gram_kernel, separable_kernel, columns_kernel, tiles_kernel),
         "candidates": (transport_kernels.candidates_kernel,),
         "robust": (transport_kernels.robust_kernel,),
         "wide": (column_kernels.wide_kernel,),

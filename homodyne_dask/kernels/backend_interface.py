@@ -107,6 +107,9 @@ class Backend(Evaluation, Protocol):
     wide_gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]
     """(points, block, sums or None): the wide Gram at any number of points of one problem, in float64,
     and the sums of the data alone."""
+    tile_grams: Callable[..., list[tuple[Gram, Float[np.ndarray, "bin 4"]]]]
+    """(points, `tile_sums.TileWork`): the Gram of several tiles that lie on a device, and the sums of the
+    data of each."""
     cell_sums: Callable[..., Float[np.ndarray, "padded cell 1+p"]]
     """(point, block, cell of each pair, sums): the sums over cells of f and ∂f/∂theta, with those of
     the pairs of a block added; c2 of the block is not used."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from math import gcd
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.compiled import kernel
@@ -18,8 +19,33 @@ type Common = Callable[[SubBlock], Any]
 """Returns what all bins share on a sub-block."""
 
 
+class AtFrames(NamedTuple):
+    """What f is computed from, at one theta or several, for all tiles."""
+
+    tables: Any
+    """Arrays whose last axis is that of all frames."""
+    common: Any
+    """What else all bins share."""
+    of_bin: Any
+    """Arrays whose first axis is over the bins."""
+
+
 class Columns(Protocol):
     """A family of models that one kernel is compiled for."""
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """That of the columns of whole tiles."""
+        ...
+
+    @property
+    def finite(self) -> bool:
+        """Whether f and ∂f/∂theta are finite of every pair of frames, 0 of those that are too close."""
+        ...
+
+    def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
+        """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""
+        ...
 
     def at_points(
         self, tables: Any
@@ -32,8 +58,8 @@ class Columns(Protocol):
 
     def columns(
         self, tables: Any
-    ) -> tuple[Common, Callable[[Any, BinPairs], Float[Array, "1+p R S"]]]:
-        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta."""
+    ) -> tuple[Common, Callable[[Any, BinPairs], list[Float[Array, "some R S"]]]]:
+        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta, in parts."""
         ...
 
 
@@ -86,7 +112,7 @@ def cells_kernel(
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
         counted = pairs.at.counted
-        fields = jnp.where(counted, columns_of(shared, pairs), 0.0)
+        fields = jnp.where(counted, jnp.concatenate(columns_of(shared, pairs)), 0.0)
         of_pair = lax.dynamic_slice(cell, (pairs.at.i, pairs.at.j), counted.shape)
         values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
         return sums.at[pairs.bin, of_pair.ravel()].add(values)

@@ -97,13 +97,16 @@ def _devices_of(platform: str) -> list[Any]:
 
 
 def on_device(block: Block, device: str) -> Block:
-    """Return a block with c2 on a device, which then computes.
+    """Return a block with its data on a device, which then computes.
 
     Raises PlanError where the memory of the device is used up.
     """
     there = jax_device(device)
-    with enough_memory(there):
-        return replace(block, c2=jax.device_put(block.c2, there).block_until_ready())
+    with enough_memory(there), jax.enable_x64(True):
+        data = block.c2, block.weight_rows, block.weight_columns
+        # of a buffer that is read into again
+        parts = jax.block_until_ready(jax.device_put(data, there, may_alias=False))
+        return replace(block, c2=parts[0], weight_rows=parts[1], weight_columns=parts[2])
 
 
 @contextmanager
@@ -150,21 +153,14 @@ def float64_on_cpu() -> Iterator[None]:
 
 
 @contextmanager
-def float64_beside(data: np.ndarray | jax.Array) -> Iterator[None]:
-    """Place what JAX compiles and computes in this context where data are, with float64.
-
-    Arrays of NumPy are on the CPU; one of JAX is on one device.
-    """
-    if isinstance(data, np.ndarray):
-        with float64_on_cpu():
-            yield
-        return
+def float64_beside(data: jax.Array) -> Iterator[None]:
+    """Place what JAX compiles and computes in this context where data are, on one device, with float64."""
     (device,) = data.devices()
     with _UNDER_WAY, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
         yield
 
 
-def computed(kernel: Any, block: Block, *arguments: Any, **static: Any) -> list[np.ndarray]:
-    """Return what a kernel gives for a block, as arrays of NumPy, computed where its data are."""
-    with float64_beside(block.c2):
+def computed(kernel: Any, *arguments: Any, **static: Any) -> list[np.ndarray]:
+    """Return what a kernel gives for a block, as arrays of NumPy, computed on the CPU."""
+    with float64_on_cpu():
         return [np.asarray(part) for part in jax.tree.leaves(kernel(*arguments, **static))]

@@ -5,6 +5,8 @@ weighs ρ'(z)/sigma² in the Gram (Holland and Welsch 1977). Names and ρ are th
 scipy.optimize.least_squares.
 """
 
+from collections.abc import Iterator
+
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float
@@ -34,6 +36,21 @@ LOSSES = {"huber": huber, "soft_l1": soft_l1, "cauchy": cauchy}
 """By the name that the option `loss` has; linear needs none."""
 
 
+def robust_fields(
+    loss: str,
+    scale: Float[Array, ""],
+    known: Bool[Array, "i j"],
+    r: Float[Array, "i j"],
+    w_i: Float[Array, " i"],
+    w_j: Float[Array, " j"],
+) -> tuple[Float[Array, "i j"], Iterator[Float[Array, "i j"]]]:
+    """Return ρ' of every pair, and ρ, ρ', ρ' + 2zρ'' and zρ'², 0 where it does not count."""
+    z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
+    cost, weight, slope = LOSSES[loss](z)
+    terms = cost, weight, slope, z * weight * weight
+    return weight, (jnp.where(known, term, 0) for term in terms)
+
+
 def robust_terms(
     loss: str,
     scale: Float[Array, ""],
@@ -46,9 +63,7 @@ def robust_terms(
     the number of pairs.
     """
     ones = jnp.ones(len(w_j))
-    z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
-    cost, weight, slope = LOSSES[loss](z)
-    terms = cost, weight, slope, z * weight * weight
-    summed = [jnp.where(known, term, 0) @ ones for term in terms]
+    weight, terms = robust_fields(loss, scale, known, r, w_i, w_j)
+    summed = [term @ ones for term in terms]
     row = jnp.stack([part.sum() for part in [*summed, known @ ones]])
     return jnp.where(known, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])

@@ -23,7 +23,7 @@ from homodyne_dask.kernels.autodiff import (
 )
 from homodyne_dask.kernels.autodiff import separable_point as point
 from homodyne_dask.kernels.backend_interface import PairSet, PairTimes
-from homodyne_dask.kernels.column_kernels import Common, cells_kernel, wide_kernel
+from homodyne_dask.kernels.column_kernels import AtFrames, Common, cells_kernel, wide_kernel
 from homodyne_dask.kernels.compiled import kernel, plain_kernel
 from homodyne_dask.kernels.devices import computed, float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
@@ -37,6 +37,7 @@ from homodyne_dask.kernels.subblock_loop import (
     of_bins,
     under_loss,
 )
+from homodyne_dask.kernels.tile_sums import TileWork, grams_of_tiles
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
@@ -66,6 +67,7 @@ class Family:
     """The model that one kernel is compiled for."""
 
     model: SeparableModel
+    dtype, finite = jnp.float64, False
 
     def at_points(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
         """Return what all bins share on a sub-block, and f of a bin at each of several thetas."""
@@ -81,16 +83,26 @@ class Family:
 
         return partial(sides_of, tables.rows, tables.columns), f_at_points
 
-    def columns(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
-        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin."""
+    def columns(self, tables: SeparableTables) -> tuple[Common, Callable[..., list[Array]]]:
+        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin, in two parts."""
 
-        def columns_of(sides: Sides, pairs: BinPairs) -> Array:
+        def columns_of(sides: Sides, pairs: BinPairs) -> list[Array]:
             bin, shape = tables.bins.some(pairs.bin), pairs.at.counted.shape
             f, derivatives = f_with_derivatives(self.model, tables.theta, *sides, bin)
             fields = jnp.broadcast_to(derivatives, (len(tables.theta), *shape))
-            return jnp.concatenate([jnp.broadcast_to(f, (1, *shape)), fields])
+            return [jnp.broadcast_to(f, (1, *shape)), fields]
 
         return partial(sides_of, tables.rows, tables.columns), columns_of
+
+    def of_tile(
+        self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
+    ) -> SeparableTables:
+        """Return the tables of one bin at frames t1 (rows) and t2."""
+        here, there = (
+            jax.tree.map(lambda of: of.take(frames, axis=-1, mode="clip"), at.tables)  # noqa: B023
+            for frames in (rows, columns)
+        )
+        return SeparableTables(at.common, here, there, Bin(*(of[None] for of in at.of_bin)))
 
 
 @kernel("of", "loss")
@@ -110,7 +122,7 @@ def separable_kernel(
         b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
         known = jnp.isfinite(pairs.c2) & pairs.at.counted
         y = pairs.c2.astype(float) - 1
-        of_f = columns_of(sides, pairs)
+        of_f = jnp.concatenate(columns_of(sides, pairs))
         X = jnp.concatenate([jnp.ones((1, *shape)), y[None], of_f])
         root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
         if loss == "linear":
@@ -145,7 +157,7 @@ def _sums(
     arguments = _arguments(at, block, at.theta, (at.tables, at.derivatives))
     more = padded, at.problem.loss_scale
     of = Family(at.problem.model)
-    return computed(separable_kernel, block, *arguments, *more, of=of, loss=loss)
+    return computed(separable_kernel, *arguments, *more, of=of, loss=loss)
 
 
 def gram(
@@ -175,10 +187,33 @@ def wide_gram(
     points: Sequence[SeparablePoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
 ) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the wide Gram of every bin of the block, and the sums of the data alone."""
+    arguments = *_arguments(points[0], block, *_of_points(points)), *known_sums(block, data)
+    of = Family(points[0].problem.model)
+    return of_bins(block, *computed(wide_kernel, *arguments, of=of))
+
+
+def _of_points(points: Sequence[SeparablePoint]) -> tuple[np.ndarray, Tables]:
+    """Return the thetas of all points, and their tables."""
     tables: Tables = jax.tree.map(lambda *values: np.stack(values), *(at.tables for at in points))
-    thetas, of = np.stack([at.theta for at in points]), Family(points[0].problem.model)
-    arguments = *_arguments(points[0], block, thetas, tables), *known_sums(block, data)
-    return of_bins(block, *computed(wide_kernel, block, *arguments, of=of))
+    return np.stack([at.theta for at in points]), tables
+
+
+def tile_grams(
+    points: Sequence[SeparablePoint], work: TileWork
+) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
+    """Return the Gram of every bin of several tiles, and the sums of the data of each."""
+    first, block = points[0], work.blocks[0]
+    if work.fields == "derivatives":
+        theta, tables, columns = (
+            first.theta,
+            (first.tables, first.derivatives),
+            len(first.theta) + 3,
+        )
+    else:
+        theta, tables, columns = *_of_points(points), len(points) + 2
+    at = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
+    of = Family(first.problem.model)
+    return grams_of_tiles(of, at, columns, first.problem, first.min_lag, work)
 
 
 def cell_sums(
@@ -189,7 +224,7 @@ def cell_sums(
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
     arguments = _arguments(at, block, at.theta, (at.tables, at.derivatives))
-    return computed(cells_kernel, block, *arguments, cell, sums, of=Family(at.problem.model))[0]
+    return computed(cells_kernel, *arguments, cell, sums, of=Family(at.problem.model))[0]
 
 
 def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:

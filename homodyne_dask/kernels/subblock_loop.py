@@ -1,13 +1,11 @@
-"""The loops over the pairs of a block: sub-blocks and bins in turn, or whole tiles and all bins at once.
+"""The loop over the pairs of a block, sub-blocks and bins in turn: fields stay in the cache of a core.
 
-The summand is an argument, the same for both: the first loop keeps fields in the cache of a core, the second
-gives an accelerator large arrays, whose sums are products of matrices.
+The summand is an argument.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -57,24 +55,6 @@ class BinPairs(NamedTuple):
     ) -> Float[Array, "padded ..."]:
         """Return the sums of all bins with a part of those of this bin added, at an index behind its own."""
         return add_at(sums, part, (self.bin, *at))
-
-    def stored[Values](self, values: Values) -> Values:
-        """Return values that several sums take: stored in the cache of the core, not computed for each."""
-        return lax.optimization_barrier(values)
-
-
-class BinOfTile(BinPairs):
-    """The data of one bin on a whole tile, or on a strip of it; its sums are its own."""
-
-    def add_to(
-        self, sums: Float[Array, "..."], part: Float[Array, "..."], *at: Array | int
-    ) -> Float[Array, "..."]:
-        """Return the sums of this bin with a part added."""
-        return sums + part if part.shape == sums.shape else add_at(sums, part, at)
-
-    def stored[Values](self, values: Values) -> Values:
-        """Return the values: to fetch those of a tile from memory takes longer than to compute them."""
-        return values
 
 
 class MeasuredBlock(NamedTuple):
@@ -156,67 +136,9 @@ class MeasuredBlock(NamedTuple):
         return lag >= self.min_lag
 
 
-class MeasuredTile(MeasuredBlock):
-    """A block whose data are on a device: whole tiles at once, and all bins beside each other."""
-
-    def summed[Sums, Common](
-        self,
-        span: tuple[Array | int, Array | int],
-        start: Sums,
-        common: Callable[[SubBlock], Common],
-        add: Callable[[Sums, Common, BinPairs], Sums],
-        n_points: Array | int | None = None,
-        strips: int = 1,
-    ) -> Sums:
-        """Return what the other loop does: the pairs of its sub-blocks are those that are counted.
-
-        strips: a tile is taken in so many parts, of equal numbers of rows.
-        """
-        c2, w_i, w_j = (
-            jnp.asarray(part) for part in (self.c2, self.weight_rows, self.weight_columns)
-        )
-        bins, T, _ = c2.shape
-        R, spanned = T // strips, self._spanned(span)
-
-        def on_strip(index: Array, sums: Sums) -> Sums:
-            i = index * R
-            rows = lax.dynamic_slice_in_dim(c2, i, R, 1), lax.dynamic_slice_in_dim(w_i, i, R, 1)
-            counted = self._counted(i, jnp.zeros((), int), R, T)
-            counted &= lax.dynamic_slice_in_dim(spanned, i, R)
-
-            def at_point(n: Array, sums: Sums) -> Sums:
-                at = SubBlock(n, i, jnp.zeros((), int), counted)
-                shared = common(at)
-
-                def of_bin(own: Sums, b: Array, c2: Array, w_i: Array, w_j: Array) -> Sums:
-                    added = add(own, shared, BinOfTile(b, at, c2, w_i, w_j))
-                    known = b < self.n_bins
-                    return jax.tree.map(lambda new, old: jnp.where(known, new, old), added, own)
-
-                return jax.vmap(of_bin)(sums, jnp.arange(bins), *rows, w_j)
-
-            if n_points is None:
-                return at_point(jnp.zeros((), int), sums)
-            return lax.fori_loop(0, n_points, at_point, sums)
-
-        return lax.fori_loop(0, strips, on_strip, start)
-
-    def _spanned(self, span: tuple[Array | int, Array | int]) -> Bool[Array, "T T"]:
-        """Return which pairs of the tile are in the sub-blocks from the first of a span to its end."""
-        offsets, T = jnp.asarray(self.offsets), self.c2.shape[-1]
-        R, S = subblock_shape(T)
-        number = jnp.arange(len(offsets))
-        of_span = (number >= span[0]) & (number < span[1])
-        in_row = offsets[:, :1] // R == jnp.arange(-(-T // R))
-        in_column = offsets[:, 1:] // S == jnp.arange(-(-T // S))
-        table = (of_span[:, None, None] & in_row[:, :, None] & in_column[:, None, :]).any(axis=0)
-        return jnp.repeat(jnp.repeat(table, R, axis=0), S, axis=1)[:T, :T]
-
-
 def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
-    """Return the argument of a kernel for a block; the loop over its pairs depends on where its data are."""
-    of_loop = MeasuredBlock if isinstance(block.c2, np.ndarray) else MeasuredTile
-    return of_loop(
+    """Return the argument of a kernel for a block."""
+    return MeasuredBlock(
         block.c2,
         block.weight_rows,
         block.weight_columns,

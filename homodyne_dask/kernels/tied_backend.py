@@ -4,6 +4,7 @@ Derivatives of f by its parameters are combinations of those by all parameters o
 that its Gram is JᵀMJ with the derivatives J of the expressions, which JAX takes. It has no kernel of its own.
 """
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,6 +130,13 @@ class TiedBackend:
     def robust_gram(self, at: TiedPoint, *more: Any) -> Gram:
         """Return the Gram of every bin under the loss."""
         return _of_rest(self.of.robust_gram(at.base, *more), at.slopes)
+
+    def tile_grams(self, points: Sequence[TiedPoint], work: Any) -> list[tuple[Gram, Any]]:
+        """Return the Gram of every bin of several tiles, and the sums of the data of each."""
+        found = self.of.tile_grams([at.base for at in points], work)
+        if work.fields != "derivatives":
+            return found
+        return [(_of_rest(whole, points[0].slopes), sums) for whole, sums in found]
 
     def cell_sums(self, at: TiedPoint, block: Block, cell: Any, sums: np.ndarray) -> np.ndarray:
         """Return the sums with those of the pairs of a block added."""

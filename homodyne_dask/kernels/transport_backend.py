@@ -9,7 +9,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, PairSet, PairTimes
-from homodyne_dask.kernels.column_kernels import cells_kernel, wide_kernel
+from homodyne_dask.kernels.column_kernels import AtFrames, cells_kernel, wide_kernel
 from homodyne_dask.kernels.decayed_subblocks import sub_blocks
 from homodyne_dask.kernels.devices import computed
 from homodyne_dask.kernels.gram import Gram
@@ -21,6 +21,7 @@ from homodyne_dask.kernels.subblock_loop import (
     of_bins,
     under_loss,
 )
+from homodyne_dask.kernels.tile_sums import TileWork, grams_of_tiles
 from homodyne_dask.kernels.transport_evaluation import (  # noqa: F401 - six of them are parts of this backend
     Bins,
     TransportPoint,
@@ -36,6 +37,7 @@ from homodyne_dask.kernels.transport_kernels import (
     Family,
     TransportTables,
     candidates_kernel,
+    centred,
     gram_kernel,
     robust_kernel,
 )
@@ -55,13 +57,8 @@ cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/2
 
 
 def _centred(rows: Float[np.ndarray, "rows n"], block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tables of the block's rows and columns around one common origin, but for the constant 1."""
-    T, n = block.c2.shape[-1], rows.shape[1]
-    i, j = (np.minimum(np.arange(first, first + T), n - 1) for first in (block.i0, block.j0))
-    origin = 0.5 * (rows[:, i[T // 2]] + rows[:, j[T // 2]])
-    if len(rows) > 2:
-        origin[0] = 0.0
-    return rows[:, i] - origin[:, None], rows[:, j] - origin[:, None]
+    frame = np.arange(block.c2.shape[-1])
+    return centred(rows, block.i0 + frame, block.j0 + frame)
 
 
 def _family(problem: Problem, *, derivatives: bool = False, precision: str = "float64") -> Family:
@@ -102,7 +99,7 @@ def gram(
     """
     of = _family(at.problem, derivatives=True, precision=at.problem.precision)
     arguments = *_arguments_at(at, block), *known_sums(block, data)
-    return of_bins(block, *computed(gram_kernel, block, *arguments, of=of))
+    return of_bins(block, *computed(gram_kernel, *arguments, of=of))
 
 
 def robust_gram(
@@ -113,7 +110,7 @@ def robust_gram(
     of, arguments = _family(problem, derivatives=True), _arguments_at(at, block)
     more = {"of": of, "loss": problem.loss}
     return under_loss(
-        block, *computed(robust_kernel, block, *arguments, *each, problem.loss_scale, **more)
+        block, *computed(robust_kernel, *arguments, *each, problem.loss_scale, **more)
     )
 
 
@@ -125,7 +122,7 @@ def candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
         _arguments_of_points(points, block),
         _family(problem, precision=problem.precision),
     )
-    moments, pairs = computed(candidates_kernel, block, *arguments, n_points, of=of)
+    moments, pairs = computed(candidates_kernel, *arguments, n_points, of=of)
     return Gram(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
 
 
@@ -134,7 +131,23 @@ def wide_gram(
 ) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the wide Gram of every bin of the block, and the sums of the data alone."""
     arguments = *_arguments_of_points(points, block), *known_sums(block, data)
-    return of_bins(block, *computed(wide_kernel, block, *arguments, of=_family(points[0].problem)))
+    return of_bins(block, *computed(wide_kernel, *arguments, of=_family(points[0].problem)))
+
+
+def tile_grams(
+    points: Sequence[TransportPoint], work: TileWork
+) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
+    """Return the Gram of every bin of several tiles, and the sums of the data of each."""
+    first, block, one = points[0], work.blocks[0], work.fields == "derivatives"
+    problem, scales = first.problem, [at.scales(block.q, block.phi) for at in points]
+    in_float64 = work.fields == "changes" or work.linear_params is not None
+    precision = "float64" if in_float64 else problem.precision
+    of = _family(problem, derivatives=one, precision=precision)
+    rows = first.rows if one else np.array([at.rows[-2:] for at in points])
+    s, ds = np.stack([of.s for of in scales], axis=1), scales[0].ds[:, None]
+    columns = 2 + (1 + problem.model.size if one else len(points))
+    at = AtFrames(rows, scales[0].k[0], (s, ds))
+    return grams_of_tiles(of, at, columns, problem, first.min_lag, work)
 
 
 def cell_sums(
@@ -145,7 +158,7 @@ def cell_sums(
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
     arguments, of = _arguments_at(at, block), _family(at.problem, derivatives=True)
-    return computed(cells_kernel, block, *arguments, cell, sums, of=of)[0]
+    return computed(cells_kernel, *arguments, cell, sums, of=of)[0]
 
 
 def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
+from homodyne_dask.kernels.column_kernels import AtFrames
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
@@ -121,6 +123,7 @@ class Family:
     diffusion: int = 0
     """Number of parameters of J, where there are tables of derivatives."""
     precision: str = "float64"
+    finite = True
 
     @property
     def dtype(self) -> DTypeLike:
@@ -298,12 +301,12 @@ class Family:
 
     def columns(
         self, tables: TransportTables
-    ) -> tuple[Callable[[SubBlock], _Sides], Callable[[_Sides, BinPairs], Array]]:
-        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta."""
+    ) -> tuple[Callable[[SubBlock], _Sides], Callable[[_Sides, BinPairs], list[Array]]]:
+        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta, in parts."""
         fields_of, sides_at = self.at(tables)
         C, *of_shear = self.groups(tables)
 
-        def columns_of(sides: _Sides, pairs: BinPairs) -> Float[Array, "1+p R S"]:
+        def columns_of(sides: _Sides, pairs: BinPairs) -> list[Float[Array, "some R S"]]:
             f, v = fields_of(sides.on, pairs, jnp.isfinite(sides.on.E))
             change = sides.there[:, None, :] - sides.here[:, :, None]
             columns = [f[None], -tables.k * f * change[C]]
@@ -311,9 +314,29 @@ class Family:
                 s, ds = jnp.asarray(tables.s)[pairs.bin], jnp.asarray(tables.ds)[pairs.bin]
                 n_shear = G.stop - G.start - 1
                 columns.append(jnp.stack([*[s] * n_shear, ds])[:, None, None] * v * change[G])
-            return jnp.concatenate(columns)
+            return columns
 
         return sides_at, columns_of
+
+    def of_tile(
+        self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
+    ) -> TransportTables:
+        """Return the tables of one bin at frames t1 (rows) and t2."""
+        s, ds = at.of_bin
+        s = s if at.tables.ndim == 2 else s[:, None]
+        return TransportTables(*centred(at.tables, rows, columns), at.common, s, ds)
+
+
+def centred(rows: Any, i: Any, j: Any) -> tuple[Any, Any]:
+    """Return tables at frames i and j around one common origin, but for the constant 1; of NumPy or JAX.
+
+    Past the end the last frame is repeated.
+    """
+    here, there = (rows.take(frames, axis=-1, mode="clip") for frames in (i, j))
+    origin = 0.5 * (here[..., len(i) // 2] + there[..., len(j) // 2])
+    if rows.shape[-2] > 2:
+        origin = origin * (np.arange(len(rows)) > 0)
+    return here - origin[..., None], there - origin[..., None]
 
 
 def _second_order_sums(
@@ -344,7 +367,7 @@ def gram_kernel(
         f, v = lax.optimization_barrier(fields_of(sides.on, pairs, known))
         y = jnp.where(jnp.isfinite(y), y - 1, 0)
         products, single = of.products(f, v, y)
-        return of.added(sums, pairs.stored(products) + single, sides, groups, pairs)
+        return of.added(sums, lax.optimization_barrier(products) + single, sides, groups, pairs)
 
     start = of.zero(block.c2, groups)
     sums = block.summed((0, block.n_active), start, sides_at, add)
@@ -383,9 +406,9 @@ def robust_kernel(
         y = jnp.where(known, pairs.c2.astype(of.dtype) - 1, 0)
         r = y - offset[b] - contrast[b] * f
         weight, row = robust_terms(loss, scale, known, r, pairs.w_i, pairs.w_j)
-        weight, y = pairs.stored((weight, y))
+        weight, y = lax.optimization_barrier((weight, y))
         products, single = of.products(f, v, y)
-        products = pairs.stored([weight * F for F in products + single])
+        products = lax.optimization_barrier([weight * F for F in products + single])
         alone = pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
         return of.added(of_f, products, sides, groups, pairs), alone
 

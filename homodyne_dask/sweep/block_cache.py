@@ -56,15 +56,19 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
     """Return a block from this process's memory, or from the store; `budget` bytes are kept.
 
     With nothing to be kept the block lives in this thread's only buffer, until the next call:
-    fresh memory for each block would cost a nanosecond per pair in page faults.
+    fresh memory for each block would cost a nanosecond per pair in page faults. On a device, which computes
+    padded bins, too, there are few of them, but four numbers of bins at most, for which it compiles.
     """
+    bins, share = source.padded_bins, -(-source.padded_bins // 4)
+    if source.device:
+        bins = min(-(-len(place.members) // share) * share, bins)
     if budget == 0:
-        if _SCRATCH.data.shape != (source.padded_bins, source.side, source.side):
-            _SCRATCH.data = aligned_array(source.padded_bins, source.side)
+        if _SCRATCH.data.shape != (bins, source.side, source.side):
+            _SCRATCH.data = aligned_array(bins, source.side)
         return placed(read_block(source, place, _SCRATCH.data), source.device)
     found = BLOCKS.get((source, place))
     if found is None:
-        found = read_block(source, place, aligned_array(source.padded_bins, source.side))
+        found = read_block(source, place, aligned_array(bins, source.side))
         found = placed(found, source.device)
         keep(BLOCKS, (source, place), found, budget)
     return found

@@ -54,7 +54,10 @@ class Place(NamedTuple):
 
 
 def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "padded T T"]) -> Block:
-    """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
+    """Return one block, decoded into `data`; raises StoreError naming what cannot be read.
+
+    data: of all padded bins, or of those that there are.
+    """
     scan = open_selection(source.selection)
     members = list(place.members)
     for row, member in enumerate(members):
@@ -68,8 +71,8 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     weights = coarse_weights(scan, source.factor, members)
     return Block(
         c2=data,
-        weight_rows=_weights(weights, source, i),
-        weight_columns=_weights(weights, source, j),
+        weight_rows=_weights(weights, len(data), source.side, i),
+        weight_columns=_weights(weights, len(data), source.side, j),
         q=q_or_one(scan)[members],
         phi=scan.phi[members],
         i0=i,
@@ -110,10 +113,10 @@ def aligned_array(padded_bins: int, side: int) -> Float32[np.ndarray, "padded T 
 
 
 def _weights(
-    weights: Float[np.ndarray, "bin t"], source: BlockSource, first: int
+    weights: Float[np.ndarray, "bin t"], bins: int, side: int, first: int
 ) -> Float[np.ndarray, "padded T"]:
-    part = weights[:, first : first + source.side]
-    padded = np.zeros((source.padded_bins, source.side))
+    part = weights[:, first : first + side]
+    padded = np.zeros((bins, side))
     padded[: len(part), : part.shape[1]] = part
     return padded
 

@@ -37,9 +37,8 @@ def halved(edges: AgeAndLagEdges) -> AgeAndLagEdges:
 def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Cost]:
     """Return the sums over the known pairs of a run of blocks; cell a·lags + l is that of age a and lag l."""
     scan, lowest = open_selection(context.source.selection), context.problem.min_lag
-    sums = merged(
-        context, run, lambda _, data, __: (_sums(data, scan.time, scan.use, at, lowest), None)
-    )
+    more = scan.time, scan.use, at, lowest
+    sums = merged(context, run, lambda read: [(_sums(leaf.data, *more), None) for leaf in read])
     return sums[0], NO_COST
 
 
@@ -51,7 +50,8 @@ def _sums(
     min_lag: int,
 ) -> CellSums:
     """Return the sums of a block: first over intervals of lag in each row, then over rows."""
-    c2, bins, side = np.asarray(data.c2), len(data.q), data.c2.shape[-1]
+    c2, of_rows, of_columns = map(np.asarray, (data.c2, data.weight_rows, data.weight_columns))
+    bins, side = len(data.q), data.c2.shape[-1]
     frame = np.stack([data.i0 + np.arange(side), data.j0 + np.arange(side)])
     inside, frame_at = frame < len(times), np.minimum(frame, len(times) - 1)
     (t1, t2), used = times[frame_at], use[frame_at] & inside
@@ -70,8 +70,8 @@ def _sums(
     for b in range(bins):
         known = np.isfinite(c2[b])
         y, far, at_known = c2[b][known] - 1.0, lag[known], group[known]
-        w, later = (np.broadcast_to(of, lag.shape)[known] for of in (data.weight_columns[b], t2))
-        first, weight = data.weight_rows[b][:, None], over(at_known, w)
+        w, later = (np.broadcast_to(of, lag.shape)[known] for of in (of_columns[b], t2))
+        first, weight = of_rows[b][:, None], over(at_known, w)
         pairs, of_far = over(at_known), over(at_known, far)
         sums = (
             first * weight, first * over(at_known, w * y), first * t1[:, None] * weight,

@@ -21,6 +21,8 @@ from homodyne_dask.text import counted
 
 MAX_BLOCK_BYTES = 33_554_432
 """Most bytes of a block: 32 bins of 512 frames, or more bins of fewer frames."""
+TILES_AT_ONCE, BYTES_AT_ONCE = 64, 16 * MAX_BLOCK_BYTES
+"""Most tiles that a GPU computes in one call, and most bytes of their data."""
 IN_PROCESS_PAIRS = 4_000_000
 """Below this number of pairs a fit runs in the caller's process, and is one task of many fits."""
 MIN_PAIRS_FOR_LEVELS = 20_000_000
@@ -80,6 +82,11 @@ class Layout:
         return self.padded_bins * self.side**2 * 4
 
     @property
+    def tiles_at_once(self) -> int:
+        """Tiles that a GPU computes in one call."""
+        return tiles_at_once(self.block_bytes)
+
+    @property
     def blocks(self) -> int:
         """Blocks of a pass."""
         return len(self.groups) * len(self.tiles)
@@ -122,6 +129,11 @@ class Layout:
             ("pairs", f"{self.pairs:,}"),
             ("tiles", f"{self.blocks} of {self.side} × {self.side} frames"),
         ]
+
+
+def tiles_at_once(block_bytes: int) -> int:
+    """Return how many blocks of so many bytes a GPU computes in one call, whatever the tasks are."""
+    return min(TILES_AT_ONCE, BYTES_AT_ONCE // block_bytes)
 
 
 def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False) -> Layout:

@@ -43,9 +43,11 @@ GPU_SECONDS_TO_SEND = 2.8e-9
 """Of a pair, which is read and sent to a GPU once, as measured; processors read while they compute."""
 USABLE_SHARE = 0.9
 """Share of what JAX may take of a GPU's memory that a plan fills."""
-WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE = 40, 16, 40_000_000
+WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE = 64, 20, 40_000_000
 """Memory of a kernel: for each pair of a block, its fields on the whole tile; for each pair and parameter; of
-cuBLAS. Functions of users take what XLA reserves for an H100, transport models at most two thirds of it."""
+cuBLAS. Functions of users under a loss take what XLA reserves for an H100, transport models at most half."""
+MOST_PARAMETERS = 9
+"""Of more the columns are made for a part of a tile at a time."""
 GPU_THREADS = 10
 """Threads of the typical rate that a GPU is taken for: 1.4 to 1.9e9 pairs/s of an H100, as measured."""
 BYTES_OF_TASK, BYTES_OF_WORKER = 30_000, 100_000
@@ -82,8 +84,9 @@ class Device:
     def needed(self, layout: Layout, workers: Workers, parameters: int) -> int:
         """Return the bytes of a GPU's memory for blocks that come in and for the work of kernels."""
         threads = workers.threads_each
-        of_pair = WORKING_BYTES + WORKING_BYTES_OF_PARAMETER * parameters
+        of_pair = WORKING_BYTES + WORKING_BYTES_OF_PARAMETER * min(parameters, MOST_PARAMETERS)
         of_kernel = of_pair * (layout.block_bytes // 4) + WORKSPACE
+        of_kernel += layout.tiles_at_once * layout.block_bytes  # all tiles of a call in one array
         return threads * layout.block_bytes + KERNELS_AT_ONCE * of_kernel
 
     def capacity(self, layout: Layout, workers: Workers, parameters: int) -> int:

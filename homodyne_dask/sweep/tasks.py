@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import batched
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.backend_interface import ModelPoint
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
 from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
@@ -26,10 +28,25 @@ from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
-from homodyne_dask.sweep.layout import Run
+from homodyne_dask.sweep.layout import Run, tiles_at_once
 
 type Sums = Float[np.ndarray, "padded 4"]
 """Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
+
+
+class Leaf(NamedTuple):
+    """A block of a run."""
+
+    place: Place
+    cost: Cost
+    sums: Sums | None
+    """Those of its data, where they are known."""
+    data: Any = None
+    """A `Block`, where it is needed."""
+
+
+type Compute[G] = Callable[[Sequence[Leaf]], list[tuple[G, Any]]]
+"""From blocks the Gram of each, and the sums of its data."""
 
 
 class TaskContext(NamedTuple):
@@ -120,21 +137,25 @@ def gram_of(
     if cells_of(context.source) is not None:
         [means], cost = means_over_cells(*context, run, [at.theta])
         return cell_gram(means, problem, linear), cost
-    [point] = _points(context, [at.theta])
+    points = _points(context, [at.theta])
     if linear is not None:  # every residual counts
-        return merged(
+        compute = _computing(
             context,
-            run,
-            lambda _, data, sums: (backend.robust_gram(point, data, linear), sums),
-            [point],
+            points,
+            "derivatives",
+            lambda data, sums: (backend.robust_gram(points[0], data, linear), sums),
+            linear,
         )
+        return merged(context, run, compute, points)
+    compute = _computing(context, points, "derivatives", partial(backend.gram, points[0]))
 
-    def gram(place: Place, data: Block, known: Sums | None) -> tuple[Gram, Sums]:
-        gram, sums = backend.gram(point, data, known)
-        SUMS[context.source, place, problem.min_lag] = sums
-        return gram, sums
+    def gram(leaves: Sequence[Leaf]) -> list[tuple[Gram, Sums | None]]:
+        found = compute(leaves)
+        for leaf, (_, sums) in zip(leaves, found, strict=True):
+            SUMS[context.source, leaf.place, problem.min_lag] = sums
+        return found
 
-    return merged(context, run, gram, [point], problem.model.size + 3)
+    return merged(context, run, gram, points, problem.model.size + 3)
 
 
 def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
@@ -142,9 +163,15 @@ def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram,
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return cell_candidate_grams(means), cost
-    backend, points = backend_of(context.problem.model), _points(context, at.thetas)
-    grams = merged(context, run, lambda _, data, __: (backend.candidate_grams(points, data), None))
-    return grams[0], NO_COST
+    backend, number, thetas = backend_of(context.problem.model), len(at.thetas), at.thetas
+    if context.source.device:  # so that its program is compiled once
+        thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
+    points = _points(context, thetas)
+    compute = _computing(
+        context, points, "points", lambda data, _: (backend.candidate_grams(points, data), None)
+    )
+    gram = merged(context, run, compute)[0]
+    return gram._replace(moments=gram.moments[:, :number]), NO_COST
 
 
 def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
@@ -153,14 +180,38 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, 
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return wide_cell_gram(means), cost
     backend, points = backend_of(context.problem.model), _points(context, at.thetas)
-    grams = merged(
-        context,
-        run,
-        lambda _, data, sums: backend.wide_gram(points, data, sums),
-        points,
-        len(points) + 2,
-    )
-    return grams[0], NO_COST
+    compute = _computing(context, points, "changes", partial(backend.wide_gram, points))
+    return merged(context, run, compute, points, len(points) + 2)[0], NO_COST
+
+
+def _computing(
+    context: TaskContext,
+    points: Sequence[ModelPoint],
+    fields: str,
+    one: Callable[[Block, Any], tuple[Gram, Any]],
+    linear_params: Float[np.ndarray, "bin 2"] | None = None,
+) -> Compute[Gram]:
+    """Return what computes the Grams of blocks: `one` after the other, or on a device all in one call.
+
+    fields: as those of `kernels.tile_sums.TileWork`.
+    """
+    source = context.source
+    if not source.device:
+        return lambda leaves: [one(leaf.data, leaf.sums) for leaf in leaves]
+    from homodyne_dask.kernels.tile_sums import TileWork
+
+    more = _tiles_at_once(source), len(open_selection(source.selection).time), fields, linear_params
+
+    def on_device(leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+        return backend_of(context.problem.model).tile_grams(points, TileWork(blocks, known, *more))
+
+    return on_device
+
+
+def _tiles_at_once(source: BlockSource) -> int:
+    """Return how many tiles a device computes in one call."""
+    return tiles_at_once(4 * source.padded_bins * source.side**2)
 
 
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
@@ -198,36 +249,43 @@ def _known(
 def merged[G: AnyGram](
     context: TaskContext,
     run: Run,
-    compute: Callable[[Place, Block, Sums | None], tuple[G, Sums | None]],
+    compute: Compute[G],
     points: Sequence[ModelPoint] = (),
     columns: int | None = None,
 ) -> tuple[G, Cost]:
     """Return the merged Gram of a run of blocks, and what it cost.
 
-    compute: from a block and the sums of its data, where they are known, its Gram and these sums. points:
-    where f is evaluated. columns: those of a Gram; a block in which f has decayed to zero at all points is
-    then not read, where the sums are known, and its Gram follows from them. By default every block is read.
+    points: where f is evaluated. columns: those of a Gram; a block in which f has decayed to zero at all
+    points is then not read, where the sums are known, and its Gram follows from them. By default every block
+    is read.
     """
     source, cost = context.source, Cost()
     places = [Place(run.members, tile) for tile in run.tiles]
     known = [_known(context, place, points, columns is None) for place in places]
+    at_once = _tiles_at_once(source) if source.device and context.budget else 1
+
+    def read(turns: Iterator[Place]) -> Iterator[Leaf]:
+        for place, (of_block, sums) in zip(turns, known, strict=True):
+            began, data = time.perf_counter(), None
+            if of_block.read:
+                with metered("read"):
+                    data = block(source, place, context.budget)
+                of_block = of_block._replace(reading=time.perf_counter() - began)
+            yield Leaf(place, of_block, sums, data)
 
     def leaves(turns: Iterator[Place]) -> Iterator[Any]:
         nonlocal cost
-        for place, (of_block, sums) in zip(turns, known, strict=True):
-            gram, reading = None, 0.0
-            if of_block.read:
-                began = time.perf_counter()
-                with metered("read"):
-                    data = block(source, place, context.budget)
-                reading = time.perf_counter() - began
-                with metered("gram"):
-                    gram, sums = compute(place, data, sums)
-            if columns is not None and not of_block.computed:
-                assert sums is not None
-                gram = gram_of_data(sums[: len(place.members)], columns)
-            cost = cost.plus(of_block._replace(reading=reading))
-            yield gram
+        for some in batched(read(turns), at_once):
+            with_data = [leaf for leaf in some if leaf.data is not None]
+            with metered("gram"):
+                found = iter(compute(with_data) if with_data else [])
+            for leaf in some:
+                gram, sums = (None, leaf.sums) if leaf.data is None else next(found)
+                if columns is not None and not leaf.cost.computed:
+                    assert sums is not None
+                    gram = gram_of_data(sums[: len(leaf.place.members)], columns)
+                cost = cost.plus(leaf.cost)
+                yield gram
 
     with prefetched(source, places, [bool(of_block.read) for of_block, _ in known]) as turns:
         return merge_tree(leaves(turns)), cost
@@ -239,21 +297,29 @@ def warm_up(context: TaskContext) -> Report:
 
 
 def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
-    side, padded_bins = context.source.side, context.source.padded_bins
+    source, problem = context.source, context.problem
+    side, padded_bins = source.side, source.padded_bins
     data, weights = np.zeros((padded_bins, side, side), np.float32), np.zeros((padded_bins, side))
-    empty = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
-    empty = placed(empty, context.source.device)
-    theta = np.ones(context.problem.model.size)
-    backend = backend_of(context.problem.model)
-    at = backend.point(context.problem, theta, np.arange(2.0))
-    cells = cells_of(context.source)
+    linear = np.zeros((padded_bins, 2))
+    empty = Block(data, weights, weights, np.ones(padded_bins), np.zeros(padded_bins), 0, 0)
+    theta = np.ones(problem.model.size)
+    backend = backend_of(problem.model)
+    cells = cells_of(source)
+    if source.device:
+        of_loss = None if problem.loss == "linear" else linear
+        compute = _computing(
+            context, _points(context, [theta]), "derivatives", backend.gram, of_loss
+        )
+        compute([Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))])
+        return None, NO_COST
+    at = backend.point(problem, theta, np.arange(2.0))
     if cells is not None:
         nowhere = np.zeros((side, side), np.int32)
         backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
-    elif context.problem.loss == "linear":
+    elif problem.loss == "linear":
         backend.gram(at, empty, None)
     else:
-        backend.robust_gram(at, empty, np.zeros((1, 2)))
+        backend.robust_gram(at, empty, linear)
     return None, NO_COST
 
 

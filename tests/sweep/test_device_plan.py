@@ -104,7 +104,7 @@ def test_small_fits_side_by_side_are_not_for_gpus(tmp_path):
     scan = store(measured(FLOW, 24, [0.0]), tmp_path)
     job = Job("", lambda: scan, {"device": "gpu"}, tmp_path, written=False)
     said = pytest.raises(OptionError, match=r"small fits \(1 here\) are computed in parallel")
-    with said, begun([job], [PreviousFit()], hd.STATIC, SimpleNamespace(), True):
+    with said, begun([job], [PreviousFit()], hd.STATIC, None, SimpleNamespace(), True):
         pass
 
 
