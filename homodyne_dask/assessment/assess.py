@@ -30,7 +30,6 @@ from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
-from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.influence import LeftOutClusters, leave_one_out, left_out_clusters
 from homodyne_dask.solver.information_criteria import ScalingComparison, compare_scalings
 from homodyne_dask.solver.normal_equations import parameters_with_errors
@@ -84,7 +83,6 @@ class Assessment:
     """What the smoothing of rates adds to a parameter; None where nothing is smoothed."""
     check: ModelCheck | None = None
     power_of_q: PowerOfQ | None = None
-    hausman: HausmanTest | None = None
     influence: Influence | None = None
     left_out: LeftOutClusters | None = None
     """χ² of bins and clusters at the parameters of the others."""
@@ -225,9 +223,8 @@ def _checked(
     if noise is not None and (converged or state.outcome is lm.Outcome.SINGULAR):
         cells = fitted_cells(request, state, noise)
     check, power = examine_model(request, state, noise, cells)
-    hausman = gain = left_out = influence = None
+    gain = left_out = influence = None
     if noise is not None and cells is not None and converged:
-        hausman = None if weights is None else weights.hausman(state, noise, cells)
         pairs = request.options.weighting == PAIRS and linear and known.alone
         if pairs and noise.which.any() and not noise.objection:
             gain = np.full(len(state.theta), np.nan)
@@ -239,7 +236,7 @@ def _checked(
         influence = _influence(request, state, known.errors, moved, known_noise=known_noise)
     known = replace(
         known, gain=gain, bias=smoothing_bias(request, state), check=check, power_of_q=power,
-        hausman=hausman, influence=influence, left_out=left_out,
+        influence=influence, left_out=left_out,
     )  # fmt: skip
     return replace(known, findings=result_findings(request, state, known))
 

@@ -68,8 +68,6 @@ class FittedCells(NamedTuple):
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
     weighted: Float[np.ndarray, "moved moved"]
     """The same of a fit weighted by the inverse covariance of the measured noise of each bin."""
-    difference: Float[np.ndarray, "moved moved"]
-    """The covariance of the difference of the two."""
     freedom: float
     """Degrees of freedom of the size of the noise."""
     smoothed: Mapping[str, Float[np.ndarray, "size n"]]
@@ -152,12 +150,10 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     to_pairs, to_weighted = np.zeros((2, m, 2 * n))
     to_pairs[:, :n] = pseudoinverse(by_pairs)[n - m :]
     to_weighted[:, n:] = pseudoinverse(best)[n - m :]
-    of_pairs, weighted, difference = (
-        to @ scores @ to.T for to in (to_pairs, to_weighted, to_weighted - to_pairs)
-    )
+    of_pairs, weighted = (to @ scores @ to.T for to in (to_pairs, to_weighted))
     places = smoothness.places if smoothness else {}
     given = {name: of_theta[places[name]] for name in (smoothness.given if smoothness else ())}
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs, weighted,
-        difference, freedom, given,
+        freedom, given,
     )  # fmt: skip

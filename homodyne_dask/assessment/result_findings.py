@@ -125,7 +125,7 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
     request, known = end.request, end.known
     if not known.decay:
         return
-    check, power, hausman = known.check, known.power_of_q, known.hausman
+    check, power = known.check, known.power_of_q
     config, redchi, source = request.config, end.redchi, request.scan.attrs["sigma_source"]
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p}
@@ -134,11 +134,6 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
     if check is None or not check.misfit:
         if redchi > MAX_REDCHI[source if check is None else "tested"]:
             yield finding("chisqr-too-high", (), "--model auto", redchi=redchi, sigma_source=source)
-        if hausman is not None and hausman.differs:
-            size = np.abs(hausman.difference)
-            most = int(size.argmax())
-            moved = end.names[request.search.free_inside_bounds(end.state.theta)]
-            yield finding("weightings-disagree", [moved[most]], p=hausman.p, largest=size[most])
         return
     found = check.alternative
     if check.deviating:

@@ -197,7 +197,6 @@ def _diagnosis(
         findings=known.findings,
         check=known.check,
         power_of_q=known.power_of_q,
-        hausman=known.hausman,
         influence=influence,
         scalings=scalings,
         identifiability=directions,

@@ -1,4 +1,4 @@
-"""Which of several models is the simplest adequate one, by angles left out.
+"""Which of several models is the simplest adequate one, by bins left out.
 
 Each model is fitted, and the fits are compared (`results.data.comparison`).
 """

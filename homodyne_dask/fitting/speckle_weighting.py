@@ -19,7 +19,6 @@ from homodyne_dask.assessment.cell_residuals import (
     averaged_cells,
     cell_points,
 )
-from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.speckle_blocks import CellGrid
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_errors
 from homodyne_dask.assessment.speckle_noise import (
@@ -32,11 +31,9 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellSums, Gram
-from homodyne_dask.models.parameters import shortest
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.hausman import HausmanTest, hausman_test
 from homodyne_dask.solver.normal_equations import (
     JointEquations,
     deviation,
@@ -78,8 +75,6 @@ class SpeckleWeighting:
     """Their noise at the fit; empty before the first."""
     joint: JointEquations | None = None
     """The normal equations at the fit for which the weights were computed."""
-    by_pairs: Float[np.ndarray, " p"] | None = None
-    """theta of the first fit, of averages weighted by their pairs, where it converged."""
     begun: Callable[[], object] = lambda: None
     """Called before each pass."""
     ended: Callable[[Gram], object] = lambda _: None
@@ -209,26 +204,6 @@ class SpeckleWeighting:
         at_end, clusters = joint_equations(state.reduced, moved), self.request.clusters
         return weighted_errors(state.reduced, self.joint, at_end, self.bins, clusters)
 
-    @one_blas_thread()
-    def hausman(
-        self, state: lm.State, errors: SpeckleErrors, cells: FittedCells
-    ) -> HausmanTest | None:
-        """Return whether the weights lead to another estimate than those of pairs.
-
-        None where it cannot be told, as where a prior or a bound stands between the two.
-        """
-        search, by_pairs = self.request.search, self.by_pairs
-        if errors.objection or by_pairs is None or self.joint is None:
-            return None
-        if search.priors is not None or search.smoothness is not None or not search.free.any():
-            return None
-        inside = [search.free_inside_bounds(theta) for theta in (state.theta, by_pairs)]
-        if (np.array(inside) != search.free).any():
-            return None
-        step = shortest(state.theta - by_pairs, search.period)[search.free]
-        step = step * self.joint.size[: len(step)]
-        return hausman_test(step, cells.of_pairs, cells.difference, cells.freedom)
-
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages of data that are means over cells, from one pass at any parameters."""
@@ -262,8 +237,6 @@ def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterato
         if state.outcome not in (lm.Outcome.CONVERGED, lm.Outcome.STALLED):
             return
         before = state
-        if weighting.by_pairs is None and state.outcome is lm.Outcome.CONVERGED:
-            weighting.by_pairs = before.theta
         if not weighting.weigh(before):
             return
         start = lm.Trial(before.theta)

@@ -61,7 +61,7 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     scan = store(measured(CREEP, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
-    known = SimpleNamespace(check=None, power_of_q=None, hausman=None, decay=True)
+    known = SimpleNamespace(check=None, power_of_q=None, decay=True)
     end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, redchi=391.0)
     (far,) = result_findings._misfit(end)
     assert (far.code, far.numbers["redchi"]) == ("chisqr-too-high", 391.0)

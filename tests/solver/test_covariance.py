@@ -1,4 +1,4 @@
-"""Error bars against the residual-level formulas, every column and pair written out; Hausman's test."""
+"""Error bars against the residual-level formulas, every column and pair written out."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.hausman import hausman_test
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.rings import friedel_clusters
@@ -247,43 +246,6 @@ def test_q_of_a_ring_may_differ_by_rounding():
 
 def test_a_variance_that_rounding_leaves_below_zero_is_not_known():
     assert deviation(np.array([4.0, -1e-20])) == pytest.approx([2.0, np.nan], nan_ok=True)
-
-
-def test_p_is_uniform_for_differences_that_are_noise():
-    rng = np.random.default_rng(1)
-    root = rng.standard_normal((3, 3))
-    weighted = np.diag([1.0, 2.0, 0.5])
-    between = root @ root.T
-    unweighted = weighted + between
-    found = []
-    for _ in range(400):
-        nu = 60
-        scale = nu / rng.chisquare(nu)  # the size of the noise is measured
-        d = root @ rng.standard_normal(3)
-        found.append(hausman_test(d, unweighted / scale, between / scale, nu).p)
-    assert abs(np.mean(np.array(found) < 0.5) - 0.5) < 0.08
-    assert abs(np.mean(np.array(found) < 0.1) - 0.1) < 0.05
-
-
-def test_units_of_parameters_do_not_matter():
-    unweighted = np.array([[4.0, 1.0], [1.0, 3.0]])
-    between = unweighted - np.eye(2)
-    d, units = np.array([1.0, -2.0]), np.array([1e6, 1e-4])
-    both = np.outer(units, units)
-    one = hausman_test(d, unweighted, between, 50.0)
-    other = hausman_test(d * units, unweighted * both, between * both, 50.0)
-    np.testing.assert_allclose(one.p, other.p, rtol=1e-9)
-    np.testing.assert_allclose(one.difference, other.difference, rtol=1e-9)
-
-
-def test_there_is_no_test_where_the_weights_do_not_matter():
-    assert hausman_test(np.ones(2), np.eye(2), 0.001 * np.eye(2), 50.0) is None
-
-
-def test_directions_in_which_the_weights_do_not_matter_are_not_compared():
-    found = hausman_test(np.array([0.0, 100.0]), np.diag([2.0, 1.0]), np.diag([1.0, 0.0]), 50.0)
-    assert found.directions == 1
-    assert found.p > 0.99
 
 
 def test_the_covariance_is_that_of_the_jackknife_over_clusters():

@@ -1,4 +1,4 @@
-"""A comparison of fits to the same data, by angles left out: rows, ranking and verdict.
+"""A comparison of fits to the same data, by bins left out: rows, ranking and verdict.
 
 The score of a bin is its χ² at the parameters that the other bins determine, so that a model with parameters
 that the data do not need scores worse (leave-one-out cross-validation, Stone 1974). Models that do not
@@ -22,6 +22,8 @@ from homodyne_dask.solver.state import Outcome
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
+ROUNDING = 1e-11
+"""Relative difference of χ², as of models of which one holds the other, up to which they are equal."""
 
 
 class ComparedFit(NamedTuple):
@@ -119,13 +121,13 @@ class Comparison(Saved):
             if not np.isfinite(fit.score):
                 why = Outcome[fit.outcome].value
                 if fit.outcome == Outcome.CONVERGED.name:
-                    why = "single angles determine its parameters, or it has none"
+                    why = "single bins determine its parameters, or it has none"
                 parts.append(f"{fit.name} has no score: {why}")
             elif fit not in equal:
                 order = "worse" if fit.worse_by >= 0 else "better"
                 by = value_and_error(abs(fit.worse_by), fit.stderr)
                 wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
-                parts.append(f"{fit.name} predicts the left-out angles {order} by {by}{wrong}")
+                parts.append(f"{fit.name} predicts the left-out bins {order} by {by}{wrong}")
         (chosen,) = (fit for fit in self.fits if fit.chosen)
         if chosen.at_bound:
             parts.append(f"{chosen.name} is scored with {chosen.at_bound} fixed at a bound")
@@ -190,14 +192,16 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     known = np.isfinite(totals)
     if not known.any():
         raise OptionError(
-            "none of the fits has a score for left-out angles: they did not converge, or single angles "
+            "none of the fits has a score for left-out bins: they did not converge, or single bins "
             "determine their parameters; fix such parameters, or see the report of one fit"
         )
     require_independent_bins(bins)
     left = known & ~misfit
     left = left if left.any() else known
-    lowest = int(np.argmin(np.where(left, totals, np.inf)))
+    least = np.min(totals[left])
+    lowest = int(np.flatnonzero(left & (totals <= least + ROUNDING * abs(least)))[0])
     differences = scores - scores[lowest]
+    differences[np.abs(differences) <= ROUNDING * np.abs(scores[lowest])] = 0.0
     above, stderr = differences.sum(1), np.sqrt(bins) * differences.std(axis=1, ddof=1)
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
@@ -284,6 +288,6 @@ def _require_comparable(fits: Mapping[str, FitResult]) -> None:
         if (mode == "individual") != (other == "individual"):
             raise OptionError(
                 f"{first} and {name} have the scalings {mode} and {other}: contrast and offset of a "
-                f"left-out angle are fitted to that angle with individual scaling, but predicted with the "
+                f"left-out bin are fitted to that bin with individual scaling, but predicted with the "
                 f"other; fit both in the same way"
             )

@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     remedy: str
 
 
-MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q", "weightings-disagree"})
+MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q"})
 """Codes that say that the model does not describe the data."""
 
 _TEXT = """
@@ -53,10 +53,6 @@ model-misfit-shape error: a change that the model lacks explains the residuals >
 power-of-q error: the model assumes rates proportional to q² > fit the power of q, or each ring separately
   the rates scale as q to the power of about {power:error} instead of 2 (p = {p:.1g}), which {model} assumes;
   `--model stretched_q` fits the power, and `{advice}` fits each ring separately
-weightings-disagree error: a right model gives the same values with either weighting > compare models
-  the model does not describe the data: the estimates differ from those with --weighting pairs by more than
-  noise allows (Hausman test, p = {p:.1g}), that of {about} most, by {largest:.1f} standard deviations of the
-  difference; try other models
 chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
   χ²/N is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png and
   residuals.png before using the values, and compare models with `{advice}`

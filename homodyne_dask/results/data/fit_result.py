@@ -35,7 +35,6 @@ from homodyne_dask.results.data.result_tables import (
     scaling_table,
 )
 from homodyne_dask.solver.covariance import error_used
-from homodyne_dask.solver.hausman import HausmanTest
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -90,8 +89,6 @@ class Diagnosis:
     """Whether the model describes the data; None where too little is known to test it."""
     power_of_q: PowerOfQ | None = None
     """The power of q of the rates, of fits of three rings or more with contrasts of each bin."""
-    hausman: HausmanTest | None = None
-    """With weighting speckle: whether the estimates differ from those of least squares."""
     influence: xarray.Dataset | None = None
     """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
     scalings: xarray.Dataset | None = None

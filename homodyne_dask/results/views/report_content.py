@@ -401,7 +401,7 @@ def _excluded(result: FitResult) -> str:
 
 def _noise_facts(result: FitResult) -> list[tuple[str, str]]:
     """Return what is known of speckle and counting noise, and the errors beside those of this noise."""
-    noise, test = result.errors.noise, result.diagnosis.hausman
+    noise = result.errors.noise
     if noise is None or noise["objection"].item():
         return []
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -417,5 +417,4 @@ def _noise_facts(result: FitResult) -> list[tuple[str, str]]:
         ("counts", fact("mean_counts", ".2g", "per pixel and frame")),
         ("stderr", f"{np.nanmedian(ratio):.2g} times that of this noise alone" if known else ""),
         ("weighting", fact("weighted_ratio", ".2g", "times the errors with speckle")),
-        ("Hausman test", "" if test is None else f"against all pairs: p = {test.p:.2g}"),
     ]
