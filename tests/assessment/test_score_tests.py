@@ -12,7 +12,7 @@ from homodyne_dask.assessment.score_tests import _shares_with
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
-from tests.synthetic import fit_here, store
+from tests.synthetic import angles, fit_here, measured, store
 
 RINGS = replace(RING, q=(0.007, 0.01, 0.014))
 ANGLES = replace(RING, q=(0.01,) * 6, phi=(-80.0, -50.0, -20.0, 10.0, 40.0, 70.0))
@@ -88,6 +88,19 @@ def test_a_frame_is_compared_with_those_beside_it_where_these_are_known(tmp_path
     assert odd_frame(scan.select(frames=(40, 60))) is None
     uneven = replace(scan, time=scan.time**1.01)
     assert odd_frame(uneven) is None
+
+
+@pytest.mark.parametrize("alpha", [-1.3, -1.6, -1.9])
+def test_no_frame_is_odd_where_rates_fall_by_decades_at_first(alpha, tmp_path):
+    falling = measured([20000, alpha, 1000.0], 150, angles(6), dt=0.1, sigma=0.01)
+    odd = odd_frame(store(falling, tmp_path))
+    assert odd is not None
+    assert odd.p * odd.tests > 0.05
+    falling.c2[:, 5] += 0.01
+    falling.c2[:, :, 5] += 0.01
+    odd = odd_frame(store(falling, tmp_path, "odd"))
+    assert odd is not None
+    assert (odd.frame, odd.excess) == (5, pytest.approx(0.01, abs=0.004))
 
 
 PRODUCT = hd.separable(
