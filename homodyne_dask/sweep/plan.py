@@ -133,7 +133,7 @@ def _faster_device(layout: Layout, memory: str, find: Callable[[], Gpus | str]) 
         return Device("cpu", _OF_CELLS)
     if memory == "stream":
         return Device("cpu", "data are read again in every pass")
-    passes = f"about {here:,.1f} s on processors"
+    passes = f"about {here:{',.1f' if here >= 1 else '.1g'}} s on processors"
     if here <= GPU_START_SECONDS:
         return Device("cpu", f"starting a GPU takes {GPU_START_SECONDS:g} s, all passes {passes}")
     if isinstance(found := find(), str):
