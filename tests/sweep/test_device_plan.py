@@ -32,7 +32,7 @@ H100 = Gpus(2, "H100", 60 * 10**9)
 SMALL, LARGE = scan_to_plan(100, 8), scan_to_plan(20_000, 12)
 """Of 40 thousand and 2.4e9 pairs."""
 CHOICES = [
-    ("few pairs", SMALL, 2, "auto", "auto", H100, "cpu", "starting a GPU takes 6 s, all passes about 0.0009 s"),
+    ("few pairs", SMALL, 2, "auto", "auto", H100, "cpu", "a GPU takes 6 s, all passes about 0.0009 s"),
     ("many pairs", LARGE, 2, "auto", "auto", H100, "gpu", "saves about 41.0 s, all passes take about 56.0 s"),
     ("many cores", LARGE, 32, "auto", "auto", H100, "cpu", "all passes about 5.8 s on processors"),
     ("16 cores", LARGE, 16, "auto", "auto", H100, "cpu", "2 H100 would take about 15.0 s, all passes about"),
