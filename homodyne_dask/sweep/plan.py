@@ -54,6 +54,8 @@ BYTES_OF_TASK, BYTES_OF_WORKER = 30_000, 100_000
 """What scheduler and driver hold of a task, without its Gram, and of a worker, as measured."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
+_BYTES_OF_BIN = 1_000_000
+"""What is known of the noise of a bin after the last pass, where the result is made; as measured."""
 _CUDA_BYTES = 330_000_000
 """The libraries of CUDA in it, where JAX has them."""
 _OF_CELLS = (
@@ -215,7 +217,8 @@ class Plan(Printed):
         kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
         share = -(-kept // self.workers.processes)
         working = self.layout.working_bytes(self.parameters, self.workers.threads_each)
-        return _PROCESS_BYTES + bool(cuda_plugins()) * _CUDA_BYTES + share + working
+        of_bins = _BYTES_OF_BIN * self.bins * self.workers.local
+        return _PROCESS_BYTES + bool(cuda_plugins()) * _CUDA_BYTES + share + working + of_bins
 
     @property
     def driver(self) -> DriverCost:
