@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -148,8 +148,12 @@ class BinExecutor:
     @property
     def _have_cores(self) -> bool:
         """Whether the workers of the passes have more cores: one that has a GPU here is a single process."""
-        client, on_gpu = self.passes.client, self.passes.context.source.device
-        return client is not None and not (on_gpu and client.cluster is not None)
+        client: Any = self.passes.client
+        if client is None or not self.passes.context.source.device:
+            return client is not None
+        from homodyne_dask.cluster.connect import on_this_machine  # it loads Dask
+
+        return not on_this_machine(client.scheduler.address)
 
     def _workers_save(self, seconds: float) -> bool:
         """Return whether workers take less time for work of so many seconds than this process alone."""

@@ -65,7 +65,7 @@ def _security(address: str, key: str | Path | None) -> Security | None:
         raise ClusterError(
             f"connections to {address} are encrypted: give the folder that contains the key with --key"
         )
-    if not encrypted and not unencrypted and not _on_this_machine(address):
+    if not encrypted and not unencrypted and not on_this_machine(address):
         raise ClusterError(
             f"the connection to {address} over the network would not be encrypted: start the scheduler "
             "and the workers with a key (`homodyne-dask key`), or give --key none if nobody else is on that "
@@ -76,7 +76,7 @@ def _security(address: str, key: str | Path | None) -> Security | None:
     return tls.load_key(Path(str(key)))
 
 
-def _on_this_machine(address: str) -> bool:
+def on_this_machine(address: str) -> bool:
     """Return whether an address is one of the loopback; one without a network, as inproc://, is."""
     host = urlsplit(address if "://" in address else f"tcp://{address}").hostname
     if address.startswith("inproc://") or not host:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from urllib.request import urlopen
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster import workers
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting import callbacks
-from homodyne_dask.sweep import block_cache
+from homodyne_dask.fitting import callbacks, fit_observer
+from homodyne_dask.sweep import block_cache, tasks
+from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep import plan as plans
 from tests.html_pages import ParsedPage
 from tests.result_bits import result_bits
@@ -35,8 +37,11 @@ def own_page(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _pool(monkeypatch):
+def _many_tasks(monkeypatch):
+    """A task for every few tiles, and threads of JAX for all that compute them."""
     monkeypatch.setattr(workers, "jax_threads", lambda: 64)
+    monkeypatch.setattr(plans, "MIN_TASK_SECONDS", 0.0)
+    monkeypatch.setattr(layouts, "SCHEDULER_SECONDS", 0.0)
 
 
 def test_any_number_of_threads_gives_the_same_bits(scan, threads):
@@ -100,16 +105,27 @@ def test_small_fits_have_no_page(scan):
     assert planned[0].page == ""
 
 
-def test_an_interruption_ends_the_pass_and_its_threads(scan, threads):
-    threads(4)
+def test_an_interruption_ends_the_pass_and_its_threads(tmp_path, threads, monkeypatch):
+    threads(2)
+    scan = store(measured(CREEP, 1600, [0.0], dt=0.1), tmp_path)  # 10 tiles
+    read, plain = [], tasks.block
+
+    def slowly(*given):
+        read.append(given)
+        time.sleep(0.3)
+        return plain(*given)
 
     def interrupt(event):
         if isinstance(event, hd.events.TilesDone):
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(tasks, "block", slowly)
+    monkeypatch.setattr(fit_observer, "EVENT_INTERVAL", -1)
+    before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[interrupt])
-    assert not [one for one in threading.enumerate() if one.name.startswith("pass")]
+    assert set(threading.enumerate()) <= before
+    assert len(read) < 10
 
 
 def test_what_a_task_raises_reaches_the_caller(scan, threads, monkeypatch):
@@ -118,7 +134,7 @@ def test_what_a_task_raises_reaches_the_caller(scan, threads, monkeypatch):
     def fail(*_):
         raise OptionError("of a task")
 
-    monkeypatch.setattr("homodyne_dask.sweep.tasks.block", fail)
+    monkeypatch.setattr(tasks, "block", fail)
     with pytest.raises(OptionError, match="of a task"):
         hd.fit(scan, hd.STATIC, **GIVEN)
 
