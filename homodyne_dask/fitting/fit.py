@@ -31,10 +31,18 @@ from homodyne_dask.models import Model
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, takes_options
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.store.processes import cores
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import coarse_levels, layout
-from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan, workers_here
+from homodyne_dask.sweep.plan import (
+    PASSES_OF_A_FIT,
+    PASSES_OF_A_PROFILE,
+    Plan,
+    chosen_device,
+    make_plan,
+    workers_here,
+)
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -199,10 +207,12 @@ def plan_for(
     client: "Client | None",
     asked: int | str | None = None,
     by_scan: bool = False,
+    passes: int = PASSES_OF_A_FIT,
 ) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers.
 
-    asked: workers of a hypothetical cluster, for which it is then. by_scan: see `layout`.
+    asked: workers of a hypothetical cluster, for which it is then. by_scan: see `layout`. passes: that are
+    expected, besides those of profiles.
     """
     cut = layout(request.scan, request.problem.min_lag, by_scan=by_scan)
     memory = request.options.memory
@@ -215,7 +225,9 @@ def plan_for(
 
         workers = workers_of(client)  # waits for the first, which is then asked for its GPU
         find_gpus = partial(gpus_of_workers, client)
-    device = chosen_device(request.options.device, cut, memory, find_gpus)
+    threads = cores() if workers is None else workers.threads
+    passes += PASSES_OF_A_PROFILE * len(request.options.profile)
+    device = chosen_device(request.options.device, cut, memory, find_gpus, threads, passes)
     if workers is None:
         if request.options.weighting == SPECKLE_WEIGHTS:
             workers = this_process(cut.blocks)

@@ -19,7 +19,6 @@ from homodyne_dask.document.blocks import Document, Facts, Section
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, cuda_plugins
-from homodyne_dask.store.processes import cores
 from homodyne_dask.sweep.layout import (
     IN_PROCESS_PAIRS,
     MIN_TASK_SECONDS,
@@ -33,8 +32,9 @@ from homodyne_dask.text import counted, size
 
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill; of more, this process starts workers."""
-PASSES_OF_A_FIT = 7
-"""Passes over all pairs that a fit is expected to make: 4 to 9 in benchmarks."""
+PASSES_OF_A_FIT, PASSES_OF_A_PROFILE, PASSES_OF_A_POSTERIOR = 7, 8, 60
+"""Passes over all pairs that a fit is expected to make, 4 to 9 in benchmarks; further ones for a parameter's
+profile; and those of a posterior, of which most of the work is for many sets of parameters at once."""
 FEW_THREADS, SHARE_OF_MANY = 4, 0.6
 """Threads up to which each has the typical rate, and the share of it that each of many has, as measured."""
 GPU_START_SECONDS = 6.0
@@ -111,16 +111,23 @@ ON_CPU = Device("cpu", "as requested")
 
 
 def chosen_device(
-    wanted: str, layout: Layout, memory: str, find: Callable[[], Gpus | str]
+    wanted: str,
+    layout: Layout,
+    memory: str,
+    find: Callable[[], Gpus | str],
+    threads: int,
+    passes: int = PASSES_OF_A_FIT,
 ) -> Device:
-    """Return where a fit is computed; `find` returns the GPUs, or why there are none.
+    """Return where passes are computed; `find` returns the GPUs, or why there are none.
+
+    threads: of processors that would compute them. passes: over all pairs, that are expected.
 
     Raises OptionError and PlanError where a GPU is asked for and is not available.
     """
     if wanted == "cpu":
         return ON_CPU
     if wanted == "auto":
-        return _faster_device(layout, memory, find)
+        return _faster_device(layout, memory, find, threads, passes)
     if layout.cells:
         raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
     if isinstance(found := find(), str):
@@ -128,34 +135,38 @@ def chosen_device(
     return Device("gpu", "as requested", found, GPU)
 
 
-def _faster_device(layout: Layout, memory: str, find: Callable[[], Gpus | str]) -> Device:
-    """Return the device that ends a fit first; GPUs are looked for only if one could."""
-    here = seconds_of_passes(layout.pairs, cores())
+def _faster_device(
+    layout: Layout, memory: str, find: Callable[[], Gpus | str], threads: int, passes: int
+) -> Device:
+    """Return the device that ends all passes first; GPUs are looked for only if one could."""
+    here = seconds_of_passes(layout.pairs, threads, passes=passes)
     if layout.cells:
         return Device("cpu", _OF_CELLS)
     if memory == "stream":
         return Device("cpu", "data are read again in every pass")
-    passes = f"about {here:{',.1f' if here >= 1 else '.1g'}} s on processors"
+    all_passes = f"all passes about {here:{',.1f' if here >= 1 else '.1g'}} s on processors"
     if here <= GPU_START_SECONDS:
-        return Device("cpu", f"starting a GPU takes {GPU_START_SECONDS:g} s, all passes {passes}")
+        return Device("cpu", f"starting a GPU takes {GPU_START_SECONDS:g} s, {all_passes}")
     if isinstance(found := find(), str):
         return Device("cpu", found)
     needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
     if needed > capacity:
         return Device("cpu", f"the data need {size(needed)}, but {found} can hold {size(capacity)}")
-    there = seconds_of_passes(layout.pairs, 0, found.number)
+    there = seconds_of_passes(layout.pairs, 0, found.number, passes)
     if here <= there:
-        return Device("cpu", f"{found} would take about {there:,.1f} s, all passes {passes}")
-    return Device("gpu", f"saves about {here - there:,.1f} s, all passes take {passes}", found, GPU)
+        return Device("cpu", f"{found} would take about {there:,.1f} s, {all_passes}")
+    return Device("gpu", f"saves about {here - there:,.1f} s, {all_passes}", found, GPU)
 
 
-def seconds_of_passes(pairs: int, threads: int, gpus: int = 0) -> float:
-    """Return the seconds of a fit's passes on threads, which many slow down, or on GPUs with their start."""
+def seconds_of_passes(
+    pairs: int, threads: int, gpus: int = 0, passes: int = PASSES_OF_A_FIT
+) -> float:
+    """Return the seconds of passes on threads, which many slow down, or on GPUs with their start."""
     if gpus:
-        of_pair = GPU_SECONDS_TO_SEND + PASSES_OF_A_FIT / PAIRS_PER_SECOND / GPU_THREADS
+        of_pair = GPU_SECONDS_TO_SEND + passes / PAIRS_PER_SECOND / GPU_THREADS
         return GPU_START_SECONDS + pairs * of_pair / gpus
     of_typical_rate = max(min(threads, FEW_THREADS), SHARE_OF_MANY * threads)
-    return PASSES_OF_A_FIT * pairs / PAIRS_PER_SECOND / of_typical_rate
+    return passes * pairs / PAIRS_PER_SECOND / of_typical_rate
 
 
 class DriverCost(NamedTuple):

@@ -32,8 +32,8 @@ H100 = Gpus(2, "H100", 60 * 10**9)
 SMALL, LARGE = scan_to_plan(100, 8), scan_to_plan(20_000, 12)
 """Of 40 thousand and 2.4e9 pairs."""
 CHOICES = [
-    ("few pairs", SMALL, 2, "auto", "auto", H100, "cpu", "a GPU takes 6 s, all passes about 0.0009 s"),
-    ("many pairs", LARGE, 2, "auto", "auto", H100, "gpu", "saves about 41.0 s, all passes take about 56.0 s"),
+    ("few pairs", SMALL, 2, "auto", "auto", H100, "cpu", "a GPU takes 6 s, all passes about 0.0009 s on"),
+    ("many pairs", LARGE, 2, "auto", "auto", H100, "gpu", "saves about 41.0 s, all passes about 56.0 s on"),
     ("many cores", LARGE, 32, "auto", "auto", H100, "cpu", "all passes about 5.8 s on processors"),
     ("16 cores", LARGE, 16, "auto", "auto", H100, "cpu", "2 H100 would take about 15.0 s, all passes about"),
     ("many, streaming", LARGE, 2, "auto", "stream", H100, "cpu", "data are read again in every pass"),
@@ -49,10 +49,9 @@ CHOICES = [
     [row for _, *row in CHOICES],
     ids=[word for word, *_ in CHOICES],
 )
-def test_the_choice_and_its_reason(data, threads, wanted, memory, found, name, why, monkeypatch):
-    monkeypatch.setattr(plan, "cores", lambda: threads)
+def test_the_choice_and_its_reason(data, threads, wanted, memory, found, name, why):
     cut = layout(data)
-    chosen = chosen_device(wanted, cut, memory, lambda: found)
+    chosen = chosen_device(wanted, cut, memory, lambda: found, threads)
     assert chosen.name == name
     assert why in chosen.why
     assert (chosen.place, chosen.gpus) == ((GPU, found) if name == "gpu" else ("", None))
@@ -62,17 +61,43 @@ def test_the_choice_and_its_reason(data, threads, wanted, memory, found, name, w
     )
 
 
-def test_gpus_are_not_looked_for_where_none_is_taken(monkeypatch):
+def test_more_passes_pay_for_the_start_of_a_gpu_and_more_threads_do_not():
+    cut = layout(scan_to_plan(2950, 23))
+    assert chosen_device("auto", cut, "auto", lambda: H100, 2).name == "cpu"
+    of_posterior = cut, "auto", lambda: H100
+    assert chosen_device("auto", *of_posterior, 2, plan.PASSES_OF_A_POSTERIOR).name == "gpu"
+    assert chosen_device("auto", *of_posterior, 16, plan.PASSES_OF_A_POSTERIOR).name == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("client", "threads", "options", "passes"),
+    [(None, 5, {}, 7), ("client", 8, {"profile": ("D0", "alpha")}, 23)],
+    ids=["cores of this machine", "threads of workers"],
+)
+def test_a_plan_counts_the_threads_and_passes_of_a_fit(
+    tmp_path, monkeypatch, client, threads, options, passes
+):
+    asked = []
+    monkeypatch.setattr(fitting, "cores", lambda: 5)
+    monkeypatch.setattr("homodyne_dask.cluster.local.workers_of", lambda _: Workers(3, 8, 10**11))
+    monkeypatch.setattr(
+        fitting, "chosen_device", lambda *given: asked.append(given[4:]) or plan.ON_CPU
+    )
+    data = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
+    fitting.plan_for(prepare(data, "static", **options), client)
+    assert asked == [(threads, passes)]
+
+
+def test_gpus_are_not_looked_for_where_none_is_taken():
     def found():
         raise AssertionError
 
-    monkeypatch.setattr(plan, "cores", lambda: 2)
     for data, wanted, memory in (
         (SMALL, "auto", "auto"),
         (LARGE, "cpu", "auto"),
         (LARGE, "auto", "stream"),
     ):
-        assert chosen_device(wanted, layout(data), memory, found).name == "cpu"
+        assert chosen_device(wanted, layout(data), memory, found, 2).name == "cpu"
 
 
 def test_the_expected_seconds_are_those_that_were_measured():
@@ -96,8 +121,8 @@ def test_a_gpu_that_cannot_be_had_is_refused_in_a_sentence(tmp_path, monkeypatch
         hd.plan(data, hd.STATIC, device="tpu")
     cells = SimpleNamespace(cells=7, pairs=10**9)
     with pytest.raises(OptionError, match="mean over cells of age and lag"):
-        chosen_device("gpu", cells, "auto", lambda: H100)
-    assert "cells" in chosen_device("auto", cells, "auto", lambda: H100).why
+        chosen_device("gpu", cells, "auto", lambda: H100, 2)
+    assert "cells" in chosen_device("auto", cells, "auto", lambda: H100, 2).why
 
 
 def test_small_fits_side_by_side_are_not_for_gpus(tmp_path):

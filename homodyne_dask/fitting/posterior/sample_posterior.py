@@ -51,7 +51,7 @@ from homodyne_dask.results.data.posterior import Posterior, posterior_of
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.plan import require_memory_for_thetas
+from homodyne_dask.sweep.plan import PASSES_OF_A_POSTERIOR, require_memory_for_thetas
 from homodyne_dask.sweep.sweep import Passes, sweep_of
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def posterior_draws(
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)
     require_proper(priors_used)
-    plan = plan_for(request, client)
+    plan = plan_for(request, client, passes=PASSES_OF_A_POSTERIOR)
     require_memory_for_thetas(plan, max(SIZES) + 1)
     with workers_for_plan(request.scan, plan, client) as (connected, _):
         data = sweep_of(plan, request.scan.selection, request.problem, connected)
