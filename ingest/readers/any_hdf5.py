@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -13,29 +13,84 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError, nearest
 from ingest.readers import hdf5
 from ingest.readers.array_axes import MatrixAxes, layout_of
 from ingest.readers.options import IngestOptions
-from ingest.readers.source import MIN_FRAMES, Source, place, source_of, times_or_spacing
+from ingest.readers.source import (
+    MIN_FRAMES,
+    Source,
+    converted,
+    decimals,
+    place,
+    source_of,
+    times_or_spacing,
+)
 
 MAX_LISTED = 12
 MAX_OBJECTS = 10_000
 """Of a file, that are looked at to list its matrices."""
 MATLAB = "MATLAB_class"
 """Attribute of every array that MATLAB writes (v7.3), with its axes in reverse order."""
+REFERENCED = "#refs#"
+"""The group in which MATLAB puts what its cell arrays refer to, under names that have no order."""
+
+
+class Named(NamedTuple):
+    """An object of a file, and what each * of a pattern stands for in its name."""
+
+    name: str
+    stars: tuple[str, ...] = ()
 
 
 def open_any(path: Path, options: IngestOptions) -> Source:
     """Return the bins in the dataset of an HDF5 file, or the group of matrices, that the user names."""
     assert options.dataset is not None
-    name, notes = "/" + options.dataset.strip("/"), list[str]()
+    pattern, notes = "/" + options.dataset.strip("/"), list[str]()
     with hdf5.open_hdf5(path) as file:
-        held = _named(file, options, notes)
-        if hdf5.has_group(file, name):
-            matrices, reader = _matrices_in(file, name), hdf5.read_matrix
-            n_frames = hdf5.common_side(file, matrices)
-        else:
-            layout = layout_in(file, name, options.axes)
-            matrices, n_frames = layout.names(name), layout.n_frames
+        if hdf5.has_group(file, pattern):
+            pattern = pattern.rstrip("/") + "/*"
+        found = named(file, pattern)
+        if "*" in pattern:
+            found = _in_order(file, pattern, found, options)
+        held = _quantities(file, options, [one.stars for one in found], notes)
+        if found == [Named(pattern)]:
+            layout = layout_in(file, pattern, options.axes)
+            matrices, n_frames = layout.names(pattern), layout.n_frames
             reader = partial(read_slice, layout=layout)
+        else:
+            matrices, reader = [one.name for one in found], hdf5.read_matrix
+            n_frames = hdf5.common_side(file, matrices)
     return source_of(path, "hdf5", options, reader, matrices, n_frames, notes=notes, **held)
+
+
+def named(file: h5py.File, pattern: str) -> list[Named]:
+    """Return what a name leads to: through the references of cell arrays, and * to all members of a group."""
+    found = [Named("")]
+    for part in pattern.strip("/").split("/"):
+        found = [below for one in found for below in _members(file, one, part)]
+    return [Named(name, stars) for one, stars in found for name in _referenced(file, one)]
+
+
+def _members(file: h5py.File, group: Named, part: str) -> Iterator[Named]:
+    for name in _referenced(file, group.name):
+        if "*" not in part:
+            yield Named(f"{name}/{part}", group.stars)
+            continue
+        form = re.escape(part).replace(r"\*", "(.*)")
+        for member in hdf5.members(file, name or "/"):
+            if match := re.fullmatch(form, member):
+                yield Named(f"{name}/{member}", group.stars + match.groups())
+
+
+def _referenced(file: h5py.File, name: str) -> list[str]:
+    """Return the names of the objects to which a dataset refers, or the name of any other object."""
+    found = hdf5.dataset(file, name)
+    if found is None or h5py.check_ref_dtype(found.dtype) is not h5py.Reference:
+        return [name]
+    if (found.size or 0) > MAX_OBJECTS:
+        raise hdf5.wrong(file, name, f"has {found.size} references: it is damaged")
+    with hdf5.reading(file, name):
+        names = [file[one].name if one else None for one in np.ravel(found[()])]
+    if None in names:
+        raise hdf5.wrong(file, name, "has a cell that is empty")
+    return [str(one) for one in names]
 
 
 def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> MatrixAxes:
@@ -79,29 +134,91 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     return found
 
 
-def _matrices_in(file: h5py.File, group: str) -> list[str]:
-    """Return the square datasets of a group, 2 before 10."""
-    names = [f"{group.rstrip('/')}/{member}" for member in hdf5.members(file, group)]
-    held = {name: hdf5.dataset(file, name) for name in names}
-    square = [name for name, of in held.items() if of is not None and _equal_axes(_shape(of)) == 2]
+def _in_order(
+    file: h5py.File, pattern: str, found: list[Named], options: IngestOptions
+) -> list[Named]:
+    """Return the square datasets of a pattern in the order of the numbers in their names, 2 before 10.
+
+    Raises OptionError where names have no such order, by which q and φ would be assigned.
+    """
+    held = [(one, hdf5.dataset(file, one.name)) for one in found]
+    square = [one for one, of in held if of is not None and _equal_axes(_shape(of)) == 2]
     if not square:
-        raise hdf5.wrong(file, group, f"contains no square matrix; {what_is_in(file)}")
-    parts = {name: re.findall(r"(\D*)(\d*)", name) for name in square}
-    return sorted(
-        square, key=lambda name: [(int(digits or 0), text) for text, digits in parts[name]]
-    )
+        raise hdf5.wrong(file, pattern, f"contains no square matrix; {what_is_in(file)}")
+    parts = {one: re.findall(r"(\D*)(\d*)", "/".join(one.stars)) for one in square}
+    words = {tuple(text for text, _ in of) for of in parts.values()}
+    given = (options.q_dataset, options.q), (options.phi_dataset, options.phi)
+    assigned = [name is not None or (of is not None and len(of) > 1) for name, of in given]
+    by_name = ["*" in (name or "") for name, _ in given]
+    if len(words) > 1 and any(a and not b for a, b in zip(assigned, by_name, strict=True)):
+        names = ", ".join(one.name for one in square[:3])
+        raise OptionError(
+            f"the names of the matrices in {pattern} of {hdf5.file_name(file)} ({names} ...) have no order "
+            f"in which q and φ could be assigned: give as dataset what refers to them in order, such as a "
+            f"cell array, or q_dataset with a * that stands for the same part of the names"
+        )
+    return sorted(square, key=lambda one: [(int(n or 0), text) for text, n in parts[one]])
 
 
-def _named(file: h5py.File, options: IngestOptions, notes: list[str]) -> dict[str, Any]:
-    """Return q [1/Å], φ [degree] and times [s] of the datasets that the user names."""
-    names = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
+def _quantities(
+    file: h5py.File, options: IngestOptions, stars: list[tuple[str, ...]], notes: list[str]
+) -> dict[str, Any]:
+    """Return q [1/Å], φ [degree] and times [s] of the datasets that the user names.
+
+    stars: of each matrix, by which a pattern names its own value.
+    """
+    given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
     held: dict[str, Any] = {
-        what: hdf5.quantity(file, _dataset(file, name).name or name, what, notes)
-        for what, name in names.items()
+        what: _quantity(file, name, what, stars, notes)
+        for what, name in given.items()
         if name is not None
     }
     time = held.pop("time", None)
     return held if time is None else held | times_or_spacing(time, notes)
+
+
+def _quantity(
+    file: h5py.File, given: str, what: str, stars: list[tuple[str, ...]], notes: list[str]
+) -> np.ndarray:
+    name, _, attribute = given.partition("@")
+    if "*" in name:
+        names = [_filled(name, one) for one in stars]
+    else:
+        names = [one.name for one in named(file, name)]
+    unsaid: list[str] = []
+    values = [
+        _attribute(file, one, attribute, what, unsaid)
+        if attribute
+        else hdf5.quantity(file, _dataset(file, one).name or one, what, unsaid)
+        for one in names
+    ]
+    notes += unsaid[:1]
+    return np.concatenate(values)
+
+
+def _filled(pattern: str, stars: tuple[str, ...]) -> str:
+    """Return the name of a pattern for what each * stands for."""
+    first, *others = pattern.split("*")
+    if len(others) != len(stars):
+        raise OptionError(
+            f"{pattern} has {len(others)} *, but the name of the matrices {len(stars)}: give as many"
+        )
+    return first + "".join(star + text for star, text in zip(stars, others, strict=True))
+
+
+def _attribute(
+    file: h5py.File, name: str, attribute: str, what: str, notes: list[str]
+) -> np.ndarray:
+    held = hdf5.attributes_of(file, name)
+    if attribute not in held:
+        raise OptionError(
+            f"{name} of {hdf5.file_name(file)} has no attribute {attribute}; {nearest(attribute, held)}"
+        )
+    try:
+        values = decimals(np.asarray(held[attribute], float))
+    except (TypeError, ValueError) as error:
+        raise hdf5.wrong(file, f"{name}@{attribute}", "is no number") from error
+    return converted(what, values, None, f"{name}@{attribute}", notes)
 
 
 def what_is_in(file: h5py.File) -> str:
@@ -137,9 +254,12 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, tuple[int, ...]]]:
             name = f"{group}/{member}"
             try:
                 found = hdf5.dataset(file, name)
+                cells = [hdf5.dataset(file, one) for one in _referenced(file, name)]
             except HomodyneDaskError:
                 continue
             if found is None:
-                waiting.append(name)
-            elif found.dtype.kind in "fiu" and found.shape is not None:
-                yield name, _shape(found)
+                waiting += [name] * (member != REFERENCED)
+                continue
+            first = cells[0] if cells else None
+            if first is not None and first.dtype.kind in "fiu" and first.shape is not None:
+                yield name, _shape(first) if first == found else (len(cells), *_shape(first))

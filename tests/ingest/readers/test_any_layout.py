@@ -113,6 +113,54 @@ def test_a_group_of_matrices_is_taken_in_the_order_of_their_numbers(tmp_path):
     np.testing.assert_array_equal(stored(report), upper(C2))
 
 
+def cells(path, names="cab"):
+    """A cell array of matrices, and one of structs with matrix and q; what they hold has random names."""
+    with h5py.File(path, "w") as file:
+        of_matrices, of_structs = np.empty((2, 1, BINS), h5py.ref_dtype)
+        for k, name in enumerate(names):
+            file[f"#refs#/{name}"] = C2[k]
+            file[f"#refs#/s{name}/ttc"], file[f"#refs#/s{name}/q"] = C2[k], NUMBERS["q"][k]
+            file[f"#refs#/s{name}"].attrs["q"] = NUMBERS["q"][k]
+            of_matrices[0, k], of_structs[0, k] = (
+                file[f"#refs#/{name}"].ref,
+                file[f"#refs#/s{name}"].ref,
+            )
+        file["C"], file["S"] = of_matrices, of_structs
+        file["empty"] = np.empty((1, BINS), h5py.ref_dtype)
+    return path  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dataset", "q", "order"),
+    [
+        ("/C", None, [0, 1, 2]),
+        ("/S/ttc", "/S/q", [0, 1, 2]),
+        ("/#refs#/s*/ttc", "/#refs#/s*/q", [1, 2, 0]),
+        ("/#refs#/s*/ttc", "/#refs#/s*@q", [1, 2, 0]),
+    ],
+)
+def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, dataset, q, order):
+    q = {"q": NUMBERS["q"]} if q is None else {"q_dataset": q}
+    report = ingest.ingest(cells(tmp_path / "A.mat"), dataset=dataset, **q, phi=0.0, frame_time=DT)
+    np.testing.assert_array_equal(stored(report), upper(C2[order]))
+    assert [row.q for row in report.bins] == [NUMBERS["q"][k] for k in order]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dataset": "/#refs#", "q": [0.1, 0.2, 0.3]}, r"\(/#refs#/a, .* have no order"),
+        ({"dataset": "/#refs#/s*/ttc", "q_dataset": "/q/*/*"}, r"has 2 \*, but .* matrices 1"),
+        ({"dataset": "/#refs#/s*/ttc", "q_dataset": "/#refs#/s*@Q"}, "has no attribute Q"),
+        ({"dataset": "/empty", "q": 0.1}, "has a cell that is empty"),
+        ({"q": 0.1}, r"give dataset NAME: /C \(3, 20, 20\)$"),
+    ],
+)
+def test_matrices_whose_order_nothing_tells_are_refused(tmp_path, given, said):
+    with pytest.raises(HomodyneDaskError, match=said):
+        ingest.ingest(cells(tmp_path / "A.mat"), phi=0.0, frame_time=DT, **given)
+
+
 @pytest.mark.long
 def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
     path = hdf5(tmp_path / "A.h5", a__ttc=C2, a__mask=np.ones((4, 5)), q=[1.0, 2.0], words="fine")
