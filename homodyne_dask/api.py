@@ -75,6 +75,7 @@ def ingest(
     axes: str | Sequence[str] | None = None,
     half: str | None = None,
     average: str | None = None,
+    keep_copies: bool = False,
     sharded: bool | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -99,7 +100,8 @@ def ingest(
     of the matrices in an HDF5 file (a dataset, or a group with one for each bin) or .npz of another layout;
     q_dataset, phi_dataset: names of q and φ; time_dataset: name of the times of the frames, or of their
     spacing, in s. axes: such as 't,t,q', if shape and symmetry do not show which axes are the times. half:
-    'upper', 'lower' or 'mean', for matrices that are not symmetric. sharded: whether to store many chunks
+    'upper', 'lower' or 'mean', for matrices that are not symmetric. keep_copies: True for bins that hold
+    the data of another bin, which else are left out, with a note. sharded: whether to store many chunks
     per file; by default only for stores at a URL. strict: reject a file that has a bin without data; by
     default the bin is left out, with a note. overwrite: replace a store that has different contents.
     client: a Dask client; by default two threads are used. progress: called with (bins done, bins) after
@@ -142,7 +144,7 @@ def ingest(
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
             strict=strict, overwrite=overwrite, client=client, progress=progress, dataset=dataset,
             q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
-            average=average,
+            average=average, keep_copies=keep_copies,
         )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from ingest.clean import (
     measure_scatter,
     upper_blocks,
 )
+from ingest.copies import signs_of_noise
 from ingest.noise import Record
 from ingest.readers.source import Source
 from ingest.repeats import cleaned_scan, mean_of_scans
@@ -91,17 +92,27 @@ def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pa
 
 _KEYS = {
     "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "pairs",
-    "chunks", "sizes", "sums", "outliers", "left_out", "spread",
+    "chunks", "sizes", "sums", "outliers", "left_out", "spread", "signs",
 }  # fmt: skip
 
 
 def write_bin(
-    source: Source, target: AnyPath, index: int, use: Bool[np.ndarray, " t"], sharded: bool
+    source: Source,
+    target: AnyPath,
+    index: int,
+    use: Bool[np.ndarray, " t"],
+    sharded: bool,
+    left_out: str = "",
 ) -> Record:
-    """Write the only bin of `source` at position `index`, its record last; return the record."""
+    """Write the only bin of `source` at position `index`, its record last; return the record.
+
+    left_out: why it is written without data.
+    """
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
     try:
+        if left_out:
+            raise NoDataError(left_out)
         if source.mean_of:
             cleaned, scatter, spread = mean_of_scans(source)
         else:
@@ -109,11 +120,13 @@ def write_bin(
             scatter, spread = measure_scatter(cleaned.c2, source.time), None
         record: Record = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
+        record["signs"] = signs_of_noise(cleaned.c2)
         rows = noise.sigma_rows(source, [record]).rows
     except NoDataError as e:
         nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
         cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0)
-        record = dict.fromkeys(("scatter", "spread", "contrast")) | {"left_out": str(e)}
+        record = dict.fromkeys(("scatter", "spread", "contrast", "signs"))
+        record["left_out"] = str(e)
         rows = np.ones((1, source.n_frames))
     record |= cleaned._asdict() | {"dead": cleaned.dead.tolist()}
     del record["c2"]

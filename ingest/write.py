@@ -41,6 +41,7 @@ from homodyne_dask.store.url_path import UrlPath
 from ingest import noise, store_writer
 from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
+from ingest.copies import copies
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source
@@ -48,7 +49,7 @@ from ingest.repeats import averaged, check_different, joined, scan_names_of
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 8
+RECORD_VERSION = 9
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -193,6 +194,8 @@ def _ingest(
                 )
                 records = _write_bins(source, target, use, job.sharded, client, progress)
             job_written.result()
+            if not job.options.keep_copies:
+                _leave_out_copies(source, target, use, job.sharded, records)
             _check_left_out(records, strict)
             attrs = _finish(source, target, job, use, records)
         store_writer.complete(target, attrs)
@@ -220,6 +223,16 @@ def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -
         ) from error
     if error is not None:
         raise error
+
+
+def _leave_out_copies(source, target: AnyPath, use, sharded, records: list[Record]) -> None:
+    """Write the bins that hold the data of another bin again, without data."""
+    for index, first in copies(source, records).items():
+        why = (
+            f"{source.name(index)} holds the data of {source.name(first)}, which count once (to keep "
+            f"both: --keep-copies)"
+        )
+        records[index] = write_bin(source.only(index), target, index, use, sharded, why)
 
 
 def _check_left_out(records: list[Record], strict: bool) -> None:

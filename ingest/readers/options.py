@@ -10,6 +10,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StringConstraints,
     ValidationError,
 )
@@ -117,6 +118,9 @@ class IngestOptions(BaseModel):
         None, description="name every axis of the matrices, t for each of the two times, as t,t,q"
     )
     average: Literal["scans"] | None = Field(None, description="give 'scans' for the mean of scans")
+    keep_copies: StrictBool = Field(
+        False, description="give True to keep bins that hold the data of another one"
+    )
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same.
@@ -127,7 +131,7 @@ class IngestOptions(BaseModel):
         return {
             name: [str(v) if v != v else v for v in value] if isinstance(value, tuple) else value
             for name, value in self
-            if value is not None or name in always
+            if (value is not None and value is not False) or name in always
         }
 
 

@@ -59,6 +59,8 @@ class IngestOptions(Options):
     """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
     half: Literal["upper", "lower", "mean"] | None = option(None)
     """Part of asymmetric matrices to use: one half, or the mean of both."""
+    keep_copies: bool = option(False)
+    """Keep bins that hold the data of another bin, instead of leaving them out."""
     sharded: bool | None = option(None)
     """Whether to store many chunks per file (Zarr shards); default: only for stores at a URL."""
     strict: bool = option(False)

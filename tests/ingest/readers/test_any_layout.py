@@ -12,6 +12,8 @@ from tests.ingest_files import DT, arrays, attributes, noisy, simulated, upper
 N, BINS = 20, 3
 C2 = np.stack([noisy(N, k) for k in range(BINS)])
 LAST = np.moveaxis(C2, 0, -1)
+BAD = 30 * np.maximum.outer(*[np.arange(60) % 9 == 4] * 2)
+"""Of every ninth frame, in all pairs."""
 NUMBERS = {"q": [0.01, 0.02, 0.03], "phi": 0.0, "frame_time": DT}
 
 
@@ -159,6 +161,58 @@ def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, datase
 def test_matrices_whose_order_nothing_tells_are_refused(tmp_path, given, said):
     with pytest.raises(HomodyneDaskError, match=said):
         ingest.ingest(cells(tmp_path / "A.mat"), phi=0.0, frame_time=DT, **given)
+
+
+def copied(word, one):
+    """The matrix of a bin in other words, or one that only looks like it."""
+    random, n = np.random.default_rng(1), len(one)
+    shared = random.normal(0, 0.01, (n, n))
+    return {
+        "a copy": one,
+        "normalised otherwise": 1 + 1.07 * (one - 1.01),
+        "float16 of it": one.astype(np.float16),
+        "its transpose with other frames unknown": np.where(np.arange(n) < 5, np.nan, one.T),
+        "of a measurement of its own": noisy(n, 7),
+        "with the same bad frames": noisy(n, 7) + BAD,
+        "half of its noise": one + 1.0 * (shared + shared.T) / np.sqrt(2),
+    }[word]
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("a copy", False),
+        ("normalised otherwise", False),
+        ("float16 of it", False),
+        ("its transpose with other frames unknown", False),
+        ("of a measurement of its own", True),
+        ("with the same bad frames", True),
+        ("half of its noise", True),
+    ],
+)
+def test_the_data_of_a_bin_count_once(tmp_path, word, kept):
+    one = noisy(60, 0)
+    c2 = np.stack([one + BAD * ("bad" in word), noisy(60, 1), copied(word, one)])
+    np.save(tmp_path / "A.npy", c2)
+    numbers = {"q": [0.1, 0.2, 0.3], "phi": 0, "frame_time": 1}
+    report = ingest.ingest(tmp_path / "A.npy", **numbers)
+    said = [
+        note for note in report.notes if "bin 3 (c2[2]) of A.npy holds the data of bin 1" in note
+    ]
+    assert (np.isfinite(stored(report)[2]).any(), bool(said)) == (kept, not kept)
+    both = ingest.ingest(tmp_path / "A.npy", tmp_path / "b.zarr", **numbers, keep_copies=True)
+    assert np.isfinite(stored(both)[2]).any()
+
+
+def test_bins_that_see_one_speckle_and_curves_without_noise_are_no_copies(tmp_path):
+    one, t = noisy(60, 0), np.arange(60)
+    np.save(tmp_path / "A.npy", np.stack([one, one]))
+    report = ingest.ingest(tmp_path / "A.npy", q=0.1, phi=[10, -170], frame_time=1)
+    assert np.isfinite(stored(report)[1]).any()
+    curve = 1 + 0.2 * np.exp(-0.01 * (np.abs(t[:, None] ** 1.5 - t**1.5)))
+    np.save(tmp_path / "B.npy", np.stack([curve, curve]))
+    report = ingest.ingest(tmp_path / "B.npy", q=0.1, phi=0, frame_time=1, sigma=0.01)
+    assert np.isfinite(stored(report)[1]).any()
 
 
 @pytest.mark.long
