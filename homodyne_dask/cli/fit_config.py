@@ -92,7 +92,7 @@ class FitConfig(FitOptions, _Source):
     time: Range | None = option(None, DATA, "[0, 30]")
     """Times to fit in seconds: start and end; the end itself is not included; default: all."""
     exclude_frames: FrameRanges = option(None, DATA, "[[51, 61], [100, 101]]", COMMON)
-    """Frames to exclude, counted from 0: the first and the one after the last."""
+    """Frames to exclude, counted from 0: 2,5 are two, 10-14 five and 10:14 four; or a text file of these."""
     exclude_time: Ranges = option(None, DATA, "[[3.0, 3.5]]")
     """Times to exclude in seconds: start and end; the end itself is not excluded."""
     exclude_phi: Angles = option(None, DATA, "[80, 100]")

@@ -1,6 +1,8 @@
 """The types of options: what Python, a YAML file and the command line give for each is read alike."""
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field
@@ -77,6 +79,23 @@ def _several_ranges(value: Any) -> list[Any]:
         isinstance(v, list | tuple | str) for v in value
     )
     return [tuple(value)] if plain else [_pair(part) for part in parts(value)]
+
+
+def _frames(value: Any) -> list[Any]:
+    """Return ranges of frames from ranges and single frames, 2,5,10-14, or from a file of them."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        return _several_ranges(value)
+    found: list[Any] = []
+    for part in parts(words):
+        if alone := re.fullmatch(r"(\d+)(?:-(\d+))?", part):
+            found.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
+        elif Path(part).is_file():
+            text = re.sub(r"#.*", "", Path(part).read_text("utf-8"))
+            found += _frames(",".join(text.replace(",", " ").split()))
+        else:
+            found += _several_ranges(part)
+    return found
 
 
 def _number_or_ranges(value: Any) -> Any:
@@ -179,7 +198,9 @@ Ranges = Annotated[
     list[Range] | None, _optional(_several_ranges), Form("a range, or several", "START:END")
 ]
 FrameRanges = Annotated[
-    list[Frames] | None, _optional(_several_ranges), Form("a range, or several", "FIRST:END")
+    list[Frames] | None,
+    _optional(_frames),
+    Form("frames, ranges of them, or a file of both, such as 2,5,10-14,51:61", "FRAME|FIRST:END"),
 ]
 Windows = Annotated[
     Integer | list[Range] | None,

@@ -140,6 +140,7 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
         if key in ("phi", "label"):
             bins.update(select_bins(scan, None, **({"phi": None, "label": None} | {key: value})))
             continue
+        value = _single_frames(scan, value) if key == "frames" else value
         several = isinstance(value, list | tuple) and all(
             isinstance(part, list | tuple | slice) for part in value
         )
@@ -152,6 +153,17 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
                 )
             ranges.append((first, stop))
     return bins, tuple(ranges)
+
+
+def _single_frames(scan: BinsAndFrames, given: Any) -> Any:
+    """Return ranges for a set of frames, or for a mask that is true where one is excluded."""
+    if isinstance(given, np.ndarray) and given.dtype == bool:
+        if given.shape != scan.time.shape:
+            raise SelectionError(
+                f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
+            )
+        given = set(np.flatnonzero(given).tolist())
+    return [(one, one + 1) for one in sorted(given)] if isinstance(given, set) else given
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:

@@ -6,7 +6,8 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.apps.view.viewed_data import sources_of
 from homodyne_dask.assessment.cell_residuals import stored_cells
-from homodyne_dask.errors import SelectionError
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import coarse_use
 from tests.run_command import done
 from tests.synthetic import FAST_DECAY, FLOW, angles, fit_here, measured, store
@@ -73,6 +74,8 @@ EXCLUDED = [
     ("labels", {"label": [1, 3]}, [2], ()),
     ("a slice of frames", {"frames": slice(690, None)}, [1, 2, 3], ((690, 700),)),
     ("ranges that touch", {"frames": [(9, 12), (5, 9), [11, 14]]}, [1, 2, 3], ((5, 14),)),
+    ("single frames", {"frames": {7, 5, 6, 640}}, [1, 2, 3], ((5, 8), (640, 641))),
+    ("a mask of frames", {"frames": np.arange(700) >= 695}, [1, 2, 3], ((695, 700),)),
     ("both", {"frames": (0, 2), "time": (0.1, 0.3), "label": 2}, [1, 3], ((0, 3),)),
     ("nothing", {}, [1, 2, 3], ()),
     ("what an option leaves out", {"frames": None, "phi": None}, [1, 2, 3], ()),
@@ -101,7 +104,7 @@ def test_exclusions_add_up_and_keep_to_the_selected_frames(scans):
 
 MISTAKES = [
     {"frame": (1, 2)}, [(1, 2)], {"frames": (700, 800)}, {"frames": (20, 5)}, {"frames": (2, 700)},
-    {"label": [1, 2, 3]}, {"label": 9}, {"phi": 10},
+    {"label": [1, 2, 3]}, {"label": 9}, {"phi": 10}, {"frames": [2, 5, 10]}, {"frames": np.ones(9, bool)},
 ]  # fmt: skip
 
 
@@ -109,6 +112,30 @@ MISTAKES = [
 def test_what_cannot_be_excluded_is_refused(scans, exclude):
     with pytest.raises(SelectionError, match=r"exclude|frames|label|angle"):
         scans[0].select(exclude=exclude)
+
+
+@pytest.mark.parametrize(
+    ("given", "ranges"),
+    [
+        ("2,5,10-14", [(2, 3), (5, 6), (10, 15)]),
+        (("51:61", "7"), [(51, 61), (7, 8)]),
+        ("bad.txt,3", [(4, 5), (8, 10), (20, 30), (3, 4)]),
+        ((51, 61), [(51, 61)]),
+        ([[51, 61], "70:72"], [(51, 61), (70, 72)]),
+        ("5.5", None), ("-3", None), ("good.txt", None), ("14-10", [(14, 11)]), ([2, 5, 10], None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_frames_are_excluded_one_by_one_in_ranges_or_by_a_file(
+    tmp_path, monkeypatch, given, ranges
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.txt").write_text("4 # beam lost\n8-9, 20:30\n")
+    if ranges is None:
+        with pytest.raises(OptionError, match="give frames, ranges of them, or a file of both"):
+            FitConfig(data="A.zarr", model="static", exclude_frames=given)
+        return
+    assert FitConfig(data="A.zarr", model="static", exclude_frames=given).exclude_frames == ranges
 
 
 @pytest.mark.long

@@ -1,4 +1,7 @@
-"""Reads a YAML file of homodyne 2.x or xpcsjax; an error names the key and its value."""
+"""Reads a configuration of homodyne 2.x or xpcsjax (YAML), or of homodyne-analysis (JSON).
+
+An error names the key and its value.
+"""
 
 import math
 from collections.abc import Mapping
@@ -23,6 +26,8 @@ MODES = {
 def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
     """Return the file; raises OptionError for one that is not a configuration of homodyne or xpcsjax."""
     content = read_yaml(where, "check the name")
+    if isinstance(content, dict):
+        content = _of_today(where, content)
     if not isinstance(content, dict) or "analysis_mode" not in content:
         converted = isinstance(content, dict) and "model" in content and "data" in content
         raise OptionError(
@@ -34,6 +39,36 @@ def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
             )
         )
     return HomodyneYaml(content)
+
+
+def _of_today(where: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file of homodyne-analysis (JSON) or of an older homodyne says as homodyne 2.x says it.
+
+    The mode may be in metadata or be the model of the parameter space, times in a section of their own, and
+    values may be those of the active parameters only.
+    """
+    if "parameters" in content and "analysis_mode" not in content:
+        raise OptionError(
+            f"{where} is a configuration of heterodyne, which is not converted: the model is "
+            "two_component_xpcsjax; give its parameters as initial, bounds and fixed"
+        )
+    held, found = HomodyneYaml(content), dict(content)
+    mode = held.get("metadata.analysis_mode") or held.get("parameter_space.model")
+    if mode is not None:
+        found.setdefault("analysis_mode", mode)
+    times = held.collection("analyzer_parameters.temporal", dict)
+    if times:
+        of_analyzer = {**held.collection("analyzer_parameters", dict)}
+        del of_analyzer["temporal"]
+        for key, value in times.items():
+            if of_analyzer.setdefault(key, value) != value:
+                raise OptionError(f"{where}: analyzer_parameters has {key} twice: remove one")
+        found["analyzer_parameters"] = of_analyzer
+    initial = held.collection("initial_parameters", dict)
+    values, active = initial.get("values"), initial.get("active_parameters")
+    if isinstance(values, list) and isinstance(active, list) and len(values) == len(active):
+        found["initial_parameters"] = initial | {"parameter_names": active}
+    return found
 
 
 class HomodyneYaml:

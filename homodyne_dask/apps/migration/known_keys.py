@@ -9,11 +9,11 @@ _TABLE = """
  | it has no effect | config_version | analysis_mode
 metadata | describes the file
 analysis_settings | repeats analysis_mode in words
-analyzer_parameters | the store holds its times in seconds (`homodyne-dask info`) | dt time_unit \
+analyzer_parameters | the store holds its times in seconds (`homodyne-dask info`) | dt time_unit dt_unit \
 | start_frame end_frame
 analyzer_parameters.frame_step | neither homodyne nor xpcsjax uses it in a fit
-analyzer_parameters.scattering | | | wavevector_q
-analyzer_parameters.geometry | | | stator_rotor_gap
+analyzer_parameters.scattering | | | wavevector_q q_unit
+analyzer_parameters.geometry | | | stator_rotor_gap gap_unit
 experimental_data | ingest reads format, angles and q from the file, and the store replaces the cache \
 | cache_compression cache_directory cache_file_path cache_filename_template data_type exchange_key \
 file_format phi_angles_file phi_angles_path use_caching | file_path data_folder_path data_file_name
@@ -59,6 +59,10 @@ plotting | the figures of a fit have one format
 output | the result is written to A0123_fit beside the store, or to --output
 validation | every invalid value is an error
 """
+
+
+WHICH_DATA = ("analyzer_parameters", "phi_filtering")
+"""Sections of which an unknown key may decide which data are fitted."""
 
 
 def _sections() -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ from homodyne_dask.apps.migration.homodyne_yaml import (
     finite_number,
     read_homodyne_yaml,
 )
-from homodyne_dask.apps.migration.known_keys import unconverted_keys
+from homodyne_dask.apps.migration.known_keys import WHICH_DATA, unconverted_keys
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.store import schema
@@ -37,6 +37,12 @@ SCALING_OF_MODE = {
     ),
 }
 """per_angle_mode of homodyne → the scaling of `fit`, and a remark on it."""
+UNITS = {
+    "analyzer_parameters.scattering.q_unit": ("1/A", "A^-1", "A-1", "1/Å"),
+    "analyzer_parameters.geometry.gap_unit": ("A", "Å", "angstrom"),
+    "analyzer_parameters.dt_unit": ("s", "seconds"),
+}
+"""Units that a file may name, and other words for them."""
 FOURIER_ORDERS = (1, 2, 3)
 SIGMA = 0.01
 """Standard deviation of every pair in homodyne."""
@@ -109,6 +115,9 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
 
 def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     model, source = theirs.model(), theirs.data()
+    for path, unit in UNITS.items():
+        if (given := theirs.get(path)) not in (None, *unit):
+            raise OptionError(f"{path} = {given!r} is not converted: give the number in {unit[0]}")
     remarks = [
         f"weights: homodyne uses σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; without it "
         f"ingest estimates σ of each bin from counts or scatter, which weights the bins correctly"
@@ -146,6 +155,9 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     words += [f'--gap "{options["gap"]}"'] if "gap" in options else []
     words += [f"--time-offset {offset:.12g}"] if offset else []
     ignored, unknown = unconverted_keys(theirs.content)
+    for key, like in unknown.items():
+        if key.partition(".")[0] in WHICH_DATA:
+            raise OptionError(f"{key} is unknown, and may decide which data are fitted; {like}")
     return Translation(
         where, FitConfig(**options), " ".join(words), tuple(remarks), ignored, unknown
     )

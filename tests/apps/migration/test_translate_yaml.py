@@ -1,5 +1,6 @@
 """A configuration of homodyne or xpcsjax becomes one that describes the same fit."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,52 @@ def test_frames(tmp_path, word):
     )
     assert translation.config.frames == frames
     assert translation.ingest.endswith(option)
+
+
+OF_ANALYSIS = {
+    "metadata": {"analysis_mode": "static_isotropic"},
+    "experimental_data": {"data_folder_path": "./data/", "data_file_name": "A1.hdf"},
+    "analyzer_parameters": {
+        "temporal": {"dt": 0.5, "dt_unit": "seconds", "start_frame": 300, "end_frame": 900},
+        "scattering": {"wavevector_q": 0.02, "q_unit": "1/A"},
+    },
+    "initial_parameters": {
+        "values": [20000, -1.5, 3.0], "parameter_names": FLOW_NAMES,
+        "active_parameters": FLOW_NAMES[:3],
+    },
+}  # fmt: skip
+"""As homodyne-analysis has it, in JSON."""
+
+
+def test_a_file_of_homodyne_analysis_selects_the_same_frames(tmp_path):
+    (tmp_path / "A.json").write_text(json.dumps(OF_ANALYSIS))
+    found = hd.from_homodyne_yaml(tmp_path / "A.json")
+    assert (found.config.model, found.config.frames, found.config.q) == (
+        "static",
+        (300, 900),
+        [0.02],
+    )
+    assert found.config.initial == {"D0": 20000, "alpha": -1.5, "D_offset": 3.0}
+    assert found.ingest.endswith("--time-offset -149.5")
+    assert found.unknown == {}
+
+
+@pytest.mark.parametrize(
+    ("section", "held", "said"),
+    [
+        ("analyzer_parameters", {"dt": 1.0, "temporal": {"dt": 0.5}}, "has dt twice"),
+        ("analyzer_parameters", {"scattering": {"wavevector_q": 0.2, "q_unit": "1/nm"}}, "in 1/A"),
+        ("analyzer_parameters", {"first_frame": 20}, "first_frame is unknown, and may decide"),
+        ("phi_filtering", {"enabled": True, "range": [0, 1]}, "range is unknown, and may decide"),
+        ("parameters", {"reference": {}}, "of heterodyne, which is not converted"),
+    ],
+)
+def test_what_decides_which_data_are_fitted_is_never_ignored(tmp_path, section, held, said):
+    content = OF_ANALYSIS | {section: OF_ANALYSIS.get(section, {}) | held}
+    content["metadata"] = {} if section == "parameters" else OF_ANALYSIS["metadata"]
+    (tmp_path / "A.json").write_text(json.dumps(content))
+    with pytest.raises(OptionError, match=said):
+        hd.from_homodyne_yaml(tmp_path / "A.json")
 
 
 def test_null_values_are_searched_in_the_data(tmp_path):
