@@ -58,10 +58,10 @@ def ingest(
     source: "str | Path | Sequence[str | Path] | ArrayLike",
     store: str | AnyPath | None = None,
     *,
-    q: float | Sequence[float] | None = None,
-    phi: float | Sequence[float] | None = None,
-    dt: float | None = None,
-    frame_time: float | None = None,
+    q: float | str | Sequence[float | str] | None = None,
+    phi: float | str | Sequence[float | str] | None = None,
+    dt: float | str | None = None,
+    frame_time: float | str | None = None,
     counts: "ArrayLike | None" = None,
     pixels: int | Sequence[int] | None = None,
     sigma: float | Sequence[float] | None = None,
@@ -91,21 +91,21 @@ def ingest(
     and t2, sigma, counts, pixels; or an array (NumPy, xarray, torch) with `store` given. store: a folder,
     or a URL such as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf →
     A0123_c2.zarr. q [1/Å], phi [degree], dt [s, also frame_time]: for plain arrays, which do not contain
-    them; one number, or for q and phi one per bin. counts: mean counts per pixel and frame of an array, one
-    number, (bin,), (t,) or (bin, t); together with pixels, the number of pixels of each bin (one number or
-    one per bin), they determine sigma. sigma: standard deviation of c2 of one pair, one number or one per
-    bin; by default from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or a number
-    in Å; kept with the data. trains: the first train, counted from 0, and the one after the last, such as
-    (0, 500), for a file with one matrix per train, whose groups become scans; by default all. dataset: name
-    of the matrices in an HDF5 file (a dataset, or a group with one for each bin) or .npz of another layout;
-    q_dataset, phi_dataset: names of q and φ; time_dataset: name of the times of the frames, or of their
-    spacing, in s. axes: such as 't,t,q', if shape and symmetry do not show which axes are the times. half:
-    'upper', 'lower' or 'mean', for matrices that are not symmetric. keep_copies: True for bins that hold
-    the data of another bin, which else are left out, with a note. sharded: whether to store many chunks
-    per file; by default only for stores at a URL. strict: reject a file that has a bin without data; by
-    default the bin is left out, with a note. overwrite: replace a store that has different contents.
-    client: a Dask client; by default two threads are used. progress: called with (bins done, bins) after
-    each bin.
+    them; one number, or for q and phi one per bin, or text with a unit ('0.22 1/nm', '443 ns'). counts:
+    mean counts per pixel and frame of an array, one number, (bin,), (t,) or (bin, t); together with
+    pixels, the number of pixels of each bin (one number or one per bin), they determine sigma. sigma:
+    standard deviation of c2 of one pair, one number or one per bin; by default from counts or scatter.
+    time_offset [s] is added to all times. gap: '200 um', or a number in Å; kept with the data. trains:
+    the first train, counted from 0, and the one after the last, such as (0, 500), for a file with one
+    matrix per train, whose groups become scans; by default all. dataset: name of the matrices in an HDF5
+    file (a dataset, or a group with one for each bin) or .npz of another layout; q_dataset, phi_dataset:
+    names of q and φ; time_dataset: name of the times of the frames, or of their spacing, in s. axes: such
+    as 't,t,q', if shape and symmetry do not show which axes are the times. half: 'upper', 'lower' or
+    'mean', for matrices that are not symmetric. keep_copies: True for bins that hold the data of another
+    bin, which else are left out, with a note. sharded: whether to store many chunks per file; by default
+    only for stores at a URL. strict: reject a file that has a bin without data; by default the bin is
+    left out, with a note. overwrite: replace a store that has different contents. client: a Dask client;
+    by default two threads are used. progress: called with (bins done, bins) after each bin.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for invalid input.

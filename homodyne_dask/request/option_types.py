@@ -180,6 +180,11 @@ Numbers = Annotated[list[Number] | None, _optional(parts), Form("a number, or a 
 ExtendedNumbers = Annotated[
     list[Extended] | None, _optional(parts), Form("a number, or a list", "FLOAT")
 ]
+Quantities = Annotated[
+    list[Annotated[Extended | str, FIRST]] | None,
+    _optional(parts),
+    Form("a number, with or without its unit, or a list", "NUMBER[UNIT]"),
+]
 Integers = Annotated[
     list[Integer] | None, _optional(parts), Form("a whole number, or a list", "INTEGER")
 ]

@@ -13,15 +13,8 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError, nearest
 from ingest.readers import hdf5
 from ingest.readers.array_axes import MatrixAxes, layout_of
 from ingest.readers.options import IngestOptions
-from ingest.readers.source import (
-    MIN_FRAMES,
-    Source,
-    converted,
-    decimals,
-    place,
-    source_of,
-    times_or_spacing,
-)
+from ingest.readers.source import MIN_FRAMES, Source, place, source_of, times_or_spacing
+from ingest.readers.units import converted, decimals
 
 MAX_LISTED = 12
 MAX_OBJECTS = 10_000

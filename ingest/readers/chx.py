@@ -16,7 +16,8 @@ from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
 from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import pictures_in
-from ingest.readers.source import Source, decimals, source_of
+from ingest.readers.source import Source, source_of
+from ingest.readers.units import decimals
 
 MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
 PERIODS = ("cam_acquire_period", "acquire period")

@@ -20,7 +20,8 @@ from homodyne_dask.store.hdf5_files import (
     reading,
     wrong,
 )
-from ingest.readers.source import check_frames, converted, decimals
+from ingest.readers.source import check_frames
+from ingest.readers.units import converted, decimals
 
 MAX_SMALL_ELEMENTS = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
@@ -117,9 +118,9 @@ def positive(file: h5py.File, name: str, *, whole: bool = False) -> float:
 
 
 def seconds(file: h5py.File, name: str) -> float:
-    """Return one time above zero; raises SourceError where its unit is another than s."""
-    quantity(file, name, "time", [])
-    return positive(file, name)
+    """Return one time above zero in s."""
+    positive(file, name)
+    return quantity(file, name, "time", []).item()
 
 
 def regions(file: h5py.File, name: str) -> np.ndarray | None:

@@ -19,7 +19,8 @@ from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store.files import is_failure
 from ingest.readers.array_axes import Index, MatrixAxes, layout_of
 from ingest.readers.options import IngestOptions
-from ingest.readers.source import Source, decimals, place, source_of, times_or_spacing
+from ingest.readers.source import Source, place, source_of, times_or_spacing
+from ingest.readers.units import decimals
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""

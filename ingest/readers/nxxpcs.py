@@ -14,7 +14,8 @@ from ingest.readers.any_hdf5 import layout_in, read_slice
 from ingest.readers.array_axes import halves
 from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import pictures_in
-from ingest.readers.source import Source, converted, decimals, source_of
+from ingest.readers.source import Source, source_of
+from ingest.readers.units import converted, decimals
 
 MATRICES = "twotime/two_time_corr_func"
 FIRST, LAST, KEYS = "one_array_q_first", "one_array_q_last", "data_exchange_keys"

@@ -17,6 +17,7 @@ from pydantic import (
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
+from ingest.readers.units import in_own_units
 
 Half = Literal["upper", "lower", "mean"]
 HALVES: dict[Half, str] = {
@@ -40,6 +41,10 @@ def _number(given: Any) -> float:
     if others:
         raise ValueError(f"it takes one number, not {len(others) + 1}")
     return number
+
+
+def _in_units(what: str) -> BeforeValidator:
+    return BeforeValidator(lambda given: _numbers(in_own_units(what, given)))
 
 
 def _known(number: float) -> float:
@@ -79,16 +84,16 @@ class IngestOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    q: Annotated[Wavevectors, AtLeastOne, BeforeValidator(_numbers)] | None = Field(
-        None, description="give it in 1/Å, or nan if it is unknown"
+    q: Annotated[Wavevectors, AtLeastOne, _in_units("q")] | None = Field(
+        None, description="give it in 1/Å or with its unit, as '0.22 1/nm', or nan if it is unknown"
     )
-    phi: Annotated[Angles, AtLeastOne, BeforeValidator(_numbers)] | None = Field(
+    phi: Annotated[Angles, AtLeastOne, _in_units("phi")] | None = Field(
         None, description="give it in degrees, or nan if it is unknown"
     )
-    frame_time: Annotated[Positive, BeforeValidator(_number)] | None = Field(
+    frame_time: Annotated[Positive, BeforeValidator(_number), _in_units("time")] | None = Field(
         None,
-        description="give the spacing of the stored frames in seconds; times of frames are read from an "
-        ".npz file, as `time`",
+        description="give the spacing of the stored frames in seconds or with its unit, as '443 ns'; "
+        "times of frames are read from an .npz file, as `time`",
     )
     sigma: Annotated[tuple[Positive, ...], AtLeastOne, BeforeValidator(_numbers)] | None = Field(
         None, description="give the noise of one pair of c2, one number or one per bin"

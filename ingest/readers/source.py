@@ -4,7 +4,6 @@ A reader returns `source_of(...)` of the arrays that it finds. What it leaves ou
 what no measurement has is refused in `with_options`, for all formats.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from homodyne_dask.store.arrays import what_is_wrong
 from homodyne_dask.store.files import patiently
 from homodyne_dask.text import joined_with_and
 from ingest.readers.options import Half, IngestOptions
+from ingest.readers.units import decimals
 
 MIN_FRAMES = 3
 MAX_BINS = 100_000
@@ -248,11 +248,6 @@ def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
     return np.broadcast_to(values, (n_bins,)).copy()
 
 
-def decimals(values: Any) -> Float[np.ndarray, " n"]:
-    """Return the shortest decimals that give values in their own width: float32 0.05 is 0.05."""
-    return np.array([float(str(value)) for value in np.ravel(values)])
-
-
 def times_or_spacing(given: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
     """Return times [s] since the first of them, or dt, their spacing, where only one number is given.
 
@@ -270,32 +265,6 @@ def times_or_spacing(given: Float[np.ndarray, " t"], notes: list[str]) -> dict[s
 def spacing(seconds: float, frames: int) -> float:
     """Return a product of decimals without binary rounding: 0.1 · 3 is 0.3."""
     return float(f"{seconds * frames:.15g}")
-
-
-def converted(
-    what: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
-) -> np.ndarray:
-    """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done.
-
-    Raises SourceError for another unit; where there is none, it is the one of the store.
-    """
-    plain = re.sub(r"[\s\\{}$^()*]", "", unit or "").lower().replace("å", "å")
-    if what == "q":
-        if unit is None:
-            notes.append(f"{where} has no unit: q is assumed to be in 1/Å")
-        elif re.fullmatch(r"(1/)?nm(-1|⁻¹)?", plain):
-            notes.append(f"q converted from {unit} to 1/Å")
-            return values / 10
-        elif not re.fullmatch(r"(1/)?(a|aa|å|ang|angs|angstroms?)(-1|⁻¹)?", plain):
-            raise SourceError(f"{where} is in {unit!r}, but only 1/Å and 1/nm are known units of q")
-    elif what == "phi" and plain.startswith("rad"):
-        notes.append("φ converted from radians to degrees")
-        return np.rad2deg(values)
-    elif what == "phi" and unit is not None and not plain.startswith(("deg", "°")):
-        raise SourceError(f"{where} is in {unit!r}, but only degree and rad are known units of φ")
-    elif what == "time" and plain not in ("", "s", "sec", "second", "seconds"):
-        raise SourceError(f"{where} is in {unit!r}, not in seconds")
-    return values
 
 
 def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:

@@ -14,7 +14,7 @@ from homodyne_dask.cli.path_arguments import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.cluster.memory import require_addresses
-from homodyne_dask.request.option_types import ExtendedNumbers, Number, Numbers
+from homodyne_dask.request.option_types import Number, Numbers, Quantities
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.files import AnyPath, path_of
 
@@ -32,12 +32,12 @@ class IngestOptions(Options):
     """Name of the store; required for several files."""
     average: Literal["scans"] | None = option(None)
     """Write the mean of the scans instead of the bins of each scan."""
-    q: ExtendedNumbers = option(None)
-    """q in 1/Å if the file does not contain it: one number or one per bin."""
-    phi: ExtendedNumbers = option(None)
+    q: Quantities = option(None)
+    """q in 1/Å, or with its unit ("0.22 1/nm"), if the file does not contain it: one or one per bin."""
+    phi: Quantities = option(None)
     """φ in degrees if the file does not contain it: one number or one per bin."""
-    frame_time: Number | None = option(None, names=("--dt", "--frame-time"))
-    """Time between stored frames in seconds."""
+    frame_time: Quantities = option(None, names=("--dt", "--frame-time"))
+    """Time between stored frames in seconds, or with its unit ("443 ns")."""
     sigma: Numbers = option(None)
     """Standard deviation of c2 of a single pair of frames: one number or one per bin."""
     time_offset: Number = option(0.0)

@@ -92,11 +92,11 @@ def test_every_pair_takes_the_average_of_its_cell_and_cells_weigh_as_many_pairs(
 
 
 @pytest.mark.parametrize("name", ["age", "lag"])
-def test_ages_and_lags_in_another_unit_than_seconds_are_refused(tmp_path, name):
+def test_ages_and_lags_in_a_unit_that_is_none_of_time_are_refused(tmp_path, name):
     path = esrf(tmp_path / "A.h5", np.ones((2, 6, 5)), np.arange(6.0), np.arange(5.0))
     with h5py.File(path, "r+") as file:
-        file[f"entry_0000/correlations/full/twotime/{name}"].attrs["units"] = "ms"
-    with pytest.raises(SourceError, match=f"{name} of A.h5 is in 'ms', not in seconds"):
+        file[f"entry_0000/correlations/full/twotime/{name}"].attrs["units"] = "frames"
+    with pytest.raises(SourceError, match=f"{name} of A.h5 is in 'frames', but the known units"):
         open_esrf(path, checked_options(phi=0))
 
 

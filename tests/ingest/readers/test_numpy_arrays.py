@@ -294,3 +294,30 @@ def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
     with pytest.raises(OptionError, match="counts applies to arrays only"):
         hd.ingest(tmp_path / "S.npz", counts=0.3)
     assert hd.ingest(tmp_path / "S.npz").sigma_source == "counts"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"q": "0.22 1/nm", "phi": 0, "dt": "443 ns"}, ([0.022] * 2, 4.43e-7)),
+        ({"q": "0.1, 0.2 nm^-1", "phi": "0, 1.5 rad", "dt": "20ms"}, ([0.01, 0.02], 0.02)),
+        ({"q": ["1e-2", "0.02"], "phi": 0, "dt": "0.5"}, ([0.01, 0.02], 0.5)),
+        ({"q": "1 1/um", "phi": 0, "dt": 1}, "only 1/Å and 1/nm are known units of q"),
+        ({"q": "1 1/nm, 2 1/A", "phi": 0, "dt": 1}, "with one unit or none"),
+        ({"q": 0.1, "phi": 0, "dt": "5 furlongs"}, "the known units of time are s, sec"),
+        ({"q": 0.1, "phi": 0, "dt": "-3 ms"}, "with its unit, as '443 ns'"),
+        ({"q": 0.1, "phi": 0, "dt": "ms"}, "it must be a number, or numbers, with one unit"),
+    ],
+    ids=str,
+)
+def test_numbers_have_the_unit_that_is_written_beside_them(tmp_path, given, found):
+    np.save(tmp_path / "A.npy", np.stack([noisy(20, k) for k in range(2)]))
+    if isinstance(found, str):
+        with pytest.raises(OptionError, match=found):
+            hd.ingest(tmp_path / "A.npy", **given)
+        return
+    report = hd.ingest(tmp_path / "A.npy", **given)
+    assert ([row.q for row in report.bins], report.frame_time) == (
+        pytest.approx(found[0]),
+        pytest.approx(found[1]),
+    )
