@@ -1,8 +1,9 @@
 """Scans that repeat one measurement as one source: the bins of the first, then those of the second, ..."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,44 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         scans=tuple(masked),
         scan_names=tuple(names),
     )
+
+
+def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
+    """Return whether each of several files has one bin, of a ring or an angle of its own."""
+    if len(sources) < 2 or any(one.scans or len(one.label) > 1 for one in sources):
+        return False
+    places = {(float(one.q[0]), float(one.phi[0])) for one in sources if np.isfinite(one.q[0])}
+    rings = {f"{q:.3g} {phi:.3g}" for q, phi in places}
+    return len(rings) == len(sources)
+
+
+def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
+    """Return files of one bin each as one scan, its bins in their order.
+
+    Raises SourceError, naming the file that differs from the first in frames or times.
+    """
+    first = sources[0]
+    for name, other in zip(names[1:], sources[1:], strict=True):
+        here = {"q": first.q, "phi": first.phi, "label": first.label}
+        _check_alike(first, replace(other, **here), names[0], name)
+    fields = [name for name in PER_BIN if getattr(first, name) is not None]
+    per_bin = {name: np.concatenate([getattr(one, name) for one in sources]) for name in fields}
+    readers = [partial(one.reader, one.path, one.matrices[0]) for one in sources]
+    return replace(
+        first,
+        **per_bin | {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)},
+        reader=partial(_read_one, of=dict(zip(names, readers, strict=True))),
+        truth=None,
+        pictures=NO_PICTURES,
+        notes=(
+            f"{len(sources)} files, one for each bin",
+            *dict.fromkeys(n for one in sources for n in one.notes),
+        ),
+    )
+
+
+def _read_one(path: Path, where: str, of: Mapping[str, Callable[[], np.ndarray]]) -> np.ndarray:
+    return of[where]()
 
 
 def averaged(source: Source) -> Source:

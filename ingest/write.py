@@ -4,9 +4,10 @@ import concurrent.futures as futures
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,14 @@ from ingest.copies import copies
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source
-from ingest.repeats import averaged, check_different, joined, scan_names_of
+from ingest.repeats import (
+    are_bins_of_one_scan,
+    averaged,
+    check_different,
+    joined,
+    scan_names_of,
+    side_by_side,
+)
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
@@ -106,13 +114,34 @@ def ingest(
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     """Return the source in a file, or in several that are scans of one measurement, or hold several."""
     check_opens(paths, options)
-    sources = [patiently(path, lambda path=path: open_source(path, options)) for path in paths]
+    sources = _opened(paths, options)
+    if are_bins_of_one_scan(sources):
+        return side_by_side(sources, scan_names_of(paths))
     source, scans, names = sources[0], [], []
     for one, file in zip(sources, scan_names_of(paths), strict=True):
         scans += one.scans or (one,)
         names += [f"{file}, {name}" for name in one.scan_names] or [file]
     source = joined(scans, names) if len(sources) > 1 else source
     return source if options.average is None else averaged(source)
+
+
+def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
+    """Return the source in each file; of as many q or φ as files of one bin, each has its own."""
+    given = {"q": options.q, "phi": options.phi}
+    own = {name: of for name, of in given.items() if of and len(of) == len(paths) > 1}
+    if own:
+        with suppress(OptionError):  # of files with several bins they are those of the bins
+            each = [
+                options.model_copy(update={name: (of[n],) for name, of in own.items()})
+                for n in range(len(paths))
+            ]
+            sources = [
+                patiently(path, partial(open_source, path, one))
+                for path, one in zip(paths, each, strict=True)
+            ]
+            if all(len(one.label) == 1 for one in sources):
+                return sources
+    return [patiently(path, partial(open_source, path, options)) for path in paths]
 
 
 def _digest(paths: list[Path]) -> str:

@@ -7,7 +7,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, SelectionError, SourceError
 from homodyne_dask.store.scan import with_bins
-from tests.ingest_files import arrays, attributes, decay, edited, simulated, upper
+from tests.ingest_files import arrays, attributes, decay, edited, noisy, simulated, upper
 from tests.run_command import done, run
 
 N, SIGMA = 40, 0.02
@@ -178,3 +178,37 @@ def test_the_command_takes_several_files(tmp_path, scans):
     done("ingest", files[0], str(tmp_path / "one.zarr"))
     assert run("ingest", *files[:2]).exit_code != 0
     assert run("ingest", files[0], str(tmp_path / "none.npz.zarr"), files[1]).exit_code != 0
+
+
+@pytest.mark.parametrize("where", ["in options", "in files"])
+def test_files_of_one_bin_with_a_q_each_are_bins_of_one_scan(tmp_path, where):
+    q, c2 = [0.03, 0.01, 0.02], [noisy(N, k) for k in range(3)]
+    paths = [tmp_path / f"q{k}.npz" for k in range(3)]
+    for path, one, k in zip(paths, c2, range(3), strict=True):
+        np.savez(path, c2=one, **({"q": q[k]} if where == "in files" else {}))
+    given = {} if where == "in files" else {"q": q}
+    report = ingest.ingest(paths, tmp_path / "s.zarr", phi=0, frame_time=0.1, **given)
+    np.testing.assert_array_equal(arrays(report.store)["c2"], upper(np.stack(c2)))
+    scan = hd.open_dataset(report.store)
+    assert (scan.q.tolist(), scan.label.tolist(), len(scan.scan_names)) == (q, [1, 2, 3], 1)
+    assert "3 files, one for each bin" in report.notes
+
+
+def test_two_files_of_two_bins_with_two_q_repeat_both(tmp_path):
+    paths = [tmp_path / f"{k}.npz" for k in range(2)]
+    for k, path in enumerate(paths):
+        np.savez(path, c2=np.stack([noisy(N, 2 * k), noisy(N, 2 * k + 1)]))
+    report = ingest.ingest(paths, tmp_path / "s.zarr", q=[0.1, 0.2], phi=0, frame_time=0.1)
+    scan = hd.open_dataset(report.store)
+    assert (scan.q.tolist(), scan.scan_number.tolist()) == ([0.1, 0.2] * 2, [1, 1, 2, 2])
+
+
+def test_files_of_one_ring_repeat_it_and_of_other_times_are_refused(tmp_path):
+    paths = [tmp_path / f"{k}.npz" for k in range(2)]
+    for k, path in enumerate(paths):
+        np.savez(path, c2=noisy(N, k), q=0.01, phi=0)
+    report = ingest.ingest(paths, tmp_path / "s.zarr", frame_time=0.1)
+    assert hd.open_dataset(report.store).scan_number.tolist() == [1, 2]
+    np.savez(paths[1], c2=noisy(N + 1, 1), q=0.02, phi=0)
+    with pytest.raises(SourceError, match=r"1.npz cannot be .* 0.npz: the number of frames is 41"):
+        ingest.ingest(paths, tmp_path / "t.zarr", frame_time=0.1)
