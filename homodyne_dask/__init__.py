@@ -31,6 +31,7 @@ _NAMES = {
     "fitting.curve_fit.curve_fit_result": ("CurveFit",),
     "fitting.design.planned_scan": ("design", "design_like"),
     "fitting.fit": ("iterate", "plan"),
+    "fitting.g2": ("g2",),
     "fitting.posterior.sample_posterior": ("posterior",),
     "fitting.predict": ("predict",),
     "fitting.series.rings_and_windows": ("fit_each",),
@@ -58,7 +59,6 @@ _NAMES = {
     "results.files.posterior_netcdf": ("load_posterior",),
     "results.files.saved_results": ("compare", "load_comparison", "load_result", "load_series"),
     "solver.state": ("Outcome",),
-    "store.age_average": ("g2",),
     "store.scan": ("Scan", "open_dataset"),
 }
 """Public names by the module that defines them."""

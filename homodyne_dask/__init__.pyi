@@ -20,6 +20,7 @@ from homodyne_dask.fitting.design.planned_scan import design as design
 from homodyne_dask.fitting.design.planned_scan import design_like as design_like
 from homodyne_dask.fitting.fit import iterate as iterate
 from homodyne_dask.fitting.fit import plan as plan
+from homodyne_dask.fitting.g2 import g2 as g2
 from homodyne_dask.fitting.posterior.sample_posterior import posterior as posterior
 from homodyne_dask.fitting.predict import predict as predict
 from homodyne_dask.fitting.series.rings_and_windows import fit_each as fit_each
@@ -48,7 +49,6 @@ from homodyne_dask.results.files.saved_results import load_comparison as load_co
 from homodyne_dask.results.files.saved_results import load_result as load_result
 from homodyne_dask.results.files.saved_results import load_series as load_series
 from homodyne_dask.solver.state import Outcome as Outcome
-from homodyne_dask.store.age_average import g2 as g2
 from homodyne_dask.store.scan import Scan as Scan
 from homodyne_dask.store.scan import open_dataset as open_dataset
 

@@ -176,8 +176,11 @@ def _combined(
     joint: JointEquations,
     bins: dict[int, BinNoise],
     clusters: Int[np.ndarray, " bin"],
+    own: Mapping[int, Float[np.ndarray, "column own"]] | None = None,
 ) -> SpeckleErrors:
     maps = {b: _scores(reduced, joint, b) for b in bins}
+    if own is not None:
+        maps = {b: scores @ own[b] for b, scores in maps.items()}
     efficiency = 1.0
     if reduced.noise is not None:
         # the Hessian under a loss over that of least squares: most noise lies where both are alike
@@ -199,6 +202,25 @@ def _combined(
     total = total + joint.known
     scaling = _scaling_errors(reduced, joint, bins, parts, total)
     return _noise_and_errors(joint, bins, clusters, total, freedom, scaling)
+
+
+def errors_of_scans(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    bins: dict[int, BinNoise],
+    own: Mapping[int, tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]],
+    clusters: Int[np.ndarray, " bin"],
+) -> NoiseErrors:
+    """Return the errors of a fit of several scans together, each bin with the parameters of its scan.
+
+    own: of each bin, where its parameters are among those that moved, and their sizes.
+    """
+    maps = {}
+    for b, (place, size) in own.items():
+        maps[b] = np.zeros((2 + joint.moved, 2 + len(place)))
+        maps[b][:2, :2] = np.eye(2)
+        maps[b][2 + place, 2 + np.arange(len(place))] = size / joint.size[place]
+    return _combined(reduced, joint, bins, clusters, maps).of_theta
 
 
 def weighted_errors(

@@ -73,17 +73,17 @@ def _only_offsets(known: Known) -> Uncertainty:
 def _of_noise(known: Known) -> Uncertainty:
     errors, noise = known.by_bins, known.by_noise
     assert noise is not None
+    unknown = errors.withheld | np.isnan(noise.dof)
     return replace(
         errors,
-        robust=without(noise.covariance, errors.withheld),
-        dof=np.where(errors.withheld, np.nan, noise.dof),
+        robust=without(noise.covariance, unknown),
+        dof=np.where(unknown, np.nan, noise.dof),
         scaling_robust=errors.scaling_naive if noise.scaling is None else noise.scaling,
         method=SPECKLE,
         few=None,
     )
 
 
-SOME = "cluster-robust; none of parameters with fewer than 4 degrees of freedom"
 # fmt: off
 CASES = (
     Case("no_decay", "No decay is seen.", "none",
@@ -97,11 +97,12 @@ CASES = (
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "
          "rate.", "cluster-robust",
          lambda known: known.many_clusters, lambda known: known.by_bins.without_few()),
-    Case("valley", "The fit ended in a valley of χ².", SOME,
-         lambda known: known.valley, lambda known: known.by_bins.without_few()),
+    Case("valley", "The fit ended in a valley of χ², with fewer than 8 clusters.", "none",
+         lambda known: known.valley and known.by_bins.robust is None, lambda known: known.by_bins),
     Case("speckle", "The speckle noise of all bins is known, and nothing speaks against it.", "speckle",
          lambda known: known.by_noise is not None and not known.by_noise.objection, _of_noise),
-    Case("few_freedom", "There are 8 clusters or more.", SOME,
+    Case("few_freedom", "There are 8 clusters or more.",
+         "cluster-robust; none of parameters with fewer than 4 degrees of freedom",
          lambda known: known.by_bins.robust is not None, lambda known: known.by_bins.without_few()),
     Case("noise_unknown", "Too little is known of the noise, or something speaks against it.", "none",
          lambda _: True, lambda known: known.by_bins),

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.fitting.g2 import SECOND_DIFFERENCE, age_means, decay_of, require_common_lags
 from homodyne_dask.solver.speckle import covariance_over_age
 from homodyne_dask.store import schema
-from homodyne_dask.store.age_average import g2, require_common_lags
 from homodyne_dask.store.scan import Chunk, Scan, as_scan
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ FEWEST_AGES = 10
 """Of a lag: with fewer there is no variance."""
 _OF_NORMAL = 0.454936
 """Median of the square of a normal deviate."""
-_SECOND = np.array([6.0, -8.0, 2.0])
-"""Variance of c(t) - 2 c(t + 1) + c(t + 2) from the covariances at distances 0, 1 and 2."""
 
 
 def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "xarray.Dataset":
@@ -64,11 +62,14 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
     most = max((scan.frames[1] - scan.frames[0]) // 2, 1)
     number = int(LAGS_PER_DECADE * np.log10(most)) + 1
     # in frames, evenly on a logarithmic scale
-    lags, mean_over_age = np.unique(np.geomspace(1, most, number).round().astype(int)), g2(scan)
+    lags, mean_over_age = (
+        np.unique(np.geomspace(1, most, number).round().astype(int)),
+        age_means(scan),
+    )
     rows, pixels = [], []
     for bin in range(len(scan.bins)):
         c2 = _c2_at_lags(scan, bin, lags)
-        decay = _decay(mean_over_age.isel(bin=bin), scan)
+        decay = decay_of(mean_over_age.isel(bin=bin), scan)
         noise, of_bin = _noise(c2, lags, *decay, float(counts[bin]))
         known = np.isfinite(c2)
         ages = known.sum(1)
@@ -117,22 +118,6 @@ def _c2_at_lags(
     return c2
 
 
-def _decay(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
-    """Return f at lags of 0, 1, 2 ... frames and contrast of the mean over age, taken for c2 - 1.
-
-    What is below its error is 0.
-    """
-    value, error = mean["g2"].values - 1, np.nan_to_num(mean["stderr"].values)
-    known = np.isfinite(value)
-    lag, value = mean["lag"].values[known], np.where(value > 2 * error, value, 0.0)[known]
-    near = value[:2] if len(value) > 1 else np.repeat(value, 2)
-    # what is lost in the first frame, as in the second
-    contrast = float(np.clip(near[0] * near[0] / max(near[1], near[0] / 2, 1e-12), 1e-4, 1.0))
-    at = scan.attrs["frame_time"] * np.arange(scan.n_frames)
-    f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
-    return np.clip(f, 0.0, 1.0), contrast
-
-
 def _noise(
     c2: Float32[np.ndarray, "lag t"],
     lags: Int[np.ndarray, " lag"],
@@ -150,7 +135,7 @@ def _noise(
         second = np.diff(row.astype(float), 2)
         second = second[np.isfinite(second)]
         if len(second) >= FEWEST_AGES:
-            ratios.append(np.median(second**2) / _OF_NORMAL / (_SECOND @ of[:3]))
+            ratios.append(np.median(second**2) / _OF_NORMAL / (SECOND_DIFFERENCE @ of[:3]))
             weights.append(len(second))
     if not ratios:
         return noise, np.nan

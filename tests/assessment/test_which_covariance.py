@@ -44,6 +44,12 @@ ROWS = {
     "many clusters beside noise": (Known(MANY, noise()), "many_clusters", 4.0),
     "a valley, many clusters": (Known(MANY, noise(), valley=True), "many_clusters", 4.0),
     "a valley, few clusters": (Known(FEW, noise(), valley=True), "valley", None),
+    "a valley, few for a parameter": (
+        Known(by_bins(few=(1,)), noise(), valley=True),
+        "speckle",
+        9.0,
+    ),
+    "a valley, no noise": (Known(by_bins(few=(0,)), valley=True), "few_freedom", np.nan),
     "few clusters": (Known(FEW, noise()), "speckle", 9.0),
     "few for a parameter": (Known(by_bins(few=(1,)), noise()), "speckle", 9.0),
     "few for a rate": (Known(MANY, noise(), others_enough=lambda: False), "speckle", 9.0),
@@ -78,6 +84,12 @@ def test_a_parameter_that_follows_anothers_bound_has_no_error_of_speckle():
     _, errors = counted(Known(by_bins(clusters=False, withheld=(2,)), noise()))
     np.testing.assert_equal(np.diag(errors.robust), [9, 9, np.nan])
     np.testing.assert_equal(errors.dof, [20, 20, np.nan])
+
+
+def test_an_error_of_unknown_freedom_is_none():
+    of_noise = noise()._replace(dof=np.array([np.nan, 20.0, 20.0]))
+    _, errors = counted(Known(by_bins(clusters=False), of_noise))
+    np.testing.assert_equal(np.diag(errors.robust), [np.nan, 9, 9])
 
 
 def test_there_is_no_covariance_where_all_parameters_follow_a_bound():

@@ -171,13 +171,19 @@ def test_sums_that_are_not_finite_have_no_covariance_of_noise():
     assert _of_noises(request, state, [(None, state)], [None]) is None
 
 
-def test_contrasts_may_be_shared_where_rates_differ(store):
+def test_contrasts_may_be_shared_where_rates_differ(store, series):
+    """Of white noise, errors are as far above the naive ones as with a contrast for each."""
     shared = hd.fit_each(store, "power_law", over="scan", per_scan="D0", scaling="scans")
     contrast = np.array([one.scaling["contrast"].values for one in shared.results])
     np.testing.assert_allclose(contrast, np.tile(contrast[0], (3, 1)), rtol=1e-12)
     assert len(np.unique(contrast.round(9))) == 3
     at = shared.global_fit.parameters["value"].values[:3]
     np.testing.assert_allclose(at, RATES, rtol=0.1)
+    tables = [of.global_fit.parameters for of in (shared, series)]
+    ratio = [table["stderr"] / table["stderr_naive"] for table in tables]
+    np.testing.assert_allclose(*(of.values[:4] for of in ratio), rtol=0.25)
+    stderr = np.array([result.scaling["contrast_stderr"].values for result in shared.results])
+    assert (stderr < series.results[0].scaling["contrast_stderr"].values).all()
 
 
 def test_equal_rates_are_found_equal(tmp_path):

@@ -163,8 +163,9 @@ def jobs_of(
 ) -> list[Job]:
     """Return the fits of the parts: contrasts and offsets given per bin are those of its bins.
 
-    folder: that in which each has its own.
+    folder: that in which each has its own. Raises OptionError for contrasts that would be shared by one bin.
     """
+    _require_shared(str(options.get("scaling", "")), [part.scan for part in parts], whole)
     jobs = []
     for part in parts:
         own = dict(options)
@@ -174,6 +175,21 @@ def jobs_of(
                 own[name] = [given[b] for b in part.members(whole)]
         jobs.append(Job(part.name, lambda scan=part.scan: scan, own, folder / part.folder, part.at))
     return jobs
+
+
+def _require_shared(scaling: str, parts: Sequence[Scan], whole: Scan) -> None:
+    """Raise OptionError where bins or scans of the whole share their scaling, but no part has two of them."""
+    if scaling in ("", "individual", "fixed"):
+        return
+    what = "scans" if scaling == "scans" else "bins"
+    several = [
+        len(set(of.scan_number) if what == "scans" else of.bins) > 1 for of in (*parts, whole)
+    ]
+    if several[-1] and not any(several[:-1]):
+        raise OptionError(
+            f"scaling {scaling!r} is for several {what}, but each fit has one: leave out scaling, or fit all "
+            f"{what} at once, without over"
+        )
 
 
 @takes_options()

@@ -17,7 +17,7 @@ from homodyne_dask.assessment.assess import DETERMINED, assess_scan, errors_by_b
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
 from homodyne_dask.assessment.result_findings import findings_of_doubts
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
-from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
 from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted
 from homodyne_dask.errors import OptionError
@@ -37,8 +37,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.cluster_robust import with_known
-from homodyne_dask.solver.covariance import Uncertainty, clusters_in, expanded
+from homodyne_dask.solver.covariance import Uncertainty, clusters_in
 from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
@@ -254,33 +253,25 @@ def _of_noises(
     scans: Sequence[tuple[Request, lm.State]],
     noises: Sequence[SpeckleErrors | None],
 ) -> NoiseErrors | None:
-    """Return the covariance that the noise of the scans gives the global parameters.
+    """Return the errors that the noise of all bins gives the global parameters.
 
-    It is from the sum of the covariances of the scores of all scans and of priors, with the degrees of
-    freedom of a sum of variances (Satterthwaite), those of a scan the fewest of its parameters. None where
-    the noise of a scan is not known.
+    None where that of a scan is not known, or the data do not determine all parameters.
     """
-    known = [one for one in noises if one and np.isfinite(one.dof).any() and not one.objection]
+    known = [one for one in noises if one and not one.objection]
     if len(known) < len(scans):
         return None
     moved = parameters_with_errors(request.together.search, state.theta, state.reduced)
     joint = joint_equations(state.reduced, moved)
     if not joint.determined.all():
         return None
-    inverse, prior = (expanded(joint.of_theta(of), moved) for of in (joint.inverse, joint.known))
-    total, spread = np.zeros_like(inverse), np.zeros(len(moved))
-    scaling = np.full((len(request.scan_of_bin), 2), np.nan)
-    for scan, ((_, at), one) in enumerate(zip(scans, known, strict=True)):
-        own, place = np.isfinite(np.diag(one.covariance)), request.parameters.place[scan]
-        to = inverse[:, place[own]] @ at.reduced.hessian[np.ix_(own, own)]
-        part = to @ one.covariance[np.ix_(own, own)] @ to.T
-        total, spread = total + part, spread + np.diag(part) ** 2 / np.nanmin(one.dof)
-        if one.scaling is not None:
-            scaling[request.members[scan]] = one.scaling
-    with np.errstate(divide="ignore", invalid="ignore"):
-        dof = np.diag(total) ** 2 / spread
-    freedom = with_known(dof, np.diag(total), np.diag(prior))
-    return NoiseErrors(total + prior, freedom, scaling)
+    bins, own, place_of = {}, {}, np.cumsum(moved) - 1
+    for scan, ((_, at), noise) in enumerate(zip(scans, known, strict=True)):
+        place = place_of[request.parameters.place[scan][noise.which]]
+        size = joint_equations(at.reduced, noise.which).size[: len(place)]
+        for b, of_bin in noise.bins.items():
+            bins[request.members[scan][b]] = of_bin
+            own[request.members[scan][b]] = place, size
+    return errors_of_scans(state.reduced, joint, bins, own, request.whole.clusters)
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:

@@ -211,7 +211,9 @@ def _rate_at(
         bound = np.array([q.at_bound and np.isnan(q.stderr) for q in own])[gradient[:, 0] > 0]
     for n, covariance in enumerate((result.covariance, result.errors.covariance_naive)):
         if covariance is not None:
-            errors[n] = rate_stderr(gradient, covariance_of(result, parameters, covariance)[0])[0]
+            own_covariance, _ = covariance_of(result, parameters, covariance)
+            errors[n] = rate_stderr(gradient, own_covariance)[0]
+    errors = np.where(errors > 0, errors, np.nan)  # 0 where all parameters are held
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
     errors[0] = np.nan if np.isnan(dof) else errors[0]
     has = bool(np.isfinite(errors[0]))
@@ -231,13 +233,15 @@ def covariance_of(
 ) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
     """Return the covariance of some parameters, and which of them are held by a bound.
 
-    0 of these and of fixed ones, NaN of others without an error. A selection by xarray would load Dask.
+    Only coefficients of a rate without a formula are held: each is of a part of the record. 0 of these and
+    of fixed ones, NaN of others without an error. A selection by xarray would load Dask.
     """
+    coefficients = [f"{rate}_1" for rate in result.config["splines"]]
     names = result.parameters["param"].values.tolist()
     at = [names.index(one) for one in parameters]
     fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
     own = known.values[np.ix_(at, at)]
-    bounded = bounded & np.isnan(np.diag(own))
+    bounded = bounded & np.isnan(np.diag(own)) & (parameters[0] in coefficients)
     held = fixed | bounded
     return np.where(held[:, None] | held, 0.0, own), bounded
 

@@ -181,6 +181,7 @@ def _band(
             f"the band is too narrow: it assumes that {bound} is fixed at the bound where the fit ended"
         )
     stderr = rate_stderr(curve.gradient, covariance)
+    stderr = np.where(stderr > 0, stderr, np.nan)  # 0 where all parameters are held
     if name == "J" and name not in result.config["splines"]:
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
     dof = freedom_of_rate(result, name, curve.time)

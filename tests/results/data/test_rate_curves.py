@@ -13,6 +13,7 @@ import homodyne_dask as hd
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.rate_forms import rate
 from homodyne_dask.results.data.fit_result import from_summary
+from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_in
 from homodyne_dask.results.files.csv_tables import columns_csv
@@ -127,33 +128,22 @@ def test_integrals_are_the_trapezoid_sums_of_the_rates(tmp_path):
     }  # fmt: skip
 
 
-def test_a_band_with_a_parameter_at_its_bound_says_so(flowing):
+@pytest.mark.parametrize("unknown", [(0, 1, 2), (2,)])
+def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing, unknown):
+    """Nor where it is at a bound: to take its error for zero made bands far too narrow, or of no width."""
     covariance = FLOW_COVARIANCE.copy()
-    covariance[2] = covariance[:, 2] = np.nan
+    covariance[unknown, :] = covariance[:, unknown] = np.nan
     result = result_for(flowing, FLOW, covariance=covariance)
-    result.parameters["at_bound"].values[2] = True
-    found = rates_in(FitView(result, flowing))
-    words = "the band is too narrow: it assumes that D_offset is fixed at the bound"
-    for name in ("J", "J_integral"):
-        assert words in found[name].attrs["conditional"]
-        assert np.isfinite(found[f"{name}_high_95"]).all()
-    assert "conditional" not in found["gamma_dot"].attrs
-    assert found.attrs["notes"].startswith(f"J and J_integral: {words}")
-    drawn = draw_rates(FitView(result, flowing))
-    assert words in drawn.get_supxlabel().replace("\n", " ")
-
-
-def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing):
-    """Its value follows from another one's bound: to take its error for zero made bands far too narrow."""
-    covariance = FLOW_COVARIANCE.copy()
-    covariance[:3] = covariance[:, :3] = np.nan
-    result = result_for(flowing, FLOW, covariance=covariance)
-    result.parameters["at_bound"].values[2] = True
+    result.parameters["at_bound"].values[[*unknown]] = True
     found = rates_in(FitView(result, flowing))
     for column in ("stderr", "low_68", "high_95", "high_95_everywhere"):
         assert np.isnan(found[f"J_{column}"]).all()
         assert np.isfinite(found[f"gamma_dot_{column}"][1:]).all()
-    assert "the error of D0 and alpha is unknown" in found["J"].attrs["no_band"]
+    assert "D_offset is unknown" in found["J"].attrs["no_band"]
+    assert "conditional" not in found["gamma_dot"].attrs
+    known = quantities_of(result, age=2.0)
+    assert np.isnan(known["J"].stderr)
+    assert known["gamma_dot"].stderr > 0
 
 
 def test_csv_picture_and_dataset_show_the_same_band(flowing):

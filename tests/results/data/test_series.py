@@ -67,6 +67,7 @@ MISTAKES = [
     ("none", {"over": "age", "windows": []}, "empty list"),
     ("outside", {"over": "age", "windows": [(90, 99)]}, "fewer than 3 frames"),
     ("an option of the fit", {"over": "q", "scaling": "free"}, "scaling 'free' is unknown"),
+    ("shared by one bin", {"over": "phi", "scaling": "shared"}, "is for several bins"),
 ]
 
 
