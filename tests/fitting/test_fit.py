@@ -11,6 +11,7 @@ import ingest
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
+from tests.photons import photographed
 from tests.synthetic import CREEP, FLOW, GAP, angles, fit_here, measured, store
 
 TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
@@ -190,6 +191,24 @@ def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
     wide, known = result.findings.of("larger-error", "determined")
     assert wide.about == ("D0",)
     assert known.about == ("alpha", "gamma_dot_t0", "beta", "phi0")
+
+
+def test_rates_that_are_constant_within_their_errors_are_one_finding(tmp_path):
+    """Both of three parameters: the data tell none of these, and most ended at bounds."""
+    found = []
+    for alpha, seed in ((0.0, 3), (-0.5, 0)):
+        flow = [30000, alpha, 0, 3e-4, 0, 0, 5]
+        scan = store(photographed(flow, 100, angles(10), seed), tmp_path)
+        found.append(hd.fit(scan, "laminar_flow", gap=2e6).findings)
+    both, one = found
+    assert both.codes == ("constant-rate",)
+    assert both[0].advice.endswith(' --model couette --gap "200 um"')
+    J, error, unit = both[0].numbers["rates"]["J"]
+    assert unit == "Å²/s"
+    assert abs(J - 30000) < 3 * error < 9000
+    (rate,) = one.of("constant-rate")
+    assert rate.about == ("gamma_dot_t0", "beta", "gamma_dot_t_offset")
+    assert rate.advice.endswith(" --fixed beta=0 --fixed gamma_dot_t_offset=0")
 
 
 Q: Any = np.array([0.002, 0.003, 0.004])

@@ -152,5 +152,6 @@ def test_the_error_of_J_is_that_of_speckle_however_many_parameters_are_free(tmp_
         at = int(np.abs(result.rates["t"].values - age).argmin())
         assert result.rates["J_stderr"].values[at] == pytest.approx(found["J"].stderr, rel=0.05)
         errors.append(found["J"].stderr)
+    assert [*result.findings.of("constant-rate")[0].numbers["rates"]] == ["J", "gamma_dot"]
     assert 0.7 * SCATTER < errors[1] < 1.4 * SCATTER
     assert 0.3 * SCATTER < errors[0] < 1.1 * errors[1]

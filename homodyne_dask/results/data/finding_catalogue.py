@@ -84,6 +84,10 @@ no-decay warning: c2 is constant within its noise > measure with shorter frames,
   alone reaches {threshold_of_bins:.1f} times{rises:?; c2 rises where the model falls}. No parameter is
   determined: use shorter frames{advice:? or &} for a faster decay, a longer record for a slower one, more
   pixels or frames for a weaker one
+constant-rate warning: amplitude, exponent and offset of a constant are not told apart > fix the last two
+  {rates:rates} at the mean age of {age:.4g} s: constant within {rates:its error|their errors}, so that the
+  data do not determine {about} one by one; with {held} fixed at 0, `{advice}` fits {rates:the constant|both
+  constants}
 undetermined warning: χ² is the same for other values > fix one, or measure more angles, lags or q
   the data do not determine {about}: {about:χ² hardly depends on it|they compensate for each other}; fix
   {about:it|one of them}{advice:?, or try `&`}
@@ -257,6 +261,9 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "share": lambda share: _change(share) + " of" * (abs(share) < 2),
     "range": _range,
     "bounds": _bounds,
+    "rates": lambda values: _joined(
+        [with_unit(f"{name} = {value_and_error(*of[:2])}", of[2]) for name, of in values.items()]
+    ),
     "limits": lambda values: ", ".join(_limit(name, *of) for name, of in values.items()),
     "error": lambda of: value_and_error(*of),
 } | {name: words.__getitem__ for name, words in _CHOICES.items()}
@@ -266,7 +273,7 @@ def _first(value: Any) -> bool:
     """Return whether the first of two words fits: of one, of a number below 0, of what is true."""
     if isinstance(value, bool):
         return value
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | dict):
         return len(value) == 1
     return value < 0 if isinstance(value, float) else value == 1
 
