@@ -46,8 +46,10 @@ MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
 """Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
-LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 2.0
+LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 """Offsets below and above which they are commented on; c2 without correlation is 1."""
+HIGHEST_C2 = 2.0
+"""c2 of a frame with itself, but for the noise of counting: above it the scale of c2 is another one."""
 MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
@@ -55,6 +57,8 @@ LARGE_BOUND = 100.0
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
 """χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
+EITHER_SIGN = "-0.1:0.1"
+"""Bounds of a shear rate that reverses [1/s]."""
 _AGE_WINDOWS = "--over age --windows 4"
 CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette"}
 """The same with constant rates."""
@@ -160,9 +164,11 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         return
     if found is not None and not check.deviating:
         yield finding("model-misfit-shape", share=found.share, p=found.p_value)
-    chosen = list(config.get("bounds") or {})
-    bounded = end.names[known.at_bound & ~end.of_constant & ~np.isin(end.names, chosen)]
-    if len(bounded):
+    chosen = list(config["bounds"] or {})
+    yield from _other_flow(request, chosen)
+    ended = names_of_rates(request, np.flatnonzero(known.at_bound & ~end.of_constant).tolist())
+    bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
+    if bounded:
         yield finding("default-bounds-reached", bounded, "--model auto")
     elif found is not None and config["scaling"] == "individual":
         yield _of_alternative(request, found)
@@ -170,11 +176,27 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         yield _of_deviations(request, check.depends_on)
 
 
-def command_of(request: Request, model: str = "") -> str:
+def _other_flow(request: Request, chosen: list[str]) -> Iterator[Finding]:
+    """Yield what may be wrong about the shear of a misfit by default: the convention, or the sign.
+
+    chosen: names of which bounds were given.
+    """
+    if request.problem.convention is Convention.HOMODYNE:
+        if request.problem.model.shear:
+            command = command_of(request, convention=Convention.PHYSICAL)
+            yield finding("other-convention", (), command)
+    elif "gamma_dot" in getattr(request.problem.model, "splines", {}) and "gamma_dot" not in chosen:
+        command = f"{command_of(request)} --bounds gamma_dot={EITHER_SIGN}"
+        yield finding("flow-may-reverse", ["gamma_dot"], command)
+
+
+def command_of(request: Request, model: str = "", convention: Convention | None = None) -> str:
     """Return the command that fits this model, or another, to these data, without the other options."""
     gap, ties = request.config["gap_angstrom"], (request.config["tie"] or {}).items()
     words = f"homodyne-dask fit {_store(request)} --model {quote(model or request.config['model'])}"
     words += "".join(f' --tie "{name} = {expression}"' for name, expression in ties)
+    if (convention or request.problem.convention) is Convention.HOMODYNE:
+        words += " --convention homodyne"
     return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
 
 
@@ -437,6 +459,7 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
             yield finding("scaling-at-bound", [name], bins=number, total=used.sum())
     with np.errstate(invalid="ignore"):
         high = seen & (reduced.offset > HIGHEST_OFFSET)
+        high &= reduced.offset + reduced.contrast > HIGHEST_C2
         beyond = seen & ((reduced.contrast > 1.0) | (reduced.offset < LOWEST_OFFSET)) & ~high
     yield from some("offset-high", high, seen, limit=HIGHEST_OFFSET)
     yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
@@ -454,7 +477,8 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
     errors, speckle = end.known.errors, end.known.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
-    by_clusters = enough and not few and errors.method != SPECKLE
+    of_all = not end.known.alone and errors.robust is not None  # from the bins of all scans
+    by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
     if errors.naive is None or not end.known.decay or by_clusters:
         return
     why = "few-cells" if speckle is None else speckle.objection

@@ -255,12 +255,22 @@ def test_a_decay_far_longer_than_the_record_is_undetermined_and_no_bound_is_to_b
     assert not result.findings.of("at-bound")
 
 
-def test_c2_in_another_unit_is_asked_about(tmp_path):
-    made = measured([3000.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0)
-    made.c2[:] *= 100
-    made.sigma_row[:] *= 10
+def test_a_misfit_in_the_convention_of_homodyne_suggests_the_physical_one(tmp_path):
+    scans = measured([2e4, 0, 0, 2e-3, 0, 0, 5], 50, angles(6), dt=0.1, sigma=0.003, contrast=0.3)
+    result = hd.fit(store(scans, tmp_path), "couette", gap=GAP, convention="homodyne")
+    (other,) = result.findings.of("other-convention")
+    assert other.advice.endswith(' --model couette --gap "200 um"')
+
+
+@pytest.mark.parametrize(
+    ("factor", "offset"), [(100, 1.0), (2, 0.99)], ids=["per cent", "c2 and its transpose"]
+)
+def test_c2_in_another_unit_is_asked_about(factor, offset, tmp_path):
+    made = measured([3000.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0, offset=offset)
+    made.c2[:] *= factor
+    made.sigma_row[:] *= np.sqrt(factor)
     (high,) = hd.fit(store(made, tmp_path), "brownian").findings.of("offset-high")
-    assert high.numbers == {"bins": 3, "total": 3, "limit": 2.0}
+    assert high.numbers == {"bins": 3, "total": 3, "limit": 1.5}
 
 
 def fit_of_few_bins(folder):

@@ -59,6 +59,10 @@ chisqr-too-high error: χ² is far above the number of data > see the residuals,
 default-bounds-reached error: bounds that nobody chose kept the model from the data > widen the bounds
   {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds}, as at-bound
   says; if c2 still deviates, try `{advice}`
+flow-may-reverse error: a shear rate of free form was not searched for below 0 > give bounds of both signs
+  {about} was kept at 0 or above, its default bound: if the flow may have reversed, try `{advice}`
+other-convention error: homodyne's shear factor is not that of a linear profile > fit the physical one
+  homodyne's convention has sinc⁴, and a linear profile of the velocity has sinc²: try `{advice}`
 misfit-pattern error: where the deviations from the model differ most > try the command
   the deviations {depends_on:pattern}: try `{advice}`
 one-direction error: bins of one q decay differently, but f is the same at all φ > fit a model with motion
@@ -181,7 +185,7 @@ decay-outside-record warning: contrast or offset is extrapolated > give the offs
   a decay that is mostly outside the lags of the record; `{advice}` treats the offset as known
 offset-high warning: c2 in the file has another scale > normalise c2 before ingest
   the offset is above {limit:g} in {bins} of {total} bins, but c2 without correlation is 1: c2 and the
-  contrast are in another unit, such as per cent, or not normalised
+  contrast are in another unit, such as per cent, not normalised, or the sum of c2 and its transpose
 scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
   the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
   parameters assume that it is fixed
