@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.aliasing import aliased_fringes
+from homodyne_dask.assessment.constant_rates import ConstantRate, constant_rates
 from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION
 from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_each
 from homodyne_dask.assessment.which_covariance import deviations, used_of
@@ -45,8 +46,10 @@ MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
 """Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
-LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 2.0
+LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 """Offsets below and above which they are commented on; c2 without correlation is 1."""
+HIGHEST_C2 = 2.0
+"""c2 of a frame with itself, but for the noise of counting: above it the scale of c2 is another one."""
 MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
@@ -54,7 +57,11 @@ LARGE_BOUND = 100.0
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
 """χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
+EITHER_SIGN = "-0.1:0.1"
+"""Bounds of a shear rate that reverses [1/s]."""
 _AGE_WINDOWS = "--over age --windows 4"
+CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette"}
+"""The same with constant rates."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,20 @@ class FitEnd:
             return np.zeros(len(self.names), bool)
         given = np.isin(self.names, list(self.request.options.bounds or {}))
         return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
+
+    @cached_property
+    def constant(self) -> list[ConstantRate]:
+        """The rates that are constant within their errors; none without a decay."""
+        errors, noise = self.known.errors, self.known.noise
+        found = [(errors.robust, errors.dof)]
+        found += [] if noise is None or noise.objection else [(noise.covariance, noise.dof)]
+        known = [(covariance, dof) for covariance, dof in found if covariance is not None]
+        return [*constant_rates(self.request, self.state, known)] if self.known.decay else []
+
+    @cached_property
+    def of_constant(self) -> Bool[np.ndarray, " p"]:
+        """The parameters of those: nothing else is said of them."""
+        return np.isin(self.names, [name for rate in self.constant for name in rate.parameters])
 
     @property
     def redchi(self) -> float:
@@ -143,9 +164,11 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         return
     if found is not None and not check.deviating:
         yield finding("model-misfit-shape", share=found.share, p=found.p_value)
-    chosen = list(config.get("bounds") or {})
-    bounded = end.names[known.at_bound & ~np.isin(end.names, chosen)]
-    if len(bounded):
+    chosen = list(config["bounds"] or {})
+    yield from _other_flow(request, chosen)
+    ended = names_of_rates(request, np.flatnonzero(known.at_bound & ~end.of_constant).tolist())
+    bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
+    if bounded:
         yield finding("default-bounds-reached", bounded, "--model auto")
     elif found is not None and config["scaling"] == "individual":
         yield _of_alternative(request, found)
@@ -153,11 +176,27 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         yield _of_deviations(request, check.depends_on)
 
 
-def command_of(request: Request) -> str:
-    """Return the command that fits this model to these data, without the other options."""
+def _other_flow(request: Request, chosen: list[str]) -> Iterator[Finding]:
+    """Yield what may be wrong about the shear of a misfit by default: the convention, or the sign.
+
+    chosen: names of which bounds were given.
+    """
+    if request.problem.convention is Convention.HOMODYNE:
+        if request.problem.model.shear:
+            command = command_of(request, convention=Convention.PHYSICAL)
+            yield finding("other-convention", (), command)
+    elif "gamma_dot" in getattr(request.problem.model, "splines", {}) and "gamma_dot" not in chosen:
+        command = f"{command_of(request)} --bounds gamma_dot={EITHER_SIGN}"
+        yield finding("flow-may-reverse", ["gamma_dot"], command)
+
+
+def command_of(request: Request, model: str = "", convention: Convention | None = None) -> str:
+    """Return the command that fits this model, or another, to these data, without the other options."""
     gap, ties = request.config["gap_angstrom"], (request.config["tie"] or {}).items()
-    words = f"homodyne-dask fit {_store(request)} --model {quote(request.config['model'])}"
+    words = f"homodyne-dask fit {_store(request)} --model {quote(model or request.config['model'])}"
     words += "".join(f' --tie "{name} = {expression}"' for name, expression in ties)
+    if (convention or request.problem.convention) is Convention.HOMODYNE:
+        words += " --convention homodyne"
     return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
 
 
@@ -226,32 +265,52 @@ def _undetermined(end: FitEnd) -> Iterator[Finding]:
         rises = ratio < -signal.threshold
         yield finding("no-decay", advice=shorter, ratio=ratio, rises=rises, **signal._asdict())
         return
-    combinations = [*_directions(end)]
+    constant, combinations = [*_constant(end)], [*_directions(end)]
+    yield from constant
     yield from combinations or _larger_errors(end)
-    yield from findings_of_doubts(end.known.errors.doubts, combinations)
+    yield from findings_of_doubts(end.known.errors.doubts, constant + combinations)
+
+
+def _constant(end: FitEnd) -> Iterator[Finding]:
+    """Yield which rates are constant within their errors, and the command that fits them so."""
+    rates, request = end.constant, end.request
+    if not rates:
+        return
+    values = {rate.name: [rate.value, rate.stderr, rate.unit] for rate in rates}
+    held = [name for rate in rates for name in rate.parameters[1:]]
+    all_of = len(rates) == 1 + request.problem.model.shear and not request.config["tie"]
+    if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
+        command = command_of(request, simple)
+    else:
+        command = command_of(request) + "".join(f" --fixed {name}=0" for name in held)
+    about = end.names[end.of_constant]
+    yield finding("constant-rate", about, command, rates=values, age=rates[0].age, held=held)
 
 
 def _directions(end: FitEnd) -> Iterator[Finding]:
     """Yield the undetermined combinations of parameters, and which others are determined."""
     search, state = end.request.search, end.state
-    known = determined_at(search, state)
+    known, told = determined_at(search, state), {*end.names[end.of_constant].tolist()}
     finer = replace(state, reduced=state.reduced.rounded_as_float64)
     certain = determined_at(search, finer).undetermined if known.undetermined else []
     slow = state.slow_steps >= MAX_SLOW_STEPS
     code = "undetermined" if slow or end.known.errors.naive is None else "larger-error"
-    for names in known.undetermined:
+    undetermined = [names for names in known.undetermined if not told.issuperset(names)]
+    for names in undetermined:
         if names in certain:
             yield finding(code, names, end.simpler)
         else:
             yield finding("hidden-by-rounding", names, FLOAT64)
-    if known.undetermined and known.determined:
-        yield finding("determined", known.determined)
+    determined = [name for name in known.determined if name not in told]
+    if undetermined and determined:
+        yield finding("determined", determined)
 
 
 def _larger_errors(end: FitEnd) -> Iterator[Finding]:
     """Yield the positive parameters with errors larger than they are, or too small for the record."""
     search = end.request.search
     wide = search.free & (search.lower > 0) & (end.stderr > np.abs(end.state.theta))
+    wide &= ~end.of_constant
     if wide.any():
         yield finding("larger-error", end.names[wide], end.simpler)
     if end.slower_than_record.any():
@@ -327,7 +386,7 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
         if (bounded := end.known.at_bound[at]).any():
             numbers = {"splines": bounded.sum(), "total": at.stop - at.start}
             yield finding("rate-at-bound", [rate], bound=theta[at][bounded].min(), **numbers)
-    ended = end.known.at_bound & ~end.slower_than_record
+    ended = end.known.at_bound & ~end.slower_than_record & ~end.of_constant
     ended[list(rate_of_each(end.request))] = False
     if ended.any():
         names = end.names[ended].tolist()
@@ -364,7 +423,7 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
     low = (theta - both <= search.lower) & ~np.isfinite(search.period)
     high = (theta + both >= search.upper) & ~np.isfinite(search.period)
     limits = {}
-    for n in np.flatnonzero(low | high):
+    for n in np.flatnonzero((low | high) & ~end.of_constant):
         if n not in rates:
             ends = [theta[n] - one[n], None] if high[n] else [None, theta[n] + one[n]]
             ends = [search.lower[n], search.upper[n]] if low[n] and high[n] else ends
@@ -375,8 +434,9 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
 
 def _withheld(end: FitEnd) -> Iterator[Finding]:
     """Yield the parameters that have no error because another one is at a bound."""
-    if end.known.errors.withheld.any() and end.known.at_bound.any():
-        names, bounded = end.names[end.known.errors.withheld], end.names[end.known.at_bound]
+    withheld = end.known.errors.withheld & ~end.of_constant
+    if withheld.any() and end.known.at_bound.any():
+        names, bounded = end.names[withheld], end.names[end.known.at_bound]
         yield finding("no-error-beside-bound", names, end.simpler, bounded=bounded)
 
 
@@ -399,6 +459,7 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
             yield finding("scaling-at-bound", [name], bins=number, total=used.sum())
     with np.errstate(invalid="ignore"):
         high = seen & (reduced.offset > HIGHEST_OFFSET)
+        high &= reduced.offset + reduced.contrast > HIGHEST_C2
         beyond = seen & ((reduced.contrast > 1.0) | (reduced.offset < LOWEST_OFFSET)) & ~high
     yield from some("offset-high", high, seen, limit=HIGHEST_OFFSET)
     yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
@@ -416,7 +477,8 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
     errors, speckle = end.known.errors, end.known.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
-    by_clusters = enough and not few and errors.method != SPECKLE
+    of_all = not end.known.alone and errors.robust is not None  # from the bins of all scans
+    by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
     if errors.naive is None or not end.known.decay or by_clusters:
         return
     why = "few-cells" if speckle is None else speckle.objection

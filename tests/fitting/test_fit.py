@@ -11,6 +11,7 @@ import ingest
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
+from tests.photons import photographed
 from tests.synthetic import CREEP, FLOW, GAP, angles, fit_here, measured, store
 
 TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
@@ -192,6 +193,24 @@ def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
     assert known.about == ("alpha", "gamma_dot_t0", "beta", "phi0")
 
 
+def test_rates_that_are_constant_within_their_errors_are_one_finding(tmp_path):
+    """Both of three parameters: the data tell none of these, and most ended at bounds."""
+    found = []
+    for alpha, seed in ((0.0, 3), (-0.5, 0)):
+        flow = [30000, alpha, 0, 3e-4, 0, 0, 5]
+        scan = store(photographed(flow, 100, angles(10), seed), tmp_path)
+        found.append(hd.fit(scan, "laminar_flow", gap=2e6).findings)
+    both, one = found
+    assert both.codes == ("constant-rate",)
+    assert both[0].advice.endswith(' --model couette --gap "200 um"')
+    J, error, unit = both[0].numbers["rates"]["J"]
+    assert unit == "Å²/s"
+    assert abs(J - 30000) < 3 * error < 9000
+    (rate,) = one.of("constant-rate")
+    assert rate.about == ("gamma_dot_t0", "beta", "gamma_dot_t_offset")
+    assert rate.advice.endswith(" --fixed beta=0 --fixed gamma_dot_t_offset=0")
+
+
 Q: Any = np.array([0.002, 0.003, 0.004])
 
 
@@ -236,12 +255,22 @@ def test_a_decay_far_longer_than_the_record_is_undetermined_and_no_bound_is_to_b
     assert not result.findings.of("at-bound")
 
 
-def test_c2_in_another_unit_is_asked_about(tmp_path):
-    made = measured([3000.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0)
-    made.c2[:] *= 100
-    made.sigma_row[:] *= 10
+def test_a_misfit_in_the_convention_of_homodyne_suggests_the_physical_one(tmp_path):
+    scans = measured([2e4, 0, 0, 2e-3, 0, 0, 5], 50, angles(6), dt=0.1, sigma=0.003, contrast=0.3)
+    result = hd.fit(store(scans, tmp_path), "couette", gap=GAP, convention="homodyne")
+    (other,) = result.findings.of("other-convention")
+    assert other.advice.endswith(' --model couette --gap "200 um"')
+
+
+@pytest.mark.parametrize(
+    ("factor", "offset"), [(100, 1.0), (2, 0.99)], ids=["per cent", "c2 and its transpose"]
+)
+def test_c2_in_another_unit_is_asked_about(factor, offset, tmp_path):
+    made = measured([3000.0, 0, 0], 60, np.zeros(3), q=Q, dt=1.0, offset=offset)
+    made.c2[:] *= factor
+    made.sigma_row[:] *= np.sqrt(factor)
     (high,) = hd.fit(store(made, tmp_path), "brownian").findings.of("offset-high")
-    assert high.numbers == {"bins": 3, "total": 3, "limit": 2.0}
+    assert high.numbers == {"bins": 3, "total": 3, "limit": 1.5}
 
 
 def fit_of_few_bins(folder):

@@ -107,6 +107,14 @@ def test_each_scan_has_a_result_at_the_global_fit_with_its_errors(series):
     assert found.correlation.sel(cov_i="alpha", cov_j="alpha") == pytest.approx(1)
 
 
+@pytest.mark.usefixtures("noise_not_of_speckle")
+def test_errors_from_the_bins_of_all_scans_are_not_called_absent(tmp_path):
+    made = counted(tmp_path, [(2e4, 1), (2e4, 2)], 6)
+    for result in hd.fit_each(made, "power_law", over="scan", per_scan="D0").results:
+        assert np.isfinite(result.parameters["stderr"].values[:2]).all()
+        assert not result.findings.of("no-standard-error")
+
+
 def test_parameters_that_all_differ_are_those_of_each_scan_by_itself(store):
     options = {"over": "scan", "fixed": FIXED}
     together = hd.fit_each(store, "static", per_scan=["D0", "alpha"], **options)

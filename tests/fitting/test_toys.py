@@ -7,6 +7,7 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.design.fit_toys import _unmirrored
 from homodyne_dask.fitting.design.photons import PhotonScan
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.stretched_exponentials import STRETCHED
@@ -69,12 +70,13 @@ def test_photons_of_a_model_given_as_f_alone():
 def test_toys_scatter_about_the_fit_and_say_how(scan, result):
     toys = hd.toys(result, scan, n=3, counts=2.0, pixels=300)
     table = toys.table
-    assert toys.dataset.sizes == {"toy": 3, "param": 2}
-    np.testing.assert_allclose(table["truth"], result.parameters["value"].values[:2])
+    assert toys.dataset["param"].values.tolist() == ["D0", "alpha", "J"]  # J at the mean age
+    D0, alpha = result.parameters["value"].values[:2]
+    np.testing.assert_allclose(table["truth"], [D0, alpha, D0 * scan.time.mean() ** alpha])
     assert (table["scatter"] > 0).all()
     assert "3 scans of photons, simulated" in str(toys)
     assert toys.to_dict()["parameters"]["D0"]["scatter"] == float(table["scatter"][0])
-    assert len(toys.plot().axes) == 2
+    assert len(toys.plot().axes) == 3
 
 
 @pytest.mark.long
@@ -91,6 +93,21 @@ def test_counts_that_are_not_known_are_asked_for(scan, result):
         hd.toys(unknown, scan, n=2)
     with pytest.raises(hd.HomodyneDaskError, match="give counts"):
         hd.design_like(unknown, scan, pixels=300)
+
+
+@pytest.mark.parametrize(
+    ("names", "truth"),
+    [
+        (["gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0", "gamma_dot"], [4.5, -0.2, 40, 9, 43]),
+        (["v_1", "v_2", "fraction"], [1.0, -3.0, 0.4]),
+    ],
+)  # fmt: skip
+def test_a_draw_of_the_other_sign_is_compared_with_the_truth(names, truth):
+    """Of twelve one such draw made the scatter nine times the error."""
+    truth, signs = np.array(truth), np.array([-1 if n[0] in "gv" else 1 for n in names])
+    draws = np.stack([1.01 * truth, signs * truth, 0.98 * truth])
+    np.testing.assert_allclose(_unmirrored(names, draws, truth)[1], truth)
+    np.testing.assert_array_equal(_unmirrored(names, draws, truth)[::2], draws[::2])
 
 
 def test_an_angle_deviates_by_less_than_half_a_turn():
@@ -152,5 +169,6 @@ def test_the_error_of_J_is_that_of_speckle_however_many_parameters_are_free(tmp_
         at = int(np.abs(result.rates["t"].values - age).argmin())
         assert result.rates["J_stderr"].values[at] == pytest.approx(found["J"].stderr, rel=0.05)
         errors.append(found["J"].stderr)
+    assert [*result.findings.of("constant-rate")[0].numbers["rates"]] == ["J", "gamma_dot"]
     assert 0.7 * SCATTER < errors[1] < 1.4 * SCATTER
     assert 0.3 * SCATTER < errors[0] < 1.1 * errors[1]

@@ -1,5 +1,6 @@
 """`toys`: photons simulated at a fit, and fitted as it was, many times."""
 
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,7 +20,9 @@ from homodyne_dask.fitting.posterior.sample_posterior import request_of
 from homodyne_dask.models import Model
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.fit_view import fitted_scan
+from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.toys import Toys
 from homodyne_dask.store.processes import cores
 from homodyne_dask.store.scan import Scan, open_dataset, q_or_one
@@ -33,13 +36,21 @@ if TYPE_CHECKING:
 MOST_FRAMES = 5000
 """Of a toy: fields are drawn by a root of their correlation, of frames x frames numbers."""
 COLUMNS = ("value", "stderr", "dof")
+RATES = ("J", "gamma_dot")
+"""At the mean age they are listed, too, where they are not the value of a parameter."""
+MIRRORED = re.compile(r"gamma_dot|v_\d")
+"""Beginnings of the names of numbers that may all have the other sign, and f is the same."""
 FEW = 4
 """Toys up to which no workers are started."""
 
 
 class _Toy(NamedTuple):
-    """What each toy is made of, and how it is fitted."""
+    """What each toy is made of, how it is fitted, and which numbers are compared."""
 
+    names: list[str]
+    """Of free parameters, then of rates."""
+    age: float
+    """s; of the rates."""
     photons: PhotonScan
     model: Model | str
     options: dict[str, Any]
@@ -69,13 +80,12 @@ def fitted_toys(
         outcomes.append(outcome)
         if progress is not None:
             progress(f"{len(found)} of {n} toys fitted")
-    free = ~result.parameters["fixed"].values
-    names = result.parameters["param"].values[free]
-    columns = zip(COLUMNS, np.stack(found, axis=1)[..., free], strict=True)
+    truth, values = _estimates(toy, result)[0], np.stack(found, axis=1)
+    values[0] = _unmirrored(toy.names, values[0], truth)
     data = xarray.Dataset(
-        {name: (("toy", "param"), of) for name, of in columns}
-        | {"truth": ("param", toy.photons.theta[free])},
-        coords={"param": names, "outcome": ("toy", outcomes)},
+        {name: (("toy", "param"), of) for name, of in zip(COLUMNS, values, strict=True)}
+        | {"truth": ("param", truth)},
+        coords={"param": toy.names, "outcome": ("toy", outcomes)},
         attrs={
             "weighting": toy.options["weighting"],
             "model": result.config["model"],
@@ -84,7 +94,17 @@ def fitted_toys(
             "seed": seed,
         },
     )
-    return Toys(data, {name: of for name, of in result.config["periods"].items() if name in names})
+    return Toys(data, {n: of for n, of in result.config["periods"].items() if n in toy.names})
+
+
+def _unmirrored(
+    names: list[str], values: Float[np.ndarray, "toy name"], truth: Float[np.ndarray, " name"]
+) -> Float[np.ndarray, "toy name"]:
+    """Return the values, with the signs of the truth where all that may be mirrored is."""
+    signed = np.array([MIRRORED.match(name) is not None for name in names])
+    decides = np.array(names) == "gamma_dot" if "gamma_dot" in names else signed
+    mirrored = values[:, decides] @ truth[decides] < 0
+    return np.where(np.outer(mirrored, signed), -values, values)
 
 
 def _toy(
@@ -103,7 +123,10 @@ def _toy(
             f"toys of {len(time)} frames take too long: select at most {MOST_FRAMES} frames"
         )
     size = detector_of(result, used, given)
-    table = result.parameters
+    table, age = result.parameters, float(np.mean(result.provenance.inputs["seconds"]))
+    names = table["param"].values[~table["fixed"].values].tolist()
+    found, known = quantities_of(result, age), table["value"].values
+    names += [name for name in RATES if name in found and found[name].value not in known]
     photons = PhotonScan(
         request.problem, table["value"].values.astype(float), time,
         q_or_one(scan)[used], np.nan_to_num(scan.phi[used]),
@@ -120,11 +143,11 @@ def _toy(
         "loss_scale": None if options["loss"] == "linear" else options["loss_scale"],
     }
     model = result.provenance.definition or result.config["model"]
-    return _Toy(photons, model, options, bool(np.isfinite(scan.q).all()), ingest)
+    return _Toy(names, age, photons, model, options, bool(np.isfinite(scan.q).all()), ingest)
 
 
-def fit_toy(toy: _Toy, seed: int) -> tuple[Float[np.ndarray, "3 p"], str]:
-    """Simulate, ingest and fit one scan; return COLUMNS of its parameters and its outcome. This is a task."""
+def fit_toy(toy: _Toy, seed: int) -> tuple[Float[np.ndarray, "3 name"], str]:
+    """Simulate, ingest and fit one scan; return COLUMNS of its numbers and its outcome. This is a task."""
     photons = toy.photons
     with tempfile.TemporaryDirectory(prefix="homodyne-dask-toy-") as folder:
         file, store = Path(folder, "toy.npz"), Path(folder, "toy.zarr")
@@ -137,10 +160,15 @@ def fit_toy(toy: _Toy, seed: int) -> tuple[Float[np.ndarray, "3 p"], str]:
         try:
             result = fit(open_dataset(store), toy.model, **toy.options)
         except HomodyneDaskError as e:
-            return np.full((len(COLUMNS), len(photons.theta)), np.nan), str(e)
-    return np.array(
-        [result.parameters[name].values for name in COLUMNS], float
-    ), result.outcome.name
+            return np.full((len(COLUMNS), len(toy.names)), np.nan), str(e)
+    return _estimates(toy, result), result.outcome.name
+
+
+def _estimates(toy: _Toy, result: FitResult) -> Float[np.ndarray, "3 name"]:
+    """Return COLUMNS of the numbers that are compared."""
+    rows = plain_rows(result.parameters, "param")
+    rows |= {name: of._asdict() for name, of in quantities_of(result, toy.age).items()}
+    return np.array([[rows[name][key] for name in toy.names] for key in COLUMNS], float)
 
 
 def _fits(

@@ -59,6 +59,10 @@ chisqr-too-high error: χ² is far above the number of data > see the residuals,
 default-bounds-reached error: bounds that nobody chose kept the model from the data > widen the bounds
   {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds}, as at-bound
   says; if c2 still deviates, try `{advice}`
+flow-may-reverse error: a shear rate of free form was not searched for below 0 > give bounds of both signs
+  {about} was kept at 0 or above, its default bound: if the flow may have reversed, try `{advice}`
+other-convention error: homodyne's shear factor is not that of a linear profile > fit the physical one
+  homodyne's convention has sinc⁴, and a linear profile of the velocity has sinc²: try `{advice}`
 misfit-pattern error: where the deviations from the model differ most > try the command
   the deviations {depends_on:pattern}: try `{advice}`
 one-direction error: bins of one q decay differently, but f is the same at all φ > fit a model with motion
@@ -84,6 +88,10 @@ no-decay warning: c2 is constant within its noise > measure with shorter frames,
   alone reaches {threshold_of_bins:.1f} times{rises:?; c2 rises where the model falls}. No parameter is
   determined: use shorter frames{advice:? or &} for a faster decay, a longer record for a slower one, more
   pixels or frames for a weaker one
+constant-rate warning: amplitude, exponent and offset of a constant are not told apart > fix the last two
+  {rates:rates} at the mean age of {age:.4g} s: constant within {rates:its error|their errors}, so that the
+  data do not determine {about} one by one; with {held} fixed at 0, `{advice}` fits {rates:the constant|both
+  constants}
 undetermined warning: χ² is the same for other values > fix one, or measure more angles, lags or q
   the data do not determine {about}: {about:χ² hardly depends on it|they compensate for each other}; fix
   {about:it|one of them}{advice:?, or try `&`}
@@ -177,7 +185,7 @@ decay-outside-record warning: contrast or offset is extrapolated > give the offs
   a decay that is mostly outside the lags of the record; `{advice}` treats the offset as known
 offset-high warning: c2 in the file has another scale > normalise c2 before ingest
   the offset is above {limit:g} in {bins} of {total} bins, but c2 without correlation is 1: c2 and the
-  contrast are in another unit, such as per cent, or not normalised
+  contrast are in another unit, such as per cent, not normalised, or the sum of c2 and its transpose
 scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
   the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
   parameters assume that it is fixed
@@ -257,6 +265,9 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "share": lambda share: _change(share) + " of" * (abs(share) < 2),
     "range": _range,
     "bounds": _bounds,
+    "rates": lambda values: _joined(
+        [with_unit(f"{name} = {value_and_error(*of[:2])}", of[2]) for name, of in values.items()]
+    ),
     "limits": lambda values: ", ".join(_limit(name, *of) for name, of in values.items()),
     "error": lambda of: value_and_error(*of),
 } | {name: words.__getitem__ for name, words in _CHOICES.items()}
@@ -266,7 +277,7 @@ def _first(value: Any) -> bool:
     """Return whether the first of two words fits: of one, of a number below 0, of what is true."""
     if isinstance(value, bool):
         return value
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | dict):
         return len(value) == 1
     return value < 0 if isinstance(value, float) else value == 1
 

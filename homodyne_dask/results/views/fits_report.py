@@ -36,8 +36,9 @@ from homodyne_dask.results.data.number_format import or_dash, value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
 from homodyne_dask.text import joined_with_and, with_unit
 
-SURE, DOUBTFUL = 0.001, 0.05
-"""p-values: below the first the fits disagree, below the second the agreement is marginal."""
+SURE, DOUBTFUL = 0.01, 0.05
+"""p-values: below the first, over the number of quantities, the fits disagree; below the second the agreement
+is marginal."""
 SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
 MOST_ROWS, MOST_SENTENCES = 200, 20
@@ -191,14 +192,16 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     if not series.agreement:
         return []
     rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]
-    names = [n for n in series.agreement if not (series.over == "age" and n in RATES)]
+    differ = {"age": [*RATES], "q": [name for name in series.decay_rates if name != "J"]}
+    names = [name for name in series.agreement if name not in differ.get(series.over, [])]
+    sure = SURE / max(len(names), 1)
     every, incomplete = len(series.entries), []
     for name in names:
         same = series.agreement[name]
         mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
-        known = same.p >= SURE and series.global_fit is None
+        known = same.p >= sure and series.global_fit is None
         fits = f"{same.freedom + 1} of {every}"
-        words = "marginal" if same.p >= SURE else "inconsistent"
+        words = "marginal" if same.p >= sure else "inconsistent"
         words = "consistent" if same.p >= DOUBTFUL else words
         rows.append([name, fits, words, mean if known else "-", *_scatter(same)])
         incomplete += [name] * (same.freedom + 1 < every)

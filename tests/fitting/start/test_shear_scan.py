@@ -103,6 +103,19 @@ def test_an_oscillating_shear_rate_is_found_with_its_signs(frames, options, tmp_
 
 
 @pytest.mark.long
+def test_a_misfit_of_a_shear_rate_that_was_kept_above_0_suggests_both_signs(tmp_path):
+    scan = store(replace(photons(60, 6, oscillating), pixels=1500).scan(1), tmp_path)
+    options = OPTIONS | {"rates": "gamma_dot=spline", "fixed": {"alpha": 0.0, "D_offset": 0.0}}
+    fits = [
+        fit_here(scan, hd.LAMINAR_FLOW, **options | {"bounds": of})
+        for of in (None, OPTIONS["bounds"])
+    ]
+    (reverse,) = fits[0].findings.of("flow-may-reverse")
+    assert reverse.advice.endswith(" --bounds gamma_dot=-0.1:0.1")
+    assert not fits[1].misfit
+
+
+@pytest.mark.long
 def test_a_band_holds_a_shear_rate_that_is_zero(tmp_path):
     """With the coefficients at the bound fixed there it held 37 % of these times, and had no width."""
     flow = photons(160, 8, resting)

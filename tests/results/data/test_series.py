@@ -118,6 +118,22 @@ def test_windows_see_the_rate_at_their_age(over_age):
     assert "J 4 of 4" not in " ".join(str(over_age).split())
 
 
+@pytest.mark.parametrize(
+    ("p", "word"), [(0.0048, "inconsistent"), (0.0052, "marginal"), (0.06, "consistent")]
+)
+def test_fits_disagree_below_a_probability_of_1_per_cent_over_the_quantities(over_age, p, word):
+    series, test = replace(over_age), over_age.agreement["D0"]._replace(p=p)
+    series.__dict__["agreement"] = {"D0": test, "alpha": test, "J": test}
+    assert str(series).split().count(word) == 2
+
+
+def test_rates_that_diffusion_makes_differ_with_q_are_not_called_inconsistent(diffusing):
+    words = str(hd.fit_each(diffusing, "stretched", over="q"))
+    assert "rate        3 of 3" not in words
+    assert "stretching" in words
+    assert "as for diffusion" in words
+
+
 def test_the_error_of_a_rate_is_that_of_its_parameters():
     """By finite differences of a t^b + c."""
     result = flow_result()
