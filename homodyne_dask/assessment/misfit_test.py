@@ -72,8 +72,7 @@ def examine_model(
     tests = int(sum(np.isfinite(one.z).sum() * one.repeats for one in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
-    isotropic = request.problem.model.isotropic
-    scores = score_tests(scan, cells, contrast, not isotropic, clusters)
+    scores = score_tests(scan, cells, contrast, _alternatives_of(request), clusters)
     threshold = float(-stdtrit(cells.freedom, LEVEL_OF_MISFIT / 2 / tests))
     large = [np.abs(one.residual) >= MIN_SHARE * one.contrast for one in means]
     strict = [
@@ -102,6 +101,18 @@ def examine_model(
     scaled = any(p.q_power > 0 for p, free in zip(request.parameters, moved, strict=True) if free)
     several = len(rings_of(scan.q[list(speckle.bins)])) >= MIN_RINGS
     return check, power_of_q(scores) if scaled and several else None
+
+
+OF_PARAMETERS = {"stretching": "stretching", "q_exponent": "power_of_q"}
+"""Alternatives by the parameters that have them."""
+
+
+def _alternatives_of(request: Request) -> set[str]:
+    """Return the alternatives that a model has."""
+    model, free = request.problem.model, np.array(request.search.names)[request.search.free]
+    found = {OF_PARAMETERS[name] for name in free if name in OF_PARAMETERS}
+    found |= set() if model.isotropic else {"shear"}
+    return found | ({"rate"} if getattr(model, "splines", None) else set())
 
 
 def _means(
