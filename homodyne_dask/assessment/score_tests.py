@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc
 
-from homodyne_dask.assessment.fitted_cells import FittedCells
+from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted
 from homodyne_dask.assessment.odd_frame import odd_frame
 from homodyne_dask.assessment.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
@@ -158,7 +158,7 @@ def _scores(
         if left is None:
             continue
         step, k = left.inverse @ left.score, left.independent
-        square = float(left.score @ step)
+        square = float(left.score @ step) / left.more
         changes = [
             np.abs(of @ step).max() / contrast[b]
             for b, of in left.columns.items()
@@ -182,6 +182,8 @@ class _Outside(NamedTuple):
     """Combinations with more."""
     freedom: float
     """Of the size of the noise."""
+    more: float
+    """Variance of the score over the information, where noise that is estimated weights bins."""
 
 
 class _Metric:
@@ -254,10 +256,11 @@ class _Metric:
             to = vectors[:, some] / root[:, None]
             inverse = to / values[some] @ to.T
             shares = np.einsum("ij,bji->b", inverse, parts[:, k, k]) / some.sum()
-            spread = float((shares**2 * relative[:, k].max(1)).sum())
-            freedom = 2 / max(spread, np.finfo(float).tiny)
+            spread = relative[:, k].max(1)
+            freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
             left = {b: changes[b][:, k] for b in bins}
-            found.append(_Outside(left, score[k], inverse, int(some.sum()), freedom))
+            more = 1 + float(shares @ excess_of_weighted(shares, spread))
+            found.append(_Outside(left, score[k], inverse, int(some.sum()), freedom, more))
         return found
 
 

@@ -44,7 +44,7 @@ OTHERWISE = {
     ),
     "rate steps": (replace(THREE, J=lambda x: np.where(x > 0.5, 2e4, 1e4)), hd.BROWNIAN, "rate"),
     "vibration": (replace(THREE, vibration=0.3), hd.BROWNIAN, "lag"),
-    "half lost": (replace(AGEING, lost=0.5), hd.POWER_LAW, "jump"),
+    "most is lost": (replace(AGEING, lost=0.7), hd.POWER_LAW, "jump"),
     "beam fades": (replace(AGEING, fading=0.2), hd.POWER_LAW, "baseline"),
     "own average": (replace(AGEING, own_average=True), hd.POWER_LAW, "own_average"),
 }  # fmt: skip
@@ -52,6 +52,7 @@ OTHERWISE = {
 
 @pytest.mark.parametrize("word", OTHERWISE)
 def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
+    """Of most of it means over cells showed nothing, and the rest was called stretching or frames."""
     photons, model, name = OTHERWISE[word]
     check = checked(tmp_path, photons, model)
     assert check.alternative is not None

@@ -53,7 +53,8 @@ class ModelCheck(NamedTuple):
     tests: int
     """Number of means tested."""
     threshold: float
-    """Standard errors that no mean exceeds in 199 of 200 fits of a right model."""
+    """Standard errors that no mean exceeds in 199 of 200 fits of a right model, by what is known of the noise
+    of the one that deviates most."""
     deviating: int
     """Number of means beyond it."""
     largest: float
