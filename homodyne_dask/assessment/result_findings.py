@@ -119,7 +119,7 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
 
 
 def _misfit(end: FitEnd) -> Iterator[Finding]:
-    """Yield what speaks against the model, all of severity error.
+    """Yield what speaks against the model, all of severity error, or that it was not checked.
 
     The advice of the power of q is not repeated by that of the averages.
     """
@@ -132,6 +132,8 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         numbers = {"power": [power.power, power.stderr], "p": power.p}
         advice = f"{command_of(request)} --over q"
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
+    if check is None and end.state.outcome is lm.Outcome.CONVERGED:
+        yield finding("not-checked")
     if check is None or not check.misfit:
         if redchi > MAX_REDCHI[source if check is None else "tested"]:
             yield finding(

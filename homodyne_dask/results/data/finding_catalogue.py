@@ -90,6 +90,9 @@ frames-differ error: c2 of some frames differs from that of all others > exclude
   contrast: see maps.png; `{advice}` fits the other frames
 rate-too-smooth error: a given smoothness is more than the data allow > leave the option out
   {about}(t) bends more than the given smoothness allows: omit `{advice}`, or give a smaller value
+not-checked note: too little is known of the noise of averages of c2 > fit more frames, or fewer parameters
+  whether the model describes the data was not checked: too few averages over cells of age and lag are known
+  with their noise
 no-decay warning: c2 is constant within its noise > measure with shorter frames, or for longer
   the mean contrast is {contrast:.2g}, {ratio:.1f} times its error of {stderr:.2g}, but noise alone reaches
   {threshold:.1f} times its error; that of a single bin is at most {of_bins:.1f} times its error, but noise
