@@ -44,6 +44,12 @@ class Photons:
     """c2 of all pairs with the middle frame is higher by this."""
     lost: float = 0.0
     """Part of f that is lost at once in the middle of the record."""
+    vibration: float = 0.0
+    """Part of the field that vibrates, once in 8 frames."""
+    fading: float = 0.0
+    """Part of the beam that is lost over the record, by which counts are not divided."""
+    own_average: bool = False
+    """Whether each pixel is divided by its own mean over time, too."""
     beam: float = 0.0
     """Standard deviation of the beam's intensity from frame to frame, relative."""
     dead: tuple[int, ...] = ()
@@ -70,6 +76,7 @@ class Photons:
         C = reference.integral(np.maximum(J, 1e-10), t)
         scale = (self.q[bin] / 0.01) ** self.q_power * 1e-4 * (1 + self.hotter * (bin == 2))
         g = np.exp(-0.5 * (scale * np.abs(C[:, None] - C)) ** self.stretching)
+        g *= 1 - self.vibration * np.sin(np.pi / 8 * (t[:, None] - t) / self.spacing) ** 2
         later = t > t[-1] / 2
         g *= np.where(later[:, None] == later, 1.0, np.sqrt(1 - self.lost))
         if len(theta) == 3:
@@ -100,6 +107,7 @@ class Photons:
                 z = own * z + other * np.roll(z, 1, axis=0)
             intensity += (z @ root) ** 2
         beam = self.beam * rng.standard_normal(self.frames) if self.beam else 0.0
+        beam = beam - self.fading * np.linspace(0, 1, self.frames)
         return rng.poisson((1 + beam) * self.mean * intensity / (2 * self.modes)).astype(np.float32)
 
     def scan(self, seed) -> Scans:
@@ -108,7 +116,9 @@ class Photons:
         c2 = []
         for bin in range(len(self.q)):
             counts = self.counts(rng, bin)
-            mean = counts.mean(axis=0)
+            if self.own_average:
+                counts /= np.maximum(counts.mean(axis=1, keepdims=True), 1e-9)
+            mean = np.full(self.frames, counts.mean()) if self.fading else counts.mean(axis=0)
             c2.append(counts.T @ counts / np.outer(mean, mean) / self.pixels)
         c2, part = np.array(c2), np.linspace(-0.5, 0.5, self.frames)
         c2 = 1 + (c2 - 1) * (1 + self.drift * (part[:, None] + part) / 2)

@@ -62,6 +62,7 @@ class BinContext(NamedTuple):
     theta: Float[np.ndarray, " p"]
     which: Bool[np.ndarray, " p"]
     units: Float[np.ndarray, " m"]
+    effective: Float[np.ndarray, "m k"] | None
     """As in `FittedPoint`."""
     grid: CellGrid
 
@@ -75,7 +76,7 @@ def noise_of_groups(
     """
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
-    at = FittedPoint(point, scan.time, context.which, context.units)
+    at = FittedPoint(point, scan.time, context.which, context.units, context.effective)
     averaged, sigma_row = _stored(context.selection, problem.min_lag)
 
     def whole(one: BinData) -> BinData:
@@ -130,7 +131,9 @@ class BinExecutor:
         for n, group in enumerate(groups):
             if on_workers and n == TIMED and self._workers_save(seconds * (len(groups) - n)):
                 problem = at.point.problem
-                context = BinContext(selection, problem, at.point.theta, at.which, at.units, grid)
+                context = BinContext(
+                    selection, problem, at.point.theta, at.which, at.units, at.effective, grid
+                )
                 number = max(round(TASK_SECONDS / seconds), 1)
                 tasks = [groups[k : k + number] for k in range(n, len(groups), number)]
                 try:

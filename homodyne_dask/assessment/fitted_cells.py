@@ -24,7 +24,11 @@ from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
+from homodyne_dask.solver.speckle import relative_spread
 from homodyne_dask.solver.state import State
+
+MOST_RELATIVE = 0.5
+"""Largest 4/n of n degrees of freedom of the noise of a bin, by which variances of weighted sums grow."""
 
 
 class CellsOfBin(NamedTuple):
@@ -68,34 +72,52 @@ class FittedCells(NamedTuple):
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
     weighted: Float[np.ndarray, "moved moved"]
     """The same of a fit weighted by the inverse covariance of the measured noise of each bin."""
-    freedom: float
-    """Degrees of freedom of the size of the noise."""
     smoothed: Mapping[str, Float[np.ndarray, "size n"]]
     """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
 
     def variance(
-        self, weights: Mapping[int, Float[np.ndarray, "cell test"]]
-    ) -> Float[np.ndarray, " test"]:
-        """Return the variance of sums of residuals with these weights in each bin.
+        self, weights: Mapping[int, Float[np.ndarray, "cell test"]], by_noise: bool
+    ) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:
+        """Return the variance of sums of residuals with these weights in each bin, and its freedom.
 
-        A fit of all pairs takes a little less out of a sum than one of cells would.
+        A fit of all pairs takes a little less out of a sum than one of cells would. by_noise: whether the
+        noise of bins is in the weights.
         """
         tests = next(iter(weights.values())).shape[1]
-        total, left = np.zeros((2, tests))
+        left = np.zeros(tests)
         scores, across = np.zeros((2, len(self.inverse), tests))
-        for b, of_all in weights.items():
+        own, relative = np.zeros((2, len(weights), tests))
+        for n, (b, of_all) in enumerate(weights.items()):
             one = self.bins[b]
             of, covariance = of_all[one.at], one.noise.covariance
             noise = covariance @ of
-            total += (of * noise).sum(0)
+            own[n] = (of * noise).sum(0)
             noise -= (covariance @ one.own.to.T) @ (one.own.columns.T @ of)
             of = one.own.left_by(of)
             left += (of * noise).sum(0)
+            relative[n] = relative_spread(one.noise.of_cells, of.T, one.noise.expected)
             scores += one.columns.T @ of
             across += one.correlated.T @ of
         taken = self.inverse @ scores
         left += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
-        return np.maximum(left, LEAST_LEFT * total)
+        total = own.sum(0)
+        share = own / np.maximum(total, np.finfo(float).tiny)
+        freedom = 2 / np.maximum((share**2 * relative).sum(0), np.finfo(float).tiny)
+        more = (share * excess_of_weighted(share, relative)).sum(0) if by_noise else 0.0
+        return np.maximum(left, LEAST_LEFT * total) * (1 + more), freedom
+
+
+def excess_of_weighted(
+    share: Float[np.ndarray, "bin ..."], relative: Float[np.ndarray, "bin ..."]
+) -> Float[np.ndarray, "bin ..."]:
+    """Return by how much the part of each bin in the variance of a sum over bins is larger, relative.
+
+    The bins are weighted by their noise: where it was estimated too small, the weight is too large, too. With
+    n degrees of freedom, E[v/v̂²]/E[1/v̂] is n/(n - 4); of a single bin Student's t is right. share: of each
+    bin. relative: the variance 2/n of the logarithm of its variance.
+    """
+    known = np.minimum(2 * relative, MOST_RELATIVE)
+    return (1 - share) * known / (1 - known)
 
 
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
@@ -139,7 +161,6 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         normal += columns.T @ weighted
         fitted += weighted.T @ across
         bins[b] = CellsOfBin(at, pooled, taken, columns, across)
-    freedom = float(np.median([one.fit.freedom for one in speckle.bins.values()]))
     scores += shared_speckle(
         maps,
         clusters_of_pooled(request, known),
@@ -155,5 +176,5 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     given = {name: of_theta[places[name]] for name in (smoothness.given if smoothness else ())}
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs, weighted,
-        freedom, given,
+        given,
     )  # fmt: skip

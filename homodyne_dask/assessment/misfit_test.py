@@ -42,6 +42,8 @@ class _Means(NamedTuple):
     residual: Float[np.ndarray, " cell"]
     z: Float[np.ndarray, " cell"]
     """In standard errors; NaN where there is none."""
+    freedom: Float[np.ndarray, " cell"]
+    """Degrees of freedom of these errors."""
     contrast: float
     cells: list[Int[np.ndarray, " some"]]
     """The cells of each mean."""
@@ -72,13 +74,12 @@ def examine_model(
     tests = int(sum(np.isfinite(one.z).sum() * one.repeats for one in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
-    isotropic = request.problem.model.isotropic
-    scores = score_tests(scan, cells, contrast, not isotropic, clusters)
-    threshold = float(-stdtrit(cells.freedom, LEVEL_OF_MISFIT / 2 / tests))
+    scores = score_tests(scan, cells, contrast, _alternatives_of(request), clusters)
+    limits = [-stdtrit(one.freedom, LEVEL_OF_MISFIT / 2 / tests) for one in means]
     large = [np.abs(one.residual) >= MIN_SHARE * one.contrast for one in means]
     strict = [
-        np.where(np.isfinite(one.z) & of, np.abs(one.z), 0.0)
-        for one, of in zip(means, large, strict=True)
+        np.where(np.isfinite(one.z) & of, np.abs(one.z) / limit, 0.0)
+        for one, of, limit in zip(means, large, limits, strict=True)
     ]
     at = int(np.argmax([of.max(initial=0.0) for of in strict]))
     worst, test = means[at], int(np.argmax(strict[at]))
@@ -86,9 +87,9 @@ def examine_model(
     spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
     check = ModelCheck(
         tests=tests,
-        threshold=threshold,
-        deviating=int(sum((of > threshold).sum() for of in strict)),
-        largest=float(strict[at][test]),
+        threshold=float(limits[at][test]),
+        deviating=int(sum((of > 1).sum() for of in strict)),
+        largest=float(strict[at][test] * limits[at][test]),
         where=worst.words,
         age=(float(scan.time[first.min()]), float(scan.time[stop.max() - 1])),
         lag=(float(shortest.min() * spacing), float((end.max() - 1) * spacing)),
@@ -102,6 +103,18 @@ def examine_model(
     scaled = any(p.q_power > 0 for p, free in zip(request.parameters, moved, strict=True) if free)
     several = len(rings_of(scan.q[list(speckle.bins)])) >= MIN_RINGS
     return check, power_of_q(scores) if scaled and several else None
+
+
+OF_PARAMETERS = {"stretching": "stretching", "q_exponent": "power_of_q"}
+"""Alternatives by the parameters that have them."""
+
+
+def _alternatives_of(request: Request) -> set[str]:
+    """Return the alternatives that a model has."""
+    model, free = request.problem.model, np.array(request.search.names)[request.search.free]
+    found = {OF_PARAMETERS[name] for name in free if name in OF_PARAMETERS}
+    found |= set() if model.isotropic else {"shear"}
+    return found | ({"rate"} if getattr(model, "splines", None) else set())
 
 
 def _means(
@@ -154,8 +167,9 @@ def _of_group(
     sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
     weights = {int(b): row[:, None] * mix for b, row in zip(of, each, strict=True)}
     residual = sum(np.nan_to_num(cells.residual[b]) @ weights[int(b)] for b in of)
-    z = _in_errors(np.asarray(residual), cells.variance(weights) * several)
-    return _Means(words, np.asarray(residual), z, contrast, sets)
+    variance, freedom = cells.variance(weights, by_noise=True)
+    z = _in_errors(np.asarray(residual), variance * several)
+    return _Means(words, np.asarray(residual), z, freedom, contrast, sets)
 
 
 def _in_errors(
@@ -185,9 +199,10 @@ def _with_phi(
     words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
     for name, row in zip(words, np.linalg.pinv(basis)[-2:], strict=True):
         part = row @ cells.residual[np.ix_(of, whole)]
-        spread = cells.variance({int(b): one * chosen for b, one in zip(of, row, strict=True)})
-        z = _in_errors(part, spread * same.max())
-        found.append(_Means(name, part, z, contrast, [np.array([n]) for n in whole]))
+        weights = {int(b): one * chosen for b, one in zip(of, row, strict=True)}
+        spread, freedom = cells.variance(weights, by_noise=False)
+        z, sets = _in_errors(part, spread * same.max()), [np.array([n]) for n in whole]
+        found.append(_Means(name, part, z, freedom, contrast, sets))
     return found
 
 

@@ -17,9 +17,10 @@ from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.spline_rates import free_forms
-from homodyne_dask.models.transport import Convention, shear_rate_at
+from homodyne_dask.models.transport import Convention, TransportModel, shear_rate_at
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.comparison import MIN_INDEPENDENT_BINS
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
@@ -59,9 +60,9 @@ MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
 EITHER_SIGN = "-0.1:0.1"
 """Bounds of a shear rate that reverses [1/s]."""
-_AGE_WINDOWS = "--over age --windows 4"
 CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette"}
 """The same with constant rates."""
+_AGE_WINDOWS, _ALONG = "--over age --windows 4", 30
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
 
 
 def _misfit(end: FitEnd) -> Iterator[Finding]:
-    """Yield what speaks against the model, all of severity error.
+    """Yield what speaks against the model, all of severity error, or that it was not checked.
 
     The advice of the power of q is not repeated by that of the averages.
     """
@@ -152,9 +153,13 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         numbers = {"power": [power.power, power.stderr], "p": power.p}
         advice = f"{command_of(request)} --over q"
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
+    if check is None and end.state.outcome is lm.Outcome.CONVERGED:
+        yield finding("not-checked")
     if check is None or not check.misfit:
         if redchi > MAX_REDCHI[source if check is None else "tested"]:
-            yield finding("chisqr-too-high", (), "--model auto", redchi=redchi, sigma_source=source)
+            yield finding(
+                "chisqr-too-high", (), _compared(request), redchi=redchi, sigma_source=source
+            )
         return
     found = check.alternative
     if check.deviating:
@@ -169,7 +174,7 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
     ended = names_of_rates(request, np.flatnonzero(known.at_bound & ~end.of_constant).tolist())
     bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
     if bounded:
-        yield finding("default-bounds-reached", bounded, "--model auto")
+        yield finding("default-bounds-reached", bounded, _compared(request))
     elif found is not None and config["scaling"] == "individual":
         yield _of_alternative(request, found)
     else:
@@ -205,17 +210,34 @@ def _store(request: Request) -> str:
     return f"{Path(request.scan.path).name} {request.scan.selection_options}".strip()
 
 
+def _compared(request: Request) -> str:
+    """Return the option that compares models; '' where it is refused."""
+    enough = len(np.unique(request.clusters)) >= MIN_INDEPENDENT_BINS
+    compared = request.options.weighting == PAIRS and request.problem.loss == "linear"
+    return "--model auto" if enough and compared else ""
+
+
+def _free_rates(request: Request) -> str:
+    """Return the command that fits rates without a formula, and age windows where there is none."""
+    model = request.problem.model
+    if not isinstance(model, TransportModel) or model.splines:
+        return f"{command_of(request)} {_AGE_WINDOWS}"
+    general = "" if free_forms(model) else "laminar_flow" if model.shear else "static"
+    return f"{command_of(request, general)} --rates spline"
+
+
 def _of_deviations(request: Request, depends_on: str) -> Finding:
     """Return the advice by what the means of residuals depend on."""
     config, scan = request.config, request.scan
-    further = {"q": "--over q", "bin": "--phi -30:30", "age": _AGE_WINDOWS, "lag": _AGE_WINDOWS}
+    further = {"q": "--over q", "bin": f"--phi -{_ALONG}:{_ALONG}"}
+    if depends_on in ("age", "lag"):
+        advice = _free_rates(request) if depends_on == "age" else _compared(request)
+        return finding("misfit-pattern", (), advice, depends_on=depends_on)
     option = further[depends_on]
-    if depends_on == "age" and free_forms(request.problem.model):
-        option = "--rates spline"
     if depends_on == "bin":
         if config["scaling"] != "individual":
             option = "--scaling individual"
-        elif not np.isfinite(scan.phi).all():
+        elif not (np.abs(scan.phi) <= _ALONG).any():
             option = "--label N"
         elif np.isfinite(scan.q).all() and request.problem.model.isotropic:
             return _motion(request)
@@ -232,17 +254,28 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
     command, numbers = command_of(request), dict[str, Any](size=found.size)
     match found.name:
         case "stretching":
-            model = "--model stretched" if request.problem.model.isotropic else ""
+            several = len(rings_of(request.scan.q)) > 1
+            model = f"--model stretched{several * '_q'}" if request.problem.model.isotropic else ""
             return finding("other-exponent", (), model, **numbers)
-        case "power_of_q":
-            return _of_deviations(request, "q")
+        case "power_of_q" | "lag":
+            return _of_deviations(request, "q" if found.name == "power_of_q" else "lag")
         case "smoothness":
             (rate,) = found.place
             return finding("rate-too-smooth", [rate], f"--smoothness {rate}=...")
         case "shear":
             return _motion(request)
+        case "rate":
+            return finding("rate-changes", (), _free_rates(request))
+        case "jump":
+            (frame,) = found.place
+            numbers["moment"] = request.scan.time[frame]
+            return finding("rate-jumps", (), _free_rates(request), **numbers)
         case "contrast_drift":
             return finding("contrast-drift", (), f"{command} {_AGE_WINDOWS}", **numbers)
+        case "baseline":
+            return finding("baseline", **numbers)
+        case "own_average":
+            return finding("own-average", **numbers)
         case "bin":
             label, *scan = found.place
             option = "--over scan" if scan else f"--exclude-label {label}"

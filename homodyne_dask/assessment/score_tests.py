@@ -5,14 +5,14 @@ orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, 
 fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no pass.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc
 
-from homodyne_dask.assessment.fitted_cells import FittedCells
+from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted
 from homodyne_dask.assessment.odd_frame import odd_frame
 from homodyne_dask.assessment.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
@@ -24,10 +24,10 @@ from homodyne_dask.store.scan import Scan
 
 LEAST_OWN = 1e-3
 """Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
-SMOOTH = ("stretching", "contrast_drift", "shear")
+SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "shear", "frames")
 """Alternatives whose parts in the residuals of a bin are taken for no noise."""
 BENDS = 3
-"""Ways to bend of a rate whose smoothness was given, which are tested together."""
+"""Ways to bend of a rate, which are tested together."""
 DECAYED = 1e-6
 """f below which its logarithm is that of this."""
 FEWEST_ANGLES = 4
@@ -38,8 +38,7 @@ class Score(NamedTuple):
     """The test of one alternative."""
 
     name: str
-    """A key of the advice: stretching, power_of_q, shear, contrast_drift, bin, frames, frame or
-    smoothness."""
+    """As in `Alternative`."""
     place: tuple[int | str, ...]
     """What it is of, as in `Alternative`."""
     square: float
@@ -96,14 +95,14 @@ def score_tests(
     scan: Scan,
     cells: FittedCells,
     contrast: Float[np.ndarray, " bin"],
-    angular: bool,
+    has: Collection[str],
     clusters: Int[np.ndarray, " bin"],
 ) -> list[Score]:
     """Return the score tests of all alternatives that are not combinations of fitted parameters.
 
-    angular: whether f of the model depends on φ. clusters: bins that see the same speckle share a number.
+    has: those that the model has. clusters: bins that see the same speckle share a number.
     """
-    columns = list(_columns(scan, cells, contrast, angular))
+    columns = [one for one in _columns(scan, cells, contrast) if one.name not in has]
     smooth = np.concatenate([one.of for one in columns if one.name in SMOOTH], axis=2)
     clusters = clusters[list(cells.bins)]
     _, place, members = np.unique(clusters, return_inverse=True, return_counts=True)
@@ -113,7 +112,7 @@ def score_tests(
     for name, of in cells.smoothed.items():
         x = np.clip((np.arange(len(of)) - 1) / (len(of) - 3), 0, 1)
         lines = of.T @ np.stack([np.ones_like(x), x], axis=1)  # which no penalty holds
-        bends = of.T @ np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(x)[:, None])
+        bends = of.T @ _bends(x)
         others = np.eye(of.shape[1])[:, ~of.any(0)]
         to = np.concatenate([others, lines], axis=1)
         bent = np.zeros((*cells.residual.shape, bends.shape[1]))
@@ -130,6 +129,11 @@ def score_tests(
             Score("frame", (odd.frame,) * 2, square, np.inf, odd.p, size, abs(size[0]), odd.tests)
         )
     return found
+
+
+def _bends(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
+    """Return ways to bend of what changes with age, faster in the beginning. ages: from 0 to 1."""
+    return np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(np.clip(ages, 0, 1))[..., None])
 
 
 def _scores(
@@ -153,8 +157,8 @@ def _scores(
         left = left_of[id(one)]
         if left is None:
             continue
-        step = np.linalg.solve(left.information, left.score)
-        square, k = float(left.score @ step), len(step)
+        step, k = left.inverse @ left.score, left.independent
+        square = float(left.score @ step) / left.more
         changes = [
             np.abs(of @ step).max() / contrast[b]
             for b, of in left.columns.items()
@@ -172,9 +176,14 @@ class _Outside(NamedTuple):
 
     columns: dict[int, Float[np.ndarray, "cell k"]]
     score: Float[np.ndarray, " k"]
-    information: Float[np.ndarray, "k k"]
+    inverse: Float[np.ndarray, "k k"]
+    """Of their information, without combinations of which next to nothing is left."""
+    independent: int
+    """Combinations with more."""
     freedom: float
     """Of the size of the noise."""
+    more: float
+    """Variance of the score over the information, where noise that is estimated weights bins."""
 
 
 class _Metric:
@@ -238,41 +247,51 @@ class _Metric:
         found, stop = [], 0
         for one in columns:
             k = slice(stop, stop := stop + one.of.shape[2])
-            size = information[k, k]
-            if not (np.diag(size) > LEAST_OWN * whole[k]).all():
+            root = np.sqrt(np.maximum(whole[k], np.finfo(float).tiny))
+            values, vectors = np.linalg.eigh(information[k, k] / np.outer(root, root))
+            some = values > LEAST_OWN
+            if not some.any():
                 found.append(None)
                 continue
-            shares = np.linalg.solve(size, parts[:, k, k]).trace(axis1=1, axis2=2) / len(size)
-            spread = float((shares**2 * relative[:, k].max(1)).sum())
-            freedom = 2 / max(spread, np.finfo(float).tiny)
+            to = vectors[:, some] / root[:, None]
+            inverse = to / values[some] @ to.T
+            shares = np.einsum("ij,bji->b", inverse, parts[:, k, k]) / some.sum()
+            spread = relative[:, k].max(1)
+            freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
             left = {b: changes[b][:, k] for b in bins}
-            found.append(_Outside(left, score[k], size, freedom))
+            more = 1 + float(shares @ excess_of_weighted(shares, spread))
+            found.append(_Outside(left, score[k], inverse, int(some.sum()), freedom, more))
         return found
 
 
 def _columns(
-    scan: Scan, cells: FittedCells, contrast: Float[np.ndarray, " bin"], angular: bool
+    scan: Scan, cells: FittedCells, contrast: Float[np.ndarray, " bin"]
 ) -> Iterator[_Column]:
     """Yield the derivatives of c2 by the alternatives that the bins of a scan can show."""
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
     known, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
-    (first, stop, shortest, end), faster = np.array(cells.intervals).T, -scale * x
-    t1 = (first + stop - 1) / 2
-    middle = np.stack([t1, t1 + (shortest + end - 1) / 2], axis=1)
-    middle = middle / (scan.frames[1] - scan.frames[0])
+    edges, faster = np.array(cells.intervals), -scale * x
+    middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1], axis=1) / 2 - 0.5
+    middle = (middle - scan.frames[0]) / (scan.frames[1] - scan.frames[0])
 
     def named(name: str, of: Float[np.ndarray, "..."], *place: int) -> _Column:
         of = np.broadcast_to(of.reshape(*of.shape[:2], -1), (*there.shape, of[0, 0].size))
         return _Column(name, place, np.where(there[:, :, None], of, 0.0))
 
+    age = middle.mean(1)
+    yield named("rate", faster[:, :, None] * _bends(age))
     yield named("stretching", faster * np.log(x))
-    yield named("contrast_drift", scale * (middle.sum(1) / 2 - middle.sum(1).mean() / 2))
+    lags = edges[:, 2:3] == np.unique(edges[:, 2])
+    yield named("lag", contrast[:, None, None] * lags)
+    yield named("contrast_drift", scale * (age - age.mean()))
+    yield named("baseline", (1 + scale) * age)
+    yield named("own_average", contrast[:, None] * _own_averages(cells, f))
     if len(rings_of(scan.q[known])) > 1 and not np.isnan(scan.q).any():
         yield named("power_of_q", faster * np.log(scan.q / scan.q[known].mean())[:, None])
     phi = scan.phi[known]
     phi = np.unique(np.round(phi[np.isfinite(phi)] % 180, 3))  # 180° apart is one angle
-    if not angular and len(phi) >= FEWEST_ANGLES:
+    if len(phi) >= FEWEST_ANGLES:
         # (q lag)² and its changes with cos 2φ and sin 2φ, to lowest order; where shear is strong the fitted
         # rate has followed it: then rates go with cos 2φ and sin 2φ
         turn = np.deg2rad(2 * np.nan_to_num(scan.phi))
@@ -284,7 +303,8 @@ def _columns(
         own = np.where(there[b], faster[b], 0.0)
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].pooled.place(scan), of, b)
-    edges = np.array(cells.intervals)
+    for lost in sorted({cell.first for cell in cells.intervals} - {scan.frames[0]}):
+        yield named("jump", scale * _shares_across(edges, lost), lost)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
         share = _shares_with(edges, low, end)
         yield named("frames", contrast[:, None] * share, low, end - 1)
@@ -306,3 +326,35 @@ def _shares_with(
         pairs = np.where((t1 >= low) & (t1 < end), lags, np.clip(later, 0, lags))
         found[mine] = pairs.mean(1) / lags[:, 0]
     return found
+
+
+def _shares_across(cells: Int[np.ndarray, "cell 4"], frame: int) -> Float[np.ndarray, " cell"]:
+    """Return the shares of the pairs of cells whose first frame is before a frame, and the second is not.
+
+    cells: edges of age and lag.
+    """
+    found = np.zeros(len(cells))
+    for n, (first, stop, shortest, end) in enumerate(cells.tolist()):
+        t1 = np.arange(first, min(stop, frame))
+        across = np.clip(end - np.maximum(frame - t1, shortest), 0, None)
+        found[n] = across.sum() / ((stop - first) * (end - shortest))
+    return found
+
+
+def _own_averages(
+    cells: FittedCells, f: Float[np.ndarray, "bin cell"]
+) -> Float[np.ndarray, "bin cell"]:
+    """Return how c2 falls where each pixel is divided by its own time average, but for the contrast.
+
+    By the mean f of all pairs with its first frame, and that of all with its second.
+    """
+    edges = np.array(cells.intervals)
+    ages = np.unique(edges[:, :2], axis=0)
+    pairs = cells.pairs * np.stack([_shares_with(edges, *age) for age in ages.tolist()])[:, None]
+    total = np.maximum(pairs.sum(2), np.finfo(float).tiny)
+    mean = (pairs * np.nan_to_num(f)).sum(2) / total
+    t1, t2 = edges[:, :2].sum(1) / 2, (edges.sum(1) - 1) / 2
+    at = ages.sum(1) / 2
+    order = np.argsort(at)
+    of_bins = [np.interp([t1, t2], at[order], of[order]).sum(0) for of in mean.T]
+    return np.array(of_bins)

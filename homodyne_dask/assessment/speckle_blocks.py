@@ -69,6 +69,8 @@ class FittedPoint(NamedTuple):
     which: Bool[np.ndarray, " p"]
     units: Float[np.ndarray, " m"]
     """Of the parameters in `which`."""
+    effective: Float[np.ndarray, "m k"] | None = None
+    """Combinations of them that the data, and not the smoothness of rates, determine; None without one."""
 
 
 class BinModel:

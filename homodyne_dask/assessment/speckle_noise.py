@@ -66,6 +66,8 @@ F_ALIKE = 0.005
 """Difference of f in any cell, up to which bins of scans with parameters of their own share their noise."""
 COUNTS_ALIKE = 0.02
 """Relative width of the intervals of known counts in which bins that share their noise have one μ."""
+OF_DATA = 0.5
+"""Share of what determines a combination of parameters that is of the data, above which it is effective."""
 FEWEST_CELLS = 6
 """More cells than columns, with fewer of which P is not estimated."""
 
@@ -403,9 +405,10 @@ def noise_of_bin(
     """
     model = _noise_of_model(at, repeats[0], grid, of_pairs, known)
     cells, contrast = model.cells, [one.of_noise for one in repeats]
-    columns = [
-        np.column_stack([np.ones(len(cells.f)), cells.f, c * cells.slopes.T]) for c in contrast
-    ]
+    slopes = cells.slopes.T
+    if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and at.effective is not None:
+        slopes = slopes @ at.effective
+    columns = [np.column_stack([np.ones(len(cells.f)), cells.f, c * slopes]) for c in contrast]
     if len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
         return None
     c2 = [cells.c2]
@@ -472,7 +475,18 @@ def fitted_point(request: Request, state: State, joint: JointEquations) -> Fitte
     """Return the model of a fit at its end, with derivatives by the scaled parameters that moved."""
     time = request.scan.time
     point = evaluation_of(request.problem.model).point(request.problem, state.theta, time)
-    return FittedPoint(point, time, joint.which, 1 / joint.size[: joint.moved])
+    effective = _effective(joint) if request.search.smoothness is not None else None
+    return FittedPoint(point, time, joint.which, 1 / joint.size[: joint.moved], effective)
+
+
+def _effective(joint: JointEquations) -> Float[np.ndarray, "m k"] | None:
+    """Return the combinations of which data determine more than half; None where some are not determined."""
+    if not joint.determined.all():
+        return None
+    m = joint.moved
+    root = np.linalg.cholesky(joint.inverse[:m, :m])
+    shares, vectors = np.linalg.eigh(root.T @ joint.blocks.sum(0)[:m, :m] @ root)
+    return root @ vectors[:, shares > OF_DATA]
 
 
 def _fits(

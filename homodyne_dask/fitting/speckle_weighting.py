@@ -49,6 +49,8 @@ from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
 STAYS = 0.05
 """Standard errors: weights are final when a fit with them moves no parameter further."""
+WEIGHED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.SINGULAR)
+"""Outcomes from which noise follows: what no data determine does not change it."""
 MOST_UPDATES = 5
 """Times that the weights are computed."""
 AT_ONCE = 4_000_000
@@ -180,7 +182,7 @@ class SpeckleWeighting:
             state.reduced, parameters_with_errors(request.search, state.theta, state.reduced)
         )
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
-        if not joint.determined.all() or not used:
+        if not used:
             return False
         at, (first, stop) = fitted_point(request, state, joint), request.scan.frames
         grid = grid_of_weights(averaged, stop - first, len(used))
@@ -234,7 +236,7 @@ def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterato
         yield state
     for _ in range(MOST_UPDATES):
         assert state is not None
-        if state.outcome not in (lm.Outcome.CONVERGED, lm.Outcome.STALLED):
+        if state.outcome not in WEIGHED:
             return
         before = state
         if not weighting.weigh(before):

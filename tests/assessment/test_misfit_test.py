@@ -61,13 +61,24 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     scan = store(measured(CREEP, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
+    assert result.findings.of("not-checked")
     known = SimpleNamespace(check=None, power_of_q=None, decay=True)
-    end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, redchi=391.0)
+    state = SimpleNamespace(outcome=hd.Outcome.STALLED)
+    end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, redchi=391.0, state=state)
     (far,) = result_findings._misfit(end)
     assert (far.code, far.numbers["redchi"]) == ("chisqr-too-high", 391.0)
     assert far.advice == "--model auto"
     end.redchi = 1.4
     assert not [*result_findings._misfit(end)]
+
+
+def test_effective_parameters_count_in_the_check_of_rates_without_a_formula(tmp_path):
+    """More coefficients than cells, of which smoothness leaves a few, were not checked."""
+    rings = replace(RING, frames=36, q=(0.006, 0.008, 0.01), pixels=600)
+    result = fit_here(store(rings.scan(0), tmp_path), hd.STATIC, rates="spline")
+    assert result.diagnosis.check is not None
+    assert not result.misfit
+    assert not result.findings.of("not-checked")
 
 
 @pytest.mark.parametrize("lost", [0.0, 1.0])

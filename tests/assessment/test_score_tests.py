@@ -9,6 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.assessment.odd_frame import odd_frame
 from homodyne_dask.assessment.score_tests import _shares_with
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.data.misfit import ModelCheck
 from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
@@ -31,6 +32,41 @@ def checked(folder, photons: Photons, model, seed=0, **options) -> ModelCheck:
     check = fit_here(store(photons.scan(seed), folder), model, **options).diagnosis.check
     assert check is not None
     return check
+
+
+THREE = replace(RING, q=(0.01,) * 3, phi=(0.0, 60.0, 120.0), pixels=600)
+AGEING = replace(THREE, theta=np.array([2e4, -0.3, 1000.0]))
+SLOWER = replace(THREE, J=lambda x: 2e4 * np.exp(-1.5 * x))
+OTHERWISE = {
+    "rate falls": (SLOWER, hd.BROWNIAN, "rate"),
+    "rate of one ring rises": (
+        replace(RING, pixels=600, J=lambda x: 5e3 * np.exp(1.5 * x)), hd.BROWNIAN, "rate"
+    ),
+    "rate steps": (replace(THREE, J=lambda x: np.where(x > 0.5, 2e4, 1e4)), hd.BROWNIAN, "rate"),
+    "vibration": (replace(THREE, vibration=0.3), hd.BROWNIAN, "lag"),
+    "most is lost": (replace(AGEING, lost=0.7), hd.POWER_LAW, "jump"),
+    "beam fades": (replace(AGEING, fading=0.2), hd.POWER_LAW, "baseline"),
+    "own average": (replace(AGEING, own_average=True), hd.POWER_LAW, "own_average"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", OTHERWISE)
+def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
+    """Of most of it means over cells showed nothing, and the rest was called stretching or frames."""
+    photons, model, name = OTHERWISE[word]
+    check = checked(tmp_path, photons, model)
+    assert check.alternative is not None
+    assert check.alternative.name == name
+
+
+def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
+    """Of one ring no models are compared, and power laws in part have no splines."""
+    scan = store(SLOWER.scan(1), tmp_path)
+    (advised,) = fit_here(scan, hd.BROWNIAN).findings.of("rate-changes")
+    assert advised.advice == "homodyne-dask fit scan.zarr --model static --rates spline"
+    prepare(scan, hd.STATIC, rates="spline")
+    lag = fit_here(store(replace(RING, vibration=0.3).scan(0), tmp_path, "one"), hd.BROWNIAN)
+    assert [one.advice for one in lag.findings.of("misfit-pattern")] == [""]
 
 
 @pytest.mark.long

@@ -64,6 +64,14 @@ def test_weights_gain_little_where_residuals_are_white_whatever_counts_say(tmp_p
     assert (found.errors.noise["weighted_ratio"].values[:2] > 0.85).all()
 
 
+def test_noise_weights_where_pairs_do_not_determine_all_parameters(tmp_path):
+    """Such fits ended with χ² of pairs as if these were independent, and right models were called wrong."""
+    still = replace(RING, q=(0.01,) * 3, phi=(0.0, 30.0, 60.0), pixels=600)
+    result = fitted(store(still.scan(3), tmp_path), {"model": hd.STATIC})
+    assert result.redchi < 1.5
+    assert not result.findings.at_least("error")
+
+
 @pytest.mark.long
 def test_a_wrong_model_is_seen(tmp_path):
     static = {"model": hd.STATIC, "fixed": {"D_offset": 1000.0}}

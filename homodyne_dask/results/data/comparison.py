@@ -19,6 +19,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.plain_data import Saved, plain_values
 from homodyne_dask.solver.state import Outcome
+from homodyne_dask.text import joined_with_and
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
@@ -43,6 +44,8 @@ class ComparedFit(NamedTuple):
     redchi: float
     misfit: bool
     """Whether the check of the model says that it does not describe the data."""
+    checked: bool
+    """Whether it was checked."""
     score: float
     """Σ -χ²/(2s²) of the independent bins, each at the parameters that the others determine: the log
     predictive density up to a constant that is common to all fits; larger is better."""
@@ -94,8 +97,8 @@ class Comparison(Saved):
 
     @property
     def adequate(self) -> bool:
-        """Whether the chosen model describes the data; otherwise none of those compared does."""
-        return not any(fit.misfit for fit in self.fits if fit.chosen)
+        """Whether the chosen model describes the data, as a check found; otherwise none compared does."""
+        return all(fit.checked and not fit.misfit for fit in self.fits if fit.chosen)
 
     @property
     def table(self) -> xarray.Dataset:
@@ -132,6 +135,8 @@ class Comparison(Saved):
         if chosen.at_bound:
             parts.append(f"{chosen.name} is scored with {chosen.at_bound} fixed at a bound")
         parts += ["none of the models describes the data"] * best.misfit
+        names = joined_with_and([fit.name for fit in self.fits if not fit.checked])
+        parts += [f"whether {names} describes the data was not checked"] * bool(names)
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,8 +201,8 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
             "determine their parameters; fix such parameters, or see the report of one fit"
         )
     require_independent_bins(bins)
-    left = known & ~misfit
-    left = left if left.any() else known
+    checked = np.array(["not-checked" not in fits[name].findings.codes for name in names])
+    left = next(of for of in (known & ~misfit & checked, known & ~misfit, known) if of.any())
     least = np.min(totals[left])
     lowest = int(np.flatnonzero(left & (totals <= least + ROUNDING * abs(least)))[0])
     differences = scores - scores[lowest]
@@ -227,6 +232,7 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
             chisqr=fit.chisqr,
             redchi=fit.redchi,
             misfit=fit.misfit,
+            checked=bool(checked[n]),
             score=float(-0.5 * totals[n] / noise),
             worse_by=float(0.5 * above[n] / noise),
             stderr=float(0.5 * stderr[n] / noise),

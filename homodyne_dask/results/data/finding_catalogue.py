@@ -55,22 +55,34 @@ power-of-q error: the model assumes rates proportional to q² > fit the power of
   `--model stretched_q` fits the power, and `{advice}` fits each ring separately
 chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
   χ²/N is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png and
-  residuals.png before using the values, and compare models with `{advice}`
+  residuals.png before using the values{advice:?, and compare models with `&`}
 default-bounds-reached error: bounds that nobody chose kept the model from the data > widen the bounds
   {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds}, as at-bound
-  says; if c2 still deviates, try `{advice}`
+  says{advice:?; if c2 still deviates, try `&`}
 flow-may-reverse error: a shear rate of free form was not searched for below 0 > give bounds of both signs
   {about} was kept at 0 or above, its default bound: if the flow may have reversed, try `{advice}`
 other-convention error: homodyne's shear factor is not that of a linear profile > fit the physical one
   homodyne's convention has sinc⁴, and a linear profile of the velocity has sinc²: try `{advice}`
 misfit-pattern error: where the deviations from the model differ most > try the command
-  the deviations {depends_on:pattern}: try `{advice}`
+  the deviations {depends_on:pattern}{advice:?: try `&`}
 one-direction error: bins of one q decay differently, but f is the same at all φ > fit a model with motion
   the decays depend on φ, as they would if the sample moved in one direction: `{advice}`, with your gap,
   models such motion
 other-exponent error: the decay is not that of the model at any age > fit a model with an exponent
   the decay is {size:stretched|compressed}: one step from the fit changes its exponent by {size:+.2g};
   {advice:?try `&`, or }define a model with the exponent (`homodyne-dask explain models`)
+rate-changes error: rates change with age otherwise than the model says > fit rates without a formula
+  the rates change with age in another way than in the model: `{advice}` does not assume how
+rate-jumps error: the correlation across an age differs from the model > fit rates without a formula
+  the correlation between frames before and after {moment:.4g} s is {size:lower|higher} than in the model by
+  about {size:change}, as where the sample moves {size:more|less} for a while: `{advice}` does not assume how
+  rates change
+baseline error: c2 depends on age at all lags > divide counts by the mean of each frame before correlating
+  c2 without correlation {size:falls|rises} by about {size:change} over the record, as if counts were not
+  divided by the mean of their frame, or by a wrong one: correlate them again
+own-average error: c2 lacks its mean over time > divide counts by means over pixels before correlating
+  c2 is {size:lower|higher} where its mean over all lags is large, as if each pixel was divided by its own
+  average over time: correlate counts divided by means over pixels
 contrast-drift error: the contrast depends on age, as with a drifting beam > fit age windows
   the contrast {size:falls|rises} by about {size:change} over the record, as with a drifting beam: `{advice}`
   gives each age window its own contrast
@@ -82,6 +94,9 @@ frames-differ error: c2 of some frames differs from that of all others > exclude
   contrast: see maps.png; `{advice}` fits the other frames
 rate-too-smooth error: a given smoothness is more than the data allow > leave the option out
   {about}(t) bends more than the given smoothness allows: omit `{advice}`, or give a smaller value
+not-checked note: too little is known of the noise of averages of c2 > fit more frames, or fewer parameters
+  whether the model describes the data was not checked: too few averages over cells of age and lag are known
+  with their noise
 no-decay warning: c2 is constant within its noise > measure with shorter frames, or for longer
   the mean contrast is {contrast:.2g}, {ratio:.1f} times its error of {stderr:.2g}, but noise alone reaches
   {threshold:.1f} times its error; that of a single bin is at most {of_bins:.1f} times its error, but noise

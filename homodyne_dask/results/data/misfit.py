@@ -9,10 +9,11 @@ class Alternative(NamedTuple):
     """What explains the deviations of a model from the data, by a score test."""
 
     name: str
-    """stretching, power_of_q, shear, contrast_drift, bin, frames, frame or smoothness."""
+    """rate, jump, stretching, lag, power_of_q, shear, contrast_drift, baseline, own_average, bin, frames,
+    frame or smoothness."""
     place: tuple[int | str, ...]
     """What it is of: (label,) of a bin, or (label, scan) in one of several scans; the first frame and the
-    last; (rate,); or ()."""
+    last; the frame of a jump; (rate,); or ()."""
     size: float
     """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
     share: float
@@ -52,7 +53,8 @@ class ModelCheck(NamedTuple):
     tests: int
     """Number of means tested."""
     threshold: float
-    """Standard errors that no mean exceeds in 199 of 200 fits of a right model."""
+    """Standard errors that no mean exceeds in 199 of 200 fits of a right model, by what is known of the noise
+    of the one that deviates most."""
     deviating: int
     """Number of means beyond it."""
     largest: float

@@ -10,6 +10,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, SourceError
+from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import FitResult
 from tests.results.made_results import LEFT_OUT_CHISQR, changed, result_of_model
 from tests.run_command import done, run
@@ -74,6 +75,19 @@ def test_the_verdict_is_the_same_whatever_the_order(above, misfit, chosen, words
         result_of_model(name, FREE[name], of, misfit=name in misfit) for name, of in above.items()
     ]
     check(fits, chosen, words)
+
+
+def test_a_fit_that_was_not_checked_is_not_called_adequate():
+    unchecked = Findings([finding("not-checked")])
+    fits = [
+        result_of_model("laminar_flow", FLOW, WORSE),
+        result_of_model("static", STATIC, findings=unchecked),
+    ]
+    check(fits, "laminar_flow", "whether static describes the data was not checked")
+    assert hd.compare(fits).adequate
+    fits[0] = result_of_model("laminar_flow", FLOW, WORSE, misfit=True)
+    check(fits, "static", "whether static describes the data was not checked")
+    assert not hd.compare(fits).adequate
 
 
 def test_scores_and_criteria_count_in_one_variance_of_a_pair():
