@@ -215,6 +215,17 @@ def test_bins_that_see_one_speckle_and_curves_without_noise_are_no_copies(tmp_pa
     assert np.isfinite(stored(report)[1]).any()
 
 
+@pytest.mark.parametrize("frames", [6, 60])
+def test_bins_under_one_beam_and_bins_of_few_frames_are_no_copies(tmp_path, frames):
+    beam = 1 + 0.2 * np.random.default_rng(5).normal(size=frames) * (frames > 10)
+    bins = [noisy(frames, k, 0.005) * beam[:, None] * beam for k in range(6)]
+    np.save(tmp_path / "A.npy", np.stack(bins))
+    report = ingest.ingest(
+        tmp_path / "A.npy", q=[0.1 * (k + 1) for k in range(6)], phi=0, frame_time=1, sigma=0.005
+    )
+    assert np.isfinite(stored(report)).any((1, 2)).all()
+
+
 @pytest.mark.long
 def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
     path = hdf5(tmp_path / "A.h5", a__ttc=C2, a__mask=np.ones((4, 5)), q=[1.0, 2.0], words="fine")
