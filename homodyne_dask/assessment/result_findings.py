@@ -11,11 +11,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.aliasing import aliased_fringes
-from homodyne_dask.assessment.constant_rates import ConstantRate, constant_rates
+from homodyne_dask.assessment.constant_rates import constant_rates
 from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION
 from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_each
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.spline_rates import free_forms
 from homodyne_dask.models.transport import Convention, TransportModel, shear_rate_at
 from homodyne_dask.request.options import PAIRS
@@ -97,19 +98,25 @@ class FitEnd:
         given = np.isin(self.names, list(self.request.options.bounds or {}))
         return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
 
+    @property
+    def age(self) -> float:
+        """The mean age of the data [s]."""
+        return float(np.mean(self.request.scan.time[self.request.scan.use][[0, -1]]))
+
     @cached_property
-    def constant(self) -> list[ConstantRate]:
-        """The rates that are constant within their errors; none without a decay."""
+    def constant(self) -> dict[str, tuple[float, float, str]]:
+        """The rates that are constant within their errors, with these at the mean age."""
         errors, noise = self.known.errors, self.known.noise
         found = [(errors.robust, errors.dof)]
         found += [] if noise is None or noise.objection else [(noise.covariance, noise.dof)]
         known = [(covariance, dof) for covariance, dof in found if covariance is not None]
-        return [*constant_rates(self.request, self.state, known)] if self.known.decay else []
+        decay = self.known.decay
+        return constant_rates(self.request, self.state, self.age, known) if decay else {}
 
     @cached_property
     def of_constant(self) -> Bool[np.ndarray, " p"]:
         """The parameters of those: nothing else is said of them."""
-        return np.isin(self.names, [name for rate in self.constant for name in rate.parameters])
+        return np.isin(self.names, [name for rate in self.constant for name in RATES[rate]])
 
     @property
     def redchi(self) -> float:
@@ -306,18 +313,17 @@ def _undetermined(end: FitEnd) -> Iterator[Finding]:
 
 def _constant(end: FitEnd) -> Iterator[Finding]:
     """Yield which rates are constant within their errors, and the command that fits them so."""
-    rates, request = end.constant, end.request
+    request, rates = end.request, end.constant
     if not rates:
         return
-    values = {rate.name: [rate.value, rate.stderr, rate.unit] for rate in rates}
-    held = [name for rate in rates for name in rate.parameters[1:]]
+    held = [name for rate in rates for name in RATES[rate][1:]]
     all_of = len(rates) == 1 + request.problem.model.shear and not request.config["tie"]
     if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
         command = command_of(request, simple)
     else:
         command = command_of(request) + "".join(f" --fixed {name}=0" for name in held)
     about = end.names[end.of_constant]
-    yield finding("constant-rate", about, command, rates=values, age=rates[0].age, held=held)
+    yield finding("constant-rate", about, command, rates=rates, age=end.age, held=held)
 
 
 def _directions(end: FitEnd) -> Iterator[Finding]:

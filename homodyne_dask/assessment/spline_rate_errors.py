@@ -32,7 +32,7 @@ class RateFreedom(NamedTuple):
         return any((freedom < MIN_FREEDOM).any() for freedom in self.of_rate.values())
 
 
-def curves_at_some_ages(request: Request, state: lm.State) -> dict[str, RateCurve]:
+def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
     """Return the rates of a model at some of the selected ages; none of a model without rates."""
     backend, scan = backend_of(request.problem.model), request.scan
     if backend.rates is None:
@@ -54,7 +54,7 @@ def rate_freedom(
     dof: those of the parameters, of which a rate then has the fewest. By default they are those of
     Bell and McCaffrey for cluster-robust errors; NaN where one cluster alone determines a rate.
     """
-    curves, names, of_rate = curves_at_some_ages(request, state), request.search.names, {}
+    curves, names, of_rate = _curves(request, state), request.search.names, {}
     if not curves:
         return None
     for rate, curve in curves.items():

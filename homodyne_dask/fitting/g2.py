@@ -34,8 +34,10 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
     data: a scan, whose selected bins and frames are used, or the path of a store. Lags [s] are those of the
     stored averages: every frame up to 4 frames, then intervals that grow by a third to a half, each at the
     mean lag of its pairs. stderr is that of speckle and counting noise for dynamics that are the same at all
-    ages, its size from the scatter between intervals of age at all lags; NaN for a record of one interval.
-    Raises OptionError for frames that are not evenly spaced in time, which have no common lags.
+    ages, its size from the scatter between intervals of age at all lags; NaN where that is not known. For
+    decays as long as the record, it is right if the file has counts; without counts, which then follow from
+    the scatter, it is too small by a factor of 1.2 to 1.7. Raises OptionError for frames that are not evenly
+    spaced in time, which have no common lags.
 
     >>> hd.g2("A0123_c2.zarr")["stderr"].dims
     ('bin', 'lag')

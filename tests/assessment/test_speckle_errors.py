@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
@@ -74,6 +75,22 @@ def test_with_many_bins_errors_are_robust_and_the_ratio_is_said(tmp_path):
     assert result.parameters.attrs["method"] == "cluster-robust"
     ratio = result.parameters["stderr"].values / result.errors.noise["stderr"].values
     assert 0.4 < np.nanmedian(ratio) < 2.5
+
+
+def test_errors_that_a_bin_alone_determines_are_not_lost_with_the_eighth_bin(tmp_path):
+    """Of a model with a rate for each ring, of which all have one contrast."""
+    q = np.linspace(0.008, 0.012, 8)
+
+    def own_rates(theta, t1, t2, bin):
+        rate = jnp.stack([*theta])[jnp.abs(q - bin.q).argmin()]
+        return jnp.exp(-rate * (t2 - t1))
+
+    rates = [hd.Parameter(f"rate_{n}", "1/s", (0.01, 100), scale="log") for n in range(8)]
+    scan = store(replace(RING, q=tuple(q), frames=60, pixels=200).scan(0), tmp_path)
+    options = {"scaling": "shared", "initial": {of.name: 1.0 for of in rates}}
+    table = fit_here(scan, hd.separable(own_rates, rates), **options).parameters
+    assert table.attrs["method"] == "speckle"
+    assert (table["stderr"] > 1.5 * table["stderr_naive"]).all()
 
 
 def test_pixels_and_counts_that_the_residuals_do_not_tell_apart_are_absent(tmp_path):

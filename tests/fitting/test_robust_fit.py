@@ -13,6 +13,7 @@ from homodyne_dask.sweep.layout import layout, runs
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.result_bits import result_bits
+from tests.speckle_scans import RING, STATIC
 from tests.synthetic import STRONG_FLOW, angles, fit_here, measured, store, with_outliers
 
 START = dict(zip(hd.LAMINAR_FLOW.names, STRONG_FLOW * 1.1, strict=True))
@@ -68,6 +69,19 @@ def test_with_few_bins_of_unknown_noise_a_profile_is_followed_in_naive_errors(sc
     rise = found.errors.profiles["phi0"]["chisqr"].values - found.chisqr
     expected = found.errors.profiles["phi0"]["parabola"].values - found.chisqr
     np.testing.assert_allclose(rise, expected, rtol=0.3, atol=1e-9)
+
+
+@pytest.mark.long
+def test_outliers_that_all_bins_share_are_seen_though_bins_do_not_differ(tmp_path):
+    bad = [20, 33, 47]
+    ring = replace(RING, q=(0.01,) * 9, phi=tuple(range(0, 180, 20)), frames=60, pixels=200)
+    scans = ring.scan(0)
+    scans.c2[:, bad] += 0.2
+    scans.c2[:, :, bad] += 0.2
+    found = fit_here(store(scans, tmp_path), **STATIC, initial={"D0": 1e4}, loss="soft_l1")
+    assert found.parameters.attrs["method"] == "cluster-robust"
+    assert found.misfit
+    assert found.findings.of("frames-differ")
 
 
 def test_a_scale_far_below_the_noise_gives_no_errors_and_says_so(scan):

@@ -25,6 +25,8 @@ VERSION = 1
 FORMAT = "homodyne_dask comparison"
 ROUNDING = 1e-11
 """Relative difference of χ², as of models of which one holds the other, up to which they are equal."""
+NO_EVIDENCE = 0.02
+"""The same in units of s²: fits end up to 1e-4 standard errors from the optimum."""
 
 
 class ComparedFit(NamedTuple):
@@ -204,16 +206,17 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     checked = np.array(["not-checked" not in fits[name].findings.codes for name in names])
     left = next(of for of in (known & ~misfit & checked, known & ~misfit, known) if of.any())
     least = np.min(totals[left])
-    lowest = int(np.flatnonzero(left & (totals <= least + ROUNDING * abs(least)))[0])
+    # 0 where a model interpolates the data
+    noise = min(fits[name].redchi for name, of in zip(names, known, strict=True) if of) or 1.0
+    equal = NO_EVIDENCE * noise
+    lowest = int(np.flatnonzero(left & (totals <= least + max(ROUNDING * abs(least), equal)))[0])
     differences = scores - scores[lowest]
-    differences[np.abs(differences) <= ROUNDING * np.abs(scores[lowest])] = 0.0
+    differences[np.abs(differences) <= np.maximum(ROUNDING * np.abs(scores[lowest]), equal)] = 0.0
     above, stderr = differences.sum(1), np.sqrt(bins) * differences.std(axis=1, ddof=1)
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
     told = above > np.where(sizes < sizes[lowest], 1.0, 2.0) * stderr
     chosen = next(n for n in np.flatnonzero(left) if above[n] <= stderr[n])
-    # 0 where a model interpolates the data
-    noise = min(fits[name].redchi for name, of in zip(names, known, strict=True) if of) or 1.0
     rows = []
     for n, name in enumerate(names):
         fit, kept = fits[name], tables[name]

@@ -246,7 +246,7 @@ def _scatter(of: HomogeneityTest | PowerLawOfQ) -> list[str]:
 
 _NOTES = (
     "score: logarithm of the predictive density of the left-out bins (larger is better); ± from its "
-    "scatter over angles",
+    "scatter over bins",
     "CLIC allows for correlated pairs; the naive AIC treats pairs as independent and favours too many "
     "parameters",
 )

@@ -29,13 +29,13 @@ def in_inputs(result: FitResult, **changes) -> FitResult:
 
 
 UNKNOWN = np.where(np.arange(9) == 4, np.nan, 0.0)
-TINY = np.full(9, 1e-10) + 1e-11 * np.arange(9)
+TINY = np.full(9, 1e-5) + 1e-6 * np.arange(9)
 BOTH = {"static", "laminar_flow"}
 VERDICTS = {
     "the richer": ({"laminar_flow": 0.0, "static": WORSE}, {}, "laminar_flow", "prefer laminar_flow"),
     "the simpler": ({"laminar_flow": WORSE, "static": 0.0}, {}, "static", "prefer static"),
     "not told": ({"laminar_flow": 0.0, "static": EVEN}, {}, "static", "do not distinguish"),
-    "equal but for rounding": (
+    "equal but for where fits end": (
         {"laminar_flow": 0.0, "static": TINY}, {}, "static", r"static from laminar_flow .difference 0"
     ),
     "one of three": (
