@@ -25,6 +25,8 @@ BINS = 500
 """Bins that are compared with all others at once: with 100,000, each of the arrays takes 200 MB."""
 DIFFERENCE = {(0, 0): 1, (2, 2): -1, (0, 1): -1, (1, 2): 1, (1, 0): -1, (2, 1): 1}
 """Weights of c2 so many frames later."""
+ROUNDING = 1e-6
+"""Relative size of what is left of float32 without noise."""
 SIGNS = {1: "+", -1: "-", 0: "0"}
 
 
@@ -49,6 +51,8 @@ def signs_of_noise(c2: Float32[np.ndarray, "t t"]) -> str:
         values[:, positive] = np.log(values[:, positive])
         with np.errstate(invalid="ignore"):
             apart = np.array([*DIFFERENCE.values()]) @ values
+            rounding = ROUNDING * np.where(positive, 1.0, np.abs(values).max(axis=0))
+            apart[np.abs(apart) < rounding] = 0.0
         found.append(np.sign(np.nan_to_num(apart, posinf=0.0, neginf=0.0)))
     return "".join(SIGNS[int(sign)] for sign in np.concatenate(found))
 

@@ -236,6 +236,13 @@ def test_bins_that_see_one_speckle_and_curves_without_noise_are_no_copies(tmp_pa
     np.save(tmp_path / "B.npy", np.stack([curve, curve]))
     report = ingest.ingest(tmp_path / "B.npy", q=0.1, phi=0, frame_time=1, sigma=0.01)
     assert np.isfinite(stored(report)[1]).any()
+    t = 0.1 * np.arange(120)
+    root = np.sqrt(t + 0.05)
+    decay_only = 0.2 * np.exp(-0.05 * np.abs(t[:, None] - t))
+    flow = 1 + decay_only * np.sinc(0.05 * (root[:, None] - root)) ** 2  # as rounded to float32
+    np.save(tmp_path / "C.npy", np.stack([flow, flow]).astype(np.float32))
+    report = ingest.ingest(tmp_path / "C.npy", q=0.1, phi=[-30, 30], frame_time=1, sigma=0.01)
+    assert np.isfinite(stored(report)[1]).any()
 
 
 @pytest.mark.parametrize("frames", [6, 60])
