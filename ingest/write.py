@@ -116,6 +116,11 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     check_opens(paths, options)
     sources = _opened(paths, options)
     if are_bins_of_one_scan(sources):
+        if options.average is not None:
+            raise OptionError(
+                f"average applies to scans of one measurement, but each of the {len(paths)} files has a q "
+                f"or φ of its own: leave it out"
+            )
         return side_by_side(sources, scan_names_of(paths))
     source, scans, names = sources[0], [], []
     for one, file in zip(sources, scan_names_of(paths), strict=True):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SECOND_DIFFERENCE = np.array([6.0, -8.0, 2.0])
 """Variance of c(t) - 2 c(t + 1) + c(t + 2) from the covariances at distances 0, 1 and 2."""
+LEAST_CONTRAST = 1e-4
+"""Of what is taken for a decay."""
 FREEDOM_OF_PAIRS = 50.0
 """Degrees of freedom that the measured σ of pairs counts with: its share of speckle noise is not exact."""
 
@@ -44,6 +46,8 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
     table, read, sigma = age_means(scan), scan.cuts(), scan.median_sigma
     lags = (table["lag"].values / scan.attrs["frame_time"]).round().astype(int)
     for bin, counts in enumerate(scan.mean_counts.tolist()):
+        if not table["pairs"].values[bin].any():
+            continue
         decay = decay_of(table.isel(bin=bin), scan)
         at = zip(np.unique(read.lag).tolist(), lags.tolist(), strict=True)
         noises = [_noise_at_lag(read, bin, interval, lag, *decay) for interval, lag in at]
@@ -61,6 +65,11 @@ def age_means(scan: Scan) -> "xarray.Dataset":
 
     require_common_lags(scan)
     read = scan.cuts()
+    if not len(read.lag):
+        raise OptionError(
+            f"no interval of age and lag of the averages of {scan.path} lies in the selected frames: select "
+            f"more frames"
+        )
     columns = [_at_lag(read, lag) for lag in np.unique(read.lag)]
     names = ("lag", "g2", "stderr", "pairs")
     lag, mean, stderr, pairs = (
@@ -106,10 +115,14 @@ def decay_of(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"
     """
     value, error = mean["g2"].values - 1, np.nan_to_num(mean["stderr"].values)
     known = np.isfinite(value)
+    if not known.any():
+        return np.zeros(scan.n_frames), LEAST_CONTRAST
     lag, value = mean["lag"].values[known], np.where(value > 2 * error, value, 0.0)[known]
     near = value[:2] if len(value) > 1 else np.repeat(value, 2)
     # what is lost in the first frame, as in the second
-    contrast = float(np.clip(near[0] * near[0] / max(near[1], near[0] / 2, 1e-12), 1e-4, 1.0))
+    contrast = float(
+        np.clip(near[0] * near[0] / max(near[1], near[0] / 2, 1e-12), LEAST_CONTRAST, 1.0)
+    )
     at = scan.attrs["frame_time"] * np.arange(scan.n_frames)
     f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
     return np.clip(f, 0.0, 1.0), contrast

@@ -81,8 +81,11 @@ def _several_ranges(value: Any) -> list[Any]:
     return [tuple(value)] if plain else [_pair(part) for part in parts(value)]
 
 
-def _frames(value: Any) -> list[Any]:
-    """Return ranges of frames from ranges and single frames, 2,5,10-14, or from a file of them."""
+def _frames(value: Any, files: bool = True) -> list[Any]:
+    """Return ranges of frames from ranges and single frames, 2,5,10-14, or from a file of them.
+
+    files: whether a name may be that of a file, as in no file.
+    """
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         return _several_ranges(value)
@@ -90,12 +93,19 @@ def _frames(value: Any) -> list[Any]:
     for part in parts(words):
         if alone := re.fullmatch(r"(\d+)(?:-(\d+))?", part):
             found.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
-        elif Path(part).is_file():
-            text = re.sub(r"#.*", "", Path(part).read_text("utf-8"))
-            found += _frames(",".join(text.replace(",", " ").split()))
+        elif files and (text := _text_of(part)) is not None:
+            found += _frames(",".join(text.replace(",", " ").split()), files=False)
         else:
             found += _several_ranges(part)
     return found
+
+
+def _text_of(path: str) -> str | None:
+    """Return the text of a file without comments, None where there is none that can be read."""
+    try:
+        return re.sub(r"#.*", "", Path(path).read_text("utf-8-sig"))
+    except OSError:
+        return None
 
 
 def _number_or_ranges(value: Any) -> Any:

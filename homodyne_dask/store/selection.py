@@ -163,7 +163,11 @@ def _single_frames(scan: BinsAndFrames, given: Any) -> Any:
                 f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
             )
         given = set(np.flatnonzero(given).tolist())
-    return [(one, one + 1) for one in sorted(given)] if isinstance(given, set) else given
+    if not isinstance(given, set):
+        return given
+    if not all(isinstance(one, int | np.integer) for one in given):
+        raise SelectionError(f"exclude: frames = {shown(given)} must be whole numbers")
+    return [(one, one + 1) for one in sorted(given)]
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:

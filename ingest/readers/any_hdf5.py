@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ MAX_OBJECTS = 10_000
 """Of a file, that are looked at to list its matrices."""
 MATLAB = "MATLAB_class"
 """Attribute of every array that MATLAB writes (v7.3), with its axes in reverse order."""
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+"""A number in a name."""
 REFERENCED = "#refs#"
 """The group in which MATLAB puts what its cell arrays refer to, under names that have no order."""
 
@@ -48,7 +51,7 @@ def open_any(path: Path, options: IngestOptions) -> Source:
             matrices, n_frames = layout.names(pattern), layout.n_frames
             reader = partial(read_slice, layout=layout)
         else:
-            matrices, reader = [one.name for one in found], hdf5.read_matrix
+            matrices, reader = [one.name for one in found], read_whole
             n_frames = hdf5.common_side(file, matrices)
     return source_of(path, "hdf5", options, reader, matrices, n_frames, notes=notes, **held)
 
@@ -106,6 +109,13 @@ def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
         return _slice(file, name, layout, number)
 
 
+def read_whole(path: Path, name: str) -> np.ndarray:
+    """Return one matrix that is a dataset."""
+    with hdf5.open_hdf5(path) as file:
+        found = hdf5.part(file, name)
+        return found.T if MATLAB in hdf5.attributes_of(file, name) else found
+
+
 def _slice(file: h5py.File, name: str, layout: MatrixAxes, number: int) -> np.ndarray:
     index = layout.index_of(number)
     if MATLAB in hdf5.attributes_of(file, name):
@@ -130,7 +140,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def _in_order(
     file: h5py.File, pattern: str, found: list[Named], options: IngestOptions
 ) -> list[Named]:
-    """Return the square datasets of a pattern in the order of the numbers in their names, 2 before 10.
+    """Return the square datasets of a pattern in the order of the numbers in their names: 0.5, 2, 10.
 
     Raises OptionError where names have no such order, by which q and φ would be assigned.
     """
@@ -138,19 +148,22 @@ def _in_order(
     square = [one for one, of in held if of is not None and _equal_axes(_shape(of)) == 2]
     if not square:
         raise hdf5.wrong(file, pattern, f"contains no square matrix; {what_is_in(file)}")
-    parts = {one: re.findall(r"(\D*)(\d*)", "/".join(one.stars)) for one in square}
-    words = {tuple(text for text, _ in of) for of in parts.values()}
+    names = {one: "/".join(one.stars) for one in square}
+    numbers = {one: [*map(Decimal, NUMBER.findall(name))] for one, name in names.items()}
+    words = {one: NUMBER.split(name) for one, name in names.items()}
+    ordered = len({*map(tuple, words.values())}) == 1
+    ordered = ordered and len({*map(tuple, numbers.values())}) == len(square)
     given = (options.q_dataset, options.q), (options.phi_dataset, options.phi)
     assigned = [name is not None or (of is not None and len(of) > 1) for name, of in given]
     by_name = ["*" in (name or "") for name, _ in given]
-    if len(words) > 1 and any(a and not b for a, b in zip(assigned, by_name, strict=True)):
-        names = ", ".join(one.name for one in square[:3])
+    if not ordered and any(a and not b for a, b in zip(assigned, by_name, strict=True)):
+        some = ", ".join(one.name for one in square[:3])
         raise OptionError(
-            f"the names of the matrices in {pattern} of {hdf5.file_name(file)} ({names} ...) have no order "
+            f"the names of the matrices in {pattern} of {hdf5.file_name(file)} ({some} ...) have no order "
             f"in which q and φ could be assigned: give as dataset what refers to them in order, such as a "
             f"cell array, or q_dataset with a * that stands for the same part of the names"
         )
-    return sorted(square, key=lambda one: [(int(n or 0), text) for text, n in parts[one]])
+    return sorted(square, key=lambda one: (numbers[one], words[one]))
 
 
 def _quantities(

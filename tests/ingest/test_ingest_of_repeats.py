@@ -192,6 +192,8 @@ def test_files_of_one_bin_with_a_q_each_are_bins_of_one_scan(tmp_path, where):
     scan = hd.open_dataset(report.store)
     assert (scan.q.tolist(), scan.label.tolist(), len(scan.scan_names)) == (q, [1, 2, 3], 1)
     assert "3 files, one for each bin" in report.notes
+    with pytest.raises(OptionError, match="average applies to scans of one measurement, but each"):
+        ingest.ingest(paths, tmp_path / "m.zarr", phi=0, frame_time=0.1, average="scans", **given)
 
 
 def test_two_files_of_two_bins_with_two_q_repeat_both(tmp_path):

@@ -105,6 +105,7 @@ def test_exclusions_add_up_and_keep_to_the_selected_frames(scans):
 MISTAKES = [
     {"frame": (1, 2)}, [(1, 2)], {"frames": (700, 800)}, {"frames": (20, 5)}, {"frames": (2, 700)},
     {"label": [1, 2, 3]}, {"label": 9}, {"phi": 10}, {"frames": [2, 5, 10]}, {"frames": np.ones(9, bool)},
+    {"frames": {"2"}},
 ]  # fmt: skip
 
 
@@ -122,7 +123,8 @@ def test_what_cannot_be_excluded_is_refused(scans, exclude):
         ("bad.txt,3", [(4, 5), (8, 10), (20, 30), (3, 4)]),
         ((51, 61), [(51, 61)]),
         ([[51, 61], "70:72"], [(51, 61), (70, 72)]),
-        ("5.5", None), ("-3", None), ("good.txt", None), ("14-10", [(14, 11)]), ([2, 5, 10], None),
+        ("5.5", None), ("-3", None), ("good.txt", None), ("x" * 300, None), ("own.txt", None),
+        ("14-10", [(14, 11)]), ([2, 5, 10], None),
     ],
     ids=str,
 )  # fmt: skip
@@ -131,6 +133,7 @@ def test_frames_are_excluded_one_by_one_in_ranges_or_by_a_file(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.txt").write_text("4 # beam lost\n8-9, 20:30\n")
+    (tmp_path / "own.txt").write_text("4 own.txt")
     if ranges is None:
         with pytest.raises(OptionError, match="give frames, ranges of them, or a file of both"):
             FitConfig(data="A.zarr", model="static", exclude_frames=given)

@@ -62,6 +62,18 @@ def test_the_command_writes_g2_as_csv(scan, tmp_path):
 
 
 @pytest.mark.long
+def test_a_bin_without_pairs_has_neither_g2_nor_variance(tmp_path):
+    c2 = np.random.default_rng(0).normal(1.1, 0.1, (2, 100, 100))
+    c2[1, :30] = np.nan
+    np.savez(tmp_path / "A.npz", c2=np.triu(c2, 1), q=[0.01, 0.02], phi=0.0, dt=1.0)
+    scan = hd.open_dataset(ingest.ingest(tmp_path / "A.npz").store)
+    found = hd.g2(scan.select(frames=(0, 20)))
+    assert np.isfinite(found["stderr"].values).all(1).tolist() == [True, False]
+    assert np.isnan(hd.age_variance(scan.select(frames=(0, 20)))["variance"].values[1]).all()
+    with pytest.raises(OptionError, match=r"no interval .* lies in the selected frames"):
+        hd.g2(scan.select(frames=(40, 43)))
+
+
 def test_ages_without_common_lags_have_no_g2(tmp_path):
     scan = made(tmp_path / "A.npz", time=np.geomspace(1, 100, N))
     with pytest.raises(

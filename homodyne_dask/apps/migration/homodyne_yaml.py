@@ -65,8 +65,13 @@ def _of_today(where: Path, content: dict[str, Any]) -> dict[str, Any]:
                 raise OptionError(f"{where}: analyzer_parameters has {key} twice: remove one")
         found["analyzer_parameters"] = of_analyzer
     initial = held.collection("initial_parameters", dict)
-    values, active = initial.get("values"), initial.get("active_parameters")
-    if isinstance(values, list) and isinstance(active, list) and len(values) == len(active):
+    values, names, active = (
+        initial.get(key) for key in ("values", "parameter_names", "active_parameters")
+    )
+    if not isinstance(values, list) or not isinstance(active, list):
+        return found
+    of_names = isinstance(names, list) and len(names) == len(values)
+    if len(values) == len(active) and not of_names:
         found["initial_parameters"] = initial | {"parameter_names": active}
     return found
 

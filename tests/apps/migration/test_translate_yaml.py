@@ -120,6 +120,14 @@ def test_parameters_that_are_not_active_are_fixed_at_their_values(tmp_path):
     }  # fmt: skip
 
 
+def test_values_are_of_the_names_in_whichever_order_the_active_ones_are(tmp_path):
+    in_order, found = (
+        translated(tmp_path, initial_parameters__active_parameters=names)
+        for names in (FLOW_NAMES, FLOW_NAMES[::-1])
+    )
+    assert found.config.initial == in_order.config.initial
+
+
 SCALINGS = {
     "auto": "shared", "constant": "individual", "individual": "individual", "fourier": "fourier2",
 }  # fmt: skip

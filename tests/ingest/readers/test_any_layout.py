@@ -115,6 +115,27 @@ def test_a_group_of_matrices_is_taken_in_the_order_of_their_numbers(tmp_path):
     np.testing.assert_array_equal(stored(report), upper(C2))
 
 
+@pytest.mark.parametrize("names", [("0.005", "0.01", "0.02"), ("5e-3", "1e-2", "2.0e-2")])
+def test_decimals_in_names_are_in_the_order_of_their_values(tmp_path, names):
+    path = hdf5(tmp_path / "A.h5", **{f"ttc__q{name}": C2[n] for n, name in enumerate(names)})
+    report = ingest.ingest(path, dataset="/ttc", **NUMBERS)
+    np.testing.assert_array_equal(stored(report), upper(C2))
+
+
+@pytest.mark.parametrize("dataset", ["/C", "/ttc"])
+def test_the_half_of_a_matrix_of_matlab_is_the_one_that_matlab_shows(tmp_path, dataset):
+    shown = C2 + 0.5 * np.tri(C2.shape[-1], k=-1)
+    with h5py.File(tmp_path / "A.mat", "w") as file:
+        cell = np.empty((1, len(C2)), h5py.ref_dtype)
+        for k, one in enumerate(shown):
+            file[f"ttc/q{k}"] = one.T
+            file[f"ttc/q{k}"].attrs["MATLAB_class"] = np.bytes_("double")
+            cell[0, k] = file[f"ttc/q{k}"].ref
+        file["C"] = cell
+    report = ingest.ingest(tmp_path / "A.mat", dataset=dataset, half="upper", **NUMBERS)
+    np.testing.assert_array_equal(stored(report), upper(C2))
+
+
 def cells(path, names="cab"):
     """A cell array of matrices, and one of structs with matrix and q; what they hold has random names."""
     with h5py.File(path, "w") as file:
@@ -128,6 +149,7 @@ def cells(path, names="cab"):
                 file[f"#refs#/s{name}"].ref,
             )
         file["C"], file["S"] = of_matrices, of_structs
+        file["same/1.1"], file["same/1.10"] = C2[:2]
         file["empty"] = np.empty((1, BINS), h5py.ref_dtype)
     return path  # fmt: skip
 
@@ -151,11 +173,12 @@ def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, datase
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"dataset": "/same", "q": [0.1, 0.2]}, r"\(/same/1.1, /same/1.10 .* have no order"),
         ({"dataset": "/#refs#", "q": [0.1, 0.2, 0.3]}, r"\(/#refs#/a, .* have no order"),
         ({"dataset": "/#refs#/s*/ttc", "q_dataset": "/q/*/*"}, r"has 2 \*, but .* matrices 1"),
         ({"dataset": "/#refs#/s*/ttc", "q_dataset": "/#refs#/s*@Q"}, "has no attribute Q"),
         ({"dataset": "/empty", "q": 0.1}, "has a cell that is empty"),
-        ({"q": 0.1}, r"give dataset NAME: /C \(3, 20, 20\)$"),
+        ({"q": 0.1}, r"give dataset NAME: /C \(3, 20, 20\), /same/1.1 .*, /same/1.10 \(20, 20\)$"),
     ],
 )
 def test_matrices_whose_order_nothing_tells_are_refused(tmp_path, given, said):
@@ -213,6 +236,17 @@ def test_bins_that_see_one_speckle_and_curves_without_noise_are_no_copies(tmp_pa
     np.save(tmp_path / "B.npy", np.stack([curve, curve]))
     report = ingest.ingest(tmp_path / "B.npy", q=0.1, phi=0, frame_time=1, sigma=0.01)
     assert np.isfinite(stored(report)[1]).any()
+
+
+@pytest.mark.parametrize("frames", [6, 60])
+def test_bins_under_one_beam_and_bins_of_few_frames_are_no_copies(tmp_path, frames):
+    beam = 1 + 0.2 * np.random.default_rng(5).normal(size=frames) * (frames > 10)
+    bins = [noisy(frames, k, 0.005) * beam[:, None] * beam for k in range(6)]
+    np.save(tmp_path / "A.npy", np.stack(bins))
+    report = ingest.ingest(
+        tmp_path / "A.npy", q=[0.1 * (k + 1) for k in range(6)], phi=0, frame_time=1, sigma=0.005
+    )
+    assert np.isfinite(stored(report)).any((1, 2)).all()
 
 
 @pytest.mark.long
