@@ -24,8 +24,10 @@ from homodyne_dask.store.scan import Scan
 
 LEAST_OWN = 1e-3
 """Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
-SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "shear", "frames")
+SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "shear")
 """Alternatives whose parts in the residuals of a bin are taken for no noise."""
+OF_FRAMES = ("baseline", "frames")
+"""Those to which all pairs of a frame add the same: `frames` are no noise for them, either."""
 BENDS = 3
 """Ways to bend of a rate, which are tested together."""
 DECAYED = 1e-6
@@ -103,12 +105,18 @@ def score_tests(
     has: those that the model has. clusters: bins that see the same speckle share a number.
     """
     columns = [one for one in _columns(scan, cells, contrast) if one.name not in has]
-    smooth = np.concatenate([one.of for one in columns if one.name in SMOOTH], axis=2)
+    smooth, with_frames = (
+        np.concatenate([one.of for one in columns if one.name in names], axis=2)
+        for names in (SMOOTH, {*SMOOTH, *OF_FRAMES})
+    )
     clusters = clusters[list(cells.bins)]
     _, place, members = np.unique(clusters, return_inverse=True, return_counts=True)
     same = dict(zip(cells.bins, members[place].tolist(), strict=True))
     plain = {b: one.columns for b, one in cells.bins.items()}
-    found = _scores(columns, _Metric(cells, plain, smooth, same), cells, contrast)
+    found = []
+    for of_frames, parts in ((False, smooth), (True, with_frames)):
+        some = [one for one in columns if (one.name in OF_FRAMES) == of_frames]
+        found += _scores(some, _Metric(cells, plain, parts, same), cells, contrast)
     for name, of in cells.smoothed.items():
         x = np.clip((np.arange(len(of)) - 1) / (len(of) - 3), 0, 1)
         lines = of.T @ np.stack([np.ones_like(x), x], axis=1)  # which no penalty holds
@@ -256,7 +264,7 @@ class _Metric:
             to = vectors[:, some] / root[:, None]
             inverse = to / values[some] @ to.T
             shares = np.einsum("ij,bji->b", inverse, parts[:, k, k]) / some.sum()
-            spread = relative[:, k].max(1)
+            spread = relative[:, k].mean(1)
             freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
             left = {b: changes[b][:, k] for b in bins}
             more = 1 + float(shares @ excess_of_weighted(shares, spread))
