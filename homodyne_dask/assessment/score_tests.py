@@ -312,7 +312,8 @@ def _columns(
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].pooled.place(scan), of, b)
     for lost in sorted({cell.first for cell in cells.intervals} - {scan.frames[0]}):
-        yield named("jump", scale * _shares_across(edges, lost), lost)
+        across = _shares_with(edges, 0, lost) + _shares_with(edges, lost, edges.max() * 2) - 1
+        yield named("jump", scale * across, lost)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
         share = _shares_with(edges, low, end)
         yield named("frames", contrast[:, None] * share, low, end - 1)
@@ -336,33 +337,14 @@ def _shares_with(
     return found
 
 
-def _shares_across(cells: Int[np.ndarray, "cell 4"], frame: int) -> Float[np.ndarray, " cell"]:
-    """Return the shares of the pairs of cells whose first frame is before a frame, and the second is not.
-
-    cells: edges of age and lag.
-    """
-    found = np.zeros(len(cells))
-    for n, (first, stop, shortest, end) in enumerate(cells.tolist()):
-        t1 = np.arange(first, min(stop, frame))
-        across = np.clip(end - np.maximum(frame - t1, shortest), 0, None)
-        found[n] = across.sum() / ((stop - first) * (end - shortest))
-    return found
-
-
 def _own_averages(
     cells: FittedCells, f: Float[np.ndarray, "bin cell"]
 ) -> Float[np.ndarray, "bin cell"]:
-    """Return how c2 falls where each pixel is divided by its own time average, but for the contrast.
-
-    By the mean f of all pairs with its first frame, and that of all with its second.
-    """
+    """Return the mean f of all pairs with the first frame of a pair, and that with its second, as a sum."""
     edges = np.array(cells.intervals)
     ages = np.unique(edges[:, :2], axis=0)
+    ages = ages[np.argsort(ages.sum(1))]
     pairs = cells.pairs * np.stack([_shares_with(edges, *age) for age in ages.tolist()])[:, None]
-    total = np.maximum(pairs.sum(2), np.finfo(float).tiny)
-    mean = (pairs * np.nan_to_num(f)).sum(2) / total
-    t1, t2 = edges[:, :2].sum(1) / 2, (edges.sum(1) - 1) / 2
-    at = ages.sum(1) / 2
-    order = np.argsort(at)
-    of_bins = [np.interp([t1, t2], at[order], of[order]).sum(0) for of in mean.T]
-    return np.array(of_bins)
+    mean = (pairs * np.nan_to_num(f)).sum(2) / np.maximum(pairs.sum(2), 1e-9)
+    middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1])
+    return np.array([np.interp(middle, ages.sum(1), of_bin).sum(0) for of_bin in mean.T])
