@@ -252,10 +252,11 @@ class _Metric:
         information = parts.sum(0) + take.T @ (self.normal - normal) @ take
         own = np.sum([weighted[b].T @ noise[b].residual for b in bins], axis=0)
         score = own - take.T @ (self.score - score)
+        least = max(float(np.finfo(float).eps * whole.max()), np.finfo(float).tiny ** 0.5)
         found, stop = [], 0
         for one in columns:
             k = slice(stop, stop := stop + one.of.shape[2])
-            root = np.sqrt(np.maximum(whole[k], np.finfo(float).tiny))
+            root = np.sqrt(np.maximum(whole[k], least))
             values, vectors = np.linalg.eigh(information[k, k] / np.outer(root, root))
             some = values > LEAST_OWN
             if not some.any():
