@@ -66,6 +66,7 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     return replace(
         first,
         **per_bin | {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)},
+        files=tuple(one.path for one in sources),
         reader=partial(_read_one, of=dict(zip(names, readers, strict=True))),
         truth=None,
         pictures=NO_PICTURES,

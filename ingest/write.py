@@ -419,7 +419,8 @@ def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
 
 
 def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
-    more = len({one.path.name for one in source.scans or (source,)}) - 1
+    files = source.files or [one.path for one in source.scans or (source,)]
+    more = len({path.name for path in files}) - 1
     of_source = ("frame_time", "stride", "avg", "begin_frame", "end_frame", "truth")
     found = {name: getattr(source, name) for name in of_source} | {
         "format": schema.FORMAT,

@@ -92,6 +92,8 @@ class Source:
     scan_names: tuple[str, ...] = ()
     mean_of: "tuple[Source, ...]" = ()
     """The scans of whose matrices those of this source are the mean."""
+    files: tuple[Path, ...] = ()
+    """Those of the bins, where each has its own."""
 
     def read(self, bin_index: int) -> np.ndarray:
         """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
@@ -99,7 +101,7 @@ class Source:
 
     def name(self, bin_index: int) -> str:
         """Return the name of a bin for messages."""
-        path = self.path
+        path = self.files[bin_index] if self.files else self.path
         if self.scans:
             path = self.scans[bin_index // len(self.scans[0].label)].path
         return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {path.name}"
@@ -114,7 +116,10 @@ class Source:
             name: of[bin_index : bin_index + 1] for name, of in arrays.items() if of is not None
         }
         mean_of = tuple(scan.only(bin_index) for scan in self.mean_of)
-        return replace(self, **kept, truth=None, pictures=NO_PICTURES, notes=(), mean_of=mean_of)
+        files = self.files[bin_index : bin_index + 1]
+        return replace(
+            self, **kept, truth=None, pictures=NO_PICTURES, notes=(), mean_of=mean_of, files=files
+        )
 
 
 PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma")

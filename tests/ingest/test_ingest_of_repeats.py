@@ -196,6 +196,15 @@ def test_files_of_one_bin_with_a_q_each_are_bins_of_one_scan(tmp_path, where):
         ingest.ingest(paths, tmp_path / "m.zarr", phi=0, frame_time=0.1, average="scans", **given)
 
 
+def test_a_bin_in_a_file_of_its_own_is_named_with_that_file(tmp_path):
+    paths = [tmp_path / f"{k}.npz" for k in range(3)]
+    for k, path in enumerate(paths):
+        np.savez(path, c2=noisy(N, k) * (1 if k < 2 else np.nan), q=0.01 * (k + 1), phi=0)
+    report = ingest.ingest(paths, tmp_path / "s.zarr", frame_time=0.1)
+    assert attributes(report.store)["source_file"] == "0.npz and 2 more"
+    assert "1 of 3 bins left out: bin 3 (2.npz) of 2.npz contains no data" in report.notes[-1]
+
+
 def test_two_files_of_two_bins_with_two_q_repeat_both(tmp_path):
     paths = [tmp_path / f"{k}.npz" for k in range(2)]
     for k, path in enumerate(paths):
