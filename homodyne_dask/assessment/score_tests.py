@@ -24,8 +24,10 @@ from homodyne_dask.store.scan import Scan
 
 LEAST_OWN = 1e-3
 """Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
-SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "shear", "frames")
+SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "shear")
 """Alternatives whose parts in the residuals of a bin are taken for no noise."""
+OF_FRAMES = ("baseline", "frames")
+"""Those to which all pairs of a frame add the same: `frames` are no noise for them, either."""
 BENDS = 3
 """Ways to bend of a rate, which are tested together."""
 DECAYED = 1e-6
@@ -103,12 +105,18 @@ def score_tests(
     has: those that the model has. clusters: bins that see the same speckle share a number.
     """
     columns = [one for one in _columns(scan, cells, contrast) if one.name not in has]
-    smooth = np.concatenate([one.of for one in columns if one.name in SMOOTH], axis=2)
+    smooth, with_frames = (
+        np.concatenate([one.of for one in columns if one.name in names], axis=2)
+        for names in (SMOOTH, {*SMOOTH, *OF_FRAMES})
+    )
     clusters = clusters[list(cells.bins)]
     _, place, members = np.unique(clusters, return_inverse=True, return_counts=True)
     same = dict(zip(cells.bins, members[place].tolist(), strict=True))
     plain = {b: one.columns for b, one in cells.bins.items()}
-    found = _scores(columns, _Metric(cells, plain, smooth, same), cells, contrast)
+    found = []
+    for of_frames, parts in ((False, smooth), (True, with_frames)):
+        some = [one for one in columns if (one.name in OF_FRAMES) == of_frames]
+        found += _scores(some, _Metric(cells, plain, parts, same), cells, contrast)
     for name, of in cells.smoothed.items():
         x = np.clip((np.arange(len(of)) - 1) / (len(of) - 3), 0, 1)
         lines = of.T @ np.stack([np.ones_like(x), x], axis=1)  # which no penalty holds
@@ -244,10 +252,11 @@ class _Metric:
         information = parts.sum(0) + take.T @ (self.normal - normal) @ take
         own = np.sum([weighted[b].T @ noise[b].residual for b in bins], axis=0)
         score = own - take.T @ (self.score - score)
+        least = max(float(np.finfo(float).eps * whole.max()), np.finfo(float).tiny ** 0.5)
         found, stop = [], 0
         for one in columns:
             k = slice(stop, stop := stop + one.of.shape[2])
-            root = np.sqrt(np.maximum(whole[k], np.finfo(float).tiny))
+            root = np.sqrt(np.maximum(whole[k], least))
             values, vectors = np.linalg.eigh(information[k, k] / np.outer(root, root))
             some = values > LEAST_OWN
             if not some.any():
@@ -256,7 +265,7 @@ class _Metric:
             to = vectors[:, some] / root[:, None]
             inverse = to / values[some] @ to.T
             shares = np.einsum("ij,bji->b", inverse, parts[:, k, k]) / some.sum()
-            spread = relative[:, k].max(1)
+            spread = relative[:, k].mean(1)
             freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
             left = {b: changes[b][:, k] for b in bins}
             more = 1 + float(shares @ excess_of_weighted(shares, spread))
@@ -304,7 +313,8 @@ def _columns(
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].pooled.place(scan), of, b)
     for lost in sorted({cell.first for cell in cells.intervals} - {scan.frames[0]}):
-        yield named("jump", scale * _shares_across(edges, lost), lost)
+        across = _shares_with(edges, 0, lost) + _shares_with(edges, lost, edges.max() * 2) - 1
+        yield named("jump", scale * across, lost)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
         share = _shares_with(edges, low, end)
         yield named("frames", contrast[:, None] * share, low, end - 1)
@@ -328,33 +338,14 @@ def _shares_with(
     return found
 
 
-def _shares_across(cells: Int[np.ndarray, "cell 4"], frame: int) -> Float[np.ndarray, " cell"]:
-    """Return the shares of the pairs of cells whose first frame is before a frame, and the second is not.
-
-    cells: edges of age and lag.
-    """
-    found = np.zeros(len(cells))
-    for n, (first, stop, shortest, end) in enumerate(cells.tolist()):
-        t1 = np.arange(first, min(stop, frame))
-        across = np.clip(end - np.maximum(frame - t1, shortest), 0, None)
-        found[n] = across.sum() / ((stop - first) * (end - shortest))
-    return found
-
-
 def _own_averages(
     cells: FittedCells, f: Float[np.ndarray, "bin cell"]
 ) -> Float[np.ndarray, "bin cell"]:
-    """Return how c2 falls where each pixel is divided by its own time average, but for the contrast.
-
-    By the mean f of all pairs with its first frame, and that of all with its second.
-    """
+    """Return the mean f of all pairs with the first frame of a pair, and that with its second, as a sum."""
     edges = np.array(cells.intervals)
     ages = np.unique(edges[:, :2], axis=0)
+    ages = ages[np.argsort(ages.sum(1))]
     pairs = cells.pairs * np.stack([_shares_with(edges, *age) for age in ages.tolist()])[:, None]
-    total = np.maximum(pairs.sum(2), np.finfo(float).tiny)
-    mean = (pairs * np.nan_to_num(f)).sum(2) / total
-    t1, t2 = edges[:, :2].sum(1) / 2, (edges.sum(1) - 1) / 2
-    at = ages.sum(1) / 2
-    order = np.argsort(at)
-    of_bins = [np.interp([t1, t2], at[order], of[order]).sum(0) for of in mean.T]
-    return np.array(of_bins)
+    mean = (pairs * np.nan_to_num(f)).sum(2) / np.maximum(pairs.sum(2), 1e-9)
+    middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1])
+    return np.array([np.interp(middle, ages.sum(1), of_bin).sum(0) for of_bin in mean.T])

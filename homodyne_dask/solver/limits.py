@@ -11,7 +11,7 @@ MIN_BLOCKS = 6
 """Blocks into which frames are cut at least, in which a decay is sought: they give no error bar."""
 IMPROBABLE = 1e-4
 """Probability below which noise is not that of speckle and counting, and a trend of contrast is no chance."""
-LEVEL_OF_ALTERNATIVES = 0.003
+LEVEL_OF_ALTERNATIVES = 0.005
 """Probability that a right model is called wrong by a named alternative, by Bonferroni's bound over names and
 all of each name."""
 LEVEL_OF_MISFIT = 0.005

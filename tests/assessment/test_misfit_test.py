@@ -9,6 +9,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment import misfit_test, result_findings
+from homodyne_dask.assessment.fitted_cells import excess_of_weighted
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
 from ingest import NOISE, SCENARIOS, ingest
@@ -79,6 +80,17 @@ def test_effective_parameters_count_in_the_check_of_rates_without_a_formula(tmp_
     assert result.diagnosis.check is not None
     assert not result.misfit
     assert not result.findings.of("not-checked")
+
+
+def test_sums_weighted_by_estimated_noise_vary_as_much_as_is_said():
+    rng, freedom, bins = np.random.default_rng(0), 16, 12
+    estimated = rng.chisquare(freedom, (20_000, bins)) / freedom
+    weight = 1 / estimated
+    square = (weight * rng.normal(size=weight.shape)).sum(1) ** 2 / weight.sum(1)
+    share = weight / weight.sum(1, keepdims=True)
+    more = (share * excess_of_weighted(share, np.full(share.shape, 2 / freedom))).sum(1)
+    assert square.mean() > 1.2
+    assert (square / (1 + more)).mean() == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize("lost", [0.0, 1.0])
