@@ -14,6 +14,8 @@ from ingest import noise
 from ingest.clean import CleanMatrix, clean, measure_scatter
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 
+RING_WIDTH, SAME_ANGLE = 0.02, 1.0
+"""Relative difference of q, and of φ [degree], up to which files hold one bin."""
 MAX_NAMED = 3
 """Notes are of so many scans one by one."""
 
@@ -43,12 +45,16 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
 
 
 def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
-    """Return whether each of several files has one bin, of a ring or an angle of its own."""
+    """Return whether each of several files has one bin, of a ring or an angle of its own.
+
+    Of repeats, q may drift a little.
+    """
     if len(sources) < 2 or any(one.scans or len(one.label) > 1 for one in sources):
         return False
-    places = {(float(one.q[0]), float(one.phi[0])) for one in sources if np.isfinite(one.q[0])}
-    rings = {f"{q:.3g} {phi:.3g}" for q, phi in places}
-    return len(rings) == len(sources)
+    q, phi = (np.array([getattr(one, name)[0] for one in sources]) for name in ("q", "phi"))
+    turn = np.abs((np.nan_to_num(phi[:, None] - phi) + 180) % 360 - 180)
+    one_place = (np.abs(q[:, None] / q - 1) <= RING_WIDTH) & (turn <= SAME_ANGLE)
+    return bool(np.isfinite(q).all() and one_place.sum() == len(sources))
 
 
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:

@@ -38,9 +38,10 @@ SCALING_OF_MODE = {
 }
 """per_angle_mode of homodyne → the scaling of `fit`, and a remark on it."""
 UNITS = {
-    "analyzer_parameters.scattering.q_unit": ("1/A", "A^-1", "A-1", "1/Å"),
-    "analyzer_parameters.geometry.gap_unit": ("A", "Å", "angstrom"),
-    "analyzer_parameters.dt_unit": ("s", "seconds"),
+    "analyzer_parameters.scattering.q_unit": ("1/A", "a^-1", "a-1", "å⁻¹", "1/å", "1/angstrom"),
+    "analyzer_parameters.geometry.gap_unit": ("Å", "a", "angstrom", "angstroms"),
+    "analyzer_parameters.dt_unit": ("s", "sec", "second", "seconds"),
+    "analyzer_parameters.time_unit": ("s", "sec", "second", "seconds"),
 }
 """Units that a file may name, and other words for them."""
 FOURIER_ORDERS = (1, 2, 3)
@@ -116,8 +117,11 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
 def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     model, source = theirs.model(), theirs.data()
     for path, unit in UNITS.items():
-        if (given := theirs.get(path)) not in (None, *unit):
-            raise OptionError(f"{path} = {given!r} is not converted: give the number in {unit[0]}")
+        given = theirs.get(path)
+        if given is not None and str(given).lower() not in map(str.lower, unit):
+            raise OptionError(
+                f"{path} = {given!r} is not converted: give the number, and {unit[0]} here"
+            )
     remarks = [
         f"weights: homodyne uses σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; without it "
         f"ingest estimates σ of each bin from counts or scatter, which weights the bins correctly"

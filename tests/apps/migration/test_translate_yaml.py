@@ -81,7 +81,11 @@ def test_a_file_of_homodyne_analysis_selects_the_same_frames(tmp_path):
     ("section", "held", "said"),
     [
         ("analyzer_parameters", {"dt": 1.0, "temporal": {"dt": 0.5}}, "has dt twice"),
-        ("analyzer_parameters", {"scattering": {"wavevector_q": 0.2, "q_unit": "1/nm"}}, "in 1/A"),
+        (
+            "analyzer_parameters",
+            {"scattering": {"wavevector_q": 0.2, "q_unit": "1/nm"}},
+            "1/A here",
+        ),
         ("analyzer_parameters", {"first_frame": 20}, "first_frame is unknown, and may decide"),
         ("phi_filtering", {"enabled": True, "range": [0, 1]}, "range is unknown, and may decide"),
         ("parameters", {"reference": {}}, "of heterodyne, which is not converted"),
