@@ -252,7 +252,7 @@ def store(scans: Scans, folder, name="scan", **changes):
         "sigma": scans.sigma_row[:, 0] ** 2,
     } | changes
     np.savez(source, **{key: value for key, value in held.items() if value is not None})
-    ingest.ingest(source, target, overwrite=True)
+    ingest.ingest(source, target, overwrite=True, keep_copies=True)
     return open_dataset(target)
 
 
