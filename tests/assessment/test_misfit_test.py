@@ -22,9 +22,12 @@ STRETCHED = MODELS["stretched"]
 diffusing = module_scan(lambda: three_rings([CREEP] * 3, 48))
 
 
+steady = module_scan(lambda: three_rings([[5000.0, 0.0, 0.0]] * 3, 48))
+
+
 @pytest.fixture(scope="module")
-def one_rate(diffusing) -> hd.FitResult:
-    return fit_here(diffusing, STRETCHED)
+def one_rate(steady) -> hd.FitResult:
+    return fit_here(steady, STRETCHED)
 
 
 def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
