@@ -17,7 +17,7 @@ from tests.synthetic import angles, fit_here, measured, store
 
 RINGS = replace(RING, q=(0.007, 0.01, 0.014))
 ANGLES = replace(RING, q=(0.01,) * 6, phi=(-80.0, -50.0, -20.0, 10.0, 40.0, 70.0))
-WEAK_SHEAR = np.array([9e3, -0.3, 300.0, 6e-5, 0.0, 0.0, 5.0])
+WEAK_SHEAR = np.array([9e3, -0.3, 300.0, 8e-5, 0.0, 0.0, 5.0])
 WRONG = {
     "stretched": (replace(RINGS, stretching=0.7), hd.POWER_LAW, "stretching"),
     "flow": (replace(ANGLES, theta=WEAK_SHEAR), hd.STATIC, "shear"),

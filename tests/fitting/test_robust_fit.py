@@ -76,8 +76,8 @@ def test_outliers_that_all_bins_share_are_seen_though_bins_do_not_differ(tmp_pat
     bad = [20, 33, 47]
     ring = replace(RING, q=(0.01,) * 9, phi=tuple(range(0, 180, 20)), frames=60, pixels=200)
     scans = ring.scan(0)
-    scans.c2[:, bad] += 0.2
-    scans.c2[:, :, bad] += 0.2
+    scans.c2[:, bad] += 0.3
+    scans.c2[:, :, bad] += 0.3
     found = fit_here(store(scans, tmp_path), **STATIC, initial={"D0": 1e4}, loss="soft_l1")
     assert found.parameters.attrs["method"] == "cluster-robust"
     assert found.misfit
