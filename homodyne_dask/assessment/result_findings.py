@@ -25,7 +25,7 @@ from homodyne_dask.results.data.comparison import MIN_INDEPENDENT_BINS
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
-from homodyne_dask.results.data.misfit import Alternative
+from homodyne_dask.results.data.misfit import Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in
@@ -168,7 +168,13 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
                 "chisqr-too-high", (), _compared(request), redchi=redchi, sigma_source=source
             )
         return
-    found = check.alternative
+    yield from _of_check(end, check)
+
+
+def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
+    """Yield where the model deviates from the data, and what to try."""
+    request, known, config = end.request, end.known, end.request.config
+    found, power = check.alternative, known.power_of_q
     if check.deviating:
         keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
         yield finding("model-misfit", **{key: getattr(check, key) for key in keys})

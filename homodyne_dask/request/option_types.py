@@ -187,9 +187,6 @@ Gap = Annotated[
 ]
 Names = Annotated[tuple[str, ...], BeforeValidator(parts), Form("a name, or a list", "NAME")]
 Numbers = Annotated[list[Number] | None, _optional(parts), Form("a number, or a list", "FLOAT")]
-ExtendedNumbers = Annotated[
-    list[Extended] | None, _optional(parts), Form("a number, or a list", "FLOAT")
-]
 Quantities = Annotated[
     list[Annotated[Extended | str, FIRST]] | None,
     _optional(parts),
