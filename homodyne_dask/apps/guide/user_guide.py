@@ -4,13 +4,15 @@ import homodyne_dask as hd
 
 print(hd.guide.index())           # the pages, with a line each
 print(hd.guide.page("errors"))
+print(hd.guide.search("exclude frames"))
 """
 
 import re
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from textwrap import indent
 
-from homodyne_dask.errors import require_known, require_type
+from homodyne_dask.errors import OptionError, require_known, require_type, shown
 from homodyne_dask.text import aligned_columns
 
 
@@ -44,3 +46,22 @@ def page(name: str) -> str:
 def index() -> str:
     """Return the names of the pages, with a line each."""
     return "\n".join(aligned_columns([*PAGES.items()], left=2))
+
+
+def search(words: str) -> str:
+    """Return the paragraphs, table rows and headings with all of these words, below the names of their pages.
+
+    Capital letters do not count. Raises OptionError where no page has them.
+    """
+    require_type("words", words, str, "words, such as 'exclude frames'")
+    wanted = words.casefold().split()
+    found = []
+    for name in PAGES:
+        parts = re.split(r"\n{2,}|\n(?=[-|] ?)", _text(name))
+        hits = [part for part in parts if all(word in part.casefold() for word in wanted)]
+        found += ["\n".join([name, *(indent(part.strip(), "  ") for part in hits)])] if hits else []
+    if not wanted or not found:
+        raise OptionError(
+            f"no paragraph of the guide has {shown(words)}: search for fewer words, or for a part of one"
+        )
+    return "\n\n".join(found)

@@ -3,11 +3,13 @@
 import doctest
 import re
 
+import click
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
+from homodyne_dask.cli.program import main
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE, uncertainty
 from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.reduce import reduce
@@ -98,3 +100,37 @@ def test_errors_grow_with_what_is_left_free_as_the_page_says():
     )
     assert said[0] == pytest.approx(np.sqrt(free[1, 1] / held[1, 1]), rel=0.01)
     assert said[1] == pytest.approx(free[1, 2] / np.sqrt(free[1, 1] * free[2, 2]), abs=1e-3)
+
+
+def test_words_are_found_in_every_page_whatever_their_capitals():
+    printed = done("explain", "--search", "Exclude FRAMES")
+    assert printed == hd.guide.search("exclude frames") + "\n"
+    assert "  - **Exclusion**: `--exclude-frames 2,5,51:61`" in printed
+    pages = re.findall(r"^(\w+)$", printed, re.MULTILINE)
+    assert "fits" in pages
+    assert "posterior" not in pages
+
+
+@pytest.mark.parametrize("words", ["zebra", "", " ", "zebra frames"])
+def test_words_that_no_page_has_are_refused(words):
+    result = run("explain", "--search", words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "search for fewer words" in result.stderr
+
+
+def test_the_commands_and_options_that_answer_questions_exist():
+    rows = [line for line in guide.page("questions").splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 20
+    for row in rows:
+        for line in re.findall(r"`(\w[^`]*)`", row.split("|")[2]):
+            command, *words = line.split()
+            if command.startswith("hd."):
+                assert hasattr(hd, command.removeprefix("hd."))
+                continue
+            known = main.get_command(click.Context(main), command)
+            if isinstance(known, click.Group):
+                known = known.get_command(click.Context(known), words.pop(0))
+            options = {name for one in known.params for name in (*one.opts, *one.secondary_opts)}
+            assert options.issuperset(word for word in words if word.startswith("-")), line
+        for tutorial in re.findall(r"\| (\w+) \|$", row):
+            assert (ROOT / "docs" / "tutorials" / f"{tutorial}.md").is_file()
