@@ -13,7 +13,9 @@ def _pages(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
 
 @click.command()
 @click.argument("page", required=False, shell_complete=_pages)
-@click.option("--search", metavar="WORDS", help="Print every paragraph of the guide with these words.")
+@click.option(
+    "--search", metavar="WORDS", help="Print every paragraph of the guide with these words."
+)
 def explain(page: str | None, search: str | None) -> None:
     """Print PAGE of the user guide, or, without PAGE, the list of pages."""
     if search is not None:
