@@ -41,6 +41,9 @@ dist: install  ## the wheel and the source distribution, in dist/
 	rm -rf dist
 	$(UV) build --quiet --out-dir dist
 
+release: install  ## VERSION=1.0.0: the version in all files, checksums, metadata of the archive, a tag; publishes nothing
+	deploy/release.sh "$(VERSION)" $(CURDIR)/$(UV) build --quiet --out-dir
+
 test-wheel: dist  ## the wheel alone on Python 3.12, 3.13 and 3.14: commands, types, quick tests
 	$(BIN)/python -m tests.wheel --uv $(CURDIR)/$(UV) dist/*.whl
 
@@ -131,4 +134,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) $(XPCSJAX) $(DEPLOY) .venv-versions demo artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-long test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers benchmark-gpu reproduce test-deploy lint clean
+.PHONY: help install demo picture test test-long test-versions dist release test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers benchmark-gpu reproduce test-deploy lint clean

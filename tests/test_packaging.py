@@ -1,6 +1,7 @@
 """What is distributed: a wheel with every file that it reads; words that describe the project; the paper."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -133,3 +134,36 @@ def test_figures_are_there_and_the_table_is_that_of_the_script():
     assert f"{int(pairs):,} pairs" in TEXT
     assert passes == "5"
     assert "five passes" in TEXT
+
+
+def test_a_release_has_one_version_a_tag_checksums_and_metadata(tmp_path):
+    clone = tmp_path / "clone"
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        command = ["git", "-C", str(clone), *who, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def release(version: str) -> subprocess.CompletedProcess[str]:
+        builds = "import sys, hatchling.build as b; b.build_wheel(sys.argv[1]); b.build_sdist(sys.argv[1])"
+        who = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        command = ["deploy/release.sh", version, sys.executable, "-c", builds]
+        return subprocess.run(
+            command, cwd=clone, capture_output=True, text=True, env=os.environ | who
+        )
+
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    assert "give one such as 1.0.0" in release("1.0").stderr
+    assert "CHANGELOG.md has no section '## 9.0.0" in release("9.0.0").stderr
+    made = release("1.0.0")
+    assert made.returncode == 0, made.stderr
+    assert git("describe", "--exact-match") == "v1.0.0\n"
+    assert git("status", "--porcelain") == ""
+    assert not [name for name in git("grep", "-l", "1.0.0.dev0").split() if name != "tests/test_packaging.py"]
+    dist = clone / "dist"
+    checked = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
+    subprocess.run(checked, cwd=dist, check=True)
+    assert "homodyne_dask-1.0.0-py3-none-any.whl" in (dist / "SHA256SUMS").read_text()
+    metadata = json.loads((dist / ".zenodo.json").read_text())
+    assert (metadata["version"], metadata["license"]) == ("1.0.0", "BSD-3-Clause")
+    assert "the tag v1.0.0 exists" in release("1.0.0").stderr
