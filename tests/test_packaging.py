@@ -146,7 +146,11 @@ def test_a_release_has_one_version_a_tag_checksums_and_metadata(tmp_path):
 
     def release(version: str) -> subprocess.CompletedProcess[str]:
         builds = "import sys, hatchling.build as b; b.build_wheel(sys.argv[1]); b.build_sdist(sys.argv[1])"
-        who = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        who = {
+            f"GIT_{who}_{what}": "a@example.org"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
         command = ["deploy/release.sh", version, sys.executable, "-c", builds]
         return subprocess.run(
             command, cwd=clone, capture_output=True, text=True, env=os.environ | who
@@ -159,7 +163,11 @@ def test_a_release_has_one_version_a_tag_checksums_and_metadata(tmp_path):
     assert made.returncode == 0, made.stderr
     assert git("describe", "--exact-match") == "v1.0.0\n"
     assert git("status", "--porcelain") == ""
-    assert not [name for name in git("grep", "-l", "1.0.0.dev0").split() if name != "tests/test_packaging.py"]
+    assert not [
+        name
+        for name in git("grep", "-l", "1.0.0.dev0").split()
+        if name != "tests/test_packaging.py"
+    ]
     dist = clone / "dist"
     checked = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
     subprocess.run(checked, cwd=dist, check=True)
