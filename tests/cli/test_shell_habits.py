@@ -140,6 +140,32 @@ def test_what_is_examined_before_a_fit_is_described_as_json(here):
     assert told == {"stores": {"A_c2.zarr": plan["A_c2.zarr"] | {"workers_examined": False}}}
 
 
+def test_a_plan_without_data_is_that_of_data_of_this_size(here):
+    scan = hd.open_dataset("A_c2.zarr")
+    size = ["--bins", str(len(scan.bins)), "--frames", str(scan.n_frames)]
+    (known,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--json")).values()
+    (planned,) = json.loads(done("plan", *size, "--model", "static", "--json")).values()
+    assert planned == known
+    twice = done("plan", *size, "--model", "static", "--repeats", "2", "--json")
+    assert next(iter(json.loads(twice).values()))["pairs"] == 2 * known["pairs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--bins 23", "--bins 23 --frames 3000"),
+        ("--bins 23 --frames 0:3000", "--bins 23 --frames 3000"),
+        ("--bins 23 --frames 3000 --q 0.1", "q selects from a store"),
+        ("--bins 23 --frames 3000 --repeats 10000", "plan for fewer"),
+        ("A_c2.zarr --bins 23", "leave out SOURCE"),
+    ],
+)
+def test_a_plan_of_no_size_or_of_a_size_and_a_store_is_refused(here, words, said):
+    ended = run("plan", *words.split(), "--model", "static")
+    assert ended.exit_code == 2
+    assert said in ended.stderr
+
+
 @pytest.fixture
 def closed(monkeypatch):
     """Standard output is a pipe whose reader has gone."""

@@ -24,24 +24,49 @@ if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Plan
 
 
+PLANNED = "planned"
 _PLANNED = [name for name, known in FitOptions.options().items() if PLAN in known.use]
 
 
 @click.command(cls=SectionCommand)
-@click.argument("source")
+@click.argument("source", required=False)
 @options_of(FitConfig, ["model", *_PLANNED, *SELECTED, *ELSEWHERE])
 @click.option(
     "--workers",
     help="Plan for a hypothetical cluster: the number of workers, optionally with the threads and memory of "
     "each, such as 1000:8:32GB.",
 )
+@click.option("--bins", type=click.IntRange(min=1), help="Without SOURCE: bins of each scan.")
+@click.option("--repeats", type=click.IntRange(min=1), help="Without SOURCE: scans; default: 1.")
 @AS_JSON
-def plan(source: str, workers: str | None, as_json: bool, **options: Any) -> None:
+def plan(
+    source: str | None,
+    workers: str | None,
+    bins: int | None,
+    repeats: int | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Print the size and memory of a fit of SOURCE, and about how long a pass takes.
 
-    SOURCE is a store or a YAML file. No data are read, and no workers are started.
+    SOURCE is a store or a YAML file. No data are read, and no workers are started. Without SOURCE, `plan
+    --bins 23 --frames 3000 --repeats 4 --model laminar_flow` plans for a measurement that does not exist yet,
+    with one q.
     """
-    config = configuration((source,), options)
+    of_size = None
+    if source is None:
+        from homodyne_dask.store.planned_size import scan_of_size  # with all of a store
+
+        if chosen := [name for name in SELECTED if name != "frames" and options.get(name)]:
+            raise OptionError(
+                f"{chosen[0]} selects from a store, and no SOURCE is given: leave it out"
+            )
+        of_size = scan_of_size(bins, options.pop("frames"), repeats or 1)
+    elif bins or repeats:
+        raise OptionError(
+            "--bins and --repeats plan without data: leave out SOURCE, or these options"
+        )
+    config = configuration((source or PLANNED,), options)
     model = model_named(config.model)
     if workers and not workers_are_local(config):
         raise OptionError(
@@ -50,7 +75,7 @@ def plan(source: str, workers: str | None, as_json: bool, **options: Any) -> Non
     values = {}
     with client_of(config) as client:
         for store in config.data:
-            scan = selected(config, store)
+            scan = of_size or selected(config, store)
             given = config.plan_options() | {"workers": workers}
             made = hd.plan(scan, model, **given, client=client)
             values[str(store)] = plan_values(made)
