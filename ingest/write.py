@@ -44,6 +44,7 @@ from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.copies import copies
 from ingest.readers.detect import check_opens, open_source
+from ingest.readers.g2_tables import with_errors, without_errors
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source
 from ingest.repeats import (
@@ -90,11 +91,12 @@ def ingest(
     paths = [path_of("source", one) for one in each]
     if not paths:
         raise OptionError("source is an empty list: give the files to ingest")
-    if store_path is None and len(paths) > 1:
+    if store_path is None and len(without_errors(paths)) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
     target = schema.store_beside(paths[0]) if store_path is None else any_path("store", store_path)
+    paths = with_errors(paths)
     states = {path: _state(path) for path in paths}
-    source = _open_all(paths, options)
+    source = _open_all(without_errors(paths), options)
     target = target.absolute()
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:

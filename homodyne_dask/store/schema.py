@@ -153,7 +153,9 @@ class Attributes(BaseModel):
     """Name of the format of that file, such as aps-u."""
     ingest_options: dict[str, Any]
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
-    sigma_source: Literal["counts", "scatter", "constant"]
+    sigma_source: Literal["counts", "scatter", "constant", "table", "residuals"]
+    """table, residuals: of a store of g2(delay), c2 of the first frame with one at each delay; its other pairs
+    are unknown. sigma is that of the table, or, of one without errors, 1."""
     baseline_reference: Literal[1]
     """c2 decays to about 1."""
     populated_elements: Literal["upper_half"]

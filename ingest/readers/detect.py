@@ -28,6 +28,7 @@ from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
 from ingest.readers.any_hdf5 import open_any, what_is_in
+from ingest.readers.g2_tables import open_text
 from ingest.readers.numpy_arrays import open_npy, open_npz
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source, with_options
@@ -119,10 +120,10 @@ def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
     if not magic.startswith((HDF5, MATLAB_HDF5)):
-        begin = magic[:8].decode("latin-1")
-        return (
-            f"{path} is neither HDF5 nor .npy nor .npz (it begins with {begin!r}): check the file"
-        )
+        try:
+            return open_text(path, options)
+        except SourceError as why:
+            return str(why)
     if options.dataset is not None:
         return open_any(path, options)
     for name in ("q_dataset", "phi_dataset", "time_dataset"):
