@@ -149,7 +149,9 @@ class Scan(Printed, BinsAndFrames):
 
     @property
     def median_sigma(self) -> Float[np.ndarray, " bin"]:
-        """The median of sigma(t, t) over the selected frames."""
+        """The median of sigma(t, t) over the selected frames; of a table that of its points."""
+        if self.is_table:
+            return np.median(self.sigma_row[:, 1:], axis=1)
         return np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2
 
     @property

@@ -145,6 +145,8 @@ def source_of_curves(
     if (delay == 0).any():
         notes.append("the point at delay 0, where each photon is correlated with itself, is left out")
     known = np.isfinite(g2) & (delay > 0)
+    if (empty := ~known.any(1)).any():
+        raise SourceError(f"curve {int(np.argmax(empty)) + 1} of {path.name} has no point: remove it")
     if error is not None:
         without = known & ~(error > 0)
         if without.any():
@@ -163,11 +165,13 @@ def source_of_curves(
     before = np.full((len(g2), 1), np.nan)
     rows = np.hstack([before, np.where(known, g2, np.nan)[:, order]])
     phi = curves.phi if curves.phi is not None or options.phi else np.full(len(g2), np.nan)
-    sigma = np.ones_like(rows) if error is None else np.hstack([before, error[:, order]])
+    sigma = np.where(np.isfinite(rows), 1.0 if error is None else np.hstack([before, error[:, order]]), np.nan)
+    # of unknown points, where it is not used, any
+    sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
     source = source_of(
         path, format, options, _no_matrix, (f"curve {n + 1}" for n in range(len(g2))), len(time),
-        q=curves.q, phi=phi, time=time, baseline=curves.baseline, notes=notes, g2=rows,
-        g2_sigma=np.where(np.isfinite(rows), sigma, 1.0), g2_errors=error is not None,
+        q=curves.q, phi=phi, time=time, baseline=curves.baseline, notes=notes, g2=rows, g2_sigma=sigma,
+        g2_errors=error is not None,
     )  # fmt: skip
     return source if options.frame_time is None else _with_frame_time(source, options.frame_time)
 
