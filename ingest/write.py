@@ -93,10 +93,12 @@ def ingest(
         raise OptionError("source is an empty list: give the files to ingest")
     if store_path is None and len(without_errors(paths)) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
-    target = schema.store_beside(paths[0]) if store_path is None else any_path("store", store_path)
+    target = None if store_path is None else any_path("store", store_path)
     paths = with_errors(paths)
     states = {path: _state(path) for path in paths}
     source = _open_all(without_errors(paths), options)
+    if target is None:
+        target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
     target = target.absolute()
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:

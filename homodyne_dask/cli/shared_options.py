@@ -123,10 +123,22 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if not files:
         given["data"] = list(sources)
-        return FitConfig(**given)
+        return _with_tables_read(FitConfig(**given))
     if len(sources) > 1:
         raise OptionError(f"{files[0]} specifies its own data: give this file alone")
-    return read_config(files[0], given)
+    return _with_tables_read(read_config(files[0], given))
+
+
+def _with_tables_read(config: FitConfig) -> FitConfig:
+    """Return the configuration with stores in place of tables of g2, which are written beside these."""
+    files = [path for path in config.data if isinstance(path, Path) and path.is_file()]
+    if not files:
+        return config
+    import ingest  # it loads h5py
+
+    tables = [path for path in files if ingest.is_table(path)]
+    read = {path: Path(hd.read_g2(path, overwrite=config.overwrite).path) for path in tables}
+    return config.replaced(data=[read.get(path, path) for path in config.data])
 
 
 def workers_of_options(data: str | AnyPath, options: Mapping[str, Any]) -> FitConfig:

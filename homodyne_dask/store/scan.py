@@ -139,7 +139,10 @@ class Scan(Printed, BinsAndFrames):
 
     @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:
-        """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares."""
+        """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares.
+
+        Of a table g2 itself.
+        """
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
 
     def optional_array(self, name: str) -> np.ndarray | None:
@@ -319,6 +322,8 @@ class Scan(Printed, BinsAndFrames):
         cells of shorter lags are excluded.
         """
         require_count("min_lag", min_lag)
+        if self.is_table:
+            return self._points()
         names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
         stored = {name: self.manifest.read_array(self.path, f"cuts/{name}") for name in names}
         age, lag = np.indices([len(stored[name]) - 1 for name in ("age_edges", "lag_edges")])
@@ -337,6 +342,13 @@ class Scan(Printed, BinsAndFrames):
         c2, count = (stored[name][cells] for name in ("c2", "count"))
         t1, t2, age, lag = (of[inside] for of in (stored["t1"], stored["t2"], age, lag))
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
+
+    def _points(self) -> Cuts:
+        """Return the points of a table of g2 as cells of one age."""
+        c2, lags = self.frame_means[:, 1:], np.arange(1, self.n_frames)
+        t1, edges = np.full(len(lags), self.time[0]), np.arange(1, self.n_frames + 1)
+        age, count = np.zeros_like(lags), np.isfinite(c2).astype(int)
+        return Cuts(c2, count, t1, self.time[1:], age, lags - 1, np.array([0, 1]), edges)
 
     def _document(self) -> Document:
         first, stop = self.frames

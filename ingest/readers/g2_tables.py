@@ -27,7 +27,9 @@ NUMBER = r"\d*\.?\d+(?:[eE][-+]?\d+)?"
 UNKNOWN = ("", "-", "--", "na", "n/a", "nan", "none", "inf", "-inf")
 DELAY = re.compile(r"(taus?|τ|delays?|lags?|times?|dt|t|t_el)([^a-z].*)?|lag ?times?.*|delay_?(time|list).*")
 ERROR = re.compile(r"err|std|sigma|σ|unc|dev|(^|[^a-z])(d|s|δ)_?g_?2")
-Q_OF_NAME = re.compile(rf"(?:^|[^a-z])q[a-z]{{0,2}}\s*[=:]\s*({NUMBER})\s*([^)\],]*)|^q?[_ ]?({NUMBER})$")
+Q_OF_NAME = re.compile(
+    rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({NUMBER})\s*([^)\],]*)|^({NUMBER})$"
+)
 Q_OF_FILE = re.compile(r"(?:^|[^a-z])q[-_=]?(\d*\.\d+(?:e-?\d+)?)")
 """In a name of a file: its q in 1/Å."""
 HIGHEST_Q, LOWEST_G2 = 0.7, 0.8
@@ -307,7 +309,7 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
     lines = [line.strip(" \r\n\ufeff") for line in _text(path).splitlines()]
     lines = [line for line in lines if line]
     plain = [line for line in lines if line[0] not in COMMENT]
-    separator = _separator(plain[-1]) if plain else None
+    separator = _separator(plain[len(plain) // 2]) if plain else None
     fields = [_fields(line, separator) for line in plain]
     comma = _decimal_comma(path, (f for of in fields for f in of)) if separator != "," else False
     numbers = [[_number(field, comma) for field in of] for of in fields]
@@ -372,10 +374,11 @@ def _number(field: str, comma: bool = False) -> float | None:
 def _decimal_comma(path: Path, fields: Iterable[str]) -> bool:
     """Return whether a comma is decimal, not one of thousands; raises SourceError if both may be."""
     having = [field for field in fields if re.fullmatch(r"[-+]?[\d,.]+([eE][-+]?\d+)?", field)]
-    commas = [field for field in having if "," in field]
-    if not commas or any("." in field for field in having):
+    commas, point = [field for field in having if "," in field], any("." in field for field in having)
+    thousands = [re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", field) for field in commas]
+    if not commas or (point and all(thousands)):
         return False
-    if all(re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+", field) for field in commas):
+    if point or all(thousands):
         raise SourceError(
             f"{path.name}: {commas[0]} may have a decimal comma or thousands: write it with a point, or "
             f"without the comma"
