@@ -142,10 +142,7 @@ def write_bin(
     record["sizes"] = {name: [size for _, size in of] for name, of in written.items()}
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
-    means = averages_and_sums.frame_means(matrix)
-    if source.g2 is not None:
-        means = source.g2[0] + (record["baseline"] == 0)
-    _write_cuts(target, index, matrix, means)
+    _write_cuts(target, index, matrix)
     path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
     store_writer.write_json(path, record, durable=False)  # as its chunks
     return record
@@ -186,12 +183,11 @@ def _write_matrix(
     return written
 
 
-def _write_cuts(
-    target: AnyPath, index: int, matrix: MaskedMatrix, means: Float[np.ndarray, " t"]
-) -> None:
+def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> None:
     n = len(matrix.value)
     ages, lags = age_edges(n), lag_edges(n)
     mean, count = averages_and_sums.cell_averages(matrix, ages, lags)
     store_writer.write_chunk(target / "cuts/c2", (index, 0, 0), mean)
     store_writer.write_chunk(target / "cuts/count", (index, 0, 0), count)
+    means = averages_and_sums.frame_means(matrix)
     store_writer.write_chunk(target / "cuts/frames", (index, 0), means[None])

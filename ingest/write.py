@@ -391,6 +391,8 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     use = use & ~noise.frames_without_data(records, source.n_frames)
     arrays = _small_arrays(source, use, found.rows, records)
     pictures = {name: of for name, of in source.pictures._asdict().items() if of is not None}
+    if source.g2 is not None:
+        pictures["cuts/g2"] = source.g2 + [[record["baseline"] == 0] for record in records]
     for name, values in (arrays | pictures).items():
         store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)

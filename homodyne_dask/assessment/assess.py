@@ -163,7 +163,8 @@ def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
 def errors_of_table(request: Request, state: lm.State) -> Uncertainty:
     """Return the errors of tables of g2; of those without errors the residuals are the noise."""
     free, reduced = int(request.search.free.sum()), state.reduced
-    variance = reduced.variance(free) if request.scan.attrs["sigma_source"] == "residuals" else 1.0
+    unknown = request.scan.attrs["sigma_source"] == "residuals" and reduced.noise is None
+    variance = reduced.variance(free) if unknown else 1.0
     return of_table(errors_by_bins(request, state), reduced.freedom(free), variance)
 
 

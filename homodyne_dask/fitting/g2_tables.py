@@ -33,7 +33,9 @@ def check_table(options: FitOptions) -> None:
 def check_age(problem: Problem, search: Search, q: float, phi: float) -> None:
     """Raise OptionError for a model whose f depends on age at some point within its bounds."""
     model, share = problem.model, np.random.default_rng(0).uniform(0.3, 0.7, len(search.names))
-    low, high = (np.where(np.isfinite(of), of, n) for n, of in ((1, search.lower), (2, search.upper)))
+    low, high = (
+        np.where(np.isfinite(of), of, n) for n, of in ((1, search.lower), (2, search.upper))
+    )
     log = search.log & (low > 0)
     low, high = (np.where(log, np.log(np.where(log, of, 1)), of) for of in (low, high))
     theta = low + share * (high - low)

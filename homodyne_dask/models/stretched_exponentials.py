@@ -98,9 +98,7 @@ BALLISTIC = SeparableModel(
     isotropic=True,
 )
 """A stretched exponential whose rate is proportional to q."""
-CUMULANT = SeparableModel(
-    "cumulant", (_RATE, _POLYDISPERSITY), _cumulant_constant, isotropic=True
-)
+CUMULANT = SeparableModel("cumulant", (_RATE, _POLYDISPERSITY), _cumulant_constant, isotropic=True)
 """The second cumulant of the lag, the same at every age."""
 CUMULANT_Q = SeparableModel(
     "cumulant_q", (_RATE, _Q_EXPONENT, _POLYDISPERSITY), _cumulant_at_q, isotropic=True

@@ -139,11 +139,13 @@ class Scan(Printed, BinsAndFrames):
 
     @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:
-        """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares.
-
-        Of a table g2 itself.
-        """
+        """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares."""
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
+
+    @cached_property
+    def table(self) -> Float[np.ndarray, "bin t"]:
+        """Of a table of g2: c2 of the first frame with each frame; NaN where it is unknown."""
+        return self.manifest.read_array(self.path, "cuts/g2")[list(self.bins)]
 
     def optional_array(self, name: str) -> np.ndarray | None:
         """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, or None if the store does not have it."""
@@ -345,7 +347,7 @@ class Scan(Printed, BinsAndFrames):
 
     def _points(self) -> Cuts:
         """Return the points of a table of g2 as cells of one age."""
-        c2, lags = self.frame_means[:, 1:], np.arange(1, self.n_frames)
+        c2, lags = self.table[:, 1:], np.arange(1, self.n_frames)
         t1, edges = np.full(len(lags), self.time[0]), np.arange(1, self.n_frames + 1)
         age, count = np.zeros_like(lags), np.isfinite(c2).astype(int)
         return Cuts(c2, count, t1, self.time[1:], age, lags - 1, np.array([0, 1]), edges)

@@ -21,6 +21,7 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
         c2(bin, age, lag)     float64, NaN where a cell has no pair
         count(bin, age, lag)  int64, pairs averaged
         frames(bin, t)        c2 averaged over all pairs with a frame, float64; NaN where it has none
+        g2(bin, t)            of a table of g2: c2 of the first frame with each, float64; NaN where unknown
         t1(age, lag), t2(age, lag)   s, mean times of all pairs of the cell, masked or not; NaN where none
         age_edges(age_edge), lag_edges(lag_edge)   frames; cell a, l holds edges[a] <= i < edges[a+1]
                                                    and lag_edges[l] <= j - i < lag_edges[l+1]
@@ -155,7 +156,7 @@ class Attributes(BaseModel):
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
     sigma_source: Literal["counts", "scatter", "constant", "table", "residuals"]
     """table, residuals: of a store of g2(delay), c2 of the first frame with one at each delay; its other pairs
-    are unknown. sigma is that of the table, or, of one without errors, 1."""
+    are unknown. sigma is that of the table, or, of one without errors, one number from their scatter."""
     baseline_reference: Literal[1]
     """c2 decays to about 1."""
     populated_elements: Literal["upper_half"]

@@ -155,11 +155,13 @@ def is_table(path: Path) -> bool:
 def g2_dataset(path: Path) -> str | None:
     """Return the dataset of g2 in a result of HDF5, None for a text; raises SourceError for other files."""
     found = None
-    if (binary := first_bytes(path).startswith((HDF5, MATLAB_HDF5))):
+    if binary := first_bytes(path).startswith((HDF5, MATLAB_HDF5)):
         with hdf5.open_hdf5(path) as file:
             found = g2_in(file)
     if found is None and (binary or not is_table(path)):
-        raise SourceError(f"{path} has no g2 of a known layout: give a table as text, or fit its c2")
+        raise SourceError(
+            f"{path} has no g2 of a known layout: give a table as text, or fit its c2"
+        )
     return found
 
 

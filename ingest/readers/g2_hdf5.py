@@ -63,12 +63,19 @@ def _delays(
 ) -> Float[np.ndarray, " n"]:
     """Return delays in s; whole numbers are frames, which the file says the length of."""
     delay, unit = hdf5.numbers(file, of_delays), hdf5.unit(file, of_delays)
-    if (delay != np.round(delay)).any() or name == NEXUS and unit not in (None, "", "frames", "frame"):
+    if (
+        (delay != np.round(delay)).any()
+        or name == NEXUS
+        and unit not in (None, "", "frames", "frame")
+    ):
         return hdf5.quantity(file, of_delays, "time", notes)
     if name == LEGACY:
         spacing, counts = aps.EXPOSURE, (aps.STRIDE, aps.AVG)
     else:
-        spacing, counts = f"{aps.DETECTOR}/frame_time", (f"{CONFIG}/stride_frame", f"{CONFIG}/avg_frame")
+        spacing, counts = (
+            f"{aps.DETECTOR}/frame_time",
+            (f"{CONFIG}/stride_frame", f"{CONFIG}/avg_frame"),
+        )
     if hdf5.dataset(file, spacing) is None:
         raise SourceError(
             f"{of_delays} of {hdf5.file_name(file)} is in frames, and {spacing} is missing: correct the file"

@@ -8,6 +8,7 @@ to the one in a column q. What is not said there options say, or the table is re
 import csv
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,9 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".dat")
 COMMENT = "#%!;"
 NUMBER = r"\d*\.?\d+(?:[eE][-+]?\d+)?"
 UNKNOWN = ("", "-", "--", "na", "n/a", "nan", "none", "inf", "-inf")
-DELAY = re.compile(r"(taus?|τ|delays?|lags?|times?|dt|t|t_el)([^a-z].*)?|lag ?times?.*|delay_?(time|list).*")
+DELAY = re.compile(
+    r"(taus?|τ|delays?|lags?|times?|dt|t|t_el)([^a-z].*)?|lag ?times?.*|delay_?(time|list).*"
+)
 ERROR = re.compile(r"err|std|sigma|σ|unc|dev|(^|[^a-z])(d|s|δ)_?g_?2")
 Q_OF_NAME = re.compile(
     rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({NUMBER})\s*([^)\],]*)|^({NUMBER})$"
@@ -34,6 +37,8 @@ Q_OF_FILE = re.compile(r"(?:^|[^a-z])q[-_=]?(\d*\.\d+(?:e-?\d+)?)")
 """In a name of a file: its q in 1/Å."""
 HIGHEST_Q, LOWEST_G2 = 0.7, 0.8
 """A first row of numbers below, the others mostly above, is q; g2 without correlation is 1."""
+LEAST_SCATTER = 1e-9
+"""Below which points have no noise."""
 NAME_THEM = "name the columns in a first line, such as delay(s),g2(q=0.01),error(q=0.01)"
 
 
@@ -75,7 +80,9 @@ class _Column(NamedTuple):
     @property
     def unit(self) -> str:
         """The unit in its name, in parentheses or after its last separator."""
-        found = re.search(r"[(\[]\s*([^)\]]*?)\s*[)\]]|(?:[_/,]|\s)\s*([a-zµμ]+)$", self.name.lower())
+        found = re.search(
+            r"[(\[]\s*([^)\]]*?)\s*[)\]]|(?:[_/,]|\s)\s*([a-zµμ]+)$", self.name.lower()
+        )
         return "" if found is None else found[1] or found[2] or ""
 
 
@@ -132,7 +139,9 @@ def source_of_curves(
     """Return curves as a source: pairs of a first frame with those that follow it by each delay."""
     for name in ("time_offset", "half", "axes", "average", "trains"):
         if (given := getattr(options, name)) not in (None, 0.0):
-            raise OptionError(f"{name} = {given} applies to two-time matrices, not to g2: leave it out")
+            raise OptionError(
+                f"{name} = {given} applies to two-time matrices, not to g2: leave it out"
+            )
     delay, g2, error = curves.delay, curves.g2, curves.error
     if curves.frames != (options.frame_time is not None):
         how = f"are in frames: give --dt, the time between frames in {path.name}"
@@ -145,14 +154,20 @@ def source_of_curves(
     if (delay < 0).any() or not np.isfinite(delay).all():
         raise SourceError(f"delays of {path.name} must be numbers from 0 on: correct them")
     if (delay == 0).any():
-        notes.append("the point at delay 0, where each photon is correlated with itself, is left out")
+        notes.append(
+            "the point at delay 0, where each photon is correlated with itself, is left out"
+        )
     known = np.isfinite(g2) & (delay > 0)
     if (empty := ~known.any(1)).any():
-        raise SourceError(f"curve {int(np.argmax(empty)) + 1} of {path.name} has no point: remove it")
+        raise SourceError(
+            f"curve {int(np.argmax(empty)) + 1} of {path.name} has no point: remove it"
+        )
     if error is not None:
         without = known & ~(error > 0)
         if without.any():
-            notes.append(f"{counted(int(without.sum()), 'point')} without an error above 0 left out")
+            notes.append(
+                f"{counted(int(without.sum()), 'point')} without an error above 0 left out"
+            )
         known &= ~without
     order = np.argsort(delay, kind="stable")
     order = order[known.any(0)[order]]
@@ -167,21 +182,33 @@ def source_of_curves(
     before = np.full((len(g2), 1), np.nan)
     rows = np.hstack([before, np.where(known, g2, np.nan)[:, order]])
     phi = curves.phi if curves.phi is not None or options.phi else np.full(len(g2), np.nan)
-    sigma = np.where(np.isfinite(rows), 1.0 if error is None else np.hstack([before, error[:, order]]), np.nan)
-    # of unknown points, where it is not used, any
-    sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
+    if error is None:
+        sigma = np.full(rows.shape, _scatter(np.log(time[1:]), rows[:, 1:]))
+    else:  # of unknown points, where it is not used, any
+        sigma = np.where(np.isfinite(rows), np.hstack([before, error[:, order]]), np.nan)
+        sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
     source = source_of(
         path, format, options, _no_matrix, (f"curve {n + 1}" for n in range(len(g2))), len(time),
         q=curves.q, phi=phi, time=time, baseline=curves.baseline, notes=notes, g2=rows, g2_sigma=sigma,
         g2_errors=error is not None,
     )  # fmt: skip
-    return source if options.frame_time is None else _with_frame_time(source, options.frame_time)
+    return replace(source, frame_time=options.frame_time or source.frame_time)
 
 
-def _with_frame_time(source: Source, frame_time: float) -> Source:
-    from dataclasses import replace
+def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float:
+    """Return the scatter of points around the lines between their neighbours; 1 where it is not seen.
 
-    return replace(source, frame_time=frame_time)
+    It weights all points alike: errors follow from the residuals of the fit.
+    """
+    if len(x) < 3:
+        return 1.0
+    share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
+    apart = y[:, 1:-1] - (1 - share) * y[:, :-2] - share * y[:, 2:]
+    apart /= np.sqrt(1 + share**2 + (1 - share) ** 2)
+    scatter = 1.4826 * float(
+        np.median(np.abs(apart[np.isfinite(apart)])) if np.isfinite(apart).any() else 0
+    )
+    return scatter if scatter > LEAST_SCATTER else 1.0
 
 
 def _no_matrix(path: Path, where: str) -> np.ndarray:
@@ -226,9 +253,7 @@ def _curves(path: Path, options: IngestOptions, notes: list[str], errors: bool =
     return Curves(delay, values, of_error, q, None, baseline, frames)
 
 
-def _delays(
-    path: Path, column: _Column, notes: list[str]
-) -> tuple[Float[np.ndarray, " n"], bool]:
+def _delays(path: Path, column: _Column, notes: list[str]) -> tuple[Float[np.ndarray, " n"], bool]:
     """Return delays in s, or in frames."""
     unit = column.unit
     if unit.startswith("frame"):
@@ -245,7 +270,9 @@ def _g2_and_errors(
     """Return the columns of g2, and that of the errors of each."""
     of_error = [one for one in columns if ERROR.search(one.name.lower()) and not errors]
     g2 = [one for one in columns if one not in of_error]
-    strange = [one.name for one in g2 if not (one.q or re.search(r"g_?\(?2|g₂|c2|corr", one.name.lower()))]
+    strange = [
+        one.name for one in g2 if not (one.q or re.search(r"g_?\(?2|g₂|c2|corr", one.name.lower()))
+    ]
     if not g2 or (strange and not errors):
         what = f"column {strange[0]!r} is neither" if strange else "no column is"
         raise SourceError(f"{path.name}: {what} delay, g2 nor error: {NAME_THEM}, or remove it")
@@ -262,9 +289,7 @@ def _g2_and_errors(
     return g2, of_error  # each beside its g2, or all behind all g2, in one order
 
 
-def _of_long(
-    path: Path, delay: np.ndarray, q: np.ndarray, columns: list[_Column]
-) -> Curves:
+def _of_long(path: Path, delay: np.ndarray, q: np.ndarray, columns: list[_Column]) -> Curves:
     """Return the curves of a table with a row for each q and delay."""
     g2, error = _g2_and_errors(path, columns, False)
     if len(g2) > 1:
@@ -323,7 +348,9 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
     width = len(data[0])
     for of, line in zip(data, plain[begin:], strict=True):
         if len(of) != width or None in of:
-            raise SourceError(f"{path.name}: {line[:40]!r} is not {width} numbers: correct this line")
+            raise SourceError(
+                f"{path.name}: {line[:40]!r} is not {width} numbers: correct this line"
+            )
     table = np.array(data, float)
     heads = [_fields(line, separator) for line in lines[: lines.index(plain[begin])][::-1]]
     heads += [re.split(r"\s{2,}|\t|,", line) for line in lines[: lines.index(plain[begin])][::-1]]
@@ -374,7 +401,10 @@ def _number(field: str, comma: bool = False) -> float | None:
 def _decimal_comma(path: Path, fields: Iterable[str]) -> bool:
     """Return whether a comma is decimal, not one of thousands; raises SourceError if both may be."""
     having = [field for field in fields if re.fullmatch(r"[-+]?[\d,.]+([eE][-+]?\d+)?", field)]
-    commas, point = [field for field in having if "," in field], any("." in field for field in having)
+    commas, point = (
+        [field for field in having if "," in field],
+        any("." in field for field in having),
+    )
     thousands = [re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", field) for field in commas]
     if not commas or (point and all(thousands)):
         return False

@@ -97,7 +97,7 @@ class Source:
     g2: Float[np.ndarray, "bin t"] | None = None
     """Of a table of one-time correlations: c2 of the first frame with each frame; NaN where unknown."""
     g2_sigma: Float[np.ndarray, "bin t"] | None = None
-    """Its standard deviations; 1 where the table has no errors."""
+    """Its standard deviations; one number for all where the table has no errors."""
     g2_errors: bool = False
     """Whether it has errors."""
 
