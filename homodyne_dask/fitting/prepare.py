@@ -35,7 +35,7 @@ from homodyne_dask.store.processes import code_digest
 from homodyne_dask.store.scan import Scan, as_scan, q_or_one
 from homodyne_dask.sweep.plan import Device
 
-_OF_TABLES = {"decrement": 1e-6}
+_OF_TABLES = {"decrement": 1e-8}
 """Distance from the optimum in standard errors that ends a fit of a table, whose passes are short."""
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""

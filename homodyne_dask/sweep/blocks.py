@@ -94,10 +94,11 @@ def stored_sums(
 ) -> Float[np.ndarray, "padded 4"] | None:
     """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest stored them.
 
-    None unless the selection takes every pair of the block that ingest took.
+    None unless the selection takes every pair of the block that ingest took, and of tables, whose sums are
+    of rounded numbers.
     """
     scan = open_selection(source.selection)
-    if source.factor != 1:
+    if source.factor != 1 or scan.is_table:
         return None
     i, j = place.tile
     axes = (scan.selected_frames[at * source.side : (at + 1) * source.side] for at in place.tile)
