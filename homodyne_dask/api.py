@@ -150,6 +150,17 @@ def ingest(
         )  # fmt: skip
 
 
+def tables_read(paths: Sequence[AnyPath], overwrite: bool) -> list[AnyPath]:
+    """Return paths of data, in place of tables of g2 the stores beside them, into which these are read."""
+    import ingest as data
+
+    files = {path for path in paths if isinstance(path, Path) and path.is_file()}
+    tables = {path for path in files if data.is_table(path)}
+    return [
+        Path(read_g2(path, overwrite=overwrite).path) if path in tables else path for path in paths
+    ]
+
+
 def read_g2(
     source: "str | Path | Sequence[str | Path]",
     store: str | AnyPath | None = None,
@@ -173,7 +184,7 @@ def read_g2(
 
     Raises a HomodyneDaskError for invalid input, and for a table that can be read in two ways.
 
-    >>> _ = Path("B0002_g2.csv").write_text("delay(ms),g2(q=0.005),err\\n1,1.2,.01\\n2,1.1,.01\\n9,1.0,.01\\n")
+    >>> np.savetxt("B0002_g2.csv", [[1, 1.2], [2, 1.1], [9, 1.0]], header="delay(ms)  g2(q=0.005)")
     >>> hd.read_g2("B0002_g2.csv").q
     array([0.005])
     """

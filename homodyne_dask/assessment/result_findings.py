@@ -161,7 +161,7 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         advice = f"{command_of(request)} --over q"
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
     if request.scan.is_table:
-        yield finding("points-correlated", scatter=source != "table")
+        yield finding("points-correlated")
     elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
     if check is None or not check.misfit:

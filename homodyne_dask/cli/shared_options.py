@@ -131,14 +131,11 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
 
 def _with_tables_read(config: FitConfig) -> FitConfig:
     """Return the configuration with stores in place of tables of g2, which are written beside these."""
-    files = [path for path in config.data if isinstance(path, Path) and path.is_file()]
-    if not files:
+    if not any(isinstance(path, Path) and path.is_file() for path in config.data):
         return config
-    import ingest  # it loads h5py
+    from homodyne_dask.api import tables_read  # it loads all of a fit
 
-    tables = [path for path in files if ingest.is_table(path)]
-    read = {path: Path(hd.read_g2(path, overwrite=config.overwrite).path) for path in tables}
-    return config.replaced(data=[read.get(path, path) for path in config.data])
+    return config.replaced(data=tables_read(config.data, config.overwrite))
 
 
 def workers_of_options(data: str | AnyPath, options: Mapping[str, Any]) -> FitConfig:

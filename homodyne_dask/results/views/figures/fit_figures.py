@@ -28,8 +28,8 @@ PICTURES: dict[str, Callable[[FitView], FitFigure]] = {
 def save_all(view: FitView, folder: Path) -> list[Path]:
     """Write every figure of a fit into a folder and return their paths.
 
-    Maps are not drawn of tables of g2, rates for transport models only, influence only where the result has it; neither rates
-    nor angles where no decay was seen, and no angles of a single bin.
+    Maps are not drawn of tables of g2, rates for transport models only, influence only where the result
+    has it; neither rates nor angles where no decay was seen, and no angles of a single bin.
     """
     folder.mkdir(parents=True, exist_ok=True)
     result = view.result
