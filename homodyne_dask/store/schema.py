@@ -155,8 +155,8 @@ class Attributes(BaseModel):
     ingest_options: dict[str, Any]
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
     sigma_source: Literal["counts", "scatter", "constant", "table", "residuals"]
-    """table, residuals: of a store of g2(delay), c2 of the first frame with one at each delay; other pairs are
-    unknown. sigma is that of the table, or, of one without errors, one number from their scatter."""
+    """table, residuals: of a store of g2(delay), c2 of the first frame with one at each delay; others are not
+    known. sigma is that of the table, or, of one without errors, one number from their scatter."""
     baseline_reference: Literal[1]
     """c2 decays to about 1."""
     populated_elements: Literal["upper_half"]

@@ -20,6 +20,9 @@ G2 = {
 }
 """Where result files hold g2, and its errors and delays."""
 CONFIG = "/xpcs/multitau/config"
+FRAMES = f"{aps.DETECTOR}/frame_time", f"{CONFIG}/stride_frame", f"{CONFIG}/avg_frame"
+LEGACY_FRAMES = aps.EXPOSURE, aps.STRIDE, aps.AVG
+"""The time between frames of the detector, and how many of these make one of the delays."""
 
 
 def g2_in(file: h5py.File) -> str | None:
@@ -63,19 +66,10 @@ def _delays(
 ) -> Float[np.ndarray, " n"]:
     """Return delays in s; whole numbers are frames, which the file says the length of."""
     delay, unit = hdf5.numbers(file, of_delays), hdf5.unit(file, of_delays)
-    if (
-        (delay != np.round(delay)).any()
-        or name == NEXUS
-        and unit not in (None, "", "frames", "frame")
-    ):
+    in_unit = name == NEXUS and unit not in (None, "", "frames", "frame")
+    if in_unit or (delay != np.round(delay)).any():
         return hdf5.quantity(file, of_delays, "time", notes)
-    if name == LEGACY:
-        spacing, counts = aps.EXPOSURE, (aps.STRIDE, aps.AVG)
-    else:
-        spacing, counts = (
-            f"{aps.DETECTOR}/frame_time",
-            (f"{CONFIG}/stride_frame", f"{CONFIG}/avg_frame"),
-        )
+    spacing, *counts = LEGACY_FRAMES if name == LEGACY else FRAMES
     if hdf5.dataset(file, spacing) is None:
         raise SourceError(
             f"{of_delays} of {hdf5.file_name(file)} is in frames, and {spacing} is missing: correct the file"

@@ -1,4 +1,4 @@
-"""Tables of one-time correlations, g2(delay) of one or several q, as text: layouts and units of many programs.
+"""Tables of one-time correlations, g2(delay) of one or several q, as text, in layouts of many programs.
 
 The first column that is called so holds the delays, in s unless its name says ms, µs or frames. Other columns
 are g2, or g2 - 1, and its errors; each belongs to the q in its name, to the q above it in the first row, or
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.text import counted
@@ -37,6 +37,7 @@ Q_OF_FILE = re.compile(r"(?:^|[^a-z])q[-_=]?(\d*\.\d+(?:e-?\d+)?)")
 """In a name of a file: its q in 1/Å."""
 HIGHEST_Q, LOWEST_G2 = 0.7, 0.8
 """A first row of numbers below, the others mostly above, is q; g2 without correlation is 1."""
+MIN_POINTS = 2
 LEAST_SCATTER = 1e-9
 """Below which points have no noise."""
 NAME_THEM = "name the columns in a first line, such as delay(s),g2(q=0.01),error(q=0.01)"
@@ -122,10 +123,10 @@ def open_text(path: Path, options: IngestOptions) -> Source:
             )
         notes.append(f"errors are those in {beside.name}")
         curves = curves._replace(error=error.g2)
-    if curves.q is None and options.q is None and len(curves.g2) == 1:
-        if (named := Q_OF_FILE.search(path.stem.lower())) is not None:
-            notes.append(f"q = {named[1]} 1/Å is that in the name of the file")
-            curves = curves._replace(q=np.array([float(named[1])]))
+    named = Q_OF_FILE.search(path.stem.lower())
+    if named is not None and curves.q is None and options.q is None and len(curves.g2) == 1:
+        notes.append(f"q = {named[1]} 1/Å is that in the name of the file")
+        curves = curves._replace(q=np.array([float(named[1])]))
     return source_of_curves(path, "g2-table", options, curves, notes)
 
 
@@ -137,62 +138,75 @@ def source_of_curves(
     path: Path, format: str, options: IngestOptions, curves: Curves, notes: list[str]
 ) -> Source:
     """Return curves as a source: pairs of a first frame with those that follow it by each delay."""
-    for name in ("time_offset", "half", "axes", "average", "trains"):
-        if (given := getattr(options, name)) not in (None, 0.0):
-            raise OptionError(
-                f"{name} = {given} applies to two-time matrices, not to g2: leave it out"
-            )
-    delay, g2, error = curves.delay, curves.g2, curves.error
-    if curves.frames != (options.frame_time is not None):
-        how = f"are in frames: give --dt, the time between frames in {path.name}"
-        raise OptionError(f"delays {how if curves.frames else 'are in s: leave out --dt'}")
+    _check_options(path, options, curves)
+    delay, g2 = curves.delay * (options.frame_time or 1.0), curves.g2
+    error = curves.error
     if options.sigma is not None:
-        if error is not None:
-            raise OptionError(f"sigma is given, but {path.name} has errors: leave it out")
         error = np.ones_like(g2) * np.reshape(options.sigma, (-1, 1))
-    delay = delay * (options.frame_time or 1.0)
-    if (delay < 0).any() or not np.isfinite(delay).all():
+    known = _known(path, delay, g2, error, notes)
+    order = np.argsort(delay, kind="stable")
+    order = order[known.any(0)[order]]
+    time = np.concatenate([[0.0], delay[order]])
+    if (np.diff(time) <= 0).any():
+        twice = time[int(np.argmin(np.diff(time)))]
+        raise SourceError(f"{path.name} has the delay {twice:g} s twice: give each table by itself")
+
+    def rows(values: np.ndarray) -> np.ndarray:
+        at_points = np.where(known, values, np.nan)[:, order]
+        return np.hstack([np.full((len(g2), 1), np.nan), at_points])
+
+    points = rows(g2)
+    if error is None:
+        sigma = np.full(points.shape, _scatter(np.log(time[1:]), points[:, 1:]))
+    else:  # of unknown points, where it is not used, any
+        sigma = rows(error)
+        sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
+    phi = np.full(len(g2), np.nan) if curves.phi is options.phi else curves.phi
+    source = source_of(
+        path, format, options, _no_matrix, (f"curve {n + 1}" for n in range(len(g2))), len(time),
+        q=curves.q, phi=phi, time=time, baseline=curves.baseline, notes=notes, g2=points, g2_sigma=sigma,
+        g2_errors=error is not None,
+    )  # fmt: skip
+    return replace(source, frame_time=options.frame_time or source.frame_time)
+
+
+def _known(
+    path: Path, delay: np.ndarray, g2: np.ndarray, error: np.ndarray | None, notes: list[str]
+) -> Bool[np.ndarray, "bin n"]:
+    """Return which points are known and have an error; raises SourceError for a curve with too few."""
+    if not (delay >= 0).all():
         raise SourceError(f"delays of {path.name} must be numbers from 0 on: correct them")
     if (delay == 0).any():
         notes.append(
             "the point at delay 0, where each photon is correlated with itself, is left out"
         )
     known = np.isfinite(g2) & (delay > 0)
-    if (empty := ~known.any(1)).any():
+    without = known & ~(error > 0) if error is not None else np.zeros_like(known)
+    if without.any():
+        notes.append(f"{counted(int(without.sum()), 'point')} without an error above 0 left out")
+    known &= ~without
+    if (few := known.sum(1) < MIN_POINTS).any():
         raise SourceError(
-            f"curve {int(np.argmax(empty)) + 1} of {path.name} has no point: remove it"
+            f"curve {int(np.argmax(few)) + 1} of {path.name} has fewer than {MIN_POINTS} points: remove it"
         )
-    if error is not None:
-        without = known & ~(error > 0)
-        if without.any():
-            notes.append(
-                f"{counted(int(without.sum()), 'point')} without an error above 0 left out"
-            )
-        known &= ~without
-    order = np.argsort(delay, kind="stable")
-    order = order[known.any(0)[order]]
-    if len(order) < 2:
-        raise SourceError(f"{path.name} has {counted(len(order), 'point')}: a curve needs more")
-    time, missing = np.concatenate([[0.0], delay[order]]), int((~known[:, order]).sum())
-    if (np.diff(time) <= 0).any():
-        twice = time[int(np.argmin(np.diff(time)))]
-        raise SourceError(f"{path.name} has the delay {twice:g} s twice: give each table by itself")
-    if missing:
-        notes.append(f"{counted(missing, 'point')} of {known[:, order].size} unknown")
-    before = np.full((len(g2), 1), np.nan)
-    rows = np.hstack([before, np.where(known, g2, np.nan)[:, order]])
-    phi = curves.phi if curves.phi is not None or options.phi else np.full(len(g2), np.nan)
-    if error is None:
-        sigma = np.full(rows.shape, _scatter(np.log(time[1:]), rows[:, 1:]))
-    else:  # of unknown points, where it is not used, any
-        sigma = np.where(np.isfinite(rows), np.hstack([before, error[:, order]]), np.nan)
-        sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
-    source = source_of(
-        path, format, options, _no_matrix, (f"curve {n + 1}" for n in range(len(g2))), len(time),
-        q=curves.q, phi=phi, time=time, baseline=curves.baseline, notes=notes, g2=rows, g2_sigma=sigma,
-        g2_errors=error is not None,
-    )  # fmt: skip
-    return replace(source, frame_time=options.frame_time or source.frame_time)
+    if missing := int((~known[:, known.any(0)]).sum()):
+        notes.append(f"{counted(missing, 'point')} of {len(g2) * int(known.any(0).sum())} unknown")
+    return known
+
+
+def _check_options(path: Path, options: IngestOptions, curves: Curves) -> None:
+    """Raise OptionError for options that do not apply to these curves, and for what they need."""
+    for name in ("time_offset", "half", "axes", "average", "trains"):
+        if (given := getattr(options, name)) not in (None, 0.0):
+            what = f"{name} = {given} applies to two-time matrices, not to g2"
+            raise OptionError(f"{what}: leave it out")
+    if curves.frames and options.frame_time is None:
+        frames = f"delays are in frames: give --dt, the time between frames in {path.name}"
+        raise OptionError(frames)
+    if options.frame_time is not None and not curves.frames:
+        raise OptionError("delays are in s: leave out --dt")
+    if options.sigma is not None and curves.error is not None:
+        raise OptionError(f"sigma is given, but {path.name} has errors: leave it out")
 
 
 def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float:

@@ -35,7 +35,7 @@ LAYOUTS = {
     ),
     "a row for each point, nm, us, semicolons": text(
         ";", "q [1/nm];delay [us];g2;sigma",
-        *np.array([[10 * Q[b], 1e6 * t, G2[b, n], ERROR[b, n]] for n, t in enumerate(TAU) for b in range(3)]).T,
+        10 * np.repeat(Q, 12), np.tile(1e6 * TAU, 3), G2.ravel(), ERROR.ravel(),
     ),
     "spaces, reversed, numbers in names": text(
         "  ", "% t  g2_q0.004  g2_q0.008  g2_q0.0123  err1  err2  err3",
@@ -81,7 +81,7 @@ def test_errors_are_read_from_the_file_beside_and_a_change_of_it_is_seen(tmp_pat
     check(read(tmp_path, text(",", "", *FIRST_ROW), "A_g2.csv"))
     assert (tmp_path / "A_g2.zarr").exists()
     (tmp_path / "A_g2err.csv").write_text(text(",", "", errors[0], *errors[:0:-1]))
-    with pytest.raises(SourceError, match="has not the delays and q of A_g2.csv"):
+    with pytest.raises(SourceError, match=r"has not the delays and q of A_g2\.csv"):
         hd.read_g2(tmp_path / "A_g2.csv")
 
 
@@ -123,7 +123,7 @@ MISTAKES = [
     (text(",", "lag(frames),g2", TAU, G2[0]), {"q": 0.004}, "in frames: give dt"),
     (text(",", "tau(fs),g2", TAU, G2[0]), {"q": 0.004}, "'fs', but the known units of time"),
     (text(",", "tau,q=0.004", TAU, G2[0]), {"dt": 1}, "delays are in s: leave out dt"),
-    (text(",", "tau,q=0.004,err", TAU, G2[0], TAU), {"sigma": 1}, "sigma is given, but A.csv has errors"),
+    (text(",", "tau,q=0.004,err", TAU, G2[0], TAU), {"sigma": 1}, "sigma is given, but A.csv"),
     (text(",", "tau,q=0.004", [*TAU, *TAU], [*G2[0], *G2[0]]), {}, "has the delay 0.001 s twice"),
     (text(",", "tau,q=0.004", TAU, G2[0]) + "3\n", {}, "'3' is not 2 numbers"),
     ("no table\nat all\n", {}, "nor a table of g2"),
