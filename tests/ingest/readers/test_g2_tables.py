@@ -117,7 +117,7 @@ def test_g2_minus_1_delays_in_frames_and_q_in_the_name_of_the_file(tmp_path):
 MISTAKES = [
     (text(" ", "", TAU, G2[0], ERROR[0]), {}, "has 3 columns without names"),
     (text(" ", "", [0, *TAU], *(np.c_[Q, G2 - 1])), {}, "may be q, or g2 at delay 0"),
-    (text(",", "tau,g2,kelvin", TAU, G2[0], TAU), {"q": 0.004}, "column 'kelvin' is neither delay, g2 nor error"),
+    (text(",", "tau,g2,kelvin", TAU, G2[0], TAU), {"q": 0.004}, "column 'kelvin' is neither delay"),
     (text(",", "tau,g2_1,g2_2,err", TAU, *G2[:2], TAU), {}, "2 columns of g2 and 1 of errors"),
     (text(",", "tau,g2", TAU, G2[0]), {}, "does not contain q: give q in 1/Å"),
     (text(",", "lag(frames),g2", TAU, G2[0]), {"q": 0.004}, "in frames: give dt"),
