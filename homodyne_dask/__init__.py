@@ -18,7 +18,7 @@ as long as the import takes now, and has no second name for a module, as `guide`
 from importlib import import_module
 
 _NAMES = {
-    "api": ("fit", "ingest", "simulate", "toys"),
+    "api": ("fit", "ingest", "read_g2", "simulate", "toys"),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
     "apps.view.view_server": ("view",),
     "cluster.connect": ("connect",),

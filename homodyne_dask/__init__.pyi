@@ -2,6 +2,7 @@
 
 from homodyne_dask.api import fit as fit
 from homodyne_dask.api import ingest as ingest
+from homodyne_dask.api import read_g2 as read_g2
 from homodyne_dask.api import simulate as simulate
 from homodyne_dask.api import toys as toys
 from homodyne_dask.apps.guide import user_guide

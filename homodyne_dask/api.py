@@ -19,6 +19,8 @@ from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predic
 from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.store.files import AnyPath, any_path, path_of
+from homodyne_dask.store.scan import open_dataset
+from homodyne_dask.store.schema import store_beside
 from homodyne_dask.store.url_path import UrlPath
 
 if TYPE_CHECKING:
@@ -146,6 +148,55 @@ def ingest(
             q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
             average=average, keep_copies=keep_copies,
         )  # fmt: skip
+
+
+def tables_read(paths: Sequence[AnyPath], overwrite: bool) -> list[AnyPath]:
+    """Return paths of data, in place of tables of g2 the stores beside them, into which these are read."""
+    import ingest as data
+
+    files = {path for path in paths if isinstance(path, Path) and path.is_file()}
+    tables = {path for path in files if data.is_table(path)}
+    return [
+        Path(read_g2(path, overwrite=overwrite).path) if path in tables else path for path in paths
+    ]
+
+
+def read_g2(
+    source: "str | Path | Sequence[str | Path]",
+    store: str | AnyPath | None = None,
+    *,
+    q: float | str | Sequence[float | str] | None = None,
+    phi: float | str | Sequence[float | str] | None = None,
+    dt: float | str | None = None,
+    sigma: float | Sequence[float] | None = None,
+    gap: str | float | None = None,
+    overwrite: bool = False,
+) -> "Scan":
+    """Return the one-time correlations g2(delay) in a table, or in a result file, as a scan that fits take.
+
+    source: a text (csv, tsv, txt, dat) whose columns are the delay, and g2 and perhaps its error for each q,
+    or an HDF5 result with multi-tau g2 (APS-U, APS legacy, NXxpcs); a list of files has one for each q.
+    NAME_g2err.csv beside NAME_g2.csv is read with it. store: the folder in which the curves are kept, or its
+    URL; by default NAME_g2.zarr beside the source. q [1/Å], phi [degree]: one number or one per curve, if the
+    file does not contain them, or text with a unit. dt [s]: of a table whose delays are in frames. sigma:
+    standard deviation of a point, one number or one per curve, of a table without errors; by default it is
+    estimated from the residuals. gap: '200 um', or a number in Å. overwrite: replace a store of another file.
+
+    Raises a HomodyneDaskError for invalid input, and for a table that can be read in two ways.
+
+    >>> np.savetxt("B0002_g2.csv", [[1, 1.2], [2, 1.1], [9, 1.0]], header="delay(ms)  g2(q=0.005)")
+    >>> hd.read_g2("B0002_g2.csv").q
+    array([0.005])
+    """
+    import ingest as data
+
+    first = source if isinstance(source, str | PathLike) else next(iter(source), "")
+    dataset = data.g2_dataset(path_of("source", first))
+    given: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
+    if store is None and dataset is not None:
+        store = store_beside(path_of("source", first), "g2")
+    report = ingest(source, store, dataset=dataset, overwrite=overwrite, **given)
+    return open_dataset(report.store)
 
 
 def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:

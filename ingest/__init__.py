@@ -4,6 +4,7 @@ report = ingest.ingest("A0123_results.hdf")     # → A0123_c2.zarr
 print(report)                                   # bins: label, q, φ, pixels, frames, σ
 """
 
+from ingest.readers.detect import g2_dataset, is_table
 from ingest.readers.numpy_arrays import saved_arrays
 from ingest.report import BinRow, IngestReport
 from ingest.simulate import COUNTED_PIXELS, NOISE, SCENARIOS, Scenario, angles, simulate
@@ -17,7 +18,9 @@ __all__ = [
     "IngestReport",
     "Scenario",
     "angles",
+    "g2_dataset",
     "ingest",
+    "is_table",
     "saved_arrays",
     "simulate",
 ]

@@ -31,7 +31,7 @@ class Noise(NamedTuple):
 
     rows: Float[np.ndarray, "bin t"]
     source: str
-    """counts | scatter | constant."""
+    """That of `schema.Attributes.sigma_source`."""
     notes: list[str]
 
 
@@ -46,6 +46,10 @@ def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
 
 def sigma_rows(source: Source, records: list[Record]) -> Noise:
     """Return the noise as given, else from counts, else from the scatter of each bin."""
+    if source.g2_sigma is not None:
+        rows = source.g2_sigma.copy()
+        rows[:, 0] = 1.0
+        return Noise(rows, "table" if source.g2_errors else "residuals", [])
     if source.sigma is not None:
         return Noise(_constant(source, source.sigma), "constant", [])
     # the mean of two halves has noise of its own
@@ -92,7 +96,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     notes = [
         f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3]) + more
     ] * bool(absent)
-    if is_uneven(source.time):
+    if is_uneven(source.time) and source.g2 is None:
         spacing = spacing_text(source.time, source.frame_time)
         notes.append(
             f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
@@ -109,7 +113,8 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
         notes.append("c2 has the baseline 0 in the file: 1 was added to all pairs")
     if not use.all():
         notes.append(dimmed(~use))
-    notes += _without_data(source, records)
+    if source.g2 is None:
+        notes += _without_data(source, records)
     for key, sentence in NOTES.items():
         where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
         if where:
@@ -200,7 +205,7 @@ def implausible(source: Source) -> Iterator[str]:
             "times too small"
         )
     lasts = source.n_frames * source.frame_time
-    if lasts > LONGEST_RECORD:
+    if lasts > LONGEST_RECORD and source.g2 is None:
         yield (
             f"is the frame time in ms? {source.n_frames:,} frames of {source.frame_time:g} s last "
             f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "

@@ -157,10 +157,11 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
         "the frame time in s": "frame_time",
         "the gap in Å": "gap",
         "c2 over cells of age and lag": "cells",
+        "whether it has errors": "g2_errors",
     }.items():
         check(what, getattr(first, field), getattr(other, field))
     check("the number of bins", len(first.label), len(other.label))
-    for field in ("sigma", "intensity"):
+    for field in ("sigma", "intensity", "g2"):
         has, theirs = (getattr(one, field) is not None for one in (first, other))
         check(f"whether it has {'counts' if field == 'intensity' else field}", has, theirs)
     if not same_times(first.time, other.time, first.frame_time):

@@ -44,6 +44,7 @@ from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.copies import copies
 from ingest.readers.detect import check_opens, open_source
+from ingest.readers.g2_tables import with_errors, without_errors
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source
 from ingest.repeats import (
@@ -90,11 +91,14 @@ def ingest(
     paths = [path_of("source", one) for one in each]
     if not paths:
         raise OptionError("source is an empty list: give the files to ingest")
-    if store_path is None and len(paths) > 1:
+    if store_path is None and len(without_errors(paths)) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
-    target = schema.store_beside(paths[0]) if store_path is None else any_path("store", store_path)
+    target = None if store_path is None else any_path("store", store_path)
+    paths = with_errors(paths)
     states = {path: _state(path) for path in paths}
-    source = _open_all(paths, options)
+    source = _open_all(without_errors(paths), options)
+    if target is None:
+        target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
     target = target.absolute()
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
@@ -387,6 +391,8 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     use = use & ~noise.frames_without_data(records, source.n_frames)
     arrays = _small_arrays(source, use, found.rows, records)
     pictures = {name: of for name, of in source.pictures._asdict().items() if of is not None}
+    if source.g2 is not None:
+        pictures["cuts/g2"] = source.g2 + [[record["baseline"] == 0] for record in records]
     for name, values in (arrays | pictures).items():
         store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)

@@ -22,7 +22,7 @@ from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_findings import result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.spline_rate_errors import RateFreedom, rate_freedom, smoothing_bias
-from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
+from homodyne_dask.assessment.which_covariance import Known, counted, deviations, of_table, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
@@ -113,12 +113,13 @@ def assess(
     for what begins.
     """
     noise = signal = None
-    if state.outcome in (*DETERMINED, lm.Outcome.SINGULAR):
+    table = request.scan.is_table
+    if state.outcome in (*DETERMINED, lm.Outcome.SINGULAR) and not table:
         doing("speckle noise")
         noise = _noise(request, state, passes, weights, doing)
     if noise is None or not noise.sees_decay(state.reduced.contrast):
         free = int(request.search.free.sum())
-        blocks = None if weights else cache(partial(frame_moments, passes, request, state))
+        blocks = None if weights or table else cache(partial(frame_moments, passes, request, state))
         signal = signal_of(state, request.scaling, free, request.clusters, blocks)
     decay = signal is None or signal.seen
     noise = noise if decay else None
@@ -126,6 +127,7 @@ def assess(
     known = Known(
         errors_by_bins(request, state),
         noise and noise.of_theta,
+        of_table=errors_of_table(request, state) if table else None,
         decay=decay,
         valley=state.outcome is lm.Outcome.SINGULAR,
         others_enough=lambda: (freedom := rates()) is None or not freedom.few,
@@ -156,6 +158,14 @@ def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
     moved = parameters_with_errors(search, state.theta, state.reduced)
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
     return uncertainty(search.names, state.reduced, moved, request.clusters, at_bound)
+
+
+def errors_of_table(request: Request, state: lm.State) -> Uncertainty:
+    """Return the errors of tables of g2; of those without errors the residuals are the noise."""
+    free, reduced = int(request.search.free.sum()), state.reduced
+    unknown = request.scan.attrs["sigma_source"] == "residuals" and reduced.noise is None
+    variance = reduced.variance(free) if unknown else 1.0
+    return of_table(errors_by_bins(request, state), reduced.freedom(free), variance)
 
 
 def errors_of_pass(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:

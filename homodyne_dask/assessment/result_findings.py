@@ -28,7 +28,7 @@ from homodyne_dask.results.data.known_truth import truth_mismatch
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import SPECKLE, clusters_in
+from homodyne_dask.solver.covariance import SPECKLE, TABLE, clusters_in
 from homodyne_dask.solver.identifiability import Doubt, determined_at
 from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.rings import describe_rings, rings_of
@@ -37,7 +37,7 @@ from homodyne_dask.store.scan import Scan
 if TYPE_CHECKING:
     from homodyne_dask.assessment.assess import Assessment
 
-MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
+MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
 MIN_CHISQR_PER_PAIR = 0.5
@@ -56,7 +56,7 @@ MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
-MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "tested": 3.0}
+MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
 """χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
 EITHER_SIGN = "-0.1:0.1"
@@ -160,10 +160,12 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         numbers = {"power": [power.power, power.stderr], "p": power.p}
         advice = f"{command_of(request)} --over q"
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
-    if check is None and end.state.outcome is lm.Outcome.CONVERGED:
+    if request.scan.is_table:
+        yield finding("points-correlated")
+    elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
     if check is None or not check.misfit:
-        if redchi > MAX_REDCHI[source if check is None else "tested"]:
+        if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
             yield finding(
                 "chisqr-too-high", (), _compared(request), redchi=redchi, sigma_source=source
             )
@@ -376,8 +378,8 @@ def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
     scan, redchi = end.request.scan, end.known.redchi
     pairs, source = end.request.options.weighting == PAIRS, scan.attrs["sigma_source"]
     pairs &= scan.cells is None
-    if (far := redchi > MAX_CHISQR_PER_PAIR[source]).any():
-        datum = "pair" if pairs else "cell"
+    if (far := redchi > MAX_CHISQR_PER_PAIR.get(source, np.inf)).any():
+        datum = "point" if scan.is_table else "pair" if pairs else "cell"
         highest = redchi[far].max()
         yield finding("chisqr-high-in-bins", _labels(scan, far), datum=datum, highest=highest)
     if source == "counts" and pairs and (quiet := redchi < MIN_CHISQR_PER_PAIR).any():
@@ -524,6 +526,7 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
     of_all = not end.known.alone and errors.robust is not None  # from the bins of all scans
     by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
+    by_clusters |= errors.method == TABLE
     if errors.naive is None or not end.known.decay or by_clusters:
         return
     why = "few-cells" if speckle is None else speckle.objection
@@ -600,7 +603,7 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
         yield finding("exchangeable", exchange=beat.exchange)
     if reduced.finite:
         errors = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
-        if errors > request.solver.decrement:
+        if errors > lm.Options.decrement:
             precision = request.problem.precision
             yield finding("precision-limit", (), FLOAT64, precision=precision, errors=errors)
     parameters = enumerate(request.parameters)

@@ -123,10 +123,19 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if not files:
         given["data"] = list(sources)
-        return FitConfig(**given)
+        return _with_tables_read(FitConfig(**given))
     if len(sources) > 1:
         raise OptionError(f"{files[0]} specifies its own data: give this file alone")
-    return read_config(files[0], given)
+    return _with_tables_read(read_config(files[0], given))
+
+
+def _with_tables_read(config: FitConfig) -> FitConfig:
+    """Return the configuration with stores in place of tables of g2, which are written beside these."""
+    if not any(isinstance(path, Path) and path.is_file() for path in config.data):
+        return config
+    from homodyne_dask.api import tables_read  # it loads all of a fit
+
+    return config.replaced(data=tables_read(config.data, config.overwrite))
 
 
 def workers_of_options(data: str | AnyPath, options: Mapping[str, Any]) -> FitConfig:

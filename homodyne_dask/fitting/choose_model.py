@@ -17,7 +17,7 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
-from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_Q
+from homodyne_dask.models.stretched_exponentials import CUMULANT_Q, STRETCHED, STRETCHED_Q
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
 from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
@@ -48,7 +48,8 @@ def compare_models(
         the store or `gap` gives the distance between the plates, laminar_flow. If none describes the data,
         also stretched (stretched_q for three or more rings), beating and two_component (for three or more
         angles), and static and laminar_flow with rates without a formula (static_free,
-        laminar_flow_free), unless options name parameters or rates.
+        laminar_flow_free), unless options name parameters or rates. Of a table of g2: brownian, cumulant_q
+        and stretched_q.
     client, callbacks: as in `fit`.
     {options}
 
@@ -73,6 +74,7 @@ def compare_models(
     if models is not None:
         require_type("models", models, list | tuple, "a list of models, or of their names")
     usual = [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _has_gap(scan, options)]
+    usual = [BROWNIAN, CUMULANT_Q, STRETCHED_Q] if scan.is_table else usual
     compared = [scan_model(model) for model in models or usual]
     for model in compared:
         prepare(scan, model, **options)  # mistakes are said before the first fit
@@ -92,6 +94,8 @@ def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     """Return models of other motions that the bins can tell apart, the simplest first."""
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
     if any(options.get(name) for name in named):
+        return []
+    if scan.is_table:
         return []
     rings, angles = (np.unique(of[np.isfinite(of)]) for of in (scan.q, scan.phi))
     several = len(rings) >= FEWEST and np.isfinite(scan.q).all()

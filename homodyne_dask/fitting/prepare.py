@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.fitting.g2_tables import check_age, check_table
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, TransportModel, convention_named, scan_model
@@ -31,9 +32,11 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.processes import code_digest
-from homodyne_dask.store.scan import Scan, as_scan
+from homodyne_dask.store.scan import Scan, as_scan, q_or_one
 from homodyne_dask.sweep.plan import Device
 
+_OF_TABLES = {"decrement": 1e-8}
+"""Distance from the optimum in standard errors that ends a fit of a table, whose passes are short."""
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""
 
@@ -45,6 +48,8 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     model = with_free_rates(scan_model(model).current(), options.rates)
     scan = as_scan(data)
     _check_values(options)
+    if scan.is_table:
+        check_table(options)
     if int(scan.use.sum()) < 3:
         raise SelectionError(
             f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs at least 3: "
@@ -100,6 +105,8 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     }
     of_pairs = used.min_lag, used.precision, used.loss, loss_scale
     problem = Problem(model, convention, width if model.shear else None, *of_pairs)
+    if scan.is_table:
+        check_age(problem, chosen, float(q_or_one(scan)[0]), float(np.nan_to_num(scan.phi[0])))
     return Request(
         scan=scan,
         problem=problem,
@@ -107,7 +114,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         parameters=parameters,
         scaling=scaling,
         options=used,
-        solver=lm.Options(max_passes=used.max_passes),
+        solver=lm.Options(max_passes=used.max_passes, **_OF_TABLES if scan.is_table else {}),
         config=used.values() | more,
     )
 

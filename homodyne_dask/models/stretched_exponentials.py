@@ -1,10 +1,13 @@
-"""Stretched and compressed exponentials.
+"""Stretched and compressed exponentials, and cumulants.
 
-    stretched         f = exp(-2 (Γ |t2 - t1|)^γ)
+    stretched         f = exp(-2 x^γ), x = Γ |t2 - t1|
     stretched_q       the same with Γ = rate · (q / 0.01 Å⁻¹)^q_exponent
     stretched_ageing  the same with Γ = rate · age^mu, age = ½ (t1 + t2) in s
+    ballistic         the same with Γ = velocity · q
+    cumulant          f = exp(-2 x) (1 + ½ polydispersity x²)², the second cumulant (Frisken 2001)
+    cumulant_q        the same with Γ = rate · (q / 0.01 Å⁻¹)^q_exponent
 
-Γ of the first and the last is that of the selected rings; fit one ring at a time for its dependence on q.
+Γ of models without q is that of the selected rings; fit one ring at a time for its dependence on q.
 """
 
 from typing import Any
@@ -14,7 +17,13 @@ from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Q_REFERENCE = 0.01
 """1/Å: where Γ of stretched_q is its parameter `rate`."""
+_RATE = Parameter("rate", "1/s", (1e-6, 1e6), scale="log")
+_Q_EXPONENT = Parameter("q_exponent", "", (0.0, 6.0))
 _STRETCHING = Parameter("stretching", "", (0.1, 3.0))
+_POLYDISPERSITY = Parameter("polydispersity", "", (0.0, 2.0))
+"""The variance of Γ over its square; above 2 the second cumulant is no decay."""
+MAX_X = 350.0
+"""From which on the exponential of a cumulant is 0, however large its factor."""
 
 
 def _decay(x: Any, stretching: Any) -> Any:
@@ -24,6 +33,17 @@ def _decay(x: Any, stretching: Any) -> Any:
     return xp.where(x > 0, xp.exp(-2 * xp.exp(stretching * log)), 1.0)
 
 
+def _cumulant(x: Any, polydispersity: Any) -> Any:
+    """Return exp(-2 x) (1 + ½ μ x²)²."""
+    xp = x.__array_namespace__()
+    x = xp.minimum(x, MAX_X)
+    return xp.exp(-2 * x) * (1 + 0.5 * polydispersity * x**2) ** 2
+
+
+def _scaled(rate: Any, q_exponent: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    return rate * (bin.q / Q_REFERENCE) ** q_exponent * abs(t2 - t1)
+
+
 def _constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, stretching = theta
     return _decay(rate * abs(t2 - t1), stretching)
@@ -31,7 +51,7 @@ def _constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 def _at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, q_exponent, stretching = theta
-    return _decay(rate * (bin.q / Q_REFERENCE) ** q_exponent * abs(t2 - t1), stretching)
+    return _decay(_scaled(rate, q_exponent, t1, t2, bin), stretching)
 
 
 def _ageing(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -39,22 +59,25 @@ def _ageing(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     return _decay(rate * (0.5 * (t1 + t2)) ** mu * abs(t2 - t1), stretching)
 
 
-STRETCHED = SeparableModel(
-    "stretched",
-    (Parameter("rate", "1/s", (1e-6, 1e6), scale="log"), _STRETCHING),
-    _constant,
-    isotropic=True,
-)
+def _ballistic(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    velocity, stretching = theta
+    return _decay(velocity * bin.q * abs(t2 - t1), stretching)
+
+
+def _cumulant_constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    rate, polydispersity = theta
+    return _cumulant(rate * abs(t2 - t1), polydispersity)
+
+
+def _cumulant_at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    rate, q_exponent, polydispersity = theta
+    return _cumulant(_scaled(rate, q_exponent, t1, t2, bin), polydispersity)
+
+
+STRETCHED = SeparableModel("stretched", (_RATE, _STRETCHING), _constant, isotropic=True)
 """A stretched exponential of the lag, the same at every age."""
 STRETCHED_Q = SeparableModel(
-    "stretched_q",
-    (
-        Parameter("rate", "1/s", (1e-6, 1e6), scale="log"),
-        Parameter("q_exponent", "", (0.0, 6.0)),
-        _STRETCHING,
-    ),
-    _at_q,
-    isotropic=True,
+    "stretched_q", (_RATE, _Q_EXPONENT, _STRETCHING), _at_q, isotropic=True
 )
 """The same with a rate that is a power of q: `rate` is that at q = 0.01 1/Å; q_exponent 2 is diffusion."""
 STRETCHED_AGEING = SeparableModel(
@@ -68,4 +91,17 @@ STRETCHED_AGEING = SeparableModel(
     isotropic=True,
 )
 """The same with a rate that is a power of the age: `rate` is that at an age of 1 s."""
-MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING
+BALLISTIC = SeparableModel(
+    "ballistic",
+    (Parameter("velocity", "Å/s", (1e-6, 1e12), scale="log"), _STRETCHING),
+    _ballistic,
+    isotropic=True,
+)
+"""A stretched exponential whose rate is proportional to q."""
+CUMULANT = SeparableModel("cumulant", (_RATE, _POLYDISPERSITY), _cumulant_constant, isotropic=True)
+"""The second cumulant of the lag, the same at every age."""
+CUMULANT_Q = SeparableModel(
+    "cumulant_q", (_RATE, _Q_EXPONENT, _POLYDISPERSITY), _cumulant_at_q, isotropic=True
+)
+"""The same with a rate that is a power of q."""
+MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING, BALLISTIC, CUMULANT, CUMULANT_Q

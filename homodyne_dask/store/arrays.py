@@ -60,6 +60,7 @@ SMALL_ARRAYS = {
 OPTIONAL_ARRAYS = {
     "flux": ArraySpec(("t",), "float64"),
     "mean_image": ArraySpec(("y", "x"), "float64"),
+    "cuts/g2": ArraySpec(("bin", "t"), "float64"),
 }
 """Of stores whose source has them."""
 

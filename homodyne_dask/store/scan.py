@@ -142,6 +142,11 @@ class Scan(Printed, BinsAndFrames):
         """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares."""
         return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
 
+    @cached_property
+    def table(self) -> Float[np.ndarray, "bin t"]:
+        """Of a table of g2: c2 of the first frame with each frame; NaN where it is unknown."""
+        return self.manifest.read_array(self.path, "cuts/g2")[list(self.bins)]
+
     def optional_array(self, name: str) -> np.ndarray | None:
         """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, or None if the store does not have it."""
         held = name in self.manifest.arrays
@@ -149,7 +154,9 @@ class Scan(Printed, BinsAndFrames):
 
     @property
     def median_sigma(self) -> Float[np.ndarray, " bin"]:
-        """The median of sigma(t, t) over the selected frames."""
+        """The median of sigma(t, t) over the selected frames; of a table that of its points."""
+        if self.is_table:
+            return np.median(self.sigma_row[:, 1:], axis=1)
         return np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2
 
     @property
@@ -317,6 +324,8 @@ class Scan(Printed, BinsAndFrames):
         cells of shorter lags are excluded.
         """
         require_count("min_lag", min_lag)
+        if self.is_table:
+            return self._points()
         names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
         stored = {name: self.manifest.read_array(self.path, f"cuts/{name}") for name in names}
         age, lag = np.indices([len(stored[name]) - 1 for name in ("age_edges", "lag_edges")])
@@ -335,6 +344,13 @@ class Scan(Printed, BinsAndFrames):
         c2, count = (stored[name][cells] for name in ("c2", "count"))
         t1, t2, age, lag = (of[inside] for of in (stored["t1"], stored["t2"], age, lag))
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
+
+    def _points(self) -> Cuts:
+        """Return the points of a table of g2 as cells of one age."""
+        c2, lags = self.table[:, 1:], np.arange(1, self.n_frames)
+        t1, edges = np.full(len(lags), self.time[0]), np.arange(1, self.n_frames + 1)
+        age, count = np.zeros_like(lags), np.isfinite(c2).astype(int)
+        return Cuts(c2, count, t1, self.time[1:], age, lags - 1, np.array([0, 1]), edges)
 
     def _document(self) -> Document:
         first, stop = self.frames

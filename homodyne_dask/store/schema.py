@@ -21,6 +21,7 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
         c2(bin, age, lag)     float64, NaN where a cell has no pair
         count(bin, age, lag)  int64, pairs averaged
         frames(bin, t)        c2 averaged over all pairs with a frame, float64; NaN where it has none
+        g2(bin, t)            of a table of g2: c2 of the first frame with each, float64; NaN where unknown
         t1(age, lag), t2(age, lag)   s, mean times of all pairs of the cell, masked or not; NaN where none
         age_edges(age_edge), lag_edges(lag_edge)   frames; cell a, l holds edges[a] <= i < edges[a+1]
                                                    and lag_edges[l] <= j - i < lag_edges[l+1]
@@ -153,7 +154,9 @@ class Attributes(BaseModel):
     """Name of the format of that file, such as aps-u."""
     ingest_options: dict[str, Any]
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
-    sigma_source: Literal["counts", "scatter", "constant"]
+    sigma_source: Literal["counts", "scatter", "constant", "table", "residuals"]
+    """table, residuals: of a store of g2(delay), c2 of the first frame with one at each delay; others are not
+    known. sigma is that of the table, or, of one without errors, one number from their scatter."""
     baseline_reference: Literal[1]
     """c2 decays to about 1."""
     populated_elements: Literal["upper_half"]
@@ -175,9 +178,10 @@ class Attributes(BaseModel):
     """Written last."""
 
 
-def store_beside(source: Path) -> Path:
-    """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr."""
-    return source.with_name(source.stem.removesuffix("_results") + "_c2.zarr")
+def store_beside(source: Path, of: Literal["c2", "g2"] = "c2") -> Path:
+    """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr, or A0123_g2.zarr."""
+    stem = source.stem.removesuffix("_results")
+    return source.with_name(f"{stem.removesuffix('_g2') if of == 'g2' else stem}_{of}.zarr")
 
 
 def tile_side(n_frames: int) -> int:

@@ -23,6 +23,12 @@ TimeRange = tuple[float | None, float | None] | slice
 
 FrameRanges = tuple[tuple[int, int], ...]
 """Ranges (first, after the last) in ascending order that do not touch."""
+TABLES = ("table", "residuals")
+"""Sources of σ that tables of g2 have."""
+TABLE_HAS_NO_FRAMES = (
+    "frames and times select those of two-time data, but a table of g2 has only delays: leave them out, or "
+    "remove the lines of the other delays from the table"
+)
 EXCLUSIONS = ("frames", "phi", "label", "time")
 """What `Scan.select` can exclude."""
 
@@ -59,6 +65,11 @@ class BinsAndFrames:
     def scan_number(self) -> Int[np.ndarray, " bin"]:
         """Number (from 1) of the scan of each selected bin in a store of repeats; otherwise 1."""
         return np.array(self.bins) // self._bins_per_scan + 1
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table of g2(delay): c2 of the first frame with one at each delay."""
+        return self.attrs["sigma_source"] in TABLES
 
     @property
     def _bins_per_scan(self) -> int:
@@ -110,6 +121,8 @@ def select_frames(
 
     Raises SelectionError for implausible ranges, and if fewer than three frames remain.
     """
+    if scan.is_table:
+        raise SelectionError(TABLE_HAS_NO_FRAMES)
     first, stop = _interval(scan, frames, time)
     if stop - first < 3:
         raise SelectionError(
@@ -140,6 +153,8 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
         if key in ("phi", "label"):
             bins.update(select_bins(scan, None, **({"phi": None, "label": None} | {key: value})))
             continue
+        if scan.is_table:
+            raise SelectionError(TABLE_HAS_NO_FRAMES)
         value = _single_frames(scan, value) if key == "frames" else value
         several = isinstance(value, list | tuple) and all(
             isinstance(part, list | tuple | slice) for part in value

@@ -69,8 +69,12 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
         unused = np.flatnonzero(~use[first : first + source.side])
         data[(slice(len(members)), *[slice(None)] * (axis - 1), unused)] = np.nan
     weights = coarse_weights(scan, source.factor, members)
+    c2 = data.astype(dtype_of(scan), copy=False)
+    if scan.is_table and i == 0:  # the numbers of the table, not rounded
+        part = scan.table[members, j : j + source.side]
+        c2[: len(members), 0, : part.shape[1]] = part
     return Block(
-        c2=data,
+        c2=c2,
         weight_rows=_weights(weights, len(data), source.side, i),
         weight_columns=_weights(weights, len(data), source.side, j),
         q=q_or_one(scan)[members],
@@ -80,15 +84,21 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     )
 
 
+def dtype_of(scan: Scan) -> type[np.floating]:
+    """Return the type of c2 in blocks."""
+    return np.float64 if scan.is_table else np.float32
+
+
 def stored_sums(
     source: BlockSource, place: Place, min_lag: int
 ) -> Float[np.ndarray, "padded 4"] | None:
     """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest stored them.
 
-    None unless the selection takes every pair of the block that ingest took.
+    None unless the selection takes every pair of the block that ingest took, and of tables, whose sums are
+    of rounded numbers.
     """
     scan = open_selection(source.selection)
-    if source.factor != 1:
+    if source.factor != 1 or scan.is_table:
         return None
     i, j = place.tile
     axes = (scan.selected_frames[at * source.side : (at + 1) * source.side] for at in place.tile)

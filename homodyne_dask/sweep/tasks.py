@@ -26,7 +26,7 @@ from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.processes import set_allocator_thresholds, worker_address
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched
-from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, stored_sums
+from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, dtype_of, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run, tiles_at_once
 
@@ -299,7 +299,8 @@ def warm_up(context: TaskContext) -> Report:
 def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     source, problem = context.source, context.problem
     side, padded_bins = source.side, source.padded_bins
-    data, weights = np.zeros((padded_bins, side, side), np.float32), np.zeros((padded_bins, side))
+    dtype, weights = dtype_of(open_selection(source.selection)), np.zeros((padded_bins, side))
+    data = np.zeros((padded_bins, side, side), dtype)
     linear = np.zeros((padded_bins, 2))
     empty = Block(data, weights, weights, np.ones(padded_bins), np.zeros(padded_bins), 0, 0)
     theta = np.ones(problem.model.size)

@@ -45,7 +45,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
         begin = 0  # first detector frame, as boost_corr counts
         if hdf5.dataset(file, f"{CONFIG}/begin_frame") is not None:
             begin = max(0, int(hdf5.numbers(file, f"{CONFIG}/begin_frame", count=1)[0]))
-        q, phi = _q_phi(file, label, notes)
+        q, phi = q_phi(file, label, notes)
         pictures = pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)
         return source_of(
             path,
@@ -94,7 +94,7 @@ def _labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
     return numbers if named else bins
 
 
-def _q_phi(file: h5py.File, label: np.ndarray, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def q_phi(file: h5py.File, label: np.ndarray, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return q [1/Å] and φ [degree] of each bin: cell a of the q-major grid of rings and angles."""
     points = hdf5.numbers(file, f"{QMAP}/dynamic_num_pts", whole=True).tolist()
     units = [*hdf5.strings(file, f"{QMAP}/map_units"), None, None]
@@ -144,6 +144,18 @@ def _intensity(
     return None
 
 
+def q_phi_of_lists(
+    file: h5py.File, label: np.ndarray, notes: list[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return q [1/Å] and φ [degree] of each bin of a legacy file."""
+    q = hdf5.quantity(file, DQLIST, "q", notes)
+    phi = hdf5.quantity(file, DPHILIST, "phi", notes)
+    if len(q) != len(phi) or label.max() > len(q):
+        why = f"has {len(q)} entries, {DPHILIST} {len(phi)}, and there is a bin {label.max()}"
+        raise hdf5.wrong(file, DQLIST, why)
+    return q[label - 1], phi[label - 1]
+
+
 def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
     """Return the bins of a legacy result file; it has no counts in absolute units."""
     notes: list[str] = []
@@ -158,11 +170,7 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
             1 if name in missing else int(hdf5.positive(file, name, whole=True))
             for name in (STRIDE, AVG)
         )
-        q = hdf5.quantity(file, DQLIST, "q", notes)
-        phi = hdf5.quantity(file, DPHILIST, "phi", notes)
-        if len(q) != len(phi) or label.max() > len(q):
-            why = f"has {len(q)} entries, {DPHILIST} {len(phi)}, and there is a bin {label.max()}"
-            raise hdf5.wrong(file, DQLIST, why)
+        q, phi = q_phi_of_lists(file, label, notes)
         notes += [f"{name} is missing: assumed to be 1" for name in missing]
         return source_of(
             path,
@@ -172,8 +180,8 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
             matrices.tolist(),
             n_frames,
             label=label,
-            q=q[label - 1],
-            phi=phi[label - 1],
+            q=q,
+            phi=phi,
             stride=stride,
             avg=avg,
             pixels=hdf5.sum_in_bins(hdf5.regions(file, "/xpcs/dqmap"), label),

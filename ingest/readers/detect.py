@@ -28,6 +28,8 @@ from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
 from ingest.readers.any_hdf5 import open_any, what_is_in
+from ingest.readers.g2_hdf5 import G2, g2_in, open_g2
+from ingest.readers.g2_tables import open_text
 from ingest.readers.numpy_arrays import open_npy, open_npz
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source, with_options
@@ -53,8 +55,6 @@ HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
 )
 """What tells whether a file is of a format, and the reader of the format; the first that fits."""
 
-G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
-"""Where result files hold g2(lag) of multi-tau: APS-U, APS before it, NXxpcs."""
 DESCRIPTION_TIMEOUT = 60.0
 """Seconds to read the description of the matrices."""
 
@@ -119,10 +119,12 @@ def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
     if not magic.startswith((HDF5, MATLAB_HDF5)):
-        begin = magic[:8].decode("latin-1")
-        return (
-            f"{path} is neither HDF5 nor .npy nor .npz (it begins with {begin!r}): check the file"
-        )
+        try:
+            return open_text(path, options)
+        except SourceError as why:
+            return str(why)
+    if options.dataset in G2:
+        return open_g2(path, options.model_copy(update={"dataset": None}), options.dataset)
     if options.dataset is not None:
         return open_any(path, options)
     for name in ("q_dataset", "phi_dataset", "time_dataset"):
@@ -133,15 +135,34 @@ def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
             )
     with hdf5.open_hdf5(path) as file:
         known = (reader for is_in, reader in HDF5_READERS if is_in(file))
-        reader, g2 = next(known, None), [name for name in G2 if hdf5.dataset(file, name)]
-        if reader is None and not g2:
+        reader, g2 = next(known, None), g2_in(file)
+        if reader is None and g2 is None:
             return f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
     if reader is not None:
         return reader(path, options)
-    raise SourceError(
-        f"{path} contains multi-tau g2 ({g2[0]}), but no two-time matrices: correlate "
-        f"the frames again with two-time output (boost_corr: --type Both) and ingest that file"
-    )
+    return open_g2(path, options, g2 or "")
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file is a text, or a result of HDF5 with g2 and no two-time matrices."""
+    magic = first_bytes(path)
+    if not magic.startswith((HDF5, MATLAB_HDF5)):
+        return not magic.startswith((NPY, ZIP)) and b"\0\0" not in magic
+    with hdf5.open_hdf5(path) as file:
+        return g2_in(file) is not None and not any(is_in(file) for is_in, _ in HDF5_READERS)
+
+
+def g2_dataset(path: Path) -> str | None:
+    """Return the dataset of g2 in a result of HDF5, None for a text; raises SourceError for other files."""
+    found = None
+    if binary := first_bytes(path).startswith((HDF5, MATLAB_HDF5)):
+        with hdf5.open_hdf5(path) as file:
+            found = g2_in(file)
+    if found is None and (binary or not is_table(path)):
+        raise SourceError(
+            f"{path} has no g2 of a known layout: give a table as text, or fit its c2"
+        )
+    return found
 
 
 def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:

@@ -62,7 +62,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
             names, n_frames = dict(enumerate(layout.names(where), 1)), layout.n_frames
             reader = partial(read_slice, layout=layout)
         label = np.array(list(names))
-        q, phi = _q_phi(file, masks, label, notes)
+        q, phi = q_phi(file, masks, label, notes)
         detector = _detector(file, f"{entry}/instrument")
         time = _times(file, where, mode, notes)
         _note_rows(file, where, notes)
@@ -87,7 +87,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         )
 
 
-def _q_phi(
+def q_phi(
     file: h5py.File, masks: str, label: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return q in 1/Å and φ in degrees of the bins, from lists that begin with bin 1; None where absent.

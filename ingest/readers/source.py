@@ -94,9 +94,19 @@ class Source:
     """The scans of whose matrices those of this source are the mean."""
     files: tuple[Path, ...] = ()
     """Those of the bins, where each has its own."""
+    g2: Float[np.ndarray, "bin t"] | None = None
+    """Of a table of one-time correlations: c2 of the first frame with each frame; NaN where unknown."""
+    g2_sigma: Float[np.ndarray, "bin t"] | None = None
+    """Its standard deviations; one number for all where the table has no errors."""
+    g2_errors: bool = False
+    """Whether it has errors."""
 
     def read(self, bin_index: int) -> np.ndarray:
         """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
+        if self.g2 is not None:
+            matrix = np.full((self.n_frames, self.n_frames), np.nan)
+            matrix[0] = self.g2[bin_index]
+            return matrix
         return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
 
     def name(self, bin_index: int) -> str:
@@ -122,7 +132,7 @@ class Source:
         )
 
 
-PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma")
+PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma", "g2", "g2_sigma")
 
 
 def source_of(

@@ -129,16 +129,19 @@ def _parameters(
 
 
 def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> Sequence[str]:
-    """Return the arguments of f after x; of f(x, *p) p0, p1, ..., as many as there are initial values."""
+    """Return the arguments of f after x; those of *p have the names p0, p1, ..., by their place in `p0`."""
     signature = inspect.signature(f).parameters.values()
     arguments = [a for a in signature if a.kind is not a.KEYWORD_ONLY]
     named = arguments[1:] or arguments
-    if p0 is not None and [a.kind for a in named] == [inspect.Parameter.VAR_POSITIONAL]:
-        return [f"p{n}" for n in range(len(p0))]
+    if p0 is not None and named and named[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+        named = named[:-1]
+        more = [f"p{n}" for n in range(len(named), len(p0))]
+        if all(a.kind is a.POSITIONAL_OR_KEYWORD for a in named):
+            return [*(a.name for a in named), *more]
     if len(arguments) < 2 or any(a.kind is not a.POSITIONAL_OR_KEYWORD for a in named):
         raise OptionError(
             f"the parameters of {name_of_model(None, f)!r} cannot be read from its arguments: "
-            f"write f(x, a, b), or give p0 for f(x, *p)"
+            f"write f(x, a, b), or give p0 for f(x, a, *p)"
         )
     return [a.name for a in named]
 

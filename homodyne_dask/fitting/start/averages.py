@@ -160,7 +160,7 @@ def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) ->
         q=q_or_one(scan),
         phi=scan.phi,
     )
-    if data is None or not few or scan.cells is not None:
+    if data is None or not few or scan.cells is not None or scan.is_table:
         return stored
     sums = data.cells(edges_inside(scan.frames, problem.min_lag)).weighted
     return stored.of_cells(sums, np.flatnonzero(sums[..., 0].any(0)))

@@ -97,6 +97,10 @@ rate-too-smooth error: a given smoothness is more than the data allow > leave th
 not-checked note: too little is known of the noise of averages of c2 > fit more frames, or fewer parameters
   whether the model describes the data was not checked: too few averages over cells of age and lag are known
   with their noise
+points-correlated note: a table has no covariance of its points > fit two-time data, or quote repeats
+  errors are those of independent points, but points of one curve come from the same photons and are
+  correlated, so that true errors may be several times larger and χ² checks the model only roughly; two-time
+  data show the noise of speckle itself, whether rates change with age, and single frames that differ
 no-decay warning: c2 is constant within its noise > measure with shorter frames, or for longer
   the mean contrast is {contrast:.2g}, {ratio:.1f} times its error of {stderr:.2g}, but noise alone reaches
   {threshold:.1f} times its error; that of a single bin is at most {of_bins:.1f} times its error, but noise
@@ -219,6 +223,7 @@ _CHOICES: dict[str, dict[str, str]] = {
     "sigma": {
         "counts": "σ from counts is too small",
         "constant": "the given σ is too small",
+        "table": "the errors of the table are too small",
         "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
     },
     "objection": {

@@ -27,9 +27,10 @@ from homodyne_dask.results.data.number_format import or_dash
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.posterior_section import posterior_section
-from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE, TABLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
+from homodyne_dask.store.selection import TABLES
 from homodyne_dask.text import counted, shown_ranges, with_unit
 
 ON_PULLS = (
@@ -51,6 +52,8 @@ _MEANING = {
 _HOW = {
     SPECKLE: "from speckle and counting noise, assuming Gaussian speckle (method: speckle)",
     CLUSTER_ROBUST: "cluster-robust (CR3, clustered by bin)",
+    TABLE: "from the errors of the table, or from the residuals of one without, as of independent points "
+    "(method: table)",
     "": "unknown",
 }
 """How standard errors are computed."""
@@ -338,8 +341,11 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
         (
             "frames",
-            f"{first} to {stop - 1}, {inputs['frame_time']:g} s each; times {begin:g} to {end:g} s",
+            ""
+            if _is_table(result)
+            else f"{first} to {stop - 1}, {inputs['frame_time']:g} s each; times {begin:g} to {end:g} s",
         ),
+        ("delays", f"up to {end:g} s" if _is_table(result) else ""),
         ("σ", sigma_words(inputs["sigma_source"])),
         *(("note", note) for note in inputs["notes"]),
         ("version", ", ".join(f"{name} {number}" for name, number in versions.items())),
@@ -372,9 +378,15 @@ def _bins(result: FitResult) -> str:
 
 
 def _datum(result: FitResult) -> str:
-    """Return what a measurement is: a pair of frames, or the mean over a cell of age and lag."""
+    """Return what a measurement is: a pair of frames, a mean over a cell of age and lag, or a point of g2."""
+    if _is_table(result):
+        return "points"
     averaged = result.provenance.inputs.get("cells") or result.config["weighting"] == "speckle"
     return "cells" if averaged else "pairs"
+
+
+def _is_table(result: FitResult) -> bool:
+    return result.provenance.inputs["sigma_source"] in TABLES
 
 
 def _measured(result: FitResult) -> str:
@@ -385,7 +397,7 @@ def _measured(result: FitResult) -> str:
 def _excluded(result: FitResult) -> str:
     """Return how many pairs of the selection were excluded, and why; '' where cells were fitted."""
     inputs, shortest = result.provenance.inputs, result.config["min_lag"]
-    if _datum(result) == "cells":
+    if _datum(result) != "pairs":
         return ""
     first, stop = inputs["frames"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2 * inputs["bins"]

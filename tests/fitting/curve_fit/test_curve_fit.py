@@ -115,7 +115,7 @@ MISTAKES = [
     (decay, {"bounds": (0, [1, 2])}, "bounds = .* cannot be used"),
     (decay, {"bounds": (1, 0)}, "bounds of a: 1 is not below 0"),
     (decay, {"bounds": ([0, 2, 0], [1, 2, 1])}, "bounds of b: 2 is not below 2"),
-    (lambda x, *p: p[0] * x, {}, r"give p0 for f\(x, \*p\)"),
+    (lambda x, *p: p[0] * x, {}, r"give p0 for f\(x, a, \*p\)"),
     (lambda x, a: a * x[:2], {}, r"test_curve_fit.py line \d+: .*incompatible shapes"),
 ]
 

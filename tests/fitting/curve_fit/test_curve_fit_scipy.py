@@ -41,6 +41,10 @@ def any_number(x, *p):
     return p[0] * np.exp(-p[1] * x) + p[2]
 
 
+def some_named(x, a, *rest):
+    return a * np.exp(-rest[0] * x) + rest[1]
+
+
 ALIKE = ("one bound", "rows by index", "whole numbers", "any number of parameters")
 """Cases that compile what others do nearly, too."""
 CASES = [
@@ -59,6 +63,7 @@ CASES = [
     ("rows by index", (rows, PLANE, Z), {}),
     ("other functions", (of_many, X, Y), {}),
     ("any number of parameters", (any_number, X, Y, [2, 1, 0.4]), {}),
+    ("named ones and any number", (some_named, X, Y, [2, 1, 0.4]), {}),
     ("whole numbers", (lambda x, a, b: a * x + b, np.arange(9), 2 * np.arange(9) % 5), {}),
 ]  # fmt: skip
 

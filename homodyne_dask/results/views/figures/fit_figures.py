@@ -28,12 +28,13 @@ PICTURES: dict[str, Callable[[FitView], FitFigure]] = {
 def save_all(view: FitView, folder: Path) -> list[Path]:
     """Write every figure of a fit into a folder and return their paths.
 
-    Rates are drawn for transport models only, influence only where the result has it; neither rates
-    nor angles where no decay was seen, and no angles of a single bin.
+    Maps are not drawn of tables of g2, rates for transport models only, influence only where the result
+    has it; neither rates nor angles where no decay was seen, and no angles of a single bin.
     """
     folder.mkdir(parents=True, exist_ok=True)
     result = view.result
     wanted = {
+        "maps": not view.scan.is_table,
         "rates": has_rates(result),
         "angles": result.outcome is not Outcome.NO_DECAY and len(view.scan.bins) > 1,
         "influence": influential(result).any(),

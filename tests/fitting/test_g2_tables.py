@@ -1,0 +1,145 @@
+"""Fits of tables of g2(delay) are dense least squares of their points, and refuse what needs ages."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.optimize import curve_fit
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError
+from tests.run_command import done
+
+Q = np.array([0.004, 0.006, 0.009])
+TAU = np.geomspace(1e-3, 30, 40)
+ERROR = np.array([2e-3, 3e-3, 5e-3])[:, None] * (1 + np.exp(-TAU))
+X = TAU * Q[:, None]
+
+
+def table(path, f, errors=True, seed=0):
+    """A table of 0.1 f + 1 with noise, some points unknown; g2 and its errors."""
+    g2 = 1 + 0.1 * f + ERROR * np.random.default_rng(seed).standard_normal(ERROR.shape)
+    g2[1, 5:8] = np.nan
+    names = [f"q={q}" for q in Q] + [f"err{n}" for n in range(3)] * errors
+    rows = np.c_[TAU, g2.T, *([ERROR.T] * errors)]
+    np.savetxt(
+        path, rows, delimiter=",", header=",".join(["tau", *names]), comments="", fmt="%.17g"
+    )
+    return g2
+
+
+def cumulant(x, mu):
+    return np.exp(-2 * x) * (1 + mu * x**2 / 2) ** 2
+
+
+FORMS = {
+    "brownian": ((1.5e4,), lambda D: np.exp(-D * X * Q[:, None])),
+    "stretched": ((0.5, 0.8), lambda G, s: np.exp(-2 * (G * TAU) ** s) * np.ones((3, 1))),
+    "cumulant": ((0.5, 0.3), lambda G, mu: cumulant(G * TAU, mu) * np.ones((3, 1))),
+    "cumulant_q": ((1.0, 2.0, 0.3), lambda G, n, mu: cumulant(G * (Q[:, None] / 0.01) ** n * TAU, mu)),
+    "ballistic": ((60.0, 1.4), lambda v, s: np.exp(-2 * (v * X) ** s)),
+    "brownian + brownian": ((2e5, 5e3, 0.4), lambda A, B, x: (
+        x * np.exp(-A * X * Q[:, None] / 2) + (1 - x) * np.exp(-B * X * Q[:, None] / 2)) ** 2),
+}  # fmt: skip
+
+
+def scipys(f, g2, truth, **options):
+    """Optimum and errors: of the parameters, of contrasts, of offsets."""
+    known = np.isfinite(g2)
+
+    def curve(_, *p):
+        contrast, offset = np.reshape(p[-6:], (2, 3, 1))
+        return (offset + contrast * f(*p[:-6]))[known]
+
+    start = [*truth, *[0.1] * 3, *[1.0] * 3]
+    exact = {
+        "ftol": 1e-15,
+        "xtol": 1e-15,
+        "gtol": 1e-15,
+        "method": "trf",
+        "jac": "3-point",
+        "x_scale": "jac",
+    }
+    best, covariance = curve_fit(curve, None, g2[known], p0=start, **options, **exact)
+    return best, np.sqrt(np.diag(covariance)), known
+
+
+def values_of(result):
+    free = ~result.parameters["fixed"].values
+    scaling = result.scaling
+    value = (
+        result.parameters["value"].values[free],
+        scaling["contrast"].values,
+        scaling["offset"].values,
+    )
+    names = ("contrast_stderr", "offset_stderr")
+    error = result.parameters["stderr"].values[free], *(scaling[name].values for name in names)
+    return np.concatenate(value), np.concatenate(error)
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(of, marks=[pytest.mark.long] * (of != "brownian")) for of in FORMS]
+)
+def test_values_and_errors_are_scipys_with_absolute_sigma(tmp_path, model):
+    truth, f = FORMS[model]
+    g2 = table(tmp_path / "A.csv", f(*truth))
+    known = np.isfinite(g2)
+    best, error, known = scipys(f, g2, truth, sigma=ERROR[known], absolute_sigma=True)
+    result = hd.fit(hd.read_g2(tmp_path / "A.csv"), model)
+    value, stderr = values_of(result)
+    np.testing.assert_allclose(value, best, rtol=1e-6)
+    np.testing.assert_allclose(stderr, error, rtol=1e-6)
+    assert result.ndata == known.sum()
+    assert [one.code for one in result.findings if one.code == "points-correlated"]
+
+
+def test_of_a_table_without_errors_the_residuals_are_the_noise(tmp_path):
+    truth, f = FORMS["brownian"]
+    g2 = table(tmp_path / "A.csv", f(*truth), errors=False)
+    best, error, _ = scipys(f, g2, truth)
+    value, stderr = values_of(hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian"))
+    np.testing.assert_allclose(value, best, rtol=1e-6)
+    np.testing.assert_allclose(stderr, error, rtol=1e-6)
+
+
+def test_a_model_that_does_not_describe_the_curves_is_said_to(tmp_path):
+    table(tmp_path / "A.csv", FORMS["ballistic"][1](60.0, 2.0))
+    result = hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian")
+    assert result.misfit or any(one.code == "chisqr-too-high" for one in result.findings)
+
+
+@pytest.mark.parametrize(("model", "options", "said"), [
+    ("power_law", {}, "power_law depends on age"),
+    ("stretched_ageing", {}, "stretched_ageing depends on age"),
+    ("brownian * power_law", {}, "depends on age"),
+    ("static", {"rates": "spline"}, "rates = spline needs two-time data"),
+    ("brownian", {"weighting": "speckle"}, "weighting = speckle needs two-time data"),
+    ("brownian", {"min_lag": 2}, "remove the first lines of the table"),
+    ("brownian", {"convention": "homodyne"}, "homodyne convention needs evenly spaced frames"),
+])  # fmt: skip
+def test_what_needs_ages_frames_or_speckle_is_refused(tmp_path, model, options, said):
+    table(tmp_path / "A.csv", FORMS["brownian"][1](1e4))
+    with pytest.raises(HomodyneDaskError, match=said):
+        hd.fit(hd.read_g2(tmp_path / "A.csv"), model, **options)
+    for selection in ({"frames": (0, 9)}, {"time": (0, 1)}, {"exclude": {"frames": 3}}):
+        with pytest.raises(HomodyneDaskError, match="a table of g2 has only delays"):
+            hd.open_dataset(tmp_path / "A_g2.zarr").select(**selection)
+
+
+def test_an_exponent_of_age_that_is_fixed_at_0_is_none(tmp_path):
+    table(tmp_path / "A.csv", FORMS["brownian"][1](1e4))
+    scan = hd.read_g2(tmp_path / "A.csv")
+    one, other = (hd.fit(scan, "brownian"), hd.fit(scan, "power_law", fixed={"alpha": 0.0}))
+    assert one.chisqr == pytest.approx(other.chisqr, rel=1e-9)
+
+
+@pytest.mark.long
+def test_the_command_fits_a_table_as_it_is_and_each_q_on_workers_with_the_same_bits(tmp_path):
+    table(tmp_path / "A.csv", FORMS["brownian"][1](1e4))
+    for name, more in (("here", ()), ("there", ("--workers", "2"))):
+        words = ("--over", "q", "-o", str(tmp_path / name), "--no-pictures", *more)
+        done("fit", str(tmp_path / "A.csv"), "--model", "brownian", *words)
+    read = [json.loads((tmp_path / name / "series.json").read_text()) for name in ("here", "there")]
+    values = [[row["result"]["parameters"] for row in of["fits"]] for of in read]
+    assert values[0] == values[1]
+    assert (tmp_path / "A_g2.zarr").exists()

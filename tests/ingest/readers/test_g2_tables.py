@@ -1,0 +1,180 @@
+"""Tables of g2(delay): layouts, units and errors that programs and people write, and what is ambiguous."""
+
+import h5py
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError, SourceError
+
+Q = [0.004, 0.008, 0.0123]
+TAU = np.geomspace(1e-3, 10, 12)
+G2 = 1 + 0.2 * np.exp(-(np.array(Q)[:, None] ** 2) * 2e4 * TAU)
+ERROR = 0.003 + 0.001 * np.arange(36).reshape(3, 12)
+
+
+def text(separator, head, *columns, form="%.17g"):
+    rows = (separator.join(form % value for value in row) for row in zip(*columns, strict=True))
+    return "\n".join([*([head] if head else []), *rows]) + "\n"
+
+
+def beside(*columns):
+    return [column for of in zip(*columns, strict=True) for column in of]
+
+
+NAMES = ",".join(f"q={q}" for q in Q)
+FIRST_ROW = np.c_[[0, *Q], np.vstack([TAU, *G2]).reshape(4, -1)].tolist()
+LAYOUTS = {
+    "errors beside, q and units in names": text(
+        "\t", "# tau(s)" + "".join(f"\tG2_q{n:03d}(q={q})\tG2_err_q{n:03d}" for n, q in enumerate(Q)),
+        TAU, *beside(G2, ERROR),
+    ),
+    "errors behind, ms": text(
+        ",", "delay_ms," + ",".join(f"g2 q={q}" for q in Q) + "," + ",".join(f"err q={q}" for q in Q),
+        1e3 * TAU, *G2, *ERROR,
+    ),
+    "a row for each point, nm, us, semicolons": text(
+        ";", "q [1/nm];delay [us];g2;sigma",
+        10 * np.repeat(Q, 12), np.tile(1e6 * TAU, 3), G2.ravel(), ERROR.ravel(),
+    ),
+    "spaces, reversed, numbers in names": text(
+        "  ", "% t  g2_q0.004  g2_q0.008  g2_q0.0123  err1  err2  err3",
+        *(column[::-1] for column in (TAU, *G2, *ERROR)),
+    ),
+}  # fmt: skip
+
+
+def read(tmp_path, content, name="A.csv", **options):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    return hd.read_g2(tmp_path / name, **options)
+
+
+def check(scan, error=ERROR):
+    np.testing.assert_allclose(scan.q, Q, rtol=1e-12)
+    np.testing.assert_allclose(scan.time, [0, *TAU], rtol=1e-12)
+    np.testing.assert_allclose(scan.table[:, 1:], G2, rtol=1e-15)
+    assert scan.attrs["sigma_source"] == ("residuals" if error is None else "table")
+    if error is not None:
+        np.testing.assert_allclose(scan.sigma_row[:, 1:], error, rtol=1e-15)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_gives_delays_q_g2_and_errors(tmp_path, layout):
+    check(read(tmp_path, LAYOUTS[layout]))
+
+
+@pytest.mark.parametrize("content", [
+    text(",", f"tau,{','.join(map(str, Q))}", TAU, *G2),
+    text(",", "", *FIRST_ROW),
+    "\ufeff" + text(",", f"nan,{','.join(map(str, Q))}", TAU, *G2),
+    "".join([f",tau,{','.join(f'qr= {q}' for q in Q)}\n",
+             text(",", "", np.arange(12), TAU, *G2, form="%.17g")]),
+    text(",", f"tau (s),{NAMES}", [0, *TAU], *np.c_[np.full(3, 2.5), G2]),
+])  # fmt: skip
+def test_q_is_read_from_the_first_row_and_delay_0_is_left_out(tmp_path, content):
+    check(read(tmp_path, content), None)
+
+
+def test_errors_are_read_from_the_file_beside_and_a_change_of_it_is_seen(tmp_path):
+    errors = [FIRST_ROW[0], *np.c_[Q, ERROR].tolist()]
+    (tmp_path / "A_g2err.csv").write_text(text(",", "", *errors))
+    check(read(tmp_path, text(",", "", *FIRST_ROW), "A_g2.csv"))
+    assert (tmp_path / "A_g2.zarr").exists()
+    (tmp_path / "A_g2err.csv").write_text(text(",", "", errors[0], *errors[:0:-1]))
+    with pytest.raises(SourceError, match=r"has not the delays and q of A_g2\.csv"):
+        hd.read_g2(tmp_path / "A_g2.csv")
+
+
+def test_numbers_with_commas_are_decimal_or_thousands_or_refused(tmp_path):
+    decimal = (
+        text(";", "delay;g2(q=0.0123)", TAU, G2[2]).replace(".", ",").replace("0,0123)", "0.0123)")
+    )
+    np.testing.assert_allclose(read(tmp_path, decimal).time[1:], TAU, rtol=1e-12)
+    rows = "".join(f"{1e6 * t:,.1f}\t{g:.9f}\n" for t, g in zip(TAU, G2[2], strict=True))
+    found = read(tmp_path, "delay(us)\tg2(q=0.0123)\n" + rows, "B.txt")
+    np.testing.assert_allclose(found.time[1:], TAU, rtol=1e-4)
+    with pytest.raises(SourceError, match="1,000 may have a decimal comma or thousands"):
+        read(tmp_path, "delay\tg2(q=0.0123)\n1,000\t1\n2,000\t1\n", "C.txt")
+
+
+def test_unknown_points_and_points_without_an_error_are_left_out(tmp_path):
+    g2, error = G2.copy(), ERROR.copy()
+    g2[0, 3:5], error[1, 0] = np.nan, 0
+    scan = read(tmp_path, text(",", f"tau,{NAMES},err1,err2,err3", TAU, *g2, *error))
+    assert np.argwhere(np.isnan(scan.table[:, 1:])).tolist() == [[0, 3], [0, 4], [1, 0]]
+    assert "1 point without an error above 0 left out" in scan.attrs["notes"]
+    assert hd.fit(scan, "brownian").ndata == 33
+
+
+def test_g2_minus_1_delays_in_frames_and_q_in_the_name_of_the_file(tmp_path):
+    content = text(" ", "lag(frames) g2-1", np.arange(1, 13), G2[2] - 1)
+    scan = read(tmp_path, content, "run7_q0.0123.dat", dt="2 ms")
+    assert scan.q.tolist() == [0.0123]
+    np.testing.assert_allclose(scan.time, 2e-3 * np.arange(13), rtol=1e-12)
+    np.testing.assert_allclose(scan.table[0, 1:], G2[2], rtol=1e-12)
+
+
+MISTAKES = [
+    (text(" ", "", TAU, G2[0], ERROR[0]), {}, "has 3 columns without names"),
+    (text(" ", "", [0, *TAU], *(np.c_[Q, G2 - 1])), {}, "may be q, or g2 at delay 0"),
+    (text(",", "tau,g2,kelvin", TAU, G2[0], TAU), {"q": 0.004}, "column 'kelvin' is neither delay"),
+    (text(",", "tau,g2_1,g2_2,err", TAU, *G2[:2], TAU), {}, "2 columns of g2 and 1 of errors"),
+    (text(",", "tau,g2", TAU, G2[0]), {}, "does not contain q: give q in 1/Å"),
+    (text(",", "lag(frames),g2", TAU, G2[0]), {"q": 0.004}, "in frames: give dt"),
+    (text(",", "tau(fs),g2", TAU, G2[0]), {"q": 0.004}, "'fs', but the known units of time"),
+    (text(",", "tau,q=0.004", TAU, G2[0]), {"dt": 1}, "delays are in s: leave out dt"),
+    (text(",", "tau,q=0.004,err", TAU, G2[0], TAU), {"sigma": 1}, "sigma is given, but A.csv"),
+    (text(",", "tau,q=0.004", [*TAU, *TAU], [*G2[0], *G2[0]]), {}, "has the delay 0.001 s twice"),
+    (text(",", "tau,q=0.004", TAU, G2[0]) + "3\n", {}, "'3' is not 2 numbers"),
+    ("no table\nat all\n", {}, "nor a table of g2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "options", "said"), MISTAKES)
+def test_what_can_be_read_in_two_ways_is_refused_with_what_would_say_it(
+    tmp_path, content, options, said
+):
+    with pytest.raises((SourceError, OptionError), match=said):
+        read(tmp_path, content, **options)
+
+
+def test_g2_of_result_files_is_read_with_its_delays_in_frames(tmp_path):
+    frames = np.arange(1, 13)
+    with h5py.File(tmp_path / "A_results.hdf", "w") as file:
+        file["/xpcs/multitau/normalized_g2"], file["/xpcs/multitau/normalized_g2_err"] = (
+            G2.T,
+            ERROR.T,
+        )
+        file["/xpcs/multitau/delay_list"] = frames[None]
+        file["/xpcs/multitau/config/stride_frame"] = 2
+        file["/entry/instrument/detector_1/frame_time"] = 1e-3
+        file["/xpcs/qmap/dynamic_v_list_dim0"], file["/xpcs/qmap/dynamic_v_list_dim1"] = Q, [0.0]
+        file["/xpcs/qmap/dynamic_num_pts"] = [3, 1]
+    with h5py.File(tmp_path / "B_results.hdf", "w") as file:
+        file["/exchange/norm-0-g2"], file["/exchange/norm-0-stderr"] = G2.T, ERROR.T
+        file["/exchange/tau"] = frames[None].astype(float)
+        file["/measurement/instrument/detector/exposure_period"] = [[2e-3]]
+        file["/xpcs/dqlist"], file["/xpcs/dphilist"] = [Q], np.zeros((1, 3))
+    with h5py.File(tmp_path / "C.nxs", "w") as file:
+        file["/entry/data/g2"], file["/entry/data/g2_derr"] = G2, ERROR
+        file["/entry/data/delay_difference"] = 2e-3 * frames
+        file["/entry/data/delay_difference"].attrs["units"] = "s"
+        file["/entry/instrument/masks/dynamic_q_list"] = Q
+    for name in ("A_results.hdf", "B_results.hdf", "C.nxs"):
+        scan = hd.read_g2(tmp_path / name)
+        assert scan.q.tolist() == Q
+        np.testing.assert_allclose(scan.time, 2e-3 * np.arange(13), rtol=1e-12)
+        np.testing.assert_array_equal(scan.table[:, 1:], G2)
+        np.testing.assert_array_equal(scan.sigma_row[:, 1:], ERROR)
+
+
+def test_one_file_for_each_q_makes_one_scan(tmp_path):
+    files = [tmp_path / f"A_q{q}.txt" for q in Q]
+    for path, g2, error in zip(files, G2, ERROR, strict=True):
+        path.write_text(text(" ", "tau g2 err", TAU, g2, error))
+    check(hd.read_g2(files, tmp_path / "A_g2.zarr"))
+
+
+def test_a_curve_that_is_there_twice_counts_once(tmp_path):
+    scan = read(tmp_path, text(",", "tau,q=0.004,q=0.008", TAU, G2[0], G2[0]))
+    assert scan.q.tolist() == [0.004]
