@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import ingest as data
     from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
     from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.series import FitSeries
     from homodyne_dask.results.data.toys import Toys
     from homodyne_dask.store.scan import Scan
     from ingest.report import IngestReport
@@ -42,6 +43,10 @@ MIN_FRAMES = 3
 @overload
 def fit(data: "Scan | str | Path", model: Model | str, **options: Any) -> "FitResult": ...
 @overload
+def fit(
+    data: "Sequence[Scan | str | Path]", model: Model | str, **options: Any
+) -> "FitSeries": ...
+@overload
 def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 @wraps(fitting.fit)
 def fit(data: Any, model: Any, **options: Any) -> Any:
@@ -51,6 +56,10 @@ def fit(data: Any, model: Any, **options: Any) -> Any:
         from homodyne_dask.fitting.curve_fit import residual_fit  # loads JAX
 
         return residual_fit.fit(data, model, **options)
+    if isinstance(data, list | tuple):
+        from homodyne_dask.fitting.series.rings_and_windows import fit_together
+
+        return fit_together(data, model, **options)
     return fitting.fit(data, model, **options)
 
 
