@@ -120,8 +120,8 @@ def parts_of_scans(*scans: Scan) -> Iterator[Part]:
     several = [(scan, n) for scan in scans for n in np.unique(scan.scan_number).tolist()]
     if len(several) < 2:
         raise SelectionError(
-            f"{scans[0].path} has only one selected scan, but over 'scan' and per_scan need several: ingest "
-            f"the files of all scans into one store"
+            f"{scans[0].path} has only one selected scan, but over 'scan' and fits together need several: "
+            f"ingest the files of all scans into one store, or give several stores"
         )
     for place, (scan, own) in enumerate(several, 1):
         number = own if len(scans) == 1 else place

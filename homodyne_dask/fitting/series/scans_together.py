@@ -5,7 +5,7 @@ column for each global parameter, and what follows is that of any fit.
 """
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,14 +34,14 @@ from homodyne_dask.kernels.gram import Gram, stacked
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.findings import Findings
+from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.result_tables import covariance_table
+from homodyne_dask.results.data.result_tables import covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
 from homodyne_dask.solver.global_parameters import GlobalParameters
-from homodyne_dask.solver.limits import MIN_CLUSTERS
+from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -72,6 +72,8 @@ class GlobalRequest(NamedTuple):
     """The bins of each scan among all."""
     scan_of_bin: Int[np.ndarray, " bin"]
     """The position of the scan of each bin, those of each store after those of the one before."""
+    numbers: list[int]
+    """Of the scans, as they are named."""
     per_scan: tuple[str, ...]
     parameters: GlobalParameters
 
@@ -122,7 +124,7 @@ def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> Glob
         scaling=_scaling_of(stores),
     )
     found = tuple(scans), store_of_scan, members, np.array(scan_of_bin)
-    return GlobalRequest(tuple(stores), together, *found, per_scan, parameters)
+    return GlobalRequest(tuple(stores), together, *found, numbers, per_scan, parameters)
 
 
 def _check_alike(stores: Sequence[Request]) -> None:
@@ -267,16 +269,17 @@ def _passes(
     if few or known.by_bins.robust is None or known.by_bins.of_few(together.search.names):
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
-    (_, errors), assessments = counted(known), []
+    (_, errors), assessments, each = counted(known), [], []
     for scan, (one, at) in enumerate(scans):
         own_noise = noises[scan] if noises else noise(scan, at)
+        each.append(_of_scan_alone(one, at, own_noise))
         assessments.append(assess_scan(one, at, own_noise, _of_scan(request, errors, scan)))
     ran = record.run(state.passes, passes.compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
         for (one, at), assessment in zip(scans, assessments, strict=True)
     ]
-    fit = _global_fit(request, state, errors)
+    fit = _global_fit(request, state, errors, np.array(each))
     observer.ended(
         fit.outcome,
         fit.findings,
@@ -324,8 +327,9 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
     """Return the state of each scan at the end of the global fit, with its own sums."""
     states = []
     for scan, (one, members) in enumerate(zip(request.scans, request.members, strict=True)):
-        scaling = one.scaling
-        if scaling.columns is not None:  # bins of other scans share them, too
+        scaling, of_store = one.scaling, request.store_of_scan[scan]
+        if scaling.columns is not None and request.store_of_scan.count(of_store) > 1:
+            # bins of other scans share them, too
             scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[members])
         own = Gram(gram.moments[members], gram.pairs[members])
         reduced = reduce(own, scaling, one.sum_rounding)
@@ -406,12 +410,49 @@ def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertai
     )
 
 
-def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) -> GlobalFit:
+def _of_scan_alone(
+    one: Request, at: lm.State, noise: SpeckleErrors | None
+) -> Float[np.ndarray, "3 p"]:
+    """Return value, error and degrees of freedom of each parameter from one scan alone, to first order.
+
+    NaN where they are not known: of what its data do not determine, and where scans share contrasts.
+    """
+    found = np.full((3, len(at.theta)), np.nan)
+    _, errors = counted(Known(errors_by_bins(one, at), noise and noise.of_theta))
+    moved = parameters_with_errors(one.search, at.theta, at.reduced)
+    if errors.robust is None or (at.reduced.columns.shape[1] == 0) != (one.scaling.mode == "fixed"):
+        return found
+    step = np.linalg.solve(at.reduced.hessian[np.ix_(moved, moved)], at.reduced.gradient[moved])
+    found[:, moved] = at.theta[moved] + step, np.sqrt(np.diag(errors.robust))[moved], errors.dof[moved]
+    return found
+
+
+def _disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
+    """Yield in which parameters scans disagree that share them, and without which one they would agree."""
+    tests = {name: fit.agreement_in(name) for name in names}
+    differ = {n: t.p for n, t in tests.items() if t is not None and t.p < IMPROBABLE}
+    if not differ:
+        return
+    worst = min(differ, key=lambda name: differ[name])
+    rest = {n: fit.agreement_in(worst, but=n) for n in fit.each["scan"].values.tolist()}
+    without = [n for n, test in rest.items() if test is not None and test.p >= IMPROBABLE]
+    one = without[0] if len(without) == 1 else None
+    advice = f"--per-scan {','.join(differ)}"
+    yield finding("scans-disagree", differ, advice, p=differ[worst], scan=one)
+
+
+def _global_fit(
+    request: GlobalRequest,
+    state: lm.State,
+    errors: Uncertainty,
+    each: Float[np.ndarray, "scan 3 p"],
+) -> GlobalFit:
     search, reduced = request.together.search, state.reduced
     names = list(search.names)
     units = [one.unit for one in request.together.parameters]
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
-    return GlobalFit(
+    columns = zip(("value", "stderr", "dof"), np.moveaxis(each, 1, 0), strict=True)
+    fit = GlobalFit(
         per_scan=request.per_scan,
         outcome=state.outcome,
         parameters=table_of_parameters(search, state.theta, errors, at_bound, units),
@@ -421,4 +462,9 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
         redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
         ndata=reduced.ndata,
         findings=Findings(findings_of_doubts(errors.doubts)),
+        each=table_of(
+            {"scan param": dict(columns)}, scan=request.numbers, param=list(request.scans[0].search.names)
+        ),
     )
+    shared = [name for name in names if name in request.scans[0].search.names]
+    return replace(fit, findings=Findings([*fit.findings, *_disagreement(shared, fit)]))
