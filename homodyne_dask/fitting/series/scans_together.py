@@ -108,7 +108,9 @@ def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> Glob
         numbers += range(len(scans) + 1, len(scans) + len(found) + 1) if others else found.tolist()
         for number in found:
             bins, fixed = np.flatnonzero(here == number), whole.scaling.fixed_params
-            own = whole.scaling if fixed is None else replace(whole.scaling, fixed_params=fixed[bins])
+            own = (
+                whole.scaling if fixed is None else replace(whole.scaling, fixed_params=fixed[bins])
+            )
             scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
             scans.append(replace(whole, scan=scan, scaling=own))
             members.append(before + bins)
@@ -130,9 +132,11 @@ def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> Glob
 def _check_alike(stores: Sequence[Request]) -> None:
     """Raise OptionError for stores that no parameters describe together, or that hold the same data."""
     first, seen = stores[0], dict[bytes, list[Scan]]()
-    if len(stores) > 1 and getattr(first.problem.model, "splines", {}):
+    model = first.problem.model
+    splines = getattr(model, "splines", {}) or (model.beat is not None and model.beat.law)
+    if len(stores) > 1 and splines:
         raise OptionError(
-            f"rates of free form of {first.problem.model.name} are spread over the record of one scan, but "
+            f"the splines of {model.name} are spread over the record of one scan, but "
             f"{len(stores)} stores are given: choose a model whose parameters all scans share"
         )
     for one in stores:
@@ -166,7 +170,9 @@ def _scaling_of(stores: Sequence[Request]) -> Scaling:
             f"{len(stores)} are given: use scaling 'individual'"
         )
     fixed, columns = (
-        None if getattr(scaling, name) is None else join([getattr(one.scaling, name) for one in stores])
+        None
+        if getattr(scaling, name) is None
+        else join([getattr(one.scaling, name) for one in stores])
         for name, join in (
             ("fixed_params", np.concatenate),
             ("columns", lambda each: block_diag(*each)),
@@ -423,7 +429,11 @@ def _of_scan_alone(
     if errors.robust is None or (at.reduced.columns.shape[1] == 0) != (one.scaling.mode == "fixed"):
         return found
     step = np.linalg.solve(at.reduced.hessian[np.ix_(moved, moved)], at.reduced.gradient[moved])
-    found[:, moved] = at.theta[moved] + step, np.sqrt(np.diag(errors.robust))[moved], errors.dof[moved]
+    found[:, moved] = (
+        at.theta[moved] + step,
+        np.sqrt(np.diag(errors.robust))[moved],
+        errors.dof[moved],
+    )
     return found
 
 
@@ -463,7 +473,9 @@ def _global_fit(
         ndata=reduced.ndata,
         findings=Findings(findings_of_doubts(errors.doubts)),
         each=table_of(
-            {"scan param": dict(columns)}, scan=request.numbers, param=list(request.scans[0].search.names)
+            {"scan param": dict(columns)},
+            scan=request.numbers,
+            param=list(request.scans[0].search.names),
         ),
     )
     shared = [name for name in names if name in request.scans[0].search.names]

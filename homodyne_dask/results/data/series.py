@@ -325,7 +325,9 @@ class FitSeries(Saved):
             if same is not None:
                 tests[name] = same
         if together is not None and not together.per_scan:
-            found = {name: together.agreement_in(name) for name in together.parameters["param"].values}
+            found = {
+                name: together.agreement_in(name) for name in together.parameters["param"].values
+            }
             tests |= {name: same for name, same in found.items() if same is not None}
         return tests
 

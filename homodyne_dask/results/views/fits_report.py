@@ -211,7 +211,9 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
         own = bool(series.global_fit.per_scan)
-        notes.append(f"p {'takes the shared parameters as known' if own else 'is of each scan alone'}")
+        notes.append(
+            f"p {'takes the shared parameters as known' if own else 'is of each scan alone'}"
+        )
     if incomplete:
         notes.append(
             f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "
