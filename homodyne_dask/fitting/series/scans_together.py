@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
 
+OUTWEIGHED = 0.05
+"""Share by which the error of one scan alone is smaller than that of all, from which it is said."""
+
 
 class GlobalRequest(NamedTuple):
     """A global fit that has been checked."""
@@ -438,7 +441,14 @@ def _of_scan_alone(
 
 
 def _disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
-    """Yield in which parameters scans disagree that share them, and without which one they would agree."""
+    """Yield in which parameters scans disagree that share them, and which error one alone makes smaller."""
+    for name in names:
+        known, stderr = fit.each.sel(param=name)["stderr"], fit.parameters["stderr"].sel(param=name)
+        if (known < (1 - OUTWEIGHED) * stderr).any():
+            best = known["scan"][known.argmin("scan")]
+            error, alone = float(stderr), float(known.min())
+            yield finding("scan-outweighed", [name], stderr=error, alone=alone, scan=int(best))
+            break
     tests = {name: fit.agreement_in(name) for name in names}
     differ = {n: t.p for n, t in tests.items() if t is not None and t.p < IMPROBABLE}
     if not differ:
