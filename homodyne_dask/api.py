@@ -48,16 +48,16 @@ def fit(data: "Sequence[Scan | str | Path]", model: Model | str, **options: Any)
 def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 @wraps(fitting.fit)
 def fit(data: Any, model: Any, **options: Any) -> Any:
-    """Fit a model to a scan, or a model made by `model` to any dataset."""
+    """Fit a model to a scan or to a list of scans as one fit, or a model made by `model` to any dataset."""
     model = as_model(model)
     if isinstance(model, ResidualModel):
         from homodyne_dask.fitting.curve_fit import residual_fit  # loads JAX
 
         return residual_fit.fit(data, model, **options)
     if isinstance(data, list | tuple):
-        from homodyne_dask.fitting.series.rings_and_windows import fit_together
+        from homodyne_dask.fitting.series.rings_and_windows import fit_scans
 
-        return fit_together(data, model, **options)
+        return fit_scans(data, model, **options)
     return fitting.fit(data, model, **options)
 
 

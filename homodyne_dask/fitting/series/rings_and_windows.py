@@ -256,7 +256,7 @@ def fit_each(
 
 
 @takes_options()
-def fit_together(
+def fit_scans(
     data: Sequence[Scan | str | Path],
     model: Model | str,
     *,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -45,7 +46,6 @@ from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
@@ -103,21 +103,25 @@ def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> Glob
                 "or fixed"
             )
     _check_alike(stores)
-    scans, members, store_of_scan, numbers, scan_of_bin = [], [], [], list[int](), list[int]()
+    scans, members, store_of_scan, scan_of_bin = [], [], [], list[int]()
     for store, whole in enumerate(stores):
         before, here = len(scan_of_bin), whole.scan.scan_number
         found, inverse = np.unique(here, return_inverse=True)
         scan_of_bin += (len(scans) + inverse).tolist()
-        numbers += range(len(scans) + 1, len(scans) + len(found) + 1) if others else found.tolist()
         for number in found:
-            bins, fixed = np.flatnonzero(here == number), whole.scaling.fixed_params
-            own = (
-                whole.scaling if fixed is None else replace(whole.scaling, fixed_params=fixed[bins])
+            bins, own, fixed = (
+                np.flatnonzero(here == number),
+                whole.scaling,
+                whole.scaling.fixed_params,
             )
+            if fixed is not None:
+                own = replace(own, fixed_params=fixed[bins])
             scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
             scans.append(replace(whole, scan=scan, scaling=own))
             members.append(before + bins)
             store_of_scan.append(store)
+    numbers = np.unique(first.scan.scan_number).tolist()
+    numbers = list(range(1, len(scans) + 1)) if others else numbers
     parameters = GlobalParameters.of(search.names, per_scan, numbers)
     times = np.concatenate([one.scan.time[one.scan.use] for one in stores])
     laws = power_laws(search.names, model.power_laws, times)
@@ -134,54 +138,45 @@ def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> Glob
 
 def _check_alike(stores: Sequence[Request]) -> None:
     """Raise OptionError for stores that no parameters describe together, or that hold the same data."""
-    first, seen = stores[0], dict[bytes, list[Scan]]()
-    model = first.problem.model
+    model = stores[0].problem.model
     splines = getattr(model, "splines", {}) or (model.beat is not None and model.beat.law)
     if len(stores) > 1 and splines:
         raise OptionError(
-            f"the splines of {model.name} are spread over the record of one scan, but "
-            f"{len(stores)} stores are given: choose a model whose parameters all scans share"
+            f"the splines of {model.name} are spread over the record of one scan, but {len(stores)} stores "
+            f"are given: choose a model whose parameters all scans share"
         )
-    for one in stores:
-        for here, there in zip(first.parameters, one.parameters, strict=True):
-            if here.unit != there.unit:
-                raise OptionError(
-                    f"{here.name} is in {here.unit} for {first.scan.path}, but in {there.unit} for "
-                    f"{one.scan.path}, as q is known for one of them only: ingest the other with --q"
-                )
-        for b in one.scan.bins:
-            same = seen.setdefault(one.scan.manifest.checksums[1][b].tobytes(), [])
-            for other in same:
-                if other is not one.scan and max(other.frames[0], one.scan.frames[0]) < min(
-                    other.frames[1], one.scan.frames[1]
-                ):
-                    raise OptionError(
-                        f"{one.scan.bin_words(b)} of {one.scan.path} holds the data of a bin of "
-                        f"{other.path}, but a measurement counts only once: leave out one of them"
-                    )
-            same.append(one.scan)
+    if len({tuple(one.unit for one in store.parameters) for store in stores}) > 1:
+        raise OptionError(
+            "q is known for some of the stores only, and rates of the others are in 1/s: ingest these "
+            "with --q"
+        )
+    for here, there in combinations((one.scan for one in stores), 2):
+        both = max(here.frames[0], there.frames[0]) < min(here.frames[1], there.frames[1])
+        known, others = (
+            {one.manifest.checksums[1][b].tobytes() for b in one.bins} for one in (here, there)
+        )
+        if both and known & others:
+            raise OptionError(
+                f"{there.path} holds data of {here.path}, too, but a measurement counts only once: leave out "
+                f"one of them"
+            )
 
 
 def _scaling_of(stores: Sequence[Request]) -> Scaling:
     """Return the scaling of the bins of all stores: those of one store may share it, stores do not."""
-    scaling, *others = (one.scaling for one in stores)
-    if not others:
-        return scaling
-    if scaling.mode == "shared" and scaling.prior is not None:
+    each = [one.scaling for one in stores]
+    if len(each) > 1 and each[0].mode == "shared" and each[0].prior is not None:
         raise OptionError(
-            "bounds and priors of contrast and offset that bins share are for one store, but "
-            f"{len(stores)} are given: use scaling 'individual'"
+            f"bounds and priors of contrast and offset that bins share are for one store, but {len(each)} "
+            f"are given: use scaling 'individual'"
         )
-    fixed, columns = (
-        None
-        if getattr(scaling, name) is None
-        else join([getattr(one.scaling, name) for one in stores])
-        for name, join in (
-            ("fixed_params", np.concatenate),
-            ("columns", lambda each: block_diag(*each)),
-        )
+    fixed = [of.fixed_params for of in each if of.fixed_params is not None]
+    columns = [of.columns for of in each if of.columns is not None]
+    return replace(
+        each[0],
+        fixed_params=np.concatenate(fixed) if fixed else None,
+        columns=block_diag(*columns) if columns else None,
     )
-    return replace(scaling, fixed_params=fixed, columns=columns)
 
 
 @dataclass
@@ -192,24 +187,15 @@ class PassesOverStores:
     places: list[Int[np.ndarray, "bin p"]]
     """Of the parameters of each bin of each store among the global ones."""
     cost: Cost = NO_COST
+    peak: int = 0
 
     def gram(self, theta: Float[np.ndarray, " g"]) -> Gram:
         """Return the Gram of each bin in the parameters of its scan."""
         grams, self.cost = [], NO_COST
         for sweep, place in zip(self.sweeps, self.places, strict=True):
             grams.append(sweep.over(GRAM, AtThetaOfBins(theta[place])))
-            self.cost = self.cost.plus(sweep.cost)
+            self.cost, self.peak = self.cost.plus(sweep.cost), max(self.peak, sweep.peak)
         return stacked(grams)
-
-    @property
-    def peak(self) -> int:
-        """Most memory that a process of the workers has had [bytes]."""
-        return max(sweep.peak for sweep in self.sweeps)
-
-    def compilations(self) -> dict[str, int]:
-        """Return the most compilations of each kernel that one process made for one store."""
-        each = [sweep.compilations() for sweep in self.sweeps]
-        return {name: max(of.get(name, 0) for of in each) for of in each for name in of}
 
 
 def fit_together(
@@ -234,16 +220,18 @@ def fit_together(
 
 
 def _sweeps(
-    request: GlobalRequest, plans: Sequence[Plan], largest: Plan, client: "Client | None"
+    stores: Sequence[Request], plans: Sequence[Plan], most: int, client: "Client | None"
 ) -> list[Sweep]:
-    """Return the sweep over each store, with one budget of memory for the blocks of all."""
-    sweeps = []
-    most = int(1.5 * largest.capacity / largest.workers.processes)
-    budget = min(sum(plan.budget for plan in plans), most) if len(plans) > 1 else plans[0].budget
-    for one, plan in zip(request.stores, plans, strict=True):
-        sweep = sweep_of(plan, one.scan.selection, one.problem, client)
-        sweeps.append(replace(sweep, context=sweep.context._replace(budget=budget)))
-    return sweeps
+    """Return the sweep over each store, with one budget for the blocks of all, of at most so many bytes."""
+    budget, compiled = max(min(sum(plan.budget for plan in plans), most), plans[0].budget), {}
+    sweeps = [
+        sweep_of(plan, one.scan.selection, one.problem, client)
+        for one, plan in zip(stores, plans, strict=True)
+    ]
+    return [
+        replace(one, context=one.context._replace(budget=budget), compiled=compiled)
+        for one in sweeps
+    ]
 
 
 def _passes(
@@ -255,7 +243,8 @@ def _passes(
     record: FitRecord,
 ) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
     together, scan_of_bin = request.together, request.scan_of_bin
-    sweeps = [observer.observed(one) for one in _sweeps(request, plans, largest, client)]
+    most = int(1.5 * largest.capacity / largest.workers.processes)
+    sweeps = [observer.observed(one) for one in _sweeps(request.stores, plans, most, client)]
     ends = np.cumsum([len(one.scan.bins) for one in request.stores])[:-1]
     passes = PassesOverStores(sweeps, np.split(request.parameters.place[scan_of_bin], ends))
 
@@ -283,7 +272,7 @@ def _passes(
         own_noise = noises[scan] if noises else noise(scan, at)
         each.append(_of_scan_alone(one, at, own_noise))
         assessments.append(assess_scan(one, at, own_noise, _of_scan(request, errors, scan)))
-    ran = record.run(state.passes, passes.compilations())
+    ran = record.run(state.passes, sweeps[0].compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
         for (one, at), assessment in zip(scans, assessments, strict=True)
