@@ -435,8 +435,8 @@ def _disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
         known, stderr = fit.each.sel(param=name)["stderr"], fit.parameters["stderr"].sel(param=name)
         if (known < (1 - OUTWEIGHED) * stderr).any():
             best = known["scan"][known.argmin("scan")]
-            error, alone = float(stderr), float(known.min())
-            yield finding("scan-outweighed", [name], stderr=error, alone=alone, scan=int(best))
+            error, least = float(stderr), float(known.min())
+            yield finding("scan-outweighed", [name], stderr=error, least=least, scan=int(best))
             break
     tests = {name: fit.agreement_in(name) for name in names}
     differ = {n: t.p for n, t in tests.items() if t is not None and t.p < IMPROBABLE}

@@ -208,7 +208,7 @@ scans-disagree error: scans fitted together differ by more than their errors > l
   the scans do not agree in {about} (p = {p:.1g}){scan:?: without scan & they do}; `{advice}`
   lets {about:it|them} differ between scans
 scan-outweighed warning: pairs that share speckle count as independent > fit scans separately, take their mean
-  the error of {about} from all scans ({stderr:.2g}) is larger than that of scan {scan} alone ({alone:.2g}):
+  the error of {about} from all scans ({stderr:.2g}) is larger than that of scan {scan} alone ({least:.2g}):
   correlated pairs of other scans outweigh it; use scan {scan} alone, or the mean of separate fits
 simulated-otherwise note: simulation and fit do not have the same parameters > fit as simulated, to compare
   the data were simulated with {option} {value}, so the fit is not compared with the true values

@@ -169,7 +169,8 @@ class GlobalFit:
         if "param" not in self.each.coords:
             return None
         own = self.each.sel(param=name, scan=self.each["scan"] != but)
-        return homogeneity_test(*(own[key].values for key in ("value", "stderr", "dof")))
+        value, stderr, dof = (own[key].values for key in ("value", "stderr", "dof"))
+        return homogeneity_test(value, stderr, dof)
 
     @property
     def correlation(self) -> xarray.DataArray | None:
