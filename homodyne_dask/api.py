@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import ingest as data
     from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
     from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.series import FitSeries
     from homodyne_dask.results.data.toys import Toys
     from homodyne_dask.store.scan import Scan
     from ingest.report import IngestReport
@@ -44,15 +45,21 @@ MIN_FRAMES = 3
 @overload
 def fit(data: "Scan | str | Path", model: Model | str, **options: Any) -> "FitResult": ...
 @overload
+def fit(data: "Sequence[Scan | str | Path]", model: Model | str, **options: Any) -> "FitSeries": ...
+@overload
 def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 @wraps(fitting.fit)
 def fit(data: Any, model: Any, **options: Any) -> Any:
-    """Fit a model to a scan, or a model made by `model` to any dataset."""
+    """Fit a model to a scan or to a list of scans as one fit, or a model made by `model` to any dataset."""
     model = as_model(model)
     if isinstance(model, ResidualModel):
         from homodyne_dask.fitting.curve_fit import residual_fit  # loads JAX
 
         return residual_fit.fit(data, model, **options)
+    if isinstance(data, list | tuple):
+        from homodyne_dask.fitting.series.rings_and_windows import fit_scans
+
+        return fit_scans(data, model, **options)
     return fitting.fit(data, model, **options)
 
 

@@ -148,7 +148,7 @@ def _check_alike(first: Source, other: Source, name: str, other_name: str) -> No
         if value != theirs:
             raise SourceError(
                 f"{other_name} cannot be a repeat of {name}: {what} is {theirs}, not {value}; leave it out, "
-                "or ingest it separately"
+                "or ingest it separately and fit both stores with --together"
             )
 
     for what, field in {

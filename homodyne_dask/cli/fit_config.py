@@ -106,6 +106,9 @@ class FitConfig(FitOptions, _Source):
     per_scan: Names = option((), DATA, "D0")
     """For a store of repeats: parameters that differ between scans, in one fit of all scans that share the
     other parameters."""
+    together: bool = option(False, DATA, "false")
+    """Fit all stores, or all scans of a store of repeats, as one fit: they share the parameters but those of
+    per_scan; each has its own frames, bins, contrasts and offsets."""
     windows: Windows = option(None, DATA, "4")
     """With over age: number of windows of equal length, or the start and end of each in seconds."""
     workers: Count | None = option(None, WORKERS, "4")

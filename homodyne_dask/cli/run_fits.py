@@ -27,7 +27,7 @@ from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job, fit_job
 from homodyne_dask.fitting.series.previous_fit import PreviousFit, find_previous
-from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of
+from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of, parts_of_scans
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
@@ -52,10 +52,15 @@ ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
     resume = chosen.resume
-    if config.per_scan:  # parameters differ by scan
+    if config.per_scan or config.together:  # one fit of all scans
         if resume:
-            raise OptionError("a fit with per_scan has no checkpoint: leave out --resume")
-        config = config.replaced(over=config.over or "scan")
+            raise OptionError("a fit of scans together has no checkpoint: leave out --resume")
+        if config.over not in (None, "scan"):
+            raise OptionError(
+                f"scans are fitted together over 'scan', but over is {config.over!r}: leave out one of them, "
+                f"or select rings with --q"
+            )
+        config = config.replaced(over="scan", together=True)
     with delivered(config) as (config, where):
         if config.model == AUTO:
             config, jobs = _with_chosen_model(config, resume)
@@ -89,16 +94,22 @@ def fit_jobs(config: FitConfig) -> list[Job]:
     """Return a job for each store, or with `over` one for each part of the one store."""
     options = config.values()
     if config.over:
-        if len(config.data) > 1:
+        if len(config.data) > 1 and not config.together:
             raise OptionError(
-                f"over applies to a single store, but {len(config.data)} are given: fit each separately"
+                f"over applies to a single store, but {len(config.data)} are given: fit each separately, or "
+                f"all of them as one fit with --together"
             )
-        (store,) = config.data
-        scan = selected(config, store)
+        scan, *others = (selected(config, store) for store in config.data)
         # an error is reported once, not for each part
         require_gap(prepare(scan, model_of(config), **options))
-        folder = config.folder or folders.default_folder(store, config.over)
-        jobs = jobs_of(parts_of(scan, config.over, config.windows), scan, options, folder)
+        over = "together" if others else config.over
+        folder = config.folder or folders.default_folder(config.data[0], over)
+        if others:
+            parts = parts_of_scans(scan, *others)
+            jobs = [jobs_of([part], part.scan, options, folder)[0] for part in parts]
+        else:
+            parts = parts_of(scan, config.over, config.windows)
+            jobs = jobs_of(parts, scan, options, folder)
     elif config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
     else:
@@ -241,12 +252,11 @@ def _fit_many(
 
     with folders.locked_folder(where, f".{kind}.lock"):
         index.check_index(where, config.overwrite or resume, kind)
-        if config.per_scan:
-            options = {"over": config.over or "scan", "per_scan": config.per_scan}
-            options |= config.values()
+        if config.together:
+            options = {"per_scan": config.per_scan} | config.values()
             with progress_bar.progress_on_stderr() as show:
-                data = selected(config, config.data[0])
-                series = hd.fit_each(data, model, client=client, callbacks=[show], **options)
+                data = [selected(config, store) for store in config.data]
+                series = hd.fit(data, model, client=client, callbacks=[show], **options)
             together = series.global_fit
             made = zip(jobs, series.results, strict=True)
             jobs = [job._replace(made=result) for job, result in made]

@@ -65,7 +65,8 @@ def fit(
 ) -> "FitResult":
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
 
-    data: a scan, or the path of a store.
+    data: a scan, or the path of a store; a list of them is fitted as one, each with its own frames and bins:
+        the result is then a `FitSeries`, and `per_scan` names parameters that differ between scans.
     client: a Dask client; without one, threads of this process compute, or workers that the fit starts on
         this machine where four million pairs or more do not fit in memory.
     checkpoint: a file written after each pass over the pairs (none with weighting speckle); resume=True

@@ -28,11 +28,17 @@ class Request:
     solver: lm.Options
     config: dict[str, Any]
     """The options and what they lead to, for checkpoint and result."""
+    others: tuple[Scan, ...] = ()
+    """Scans of other stores that are fitted together with this one, whose bins follow."""
 
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
         """Which bins see the same speckle, by number (see `speckle_clusters`)."""
-        return speckle_clusters(self.scan, self.options.friedel)
+        found, after = [], 0
+        for scan in (self.scan, *self.others):
+            found.append(after + speckle_clusters(scan, self.options.friedel))
+            after = int(found[-1].max()) + 1
+        return np.concatenate(found)
 
     @property
     def sum_rounding(self) -> float:

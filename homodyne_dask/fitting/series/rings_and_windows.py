@@ -69,7 +69,7 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
             raise OptionError(
                 f"windows = {shown(windows)} applies only to over 'age': leave out windows"
             )
-        return tuple({"q": _rings, "phi": _angles, "scan": _scans}[over](scan))
+        return tuple({"q": _rings, "phi": _angles, "scan": parts_of_scans}[over](scan))
     if windows is None:
         raise OptionError(
             "over 'age' needs windows: give their number, or the start and end of each in seconds"
@@ -115,17 +115,19 @@ def _angles(scan: Scan) -> Iterator[Part]:
         yield _part(scan, name, folder, at, which)
 
 
-def _scans(scan: Scan) -> Iterator[Part]:
-    numbers = np.unique(scan.scan_number).tolist()
-    if len(numbers) < 2:
+def parts_of_scans(*scans: Scan) -> Iterator[Part]:
+    """Yield each scan of a store of repeats, or of several stores by numbers from 1."""
+    several = [(scan, n) for scan in scans for n in np.unique(scan.scan_number).tolist()]
+    if len(several) < 2:
         raise SelectionError(
-            f"{scan.path} has only one selected scan, but over 'scan' and per_scan need several: ingest the "
-            f"files of all scans into one store"
+            f"{scans[0].path} has only one selected scan, but over 'scan' and fits together need several: "
+            f"ingest the files of all scans into one store, or give several stores"
         )
-    for number in numbers:
-        name, at = f"scan {number}: {scan.scan_names[number - 1]}", {"scan": float(number)}
+    for place, (scan, own) in enumerate(several, 1):
+        number = own if len(scans) == 1 else place
+        name, at = f"scan {number}: {scan.scan_names[own - 1]}", {"scan": float(number)}
         at |= {"age": _age(scan)}
-        yield _part(scan, name, f"scan_{number:03d}", at, scan.scan_number == number)
+        yield _part(scan, name, f"scan_{number:03d}", at, scan.scan_number == own)
 
 
 def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
@@ -232,7 +234,11 @@ def fit_each(
     whole = prepare(scan, model, **options)
     require_gap(whole)
     if per_scan:
-        return _fitted_together(whole, parts, over, per_scan, client, callbacks)
+        if over != "scan":
+            raise OptionError(
+                f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
+            )
+        return _fitted_together([whole], per_scan, client, callbacks)
     from homodyne_dask.fitting.series.run_many import run_many  # it loads Dask's client
 
     jobs = jobs_of(parts, scan, options, Path())
@@ -249,10 +255,32 @@ def fit_each(
     return FitSeries(over, tuple(rows))
 
 
+@takes_options()
+def fit_scans(
+    data: Sequence[Scan | str | Path],
+    model: Model | str,
+    *,
+    per_scan: str | Sequence[str] = (),
+    client: "Client | None" = None,
+    callbacks: Sequence[Callback] = (),
+    **options: Any,
+) -> FitSeries:
+    """Fit scans of several stores, each with its own frames and bins, as one fit: see `hd.fit`.
+
+    per_scan: parameters that differ between scans; the others are shared.
+    {options}
+    """
+    scans, model = [as_scan(one) for one in data], scan_model(model)
+    require_client(client)
+    require_callbacks(callbacks)
+    stores = [prepare(scan, model, **options) for scan in scans]
+    for one in stores:
+        require_gap(one)
+    return _fitted_together(stores, per_scan, client, callbacks)
+
+
 def _fitted_together(
-    whole: Request,
-    parts: Sequence[Part],
-    over: str,
+    stores: Sequence[Request],
     per_scan: str | Sequence[str],
     client: "Client | None",
     callbacks: Sequence[Callback],
@@ -260,14 +288,11 @@ def _fitted_together(
     """Return the series of a global fit of all scans."""
     from homodyne_dask.fitting.series.scans_together import fit_together
 
-    if over != "scan":
-        raise OptionError(
-            f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
-        )
+    parts = list(parts_of_scans(*(one.scan for one in stores)))
     chosen = (per_scan,) if isinstance(per_scan, str) else tuple(per_scan)
-    together, results = fit_together(whole, chosen, client, callbacks)
+    together, results = fit_together(stores, chosen, client, callbacks)
     rows = [
         fit_row(part.name, None, result, at=part.at)
         for part, result in zip(parts, results, strict=True)
     ]
-    return FitSeries(over, tuple(rows), together)
+    return FitSeries("scan", tuple(rows), together)

@@ -1,17 +1,19 @@
-"""A global fit of the scans of a store of repeats: some parameters differ by scan, the others are shared.
+"""A global fit of scans, of a store of repeats or of several stores: some parameters differ by scan.
 
-The scans are evaluated in one pass, each at its own parameters. Their Grams get a column for each global
-parameter, and what follows is that of any fit.
+The scans of each store are evaluated in one pass, each at its own parameters and times. Their Grams get a
+column for each global parameter, and what follows is that of any fit.
 """
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.linalg import block_diag
 
 from homodyne_dask.assessment.assess import DETERMINED, assess_scan, errors_by_bins
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
@@ -30,19 +32,21 @@ from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram, stacked
+from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.findings import Findings
+from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.result_tables import covariance_table
+from homodyne_dask.results.data.result_tables import covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
 from homodyne_dask.solver.global_parameters import GlobalParameters
-from homodyne_dask.solver.limits import MIN_CLUSTERS
+from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
@@ -53,29 +57,34 @@ if TYPE_CHECKING:
 FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
 
+OUTWEIGHED = 0.05
+"""Share by which the error of one scan alone is smaller than that of all, from which it is said."""
+
 
 class GlobalRequest(NamedTuple):
     """A global fit that has been checked."""
 
-    whole: Request
-    """Of all scans."""
+    stores: tuple[Request, ...]
+    """Of all scans of each store."""
     together: Request
-    """Of all scans, with the global parameters."""
+    """Of all scans, with the global parameters; its scan is that of the first store."""
     scans: tuple[Request, ...]
     """Of each scan; contrast and offset that scans share are those of all."""
-    members: list[list[int]]
+    store_of_scan: list[int]
+    members: list[Int[np.ndarray, " own"]]
     """The bins of each scan among all."""
     scan_of_bin: Int[np.ndarray, " bin"]
-    """The position of the scan of each bin."""
+    """The position of the scan of each bin, those of each store after those of the one before."""
+    numbers: list[int]
+    """Of the scans, as they are named."""
     per_scan: tuple[str, ...]
     parameters: GlobalParameters
 
 
-def global_request(whole: Request, per_scan: tuple[str, ...]) -> GlobalRequest:
-    """Return the global fit of all scans; raises OptionError for options that it cannot have."""
-    options, search, scaling = whole.options, whole.search, whole.scaling
-    numbers, scan_of_bin = np.unique(whole.scan.scan_number, return_inverse=True)
-    parameters = GlobalParameters.of(search.names, per_scan, numbers.tolist())
+def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> GlobalRequest:
+    """Return the global fit of all scans of stores; raises OptionError for options that it cannot have."""
+    first, *others = stores
+    options, search, model = first.options, first.search, first.problem.model
     refused = {
         "weighting": options.weighting != PAIRS,
         "loss": options.loss != "linear",
@@ -85,94 +94,190 @@ def global_request(whole: Request, per_scan: tuple[str, ...]) -> GlobalRequest:
     }
     for name, given in refused.items():
         if given:
-            raise OptionError(f"{name} is not available with per_scan: leave out one of them")
+            how = "per_scan" if per_scan else "together"
+            raise OptionError(f"{name} is not available with {how}: leave out one of them")
     for name in per_scan:
-        if not search.free[search.names.index(name)]:
+        if name in search.names and not search.free[search.names.index(name)]:
             raise OptionError(
                 f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
                 "or fixed"
             )
+    _check_alike(stores)
+    scans, members, store_of_scan, scan_of_bin = [], [], [], list[int]()
+    for store, whole in enumerate(stores):
+        before, here = len(scan_of_bin), whole.scan.scan_number
+        found, inverse = np.unique(here, return_inverse=True)
+        scan_of_bin += (len(scans) + inverse).tolist()
+        for number in found:
+            bins, own, fixed = (
+                np.flatnonzero(here == number),
+                whole.scaling,
+                whole.scaling.fixed_params,
+            )
+            if fixed is not None:
+                own = replace(own, fixed_params=fixed[bins])
+            scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
+            scans.append(replace(whole, scan=scan, scaling=own))
+            members.append(before + bins)
+            store_of_scan.append(store)
+    numbers = np.unique(first.scan.scan_number).tolist()
+    numbers = list(range(1, len(scans) + 1)) if others else numbers
+    parameters = GlobalParameters.of(search.names, per_scan, numbers)
+    times = np.concatenate([one.scan.time[one.scan.use] for one in stores])
+    laws = power_laws(search.names, model.power_laws, times)
     together = replace(
-        whole,
-        search=parameters.search(search),
-        parameters=tuple(whole.parameters[n] for n in parameters.of_model),
+        first,
+        others=tuple(one.scan for one in others),
+        search=parameters.search(replace(search, laws=laws)),
+        parameters=tuple(first.parameters[n] for n in parameters.of_model),
+        scaling=_scaling_of(stores),
     )
-    members = [np.flatnonzero(scan_of_bin == n).tolist() for n in range(len(numbers))]
-    scans = []
-    for bins in members:
-        own, fixed = scaling, scaling.fixed_params
-        if fixed is not None:
-            own = replace(scaling, fixed_params=fixed[bins])
-        scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
-        scans.append(replace(whole, scan=scan, scaling=own))
-    return GlobalRequest(whole, together, tuple(scans), members, scan_of_bin, per_scan, parameters)
+    found = tuple(scans), store_of_scan, members, np.array(scan_of_bin)
+    return GlobalRequest(tuple(stores), together, *found, numbers, per_scan, parameters)
+
+
+def _check_alike(stores: Sequence[Request]) -> None:
+    """Raise OptionError for stores that no parameters describe together, or that hold the same data."""
+    model = stores[0].problem.model
+    splines = getattr(model, "splines", {}) or (model.beat is not None and model.beat.law)
+    if len(stores) > 1 and splines:
+        raise OptionError(
+            f"the splines of {model.name} are spread over the record of one scan, but {len(stores)} stores "
+            f"are given: choose a model whose parameters all scans share"
+        )
+    if len({tuple(one.unit for one in store.parameters) for store in stores}) > 1:
+        raise OptionError(
+            "q is known for some of the stores only, and rates of the others are in 1/s: ingest these "
+            "with --q"
+        )
+    for here, there in combinations((one.scan for one in stores), 2):
+        both = max(here.frames[0], there.frames[0]) < min(here.frames[1], there.frames[1])
+        known, others = (
+            {one.manifest.checksums[1][b].tobytes() for b in one.bins} for one in (here, there)
+        )
+        if both and known & others:
+            raise OptionError(
+                f"{there.path} holds data of {here.path}, too, but a measurement counts only once: leave out "
+                f"one of them"
+            )
+
+
+def _scaling_of(stores: Sequence[Request]) -> Scaling:
+    """Return the scaling of the bins of all stores: those of one store may share it, stores do not."""
+    each = [one.scaling for one in stores]
+    if len(each) > 1 and each[0].mode == "shared" and each[0].prior is not None:
+        raise OptionError(
+            f"bounds and priors of contrast and offset that bins share are for one store, but {len(each)} "
+            f"are given: use scaling 'individual'"
+        )
+    fixed = [of.fixed_params for of in each if of.fixed_params is not None]
+    columns = [of.columns for of in each if of.columns is not None]
+    return replace(
+        each[0],
+        fixed_params=np.concatenate(fixed) if fixed else None,
+        columns=block_diag(*columns) if columns else None,
+    )
+
+
+@dataclass
+class PassesOverStores:
+    """Passes over the data of each store in turn, at the parameters of each scan."""
+
+    sweeps: list[Sweep]
+    places: list[Int[np.ndarray, "bin p"]]
+    """Of the parameters of each bin of each store among the global ones."""
+    cost: Cost = NO_COST
+    peak: int = 0
+
+    def gram(self, theta: Float[np.ndarray, " g"]) -> Gram:
+        """Return the Gram of each bin in the parameters of its scan."""
+        grams, self.cost = [], NO_COST
+        for sweep, place in zip(self.sweeps, self.places, strict=True):
+            grams.append(sweep.over(GRAM, AtThetaOfBins(theta[place])))
+            self.cost, self.peak = self.cost.plus(sweep.cost), max(self.peak, sweep.peak)
+        return stacked(grams)
 
 
 def fit_together(
-    whole: Request,
+    stores: Sequence[Request],
     per_scan: tuple[str, ...],
     client: "Client | None",
     callbacks: Sequence[Callback],
 ) -> tuple[GlobalFit, list[FitResult]]:
-    """Return the global fit of the scans of a request, and the result of each scan at it.
+    """Return the global fit of the scans of all stores, and the result of each scan at it.
 
     per_scan: parameters that differ between scans.
     """
-    record, request = FitRecord(time.perf_counter()), global_request(whole, per_scan)
-    planned = plan_for(whole, client, by_scan=True)
+    record, request = FitRecord(time.perf_counter()), global_request(stores, per_scan)
+    plans = [plan_for(one, client, by_scan=True) for one in stores]
+    largest = max(range(len(plans)), key=lambda n: plans[n].layout.pairs)
     title = f"{len(request.scans)} scans together"
     description = description_of(request.together, title)
-    passes = partial(_passes, request, planned)
-    fit = run(passes, description, planned, client, callbacks, record, whole.scan)
+    passes = partial(_passes, request, plans, plans[largest])
+    scan = stores[largest].scan
+    fit = run(passes, description, plans[largest], client, callbacks, record, scan)
     return run_to_completion(fit)
+
+
+def _sweeps(
+    stores: Sequence[Request], plans: Sequence[Plan], most: int, client: "Client | None"
+) -> list[Sweep]:
+    """Return the sweep over each store, with one budget for the blocks of all, of at most so many bytes."""
+    budget, compiled = max(min(sum(plan.budget for plan in plans), most), plans[0].budget), {}
+    sweeps = [
+        sweep_of(plan, one.scan.selection, one.problem, client)
+        for one, plan in zip(stores, plans, strict=True)
+    ]
+    return [
+        replace(one, context=one.context._replace(budget=budget), compiled=compiled)
+        for one in sweeps
+    ]
 
 
 def _passes(
     request: GlobalRequest,
-    planned: Plan,
+    plans: Sequence[Plan],
+    largest: Plan,
     client: "Client | None",
     observer: FitObserver,
     record: FitRecord,
 ) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
-    whole, together, scan_of_bin = request.whole, request.together, request.scan_of_bin
-    sweep = observer.observed(sweep_of(planned, whole.scan.selection, whole.problem, client))
-    place = request.parameters.place[scan_of_bin]
-
-    def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
-        """Return the Gram of each bin in the parameters of its scan: one pass over the data."""
-        gram = sweep.over(GRAM, AtThetaOfBins(theta[place]))
-        assert isinstance(gram, Gram)  # there is no loss
-        return gram
+    together, scan_of_bin = request.together, request.scan_of_bin
+    most = int(1.5 * largest.capacity / largest.workers.processes)
+    sweeps = [observer.observed(one) for one in _sweeps(request.stores, plans, most, client)]
+    ends = np.cumsum([len(one.scan.bins) for one in request.stores])[:-1]
+    passes = PassesOverStores(sweeps, np.split(request.parameters.place[scan_of_bin], ends))
 
     def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
-        return request.parameters.gram(of_bins(theta), scan_of_bin)
+        return request.parameters.gram(passes.gram(theta), scan_of_bin)
 
-    sweep.warm_up()
-    find = partial(_find_start, request, sweep)
-    states = minimize(together, sweep, find, record, gram_at=gram_at)
+    for sweep in sweeps:
+        sweep.warm_up()
+    find = partial(_find_start, request, sweeps)
+    states = minimize(together, passes, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
-    scans = list(
-        zip(request.scans, _states_of_scans(request, state, of_bins(state.theta)), strict=True)
-    )
+    of_scans = _states_of_scans(request, state, passes.gram(state.theta))
+    scans = list(zip(request.scans, of_scans, strict=True))
     # clusters of bins of one scan alone determine its own parameters
-    few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
+    fewest = min(clusters_in(at.reduced, one.clusters) for one, at in scans)
+    few = bool(request.per_scan) and fewest < MIN_CLUSTERS
     known = Known(errors_by_bins(together, state), others_enough=lambda: not few)
-    averaged, noises = cache(partial(averaged_cells, sweep, whole)), []
-    noise = partial(_noise, request, state, averaged, list[NoiseOfModel]())
-    if few or known.by_bins.of_few(together.search.names):
+    # the noise of many bins is large: of one scan at a time
+    noise, noises = _noise_of_scans(request, state, sweeps), []
+    if few or known.by_bins.robust is None or known.by_bins.of_few(together.search.names):
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
-    (_, errors), assessments = counted(known), []
+    (_, errors), assessments, each = counted(known), [], []
     for scan, (one, at) in enumerate(scans):
-        # the noise of many bins is large: of one scan at a time
         own_noise = noises[scan] if noises else noise(scan, at)
+        each.append(_of_scan_alone(one, at, own_noise))
         assessments.append(assess_scan(one, at, own_noise, _of_scan(request, errors, scan)))
-    ran = record.run(state.passes, sweep.compilations())
+    ran = record.run(state.passes, sweeps[0].compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
         for (one, at), assessment in zip(scans, assessments, strict=True)
     ]
-    fit = _global_fit(request, state, errors)
+    fit = _global_fit(request, state, errors, np.array(each))
     observer.ended(
         fit.outcome,
         fit.findings,
@@ -181,23 +286,25 @@ def _passes(
     return fit, results
 
 
-def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> lm.Trial:
-    """Return the first point: of one fit of all averages, then of each scan's own parameters."""
-    whole, parameters = request.whole, request.parameters
-    [common, *_] = find_initial_values(whole, data)
-    mode = whole.scaling.mode_for_initial_values
+def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
+    """Return the first point: of fits of the averages of each store, then of each scan's own parameters."""
+    first, *others = request.stores
+    parameters, search = request.parameters, first.search
+    found = [find_initial_values(*each) for each in zip(request.stores, sweeps, strict=True)]
+    common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
+    mode = "individual" if others else first.scaling.mode_for_initial_values
     averages = [averages_of(one) for one in request.scans]
-    own = np.isin(whole.search.names, request.per_scan)
-    thetas = []
-    for of_scan in averages:
-        search = replace(whole.search, free=whole.search.free & own, laws=())
-        fits = BinnedFits(of_scan, search, mode)
+    own = np.isin(search.names, request.per_scan)
+
+    def started(of_scan: Callable[[np.ndarray], Gram], theta: np.ndarray) -> np.ndarray:
+        """Return theta with the scan's own parameters of its averages."""
+        if not own.any():
+            return theta
+        fits = BinnedFits(of_scan, replace(search, free=search.free & own, laws=()), mode)
         points = [
-            search.inside(np.where(own & search.log, factor * common.theta, common.theta))
-            for factor in FACTORS
+            search.inside(np.where(own & search.log, factor * theta, theta)) for factor in FACTORS
         ]
-        ends = fits.ends(points, PASSES_TO_MINIMUM)
-        thetas.append(ends[0].lowest.theta)
+        return fits.ends(points, PASSES_TO_MINIMUM)[0].lowest.theta
 
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
         grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
@@ -205,46 +312,56 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> lm.Tr
         return parameters.gram(stacked(grams, order), request.scan_of_bin)
 
     fits = BinnedFits(of_all, request.together.search, mode)
-    start = parameters.start(np.array(thetas))
-    [end] = fits.advanced(fits.started([start]), PASSES_TO_MINIMUM)
+    starts = [
+        parameters.start(np.array([started(of_scan, theta) for of_scan in averages]))
+        for theta in common
+    ]
+    ends = fits.advanced(fits.started(starts), PASSES_TO_MINIMUM)
     record.timings["start"] = time.perf_counter() - record.started
-    return lm.Trial(end.lowest.theta)
+    return lm.Trial(min(ends, key=lambda end: end.chisqr).lowest.theta)
 
 
 def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:
     """Return the state of each scan at the end of the global fit, with its own sums."""
     states = []
     for scan, (one, members) in enumerate(zip(request.scans, request.members, strict=True)):
-        scaling = one.scaling
-        if scaling.columns is not None:  # bins of other scans share them, too
+        scaling, of_store = one.scaling, request.store_of_scan[scan]
+        if scaling.columns is not None and request.store_of_scan.count(of_store) > 1:
+            # bins of other scans share them, too
             scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[members])
         own = Gram(gram.moments[members], gram.pairs[members])
-        reduced = reduce(own, scaling, request.whole.sum_rounding)
+        reduced = reduce(own, scaling, one.sum_rounding)
         theta = state.theta[request.parameters.place[scan]]
         own_state = replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
         states.append(own_state)
     return states
 
 
-def _noise(
-    request: GlobalRequest,
-    whole: lm.State,
-    averaged: Callable[[], AveragedCells],
-    known: list[NoiseOfModel],
-    scan: int,
-    state: lm.State,
-) -> SpeckleErrors | None:
-    """Return the noise of the bins of a scan; None where the fit has no errors, or too little is known.
+def _noise_of_scans(
+    request: GlobalRequest, whole: lm.State, sweeps: Sequence[Sweep]
+) -> Callable[[int, lm.State], SpeckleErrors | None]:
+    """Return a function of a scan and its state: the noise of its bins.
 
-    whole, averaged: of all scans. known: noise of the models of the scans before, which is used where f is
-    all but the same.
+    None where the fit has no errors, or too little is known. whole: the state of all scans. The noise of the
+    models of the scans before is used where f is all but the same.
     """
+
+    @cache
+    def of_store(store: int) -> tuple[AveragedCells, list[NoiseOfModel], int]:
+        before = sum(len(one.scan.bins) for one in request.stores[:store])
+        return averaged_cells(sweeps[store], request.stores[store]), [], before
+
     moved = parameters_with_errors(request.together.search, whole.theta, whole.reduced)
-    moved, one = moved[request.parameters.place[scan]], request.scans[scan]
-    if state.outcome not in DETERMINED or not moved.any() or one.scan.cells is not None:
-        return None
-    own = averaged().of_bins(request.members[scan])
-    return speckle_errors(one, state, moved, own, known=known)
+
+    def noise(scan: int, state: lm.State) -> SpeckleErrors | None:
+        own, one = moved[request.parameters.place[scan]], request.scans[scan]
+        if state.outcome not in DETERMINED or not own.any() or one.scan.cells is not None:
+            return None
+        averaged, known, before = of_store(request.store_of_scan[scan])
+        cells = averaged.of_bins((request.members[scan] - before).tolist())
+        return speckle_errors(one, state, own, cells, known=known)
+
+    return noise
 
 
 def _of_noises(
@@ -271,7 +388,7 @@ def _of_noises(
         for b, of_bin in noise.bins.items():
             bins[request.members[scan][b]] = of_bin
             own[request.members[scan][b]] = place, size
-    return errors_of_scans(state.reduced, joint, bins, own, request.whole.clusters)
+    return errors_of_scans(state.reduced, joint, bins, own, request.together.clusters)
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:
@@ -291,12 +408,60 @@ def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertai
     )
 
 
-def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) -> GlobalFit:
+def _of_scan_alone(
+    one: Request, at: lm.State, noise: SpeckleErrors | None
+) -> Float[np.ndarray, "3 p"]:
+    """Return value, error and degrees of freedom of each parameter from one scan alone, to first order.
+
+    NaN where they are not known: of what its data do not determine, and where scans share contrasts.
+    """
+    found = np.full((3, len(at.theta)), np.nan)
+    _, errors = counted(Known(errors_by_bins(one, at), noise and noise.of_theta))
+    moved = parameters_with_errors(one.search, at.theta, at.reduced)
+    if errors.robust is None or (at.reduced.columns.shape[1] == 0) != (one.scaling.mode == "fixed"):
+        return found
+    step = np.linalg.solve(at.reduced.hessian[np.ix_(moved, moved)], at.reduced.gradient[moved])
+    found[:, moved] = (
+        at.theta[moved] + step,
+        np.sqrt(np.diag(errors.robust))[moved],
+        errors.dof[moved],
+    )
+    return found
+
+
+def _disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
+    """Yield in which parameters scans disagree that share them, and which error one alone makes smaller."""
+    for name in names:
+        known, stderr = fit.each.sel(param=name)["stderr"], fit.parameters["stderr"].sel(param=name)
+        if (known < (1 - OUTWEIGHED) * stderr).any():
+            best = known["scan"][known.argmin("scan")]
+            error, least = float(stderr), float(known.min())
+            yield finding("scan-outweighed", [name], stderr=error, least=least, scan=int(best))
+            break
+    tests = {name: fit.agreement_in(name) for name in names}
+    differ = {n: t.p for n, t in tests.items() if t is not None and t.p < IMPROBABLE}
+    if not differ:
+        return
+    worst = min(differ, key=lambda name: differ[name])
+    rest = {n: fit.agreement_in(worst, but=n) for n in fit.each["scan"].values.tolist()}
+    without = [n for n, test in rest.items() if test is not None and test.p >= IMPROBABLE]
+    one = without[0] if len(without) == 1 else None
+    advice = f"--per-scan {','.join(differ)}"
+    yield finding("scans-disagree", differ, advice, p=differ[worst], scan=one)
+
+
+def _global_fit(
+    request: GlobalRequest,
+    state: lm.State,
+    errors: Uncertainty,
+    each: Float[np.ndarray, "scan 3 p"],
+) -> GlobalFit:
     search, reduced = request.together.search, state.reduced
     names = list(search.names)
     units = [one.unit for one in request.together.parameters]
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
-    return GlobalFit(
+    columns = zip(("value", "stderr", "dof"), np.moveaxis(each, 1, 0), strict=True)
+    fit = GlobalFit(
         per_scan=request.per_scan,
         outcome=state.outcome,
         parameters=table_of_parameters(search, state.theta, errors, at_bound, units),
@@ -306,4 +471,11 @@ def _global_fit(request: GlobalRequest, state: lm.State, errors: Uncertainty) ->
         redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
         ndata=reduced.ndata,
         findings=Findings(findings_of_doubts(errors.doubts)),
+        each=table_of(
+            {"scan param": dict(columns)},
+            scan=request.numbers,
+            param=list(request.scans[0].search.names),
+        ),
     )
+    shared = [name for name in names if name in request.scans[0].search.names]
+    return replace(fit, findings=Findings([*fit.findings, *_disagreement(shared, fit)]))

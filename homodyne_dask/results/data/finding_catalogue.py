@@ -208,6 +208,12 @@ offset-high warning: c2 in the file has another scale > normalise c2 before inge
 scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
   the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
   parameters assume that it is fixed
+scans-disagree error: scans fitted together differ by more than their errors > let it differ between scans
+  the scans do not agree in {about} (p = {p:.1g}){scan:?: without scan & they do}; `{advice}`
+  lets {about:it|them} differ between scans
+scan-outweighed warning: pairs that share speckle count as independent > fit scans separately, take their mean
+  the error of {about} from all scans ({stderr:.2g}) is larger than that of scan {scan} alone ({least:.2g}):
+  correlated pairs of other scans outweigh it; use scan {scan} alone, or the mean of separate fits
 simulated-otherwise note: simulation and fit do not have the same parameters > fit as simulated, to compare
   the data were simulated with {option} {value}, so the fit is not compared with the true values
 """

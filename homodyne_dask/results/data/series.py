@@ -1,6 +1,6 @@
 """A series: fits at each q or age of one scan, or of each scan, and tests of their agreement."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -156,7 +156,21 @@ class GlobalFit:
     """χ² over pairs less fitted parameters, contrasts and offsets."""
     ndata: int
     findings: Findings
-    """On parameters that the data do not determine, or only weakly."""
+    """On parameters that the data do not determine, or only weakly, and on scans that disagree."""
+    each: xarray.Dataset = field(default_factory=xarray.Dataset)
+    """What each scan alone says of the parameters of the model, to first order: (scan, param) value, stderr,
+    dof; NaN where that is not known."""
+
+    def agreement_in(self, name: str, but: int = 0) -> HomogeneityTest | None:
+        """Return the test whether scans agree in a parameter that they share; None if unknown.
+
+        but: the number of a scan that is left out.
+        """
+        if "param" not in self.each.coords:
+            return None
+        own = self.each.sel(param=name, scan=self.each["scan"] != but)
+        value, stderr, dof = (own[key].values for key in ("value", "stderr", "dof"))
+        return homogeneity_test(value, stderr, dof)
 
     @property
     def correlation(self) -> xarray.DataArray | None:
@@ -311,6 +325,11 @@ class FitSeries(Saved):
             same = homogeneity_test(value, stderr, dof, naive)
             if same is not None:
                 tests[name] = same
+        if together is not None and not together.per_scan:
+            found = {
+                name: together.agreement_in(name) for name in together.parameters["param"].values
+            }
+            tests |= {name: same for name, same in found.items() if same is not None}
         return tests
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:

@@ -34,7 +34,7 @@ from homodyne_dask.results.data.fit_rows import (
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import or_dash, value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import joined_with_and, with_unit
+from homodyne_dask.text import counted, joined_with_and, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
 """p-values: below the first, over the number of quantities, the fits disagree; below the second the agreement
@@ -64,7 +64,10 @@ def series_title(series: FitSeries) -> str:
     if result is None:
         return "no fit"
     where = f"{len(series.entries)} {_WHERE[series.over]}"
-    return f"{result.config['model']} fitted to {result.provenance.inputs['store']}: {where}"
+    stores = dict.fromkeys(one.provenance.inputs["store"] for one in series.results if one)
+    first, *others = stores
+    more = f" and {counted(len(others), 'other store')}" * bool(others)
+    return f"{result.config['model']} fitted to {first}{more}: {where}"
 
 
 def report_of_fits(
@@ -177,10 +180,10 @@ def _together(series: FitSeries) -> list[str]:
     names = together.parameters["param"].values[~together.parameters["fixed"].values].tolist()
     shared = [name for name in names if " of scan " not in name]
     verb = "is" if len(shared) == 1 else "are"
-    words = f"; {joined_with_and(shared)} {verb} shared" * bool(shared)
+    own = [f"{joined_with_and(together.per_scan)} for each scan"] * bool(together.per_scan)
+    own += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
-        f"one fit of all scans: {joined_with_and(together.per_scan)} for each scan{words}; "
-        f"χ²/N {together.redchi:.4f}",
+        f"one fit of all scans: {'; '.join(own)}; χ²/N {together.redchi:.4f}",
         *map(str, together.findings),
     ]
 
@@ -207,7 +210,10 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
         incomplete += [name] * (same.freedom + 1 < every)
     notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
-        notes.append("p takes the shared parameters as known")
+        own = bool(series.global_fit.per_scan)
+        notes.append(
+            f"p {'takes the shared parameters as known' if own else 'is of each scan alone'}"
+        )
     if incomplete:
         notes.append(
             f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "

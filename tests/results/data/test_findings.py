@@ -33,7 +33,7 @@ NUMBERS = {
     "needed": 8,
     "of_bins": 2.5, "of_scan": False, "option": "model", "p": 1e-5, "pairs": 48884, "percent": 7.0,
     "power": [1.52, 0.04], "precision": "mixed", "q": "0.01", "rate": -2.7e-4, "ratio": 1.2, "redchi": 39.0,
-    "held": ["alpha", "D_offset"], "rates": {"J": [20860.0, 640.0, "Å²/s"]},
+    "held": ["alpha", "D_offset"], "least": 0.005, "scan": 2, "rates": {"J": [20860.0, 640.0, "Å²/s"]},
     "rings": "3 rings, q 0.004 to 0.008 1/Å", "rises": False, "share": 0.08, "sigma_source": "counts",
     "size": -0.3, "spacing": 0.1, "speed": "v0 = 6000", "splines": 3, "stderr": 0.01, "tests": 544,
     "threshold": 4.3, "threshold_of_bins": 4.1, "total": 9, "turns": 0.93, "unit": "Å/s along q",

@@ -1,0 +1,191 @@
+"""Scans of different frames, times and bins as one fit, against dense least squares and counted photons."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from distributed import Client, LocalCluster
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError, SourceError
+from tests import reference
+from tests.run_command import done, run
+from tests.speckle_scans import Photons
+
+SIGMA, TRUTH = 0.02, np.array([2e4, -0.4])
+UNEVEN = np.concatenate([0.2 * np.arange(20), 4 + 0.5 * np.arange(20)])
+SCANS = {
+    "fast": (0.01 * np.arange(60), [0.0054] * 3, []),
+    "slow": (0.2 * np.arange(40), [0.0054, 0.01], [7, 8]),
+    "uneven": (UNEVEN, [0.004], []),
+}
+"""Times, q of each bin, and frames without data."""
+
+
+def decay(theta, q, t):
+    C = reference.integral(theta[0] * np.maximum(t, np.median(np.diff(t)) / 2) ** theta[1], t)
+    return np.exp(-(q**2) * np.abs(C[:, None] - C))
+
+
+def measured(name, D0=TRUTH[0]):
+    t, each, lost = SCANS[name]
+    rng = np.random.default_rng(len(name) + 1)
+    f = np.stack([decay((D0, TRUTH[1]), q, t) for q in each])
+    c2 = (1 + 0.3 * f + rng.normal(0, SIGMA, f.shape)).astype(np.float32)
+    c2[:, lost] = c2[:, :, lost] = np.nan
+    return c2
+
+
+def ingested(folder, name, file=None, D0=TRUTH[0], **held):
+    """The store of one of the scans."""
+    t, q, _ = SCANS[name]
+    known = {"q": q, "phi": np.linspace(-60, 60, len(q)), "time": t, "sigma": SIGMA} | held
+    np.savez(folder / f"{file or name}.npz", c2=np.triu(measured(name, D0), 1), **known)
+    return hd.ingest(folder / f"{file or name}.npz").store
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("speeds")
+    return [ingested(folder, name) for name in SCANS]
+
+
+@pytest.fixture(scope="module")
+def series(stores):
+    return hd.fit(stores, "power_law")
+
+
+def dense_fit():
+    """Values and naive errors of (D0, alpha), every known pair of all scans a row, nothing eliminated."""
+    parts = []
+    for name, (t, each, _) in SCANS.items():
+        for q, c2 in zip(each, measured(name), strict=True):
+            i, j = np.nonzero(np.isfinite(c2) & ~np.tri(len(t), dtype=bool))
+            parts.append((q, t, i, j, c2[i, j].astype(float)))
+
+    def residual(x):
+        theta, linear = (TRUTH[0] * np.exp(x[0]), x[1]), x[2:].reshape(-1, 2)
+        return np.concatenate([
+            (y - offset - contrast * decay(theta, q, t)[i, j]) / SIGMA
+            for (q, t, i, j, y), (contrast, offset) in zip(parts, linear, strict=True)
+        ])  # fmt: skip
+
+    start = np.concatenate([[0.0, TRUTH[1]], np.tile([0.3, 1.0], len(parts))])
+    found = scipy.optimize.least_squares(
+        residual, start, "3-point", xtol=1e-15, ftol=1e-15, gtol=1e-15
+    )
+    value = np.array([TRUTH[0] * np.exp(found.x[0]), found.x[1]])
+    error = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))[:2] * [value[0], 1]
+    return value, error, 2 * found.cost
+
+
+def test_scans_of_different_times_and_bins_are_one_dense_least_squares(series, stores):
+    value, error, chisqr = dense_fit()
+    found = series.global_fit.parameters.sel(param=["D0", "alpha"])
+    np.testing.assert_allclose(found["value"], value, rtol=1e-6)
+    np.testing.assert_allclose(found["stderr_naive"], error, rtol=1e-5)
+    assert series.global_fit.chisqr == pytest.approx(chisqr, rel=1e-6)
+    assert np.isfinite(found["stderr"]).all()
+    assert not any(result.misfit for result in series.results)
+    assert not series.global_fit.findings
+    other = hd.fit(stores[::-1], "power_law").global_fit.parameters.sel(param=["D0", "alpha"])
+    for name in ("value", "stderr"):
+        np.testing.assert_allclose(other[name], found[name], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_workers_change_no_bit(series, stores):
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as made,
+        Client(made) as client,
+    ):
+        other = hd.fit(stores, "power_law", client=client).global_fit.parameters
+    assert other.equals(series.global_fit.parameters)
+
+
+def test_what_one_scan_alone_says_is_its_own_fit_to_first_order(series, stores):
+    for number, store in enumerate(stores, 1):
+        alone = hd.fit(store, "power_law").parameters.sel(param=["D0", "alpha"])
+        near = series.global_fit.each.sel(scan=number, param=["D0", "alpha"])
+        assert (np.abs(near["value"] - alone["value"]) < 0.5 * alone["stderr"]).all()
+        np.testing.assert_allclose(near["stderr"], alone["stderr"], rtol=0.3)
+
+
+def test_the_scan_that_disagrees_is_named(stores, tmp_path):
+    other = ingested(tmp_path, "slow", D0=6e4)
+    found = hd.fit([stores[0], other, stores[2]], "power_law")
+    (said,) = found.global_fit.findings.of("scans-disagree")
+    assert "D0" in said.about
+    assert "without scan 2 they do" in str(said)
+    assert found.results[1].misfit
+
+
+def test_rates_may_differ_and_bins_of_one_store_alone_share_a_contrast(stores):
+    found = hd.fit(stores, "power_law", per_scan="D0", scaling="shared")
+    rates = found.global_fit.parameters.sel(param=[f"D0 of scan {n}" for n in (1, 2, 3)])
+    assert (np.abs(rates["value"] - TRUTH[0]) < 4 * rates["stderr"]).all()
+    contrast = [np.unique(one.scaling["contrast"].values.round(12)) for one in found.results]
+    assert [len(of) for of in contrast] == [1, 1, 1]
+    assert len(np.unique(contrast)) == 3
+
+
+def test_the_command_writes_each_scan_and_the_series(stores, tmp_path):
+    given = ["--together", "--model", "power_law", "--no-pictures", "-o", str(tmp_path / "out")]
+    text = done("fit", *map(str, stores), *given)
+    assert "one fit of all scans: D0 and alpha are shared" in text
+    read = hd.load_series(tmp_path / "out")
+    assert read.global_fit.each.equals(hd.fit(stores, "power_law").global_fit.each)
+    assert {entry.folder.name for entry in read.entries} == {"scan_001", "scan_002", "scan_003"}
+    wrong = run("fit", *map(str, stores), *given, "--over", "q")
+    assert wrong.exit_code == 2
+    assert "select rings with --q" in wrong.output
+
+
+def test_data_that_are_no_further_measurement_are_refused(stores, tmp_path):
+    twice = ingested(tmp_path, "fast", time=0.02 * np.arange(60))
+    for pair in (stores[:1] * 2, [stores[0], twice]):
+        with pytest.raises(OptionError, match="a measurement counts only once"):
+            hd.fit(pair, "power_law")
+    scan = hd.open_dataset(stores[0])
+    halves = [scan.select(frames=part) for part in ((0, 30), (30, 60))]
+    assert len(hd.fit(halves, "power_law").results) == 2
+    unknown = ingested(tmp_path, "slow", q=[np.nan, np.nan])
+    with pytest.raises(OptionError, match="q is known for some of the stores only"):
+        hd.fit([stores[0], unknown], "brownian")
+    with pytest.raises(OptionError, match="the splines of beating_spline"):
+        hd.fit(stores, "beating_spline")
+
+
+def test_ingest_says_how_scans_of_different_frames_are_fitted(stores, tmp_path):
+    files = [store.parent / f"{name}.npz" for store, name in zip(stores, SCANS, strict=True)]
+    with pytest.raises(SourceError, match="fit both stores with together"):
+        hd.ingest(files, tmp_path / "all.zarr")
+
+
+@pytest.mark.long
+def test_the_error_of_photons_at_two_speeds_is_that_of_the_scatter(tmp_path):
+    """It is smaller than that of either scan alone."""
+    cameras = {"spacing": 0.001, "frames": 200, "mean": 0.3, "pixels": 1500}, {"spacing": 0.05}
+    found = []
+    for seed in range(6):
+        stores = []
+        for n, camera in enumerate(cameras):
+            scan = Photons(np.array([1e5, 0.0, 0.0]), q=(0.01, 0.012), **camera).scan(
+                1000 * seed + n
+            )
+            known = {
+                "q": scan.q,
+                "phi": scan.phi,
+                "dt": camera["spacing"],
+                "sigma": float(scan.sigma_row[0, 0]) ** 2,
+            }
+            np.savez(tmp_path / f"{n}{seed}.npz", c2=np.nan_to_num(scan.c2), **known)
+            stores.append(hd.ingest(tmp_path / f"{n}{seed}.npz").store)
+        tables = [hd.fit(stores, "brownian").global_fit.parameters]
+        tables += [hd.fit(store, "brownian").parameters for store in stores]
+        found.append([[float(table[key][0]) for key in ("value", "stderr")] for table in tables])
+    values, errors = np.moveaxis(found, 2, 0)
+    pulls = (values[:, 0] - 1e5) / errors[:, 0]
+    assert abs(pulls.mean()) < 3 / np.sqrt(6)
+    assert 0.4 < pulls.std(ddof=1) < 1.7
+    both, *each = np.median(errors, axis=0)
+    assert both < min(each)
