@@ -9,7 +9,7 @@ import resource
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, requires
@@ -27,8 +27,6 @@ _CAUSE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b|F\d{4} ")
 _OF_XLA = re.compile(r"^F\d{4} .*?\] ")
 _OF_LIBRARIES = ("JAX_", "XLA_", "DASK_", "PJRT_", "OMP_", "OPENBLAS_", "MKL_", "ZARR_", "BLOSC_")
 """Beginnings of variables that libraries read."""
-LEAST_FILES = 200
-"""Files that a fit with workers has open."""
 
 
 class Finding(NamedTuple):
@@ -55,14 +53,11 @@ def examined() -> Iterator[Finding]:
     yield shared_memory()
     yield loopback()
     yield room_for_threads()
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = files != resource.RLIM_INFINITY and files < LEAST_FILES
-    yield Finding("open files", f"at most {files}", "raise the limit: ulimit -n 1024" * few)
 
 
-def troubles() -> str:
-    """Return what is wrong around this process, with the remedies, as a phrase; '' for nothing."""
-    return "; ".join(f"{one.what}: {one.value}, {one.advice}" for one in examined() if not one.ok)
+def in_words(findings: Iterable[Finding]) -> str:
+    """Return those that are wrong, with the remedies, as a phrase; '' for none."""
+    return "; ".join(f"{one.what}: {one.value}, {one.advice}" for one in findings if not one.ok)
 
 
 def hidden_packages() -> Iterator[Finding]:
@@ -147,20 +142,21 @@ def last_words(said: str) -> str:
 def blamed(error: BaseException) -> str:
     """Return what outside the program an error comes from, and the remedy, as a phrase; '' for nothing.
 
-    It names a variable that is set, or is missing, quotes the value of one that libraries read, or comes of
-    Dask's configuration; or a library cannot be imported, and `troubles` says why.
+    It names a variable, or quotes the value of one that libraries read; or packages hide those of this
+    environment.
     """
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
     text = one_line(" ".join(map(str, chain)))
+    names = {*_NAME.findall(text.upper())}  # JAX calls its flags as the variables, in small letters
     for name, value in os.environ.items():
         quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in text
-        if quoted or name in _NAME.findall(text):
+        if quoted or name in names:
             return f"the environment sets {name}={shown(value)}: correct or unset it"
     for one in chain:
         if isinstance(one, KeyError) and _NAME.fullmatch(str(one.args and one.args[0])):
             return f"a setting names the variable {one.args[0]}, which is not set: set it"
     if any(isinstance(one, ImportError | AttributeError | SyntaxError) for one in chain):
-        return "; ".join(f"{one.what}: {one.value}, {one.advice}" for one in hidden_packages())
+        return in_words(hidden_packages())
     return ""

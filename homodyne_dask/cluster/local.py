@@ -57,7 +57,7 @@ from homodyne_dask.store.processes import (
     python_command,
     system_text,
 )
-from homodyne_dask.surroundings import last_words, loopback, shared_memory, troubles
+from homodyne_dask.surroundings import examined, in_words, last_words, loopback, shared_memory
 from homodyne_dask.text import size
 
 NO_PROGRESS_TIMEOUT = 300.0
@@ -146,7 +146,7 @@ class _Cluster(SpecCluster, JobCluster):
         words = {
             last_words(system_text(worker.log)) for worker in self.workers.values() if worker.ended
         }
-        return "; ".join(filter(None, [*sorted(words), troubles()])) if words else ""
+        return "; ".join(filter(None, [*sorted(words), in_words(examined())])) if words else ""
 
 
 @contextmanager
@@ -170,9 +170,8 @@ def local_cluster(
     >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
     'static'
     """
-    for needed in (loopback(), shared_memory()):
-        if not needed.ok:
-            raise ClusterError(f"{needed.what}: {needed.value}: {needed.advice}")
+    if wrong := in_words([loopback(), shared_memory()]):
+        raise ClusterError(wrong)
     if (now := digest_of_sources()) != code_digest():
         raise ClusterError(
             f"the files of homodyne-dask have changed since they were loaded (digest {now}, previously "
@@ -233,9 +232,8 @@ def local_cluster(
                 silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
             )
         except RuntimeError as e:
-            why = "; ".join(filter(None, [first_cause(e), troubles()]))
             raise ClusterError(
-                f"no workers can be started on this machine ({why}): see `homodyne-dask doctor`"
+                f"no scheduler can be started on this machine ({first_cause(e)}): see `homodyne-dask doctor`"
             ) from e
         cluster.expected = made
         try:
