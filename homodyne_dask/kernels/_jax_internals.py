@@ -7,7 +7,6 @@ happens where it is missing.
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -58,8 +57,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-if len(os.listdir("/proc/self/task")) <= threading.active_count():
-    _after_fork()  # it was before: JAX, if it has started, has threads that Python does not count
 
 
 def checked_indices() -> AbstractContextManager[object]:

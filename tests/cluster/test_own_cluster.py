@@ -43,8 +43,9 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    with Client(cluster) as client:
+    with Client(cluster.scheduler_address) as client:
         yield client
+    cluster.adapt(minimum=1, maximum=1)
 
 
 def refused(call, error, words):
