@@ -21,7 +21,7 @@ from tests.run_command import run
 from tests.synthetic import fit_here
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-EXAMPLES = blocks("python3", ROOT / "docs" / "own_cluster.md")
+EXAMPLES = blocks("python3", ROOT / "docs" / "clients.md")
 SETTINGS = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
 
 
