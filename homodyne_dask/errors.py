@@ -164,6 +164,13 @@ def why_unreadable(error: BaseException) -> str:
     return one_line(str(error))
 
 
+def first_cause(error: BaseException) -> str:
+    """Return the class and the words of the error that others came from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")
+
+
 def one_line(text: str) -> str:
     """Return text without line breaks."""
     return " ".join(text.split())

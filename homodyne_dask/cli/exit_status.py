@@ -16,6 +16,7 @@ import click
 
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, PackageWarning, PlanError, in_line, one_line
+from homodyne_dask.surroundings import blamed, room_for_threads
 from homodyne_dask.text import size
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
@@ -27,6 +28,10 @@ DISK_FULL = {
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries cannot be loaded, and end the process."""
+LEAST_THREADS = 8
+"""Threads beside those of each core without which libraries end the process as they are loaded."""
+MOST_SAID = 300
+"""Most letters of what a library says, where the cause is named."""
 MEMORY_ERRORS = (
     "RESOURCE_EXHAUSTED",  # XLA
     "Cannot allocate memory",
@@ -52,7 +57,8 @@ def print_error(error: BaseException) -> int:
         echo(str(error), err=True)
         return INTERRUPTED
     echo(f"error: {error_sentence(error)}", err=True)
-    return BAD_INPUT if isinstance(error, USER_ERRORS) or is_out_of_memory(error) else BUG
+    of_user = isinstance(error, USER_ERRORS) or is_out_of_memory(error) or blamed(error)
+    return BAD_INPUT if of_user else BUG
 
 
 def error_sentence(
@@ -60,6 +66,9 @@ def error_sentence(
 ) -> str:
     """Return an error and its remedy in one line; then: what follows when there is room again."""
     if is_out_of_memory(error):
+        room = room_for_threads()
+        if not room.ok:
+            return f"no more processes or threads can be started here ({room.value}): {room.advice}{then}"
         return (
             f"the memory available to this process is used up "
             f"({one_line(str(error)) or type(error).__name__}): free memory, or raise the limit "
@@ -67,14 +76,21 @@ def error_sentence(
         )
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error, then))
+    said = f"{type(error).__name__}: {one_line(str(error))}"
+    if outside := blamed(error):
+        return f"{outside} ({said[:MOST_SAID]})"
     return (
-        f"this is a bug in homodyne-dask ({type(error).__name__}: {one_line(str(error))}): run the command "
+        f"this is a bug in homodyne-dask ({said}): run the command "
         f"again with --debug and report the traceback"
     )
 
 
-def check_address_space() -> None:
-    """Raise PlanError where the address space is limited to less than the libraries take."""
+def check_limits() -> None:
+    """Raise PlanError where the address space or the threads are limited to less than the libraries take."""
+    if not (room := room_for_threads(least=LEAST_THREADS)).ok:
+        raise PlanError(
+            f"too few processes and threads can be started here ({room.value}): {room.advice}"
+        )
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
         raise PlanError(

@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 from homodyne_dask.cli.exit_status import (
     Interrupted,
-    check_address_space,
+    check_limits,
     messages,
     print_error,
     sigterm_interrupts,
@@ -131,7 +131,7 @@ class Program(click.Group):
         debug, verbose, quiet = (not names.isdisjoint(words) for names in ANYWHERE)
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
-            check_address_space()
+            check_limits()
             with sigterm_interrupts(), printing(hidden=quiet), messages(debug, verbose):
                 extra |= {"standalone_mode": False}
                 status = super().main(words, prog_name or "homodyne-dask", **extra)

@@ -7,6 +7,7 @@ such a part, that is logged once and a slower or larger way is taken; no result 
 import importlib
 import logging
 import sys
+import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -96,6 +97,16 @@ def lost_connections_not_logged() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(to_log)
+
+
+@_optional("BaseEventLoop._thread_id", "a client from before a fork is waited for without end")
+def thread_is_elsewhere(loop: Any) -> bool:
+    """Return whether an event loop runs in a thread that this process has not, for it was forked since.
+
+    Public: none; the loop calls itself running.
+    """
+    number = loop.asyncio_loop._thread_id
+    return number not in {None, *(thread.ident for thread in threading.enumerate())}
 
 
 # ------------------------------------------------------------------ a scheduler that is closed

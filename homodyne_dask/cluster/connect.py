@@ -13,13 +13,14 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
 from distributed import Client, Security
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster._dask_internals import lost_connections_not_logged
-from homodyne_dask.errors import ClusterError, require_type
+from homodyne_dask.errors import ClusterError, first_cause, require_type
 from homodyne_dask.store.files import path_of
 from homodyne_dask.store.processes import in_thread
 
@@ -45,11 +46,12 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     if key is not None:
         path_of("key", key)
     security = _security(address, key)
+    began = monotonic()
     try:
         client = Client(address, timeout=CONNECT_TIMEOUT, security=security)
     except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
         raise ClusterError(
-            f"no scheduler answers at {address} within {CONNECT_TIMEOUT:g} s ({type(e).__name__}): check "
+            f"no scheduler answers at {address} within {monotonic() - began:.0f} s ({first_cause(e)}): check "
             f"that it is running{',' if security else ' and'} that this machine can reach it"
             + (f", and that {key} is its key" if security else "")
         ) from e
@@ -74,6 +76,18 @@ def _security(address: str, key: str | Path | None) -> Security | None:
     if not encrypted:
         return None
     return tls.load_key(Path(str(key)))
+
+
+def dashboard_of(client: Client) -> str:
+    """Return the address of a scheduler's dashboard; '' where it has none, or where none can be named."""
+    try:
+        known = client.scheduler_info(n_workers=0)
+        return str(client.dashboard_link) if "dashboard" in known["services"] else ""
+    except LookupError as e:
+        LOG.warning(
+            "distributed.dashboard.link of Dask's configuration names %s, which is not set", e
+        )
+        return ""
 
 
 def on_this_machine(address: str) -> bool:

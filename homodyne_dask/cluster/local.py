@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, cast
 
 import dask.config
@@ -23,14 +25,16 @@ from distributed import (
 )
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster import scratch
+from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster._dask_internals import (
     CONNECTION_LOST,
     NO_WORKER,
     connection_lost,
+    fail_waiting_tasks,
     release_scheduler,
+    thread_is_elsewhere,
 )
-from homodyne_dask.cluster.connect import closing_logged, with_timeout
+from homodyne_dask.cluster.connect import closing_logged, dashboard_of, with_timeout
 from homodyne_dask.cluster.memory import IDLE_WORKER_BYTES, available_memory, too_little
 from homodyne_dask.cluster.settings import (
     MONITOR_SETTINGS,
@@ -39,14 +43,30 @@ from homodyne_dask.cluster.settings import (
     worker_environment,
 )
 from homodyne_dask.cluster.workers import JobCluster, Workers, local_workers
-from homodyne_dask.errors import ClusterError, require_count, require_type
+from homodyne_dask.errors import (
+    ClusterError,
+    OptionError,
+    first_cause,
+    require_count,
+    require_type,
+)
 from homodyne_dask.kernels.gpus import environments_of_gpus
-from homodyne_dask.store.processes import code_digest, digest_of_sources, python_command
+from homodyne_dask.store.processes import (
+    code_digest,
+    digest_of_sources,
+    python_command,
+    system_text,
+)
+from homodyne_dask.surroundings import examined, in_words, last_words, loopback, shared_memory
+from homodyne_dask.text import size
 
 NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
 FIRST_WORKER_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a cluster."""
+FIRST_LOOK = 0.5
+"""Seconds after which it is looked whether workers are paused, and again whether they stay so."""
+_WAIT = "DASK_HOMODYNE_DASK__FIRST_WORKER=10m"
 ANSWER_TIMEOUT = 10.0
 """Seconds to wait for a scheduler that is only asked whether it answers, or told that a fit has ended."""
 
@@ -61,13 +81,22 @@ class _Worker(ProcessInterface):
 
     A cluster scales by that name. Both end soon after this process, however it ended. Closing ends both,
     but not the process that then removes their semaphores from the system's shared memory; it would warn
-    of that, therefore -W ignore.
+    of that, therefore -W ignore. What it says of errors is in a file.
     """
+
+    _cluster: Callable[[], Any]
+    """A weak reference, which Dask sets."""
 
     def __init__(self, scheduler: str, name: Any = None, worker_kwargs: Any = None) -> None:
         self.scheduler, self.name, self.worker_kwargs = scheduler, name, worker_kwargs or {}
         self.process: asyncio.subprocess.Process | None = None
+        self.log = Path(self.worker_kwargs["local_directory"], f"worker-{name}.log")
         super().__init__(scheduler, name)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended."""
+        return self.process is not None and self.process.returncode is not None
 
     async def start(self) -> None:
         preload = [scratch.__name__, *dask.config.get("distributed.nanny.preload", [])]
@@ -77,13 +106,21 @@ class _Worker(ProcessInterface):
         if dask.config.get("logging-file-config", None) is None:  # Dask takes only one of both
             watched["DASK_LOGGING__DISTRIBUTED"] = "error"  # silence_logs comes after a preload
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
-        self.process = await asyncio.create_subprocess_exec(
-            *command, "--spec", spec, env=os.environ | monitor_environment() | watched
-        )
+        environment = os.environ | monitor_environment() | watched
+        with self.log.open("wb") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *command, "--spec", spec, env=environment, stderr=log
+            )
+        self.watched = asyncio.create_task(self._watch(self.process))
         await super().start()
 
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        if (cluster := self._cluster()) and cluster.given_up:
+            fail_waiting_tasks(cluster.scheduler)
+
     async def close(self) -> None:
-        if self.process and self.process.returncode is None:
+        if self.process and not self.ended:
             children = psutil.Process(self.process.pid).children(recursive=True)
             self.process.kill()
             for child in children:
@@ -92,6 +129,24 @@ class _Worker(ProcessInterface):
                         child.kill()
             await self.process.communicate()
         await super().close()
+
+
+class _Cluster(SpecCluster, JobCluster):
+    """The workers of this machine, which are replaced by their nannies alone."""
+
+    task = math.inf
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the processes of all workers have ended."""
+        return bool(self.workers) and all(worker.ended for worker in self.workers.values())
+
+    def missing(self) -> str:
+        """Return what those that have ended said at last, and what is wrong around them; '' for none."""
+        words = {
+            last_words(system_text(worker.log)) for worker in self.workers.values() if worker.ended
+        }
+        return "; ".join(filter(None, [*sorted(words), in_words(examined())])) if words else ""
 
 
 @contextmanager
@@ -115,6 +170,8 @@ def local_cluster(
     >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
     'static'
     """
+    if wrong := in_words([loopback(), shared_memory()]):
+        raise ClusterError(wrong)
     if (now := digest_of_sources()) != code_digest():
         raise ClusterError(
             f"the files of homodyne-dask have changed since they were loaded (digest {now}, previously "
@@ -132,45 +189,53 @@ def local_cluster(
     # to Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end
     if memory < IDLE_WORKER_BYTES:
         raise too_little("a worker", IDLE_WORKER_BYTES, memory)
-    protocol, files = "tls://" if security else "tcp://", None
-    if security is not None:  # the names of a worker's files, as they pass through a command
-        names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
-        files = {"require_encryption": True} | {name: getattr(security, name) for name in names}
-    worker_kwargs = {
-        "host": "127.0.0.1",
-        "nthreads": threads,
-        "memory_limit": memory,
-        "silence_logs": 40,
-        "dashboard_address": None,
-        "dashboard": False,
-        "protocol": protocol,
-        "security": files,
-    }
-    scheduler_options = {
-        "host": "127.0.0.1",
-        "protocol": protocol,
-        "security": security,
-        "dashboard": dashboard is not None,
-        "dashboard_address": dashboard,
-        "preload": ["homodyne_dask.apps.dashboard"] if dashboard is not None else [],
-    }
-    with (
-        scratch.scratch_folder() as folder,
-        dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS),
-    ):
-        there = {"local_directory": str(folder)}
-        of_gpus = environments_of_gpus(gpus) or [{}] * made.processes
-        environments = [{"env": worker_environment(threads) | of_gpu} for of_gpu in of_gpus]
-        options = [worker_kwargs | there | environment for environment in environments]
-        workers = [{"cls": _Worker, "options": {"worker_kwargs": kwargs}} for kwargs in options]
-        cluster = SpecCluster(
-            workers=dict(enumerate(workers)),
-            scheduler={"cls": Scheduler, "options": scheduler_options | there},
-            worker=workers[0],
-            name="homodyne_dask",
-            security=security,
-            silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
-        )
+    with ExitStack() as held:
+        folder = held.enter_context(scratch.scratch_folder())
+        held.enter_context(dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS))
+        if security is None and dask.config.get("distributed.comm.require-encryption"):
+            security = held.enter_context(tls.new_key(folder / "key"))
+        common = {
+            "host": "127.0.0.1",
+            "protocol": "tls://" if security else "tcp://",
+            "local_directory": str(folder),
+        }
+        of_worker = common | {
+            "nthreads": threads,
+            "memory_limit": memory,
+            "silence_logs": 40,
+            "dashboard_address": None,
+            "dashboard": False,
+            "security": security and _named(security),
+        }
+        of_scheduler = common | {
+            "security": security,
+            "dashboard": dashboard is not None,
+            "dashboard_address": dashboard,
+            "preload": ["homodyne_dask.apps.dashboard"] if dashboard is not None else [],
+        }
+        workers = [
+            {
+                "cls": _Worker,
+                "options": {
+                    "worker_kwargs": of_worker | {"env": worker_environment(threads) | of_gpu}
+                },
+            }
+            for of_gpu in environments_of_gpus(gpus) or [{}] * made.processes
+        ]
+        try:
+            cluster = _Cluster(
+                workers=dict(enumerate(workers)),
+                scheduler={"cls": Scheduler, "options": of_scheduler},
+                worker=workers[0],
+                name="homodyne_dask",
+                security=security,
+                silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
+            )
+        except RuntimeError as e:
+            raise ClusterError(
+                f"no scheduler can be started on this machine ({first_cause(e)}): see `homodyne-dask doctor`"
+            ) from e
+        cluster.expected = made
         try:
             with closing_logged(cluster), closing_logged(Client(cluster)) as client:
                 yield client
@@ -178,9 +243,16 @@ def local_cluster(
             release_scheduler(cast(Scheduler, cluster.scheduler))
 
 
+def _named(security: Security) -> dict[str, Any]:
+    """Return the names of a worker's files, as they pass through a command."""
+    names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+    return {"require_encryption": True} | {name: getattr(security, name) for name in names}
+
+
 @contextmanager
 def cluster_errors(client: Client) -> Iterator[None]:
     """Turn errors of Dask when tasks cannot be finished into a ClusterError with the reason."""
+    began = time.monotonic()
     try:
         yield
     except NO_WORKER as e:
@@ -199,25 +271,29 @@ def cluster_errors(client: Client) -> Iterator[None]:
                 "the connection to the scheduler was lost: start a scheduler, then fit again with --resume"
             ) from e
         if isinstance(e, TimeoutError):
-            raise ClusterError(_no_progress(client)) from e
+            silent = (
+                e.args[0] if e.args and isinstance(e.args[0], float) else time.monotonic() - began
+            )
+            raise ClusterError(_no_progress(client, silent)) from e
         raise
 
 
-def _no_progress(client: Client) -> str:
-    """Return in a sentence that nothing has happened for too long, and whether the scheduler answers."""
-    limit = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
+def _no_progress(client: Client, seconds: float) -> str:
+    """Return in a sentence that nothing has happened for so long, and whether the scheduler answers."""
     try:
-        with_timeout(ANSWER_TIMEOUT, known_workers, client)
-        link = with_timeout(ANSWER_TIMEOUT, lambda: client.dashboard_link)
+        known = with_timeout(ANSWER_TIMEOUT, known_workers, client)
     except (OSError, *CONNECTION_LOST):
         return (
-            f"the scheduler has sent no message for {limit:g} s and does not answer: "
+            f"the scheduler has sent no message for {seconds:.0f} s and does not answer: "
             "it has stopped, or its machine cannot be reached; start a scheduler, then fit again with "
             "--resume"
         )
-    return (
-        f"no task finished within {limit:g} s{_missing_workers(client)}: check the workers on the "
-        f"dashboard at {link}"
+    nothing = f"no task finished within {seconds:.0f} s{_missing_workers(client)}"
+    if paused := _paused(known):
+        return f"{nothing}: {paused}"
+    link = with_timeout(ANSWER_TIMEOUT, dashboard_of, client)
+    return f"{nothing}: check the workers " + (
+        f"on the dashboard at {link}" if link else "and their logs"
     )
 
 
@@ -242,15 +318,39 @@ def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
 
     Raises what a task raised, and ClusterError where they cannot be finished.
     """
-    longest = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
+    patience = Patience(client, math.inf)
     with cluster_errors(client):
         while pending := [future for future in futures if future.status == "pending"]:
             try:
-                wait(pending, timeout=longest)
+                wait(pending, timeout=patience.pause)
             except TimeoutError:
-                with_timeout(ANSWER_TIMEOUT, known_workers, client)
+                patience.look()
+        longest = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
         results: Any = with_timeout(longest, client.gather, list(futures))
     return results
+
+
+class Patience:
+    """Looks at the workers, less and less often, while tasks are waited for."""
+
+    def __init__(self, client: Client, limit: float | None = None) -> None:
+        self.client = client
+        self.most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
+        self.limit = self.most if limit is None else limit
+        self.last, self.pause, self.paused = time.monotonic(), FIRST_LOOK, False
+
+    def look(self) -> None:
+        """Raise ClusterError where all workers stay paused, TimeoutError after too long without a result."""
+        paused = _paused(with_timeout(self.most, known_workers, self.client))
+        if paused and self.paused:
+            raise ClusterError(paused)
+        silent = time.monotonic() - self.last
+        if silent > self.limit:
+            raise TimeoutError(silent)
+        self.paused = bool(paused)
+        self.pause = (
+            FIRST_LOOK if paused else min(2 * self.pause, self.most, self.limit - silent + 0.01)
+        )
 
 
 def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:
@@ -275,12 +375,25 @@ def job_cluster(client: Client) -> JobCluster | None:
     return client.cluster if isinstance(client.cluster, JobCluster) else None
 
 
-def require_client(client: object) -> None:
-    """Raise OptionError for what is neither a Dask client nor None."""
-    if client is not None:
-        how = "`with hd.local_cluster() as client:`, or hd.connect"
-        form = f"the client of a cluster ({how}), or leave it out"
-        require_type("client", client, Client, form)
+def require_client(client: Any) -> None:
+    """Raise OptionError for what is neither None nor a Dask client, or one that cannot be waited for here."""
+    if client is None:
+        return
+    how = "`with hd.local_cluster() as client:`, or hd.connect"
+    form = f"the client of a cluster ({how}), or leave it out"
+    require_type("client", client, Client, form)
+    if client.status in ("closing", "closed"):
+        raise OptionError(f"the client is closed: give {form}")
+    if thread_is_elsewhere(client.loop):
+        raise OptionError(
+            "the client belongs to the process from which this one was forked: make one here with "
+            "`hd.connect`, or start processes with multiprocessing.get_context('spawn')"
+        )
+    if client.asynchronous:
+        raise OptionError(
+            "the client's event loop runs in this thread, and would stand still until the end: run the call "
+            "in another one, as in `await asyncio.to_thread(hd.fit, data, model, client=client)`"
+        )
 
 
 def workers_of(client: Client) -> Workers:
@@ -289,8 +402,7 @@ def workers_of(client: Client) -> Workers:
     Raises ClusterError when no worker connects in time, OptionError for what is not a client.
     """
     require_client(client)
-    _wait_for_one(client)
-    workers = answered(client, known_workers, client).values()
+    workers = _running(client).values()
     present = Workers(
         processes=len(workers),
         threads=sum(worker["nthreads"] for worker in workers),
@@ -301,14 +413,44 @@ def workers_of(client: Client) -> Workers:
     return expected if expected.threads > present.threads else present
 
 
-def _wait_for_one(client: Client) -> None:
+def _running(client: Client) -> dict[str, Any]:
+    """Return what the scheduler says of the workers that take tasks, as soon as there is one.
+
+    A cluster that scales with its work starts none before there is some. Dask pauses a worker whose memory
+    is filled: by data, which the end of others may free, or for ever by what is left of earlier tasks.
+    """
+    began, jobs, asked = time.monotonic(), job_cluster(client), None
     longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)
-    until, jobs = time.monotonic() + longest, job_cluster(client)
-    while not answered(client, known_workers, client):
-        if time.monotonic() > until or (jobs is not None and jobs.given_up):
+    while True:
+        known = answered(client, known_workers, client)
+        running = {at: worker for at, worker in known.items() if worker["status"] == "running"}
+        passed = time.monotonic() - began
+        if running:
+            return running
+        if passed > FIRST_LOOK and (paused := _paused(known)):
+            raise ClusterError(paused)
+        given_up = jobs is not None and jobs.given_up
+        if given_up or passed > longest:
+            what = "no more are started" if given_up else f"none joined within {passed:.0f} s"
+            remedy = "correct that" if given_up else f"start some, or wait longer ({_WAIT})"
             raise ClusterError(
-                f"the cluster has no workers, and none joined within {longest:g} "
-                f"s{_missing_workers(client)}: "
-                f"start some, then fit again"
+                f"the cluster has no workers, and {what}{_missing_workers(client)}: {remedy}, then fit again"
             )
+        with cluster_errors(client):
+            asked = asked or client.submit(int, key=f"first-{os.urandom(3).hex()}", pure=False)
         time.sleep(0.05)
+
+
+def _paused(known: Mapping[str, Any]) -> str:
+    """Return the phrase that all workers are paused, and what fills their memory; '' where one is not."""
+    used = [
+        f"{size(worker['metrics'].get('memory', 0))} of {size(worker['memory_limit'] or 0)}"
+        for worker in known.values()
+        if worker["status"] == "paused"
+    ]
+    if not used or len(used) < len(known):
+        return ""
+    return (
+        f"all workers are paused, for their memory is filled ({used[0]}), and take no tasks: restart them "
+        f"with `client.restart()`, or give them more memory"
+    )

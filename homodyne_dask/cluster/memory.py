@@ -1,15 +1,13 @@
 """How much memory this process may still take: what is free, less where a cgroup or ulimit -v limits it."""
 
 import resource
-from pathlib import Path
 
 import psutil
 
 from homodyne_dask.errors import PlanError
-from homodyne_dask.store.processes import system_text
+from homodyne_dask.store.processes import cgroups, system_text
 from homodyne_dask.text import size
 
-CGROUPS = Path("/sys/fs/cgroup")
 UNUSED_ADDRESSES = 1_500_000_000
 """Bytes of address space that a fit reserves and does not use, mostly stacks of JAX's threads."""
 DRIVER_BYTES = 600_000_000
@@ -68,24 +66,13 @@ def memory_for_workers(processes: int) -> int:
 
 
 def _free_in_cgroups() -> list[int]:
-    """Return what is free below the limit of each cgroup that this process is in, the outer ones too."""
+    """Return what is free below the limit of each cgroup of this process; cached files can be dropped."""
     free = [psutil.virtual_memory().total]
-    for line in system_text(Path("/proc/self/cgroup")).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            free += _free_below(CGROUPS, path, "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
+    for folder, version in cgroups("memory"):
+        names = ("memory.max", "memory.current", "inactive_file")
+        if version == 1:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            free += _free_below(CGROUPS / "memory", path, *names)
-    return free
-
-
-def _free_below(root: Path, path: str, limit: str, used: str, cached: str) -> list[int]:
-    """Return limit less use of a cgroup and of those around it; cached files can be dropped."""
-    inner = root / path.lstrip("/")
-    folders = [folder for folder in (inner, *inner.parents) if folder.is_relative_to(root)]
-    free = []
-    for folder in folders:
+        limit, used, cached = names
         most, now = system_text(folder / limit).strip(), system_text(folder / used).strip()
         if most.isdigit() and now.isdigit():
             stat = dict(row.split() for row in system_text(folder / "memory.stat").splitlines())

@@ -5,9 +5,15 @@ happens where it is missing.
 """
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from homodyne_dask.errors import PlanError
+
+_FORKED: list[int] = []
+"""The process from which this one was forked when JAX had started there."""
 _FAILURES: list[str] = []
 """Of plugins, of which one of the threads that start JAX at once hears."""
 
@@ -33,6 +39,24 @@ def failures_of_plugins() -> Iterator[list[str]]:
         yield _FAILURES
     finally:
         logger.removeFilter(heard)
+
+
+def require_not_forked() -> None:
+    """Raise PlanError where this process was forked from one that had started JAX: its threads stay there."""
+    if _FORKED:
+        raise PlanError(
+            "this process was forked from one in which JAX had started, and would wait for its threads for "
+            "ever: start processes with multiprocessing.get_context('spawn')"
+        )
+
+
+def _after_fork() -> None:
+    """Note whether JAX has started. Private: `xla_bridge._backends`; else the child waits without end."""
+    if getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+        _FORKED.append(os.getppid())
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def checked_indices() -> AbstractContextManager[object]:

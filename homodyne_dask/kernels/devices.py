@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels._jax_internals import failures_of_plugins
+from homodyne_dask.kernels._jax_internals import failures_of_plugins, require_not_forked
 from homodyne_dask.kernels.cache_folder import keep_compiled_programs
 from homodyne_dask.kernels.gpus import (
     GPU,
@@ -28,6 +28,7 @@ from homodyne_dask.kernels.gpus import (
     cuda_missing,
 )
 from homodyne_dask.kernels.problem import Block
+from homodyne_dask.store.processes import jax_threads
 
 _UNDER_WAY = Semaphore(KERNELS_AT_ONCE)
 """Held while a device computes a block: its fields there take more memory than the block."""
@@ -58,7 +59,8 @@ def started() -> list[str]:
     if not jax.config.jax_platforms and PROCESSORS_ALONE.is_set():
         # in a program of ours alone: CUDA would keep memory of every GPU until it ends
         jax.config.update("jax_platforms", "cpu")
-    with _set_in_environment(NO_MEMORY_AHEAD), failures_of_plugins() as failures:
+    pool = {"NPROC": str(jax_threads())}  # JAX looks at its affinity alone
+    with _set_in_environment(NO_MEMORY_AHEAD | pool), failures_of_plugins() as failures:
         jax.local_devices(backend="cpu")
         return failures
 
@@ -148,6 +150,7 @@ def float64_on_cpu() -> Iterator[None]:
 
     A JAX that has a GPU would take it for everything, however small. Only this thread is affected.
     """
+    require_not_forked()
     with jax.enable_x64(True), jax.default_device(first_cpu()):
         yield
 

@@ -27,7 +27,7 @@ MAY_PASS = {
     errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ESHUTDOWN,
     errno.ECONNABORTED, errno.ECONNRESET, errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH,
     errno.ENETDOWN, errno.ENETUNREACH, errno.ENOLINK, errno.ECOMM, errno.EPROTO, errno.EBUSY,
-    errno.ENFILE, errno.EMFILE,
+    errno.ENFILE, errno.EMFILE, errno.EAGAIN, errno.EKEYEXPIRED,
 }  # fmt: skip
 """With which a file system, or the way to its server, fails, and works again a moment later."""
 INTERRUPTED = Event()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15), "base": 2}
-RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=90), "backoff": BACKOFF}
+RETRIES: Any = {"max_retries": 12, "retry_timeout": timedelta(seconds=90), "backoff": BACKOFF}
 """Of requests, by obstore; `files.py:patiently` reads files so."""
 CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
 """Of one request."""

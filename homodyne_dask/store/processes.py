@@ -2,9 +2,10 @@
 
 import ctypes
 import hashlib
+import math
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -19,6 +20,7 @@ LARGE_BYTES = 8 * 2**20
 """Bytes; the kernel's tables are below, blocks of data above."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """Parameters of mallopt(3)."""
+CGROUPS = Path("/sys/fs/cgroup")
 _CPU_INFO = Path("/proc/cpuinfo")
 _MOST_AT_ONCE = 4
 """Calls that are under way: each holds arrays of its own."""
@@ -82,8 +84,36 @@ def trim_memory() -> None:
 
 
 def cores() -> int:
-    """Return the processors this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Return the processors this process may use: of its affinity, its job of SLURM and its cgroups."""
+    asked = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    limits = [len(os.sched_getaffinity(0))]
+    limits += [int(asked)] if asked.isdigit() else []
+    if quota := cpu_quota():
+        limits.append(math.ceil(quota))
+    return max(1, min(limits))
+
+
+def cpu_quota() -> float | None:
+    """Return the processors that the cgroups of this process allow on average, None without a limit."""
+    quotas = []
+    for folder, version in cgroups("cpu"):
+        names = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = " ".join(system_text(folder / name) for name in names).split()
+        if len(words) == 2 and all(word.isdigit() for word in words):  # not of "max", or -1
+            quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
+
+
+def cgroups(controller: str) -> Iterator[tuple[Path, int]]:
+    """Yield the folders of the cgroups that limit this process, the outer ones too, with their version."""
+    for line in system_text(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or controller in controllers.split(","):
+            root = CGROUPS / controller if controllers else CGROUPS
+            inner = root / path.lstrip("/")
+            for folder in (inner, *inner.parents):
+                if folder.is_relative_to(root):
+                    yield folder, 1 if controllers else 2
 
 
 def worker_address() -> str:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
+from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin, secede
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.connect import failures_logged, with_timeout
 from homodyne_dask.cluster.local import ANSWER_TIMEOUT, add_scheduler_plugin, cluster_errors
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.store.processes import worker_address
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.preflight import Requirements, inspect, preflight, requirements, unmet
@@ -94,6 +95,11 @@ def checked_workers(
     needs, or without one have other versions or code; a ClusterError inside the `with` is raised with
     those messages added.
     """
+    if (
+        worker_address()
+    ):  # the fit is a task itself, and waits for others that the worker may compute
+        with suppress(KeyError):  # its thread was given up before
+            secede()
     refused: list[str] = []
     name = f"homodyne_dask-check-{os.urandom(3).hex()}"
     check = pickle.dumps(WorkerCheck(name, requirements(scan, plan)))

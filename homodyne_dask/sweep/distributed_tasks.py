@@ -6,6 +6,7 @@ Dask repeats the tasks of a worker that is lost on others: preferences of worker
 import logging
 import operator
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -145,20 +146,14 @@ def computed_on_cluster[G](
 
 def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Any, Report]]]:
     """Yield futures with their results as they finish; TimeoutError if none does for too long."""
+    patience = cluster.Patience(client)
     while waiting:
-        before = len(waiting)
         try:
-            done = as_completed(
-                waiting,
-                client.loop,
-                with_results=True,
-                timeout=cluster.time_limit("no-progress", cluster.NO_PROGRESS_TIMEOUT),
-            )
+            done = as_completed(waiting, client.loop, with_results=True, timeout=patience.pause)
             for future, result in done:
                 if isinstance(result, BaseException):  # the connection to the scheduler is lost
                     raise result
-                waiting = waiting - {future}
+                waiting, patience.last = waiting - {future}, time.monotonic()
                 yield future, result
         except TimeoutError:
-            if len(waiting) == before:
-                raise
+            patience.look()

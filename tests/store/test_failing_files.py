@@ -20,7 +20,7 @@ from tests.result_bits import result_bits
 from tests.synthetic import CREEP, measured, store
 
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
-PAUSES = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8]
+PAUSES = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15.0, 15.0, 15.0, 15.0]
 """s between the reads of a file that fails all the time."""
 CHUNK = "c2/c/1/0/0"
 FILES = [CHUNK, "zarr.json", "c2/zarr.json", "c2/manifest.json", "time/c/0", "cuts/c2/c/0/0/0"]
@@ -86,8 +86,8 @@ def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, on_b
 
 
 FAILURES = {
-    "it fails": (errno.EIO, FileReadError, r" .Input/output error, after 8 retries.: its", PAUSES),
-    "too many are open": (errno.EMFILE, FileReadError, r".*files, after 8 .*: close some", PAUSES),
+    "it fails": (errno.EIO, FileReadError, r" .Input/output error, after 12 retries.: its", PAUSES),
+    "too many are open": (errno.EMFILE, FileReadError, r".*files, after 12 .*: close some", PAUSES),
     "it forbids": (errno.EACCES, PermissionError, "", []),
 }
 
@@ -222,7 +222,7 @@ def test_a_source_on_a_file_system_that_goes_on_failing_is_not_damaged(
     with monkeypatch.context() as failing:
         matrices_fail(failing, 1000)
         with pytest.raises(
-            FileReadError, match=r"A\.hdf cannot be read \(Input/output error, after 8"
+            FileReadError, match=r"A\.hdf cannot be read \(Input/output error, after 12"
         ):
             ingest.ingest(source, tmp_path / "s.zarr")
     assert len(ingest.ingest(source, tmp_path / "s.zarr").bins) == 3
@@ -244,7 +244,7 @@ def test_a_reader_of_a_package_is_not_blamed_for_a_file_system(tmp_path, monkeyp
     (tmp_path / "A.raw").write_bytes(b"of another format")
     point = EntryPoint("clumsy", f"{__name__}:clumsy", detect.GROUP)
     monkeypatch.setattr(detect, "offered_in", lambda group: [point])
-    with pytest.raises(FileReadError, match=r"A\.raw cannot be read \(Remote I/O error, after 8"):
+    with pytest.raises(FileReadError, match=r"A\.raw cannot be read \(Remote I/O error, after 12"):
         ingest.ingest(tmp_path / "A.raw", tmp_path / "s.zarr")
 
 

@@ -32,12 +32,13 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
     if client is None:
         return None
     from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
-    from homodyne_dask.cluster.connect import failures_logged
+    from homodyne_dask.cluster.connect import dashboard_of, failures_logged
 
     page = ""
     with failures_logged("the page of fits was not added"):  # others may listen to the events
         client.register_plugin(FitPage())
-        page = str(client.dashboard_link).removesuffix("/status") + "/fit"
+        if link := dashboard_of(client):
+            page = link.removesuffix("/status") + "/fit"
     return events.Subscriber(Publisher(client), page)
 
 

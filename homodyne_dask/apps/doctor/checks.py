@@ -1,35 +1,26 @@
-"""Checks of this machine: libraries, processors, memory, folders, variables that JAX reads, the kernel."""
+"""Checks of this machine: libraries, processors, memory, folders, variables that JAX reads, the kernel.
+
+What is examined is imported when its turn has come: another process has then shown that it can be.
+"""
 
 import os
 import platform
-import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
-import dask.config
-import jax
-import numpy as np
-import psutil
 from packaging.requirements import Requirement
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.memory import available_memory
-from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
 from homodyne_dask.errors import nearest
-from homodyne_dask.kernels.cache_folder import FOLDER, entries, user_cache_folder
-from homodyne_dask.kernels.devices import gpus_here
 from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
-from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.kernels.transport_backend import gram as transport_gram
-from homodyne_dask.kernels.transport_evaluation import point as transport_point
-from homodyne_dask.store.processes import code_digest, cores, jax_threads, python_command
-from homodyne_dask.sweep.blocks import aligned_array
+from homodyne_dask.store.processes import code_digest, cores, cpu_quota, jax_threads, python_command
+from homodyne_dask.surroundings import Finding, blamed, examined, last_words
 from homodyne_dask.text import counted, size
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
@@ -38,7 +29,7 @@ MIN_MEMORY = 2e9
 MIN_FREE_SPACE = 1e9
 """Free bytes that results and spilled data need."""
 BINS, SIDE = 8, 512
-THETA = np.array([30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0])
+THETA = (30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0)
 MEASUREMENT_SECONDS = 1.0
 """For which the kernel is measured."""
 HARMFUL = {
@@ -56,48 +47,54 @@ _NOT_READ = {
     "JAX_NUM_THREADS": "JAX does not read it: NPROC sets the number of threads",
     **{f"{library}_NUM_THREADS": _OF_LINEAR_ALGEBRA for library in ("OMP", "MKL", "OPENBLAS")},
 }
-_START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
+_START = (
+    f"import {', '.join(PACKAGES)}, jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready(); "
+    "import homodyne_dask.api, homodyne_dask.cluster.local"
+)
 _OFF = ("", "0", "false", "off", "no", "n", "f")
-
-
-class Finding(NamedTuple):
-    """One check: its name, its result, and the remedy where something is wrong."""
-
-    what: str
-    value: str
-    advice: str = ""
-    """Empty where nothing has to be done."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing has to be done."""
-        return not self.advice
-
-    def __str__(self) -> str:
-        text = f"{self.what:<20} {self.value:<58} {'ok' if self.ok else 'to do:'}"
-        return f"{text} {self.advice}".rstrip()
 
 
 def examine() -> Iterator[Finding]:
     """Yield each finding as soon as it is known."""
     yield from library_versions()
     yield processors()
+    yield from examined()
+    yield writable_folder("working folder", Path.cwd())
+    yield writable_folder("temporary folder", Path(tempfile.gettempdir()))
+    if reason := fatal_reason():
+        yield from environment_findings()
+        remedy = blamed(ImportError(reason)) or "repair or install what it names"
+        what = "XLA_FLAGS" if "XLA_FLAGS" in reason else "libraries"
+        yield Finding(what, f"no fit starts: {reason}", remedy)
+        return
+    yield from _with_libraries()
+    yield compiled_kernels()
+    yield from environment_findings()
+    yield kernel_rate()
+
+
+def _with_libraries() -> Iterator[Finding]:
+    import dask.config
+    import distributed  # noqa: F401 - it has settings of its own
+    import psutil
+
+    from homodyne_dask.cluster.memory import available_memory
+    from homodyne_dask.kernels.devices import gpus_here
+
     free, total = available_memory(), psutil.virtual_memory().total
     advice = f"workers need {MIN_MEMORY / 1e9:g} GB: end other programs, or request more memory"
     amount = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB available"
     yield Finding("memory", amount, advice if free < MIN_MEMORY else "")
-    yield writable_folder("working folder", Path.cwd())
-    yield writable_folder("temporary folder", Path(tempfile.gettempdir()))
     if configured := dask.config.get("temporary-directory", None):
         yield writable_folder("folder of workers", Path(configured))
-    yield compiled_kernels()
-    yield from environment_findings()
-    if reason := fatal_reason():
-        yield Finding("XLA_FLAGS", f"no fit starts: {reason}", "remove that from XLA_FLAGS")
-    else:
-        PROCESSORS_ALONE.clear()  # JAX keeps memory of a GPU, but only until this ends
-        yield Finding("GPUs", str(gpus_here()))
-        yield kernel_rate()
+    try:
+        dask.config.get("distributed.dashboard.link").format(
+            **os.environ, host="", port=0, scheme=""
+        )
+    except LookupError as e:
+        yield Finding("dashboard.link", f"of Dask's configuration names {e}", f"set {e}")
+    PROCESSORS_ALONE.clear()  # JAX keeps memory of a GPU, but only until this ends
+    yield Finding("GPUs", str(gpus_here()))
 
 
 def library_versions() -> Iterator[Finding]:
@@ -115,32 +112,20 @@ def library_versions() -> Iterator[Finding]:
 
 def processors() -> Finding:
     """Return how many of the machine's processors this process may use."""
-    usable, total, quota, advice = cores(), os.cpu_count() or 1, _quota(), ""
+    usable, total, quota, advice = cores(), os.cpu_count() or 1, cpu_quota(), ""
     if usable == 1 < total:
         advice = (
             "this process is bound to one core: request more from the batch system "
             "(--cpus-per-task), or start without taskset"
         )
-    elif quota and quota < usable:
-        advice = (
-            f"fits start a thread for each core, but the container may use only {quota:g} cores: "
-            f"bind the container to cores (taskset, --cpuset-cpus), or raise its quota"
-        )
     of_quota = f", a quota of {quota:g}" if quota else ""
     return Finding("cores", f"{usable} of {total}{of_quota}", advice)
 
 
-def _quota() -> float | None:
-    """Return the processors a container may use on average, None without a limit."""
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else int(limit) / int(period)
-
-
 def compiled_kernels() -> Finding:
     """Return where compiled kernels are kept for the next process."""
+    from homodyne_dask.kernels.cache_folder import FOLDER, entries, user_cache_folder
+
     folder = user_cache_folder()
     if folder is None:
         return Finding("compiled kernels", f"not kept: {FOLDER} is off, or there is no home folder")
@@ -205,7 +190,8 @@ def _of_jax(name: str, text: str) -> Finding:
         return Finding(name, text, HARMFUL[name])
     if name == "JAX_PLATFORMS" and "cpu" not in text.split(","):
         return Finding(name, text, "fits compute on the processor: unset it, or set it to cpu")
-    if not hasattr(jax.config, name.lower()):
+    jax = sys.modules.get("jax")
+    if jax and not hasattr(jax.config, name.lower()):
         options = [option.upper() for option in dir(jax.config) if option.startswith("jax_")]
         near = nearest(name, options)
         advice = near if near.startswith("did") else "unset it"
@@ -214,25 +200,30 @@ def _of_jax(name: str, text: str) -> Finding:
 
 
 def fatal_reason() -> str:
-    """Return why XLA ends a process that has these XLA_FLAGS, in its words; '' where it does not."""
-    if "XLA_FLAGS" not in os.environ:
-        return ""
+    """Return what the libraries say that end a process as they are loaded; '' where they do not."""
     done = subprocess.run(python_command("-c", _START), capture_output=True, text=True)
-    if done.returncode == 0:
-        return ""
-    fatal = re.findall(r"^F\d{4} .*?\] (.*)$", done.stderr, re.MULTILINE)
-    return (fatal or done.stderr.splitlines() or ["it ends without a word"])[-1].strip()
+    return last_words(done.stderr) if done.returncode else ""
 
 
 def kernel_rate() -> Finding:
     """Return the pairs per second of the Gram of `laminar_flow`, with all derivatives, in this process."""
+    import numpy as np
+
+    from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
+    from homodyne_dask.kernels.problem import Block, Problem
+    from homodyne_dask.kernels.transport_backend import gram as transport_gram
+    from homodyne_dask.kernels.transport_evaluation import point as transport_point
+    from homodyne_dask.sweep.blocks import aligned_array
+
     c2 = aligned_array(BINS, SIDE)
     c2[...] = 1.1 + 0.3 * np.random.default_rng(0).random(c2.shape)
     weight = np.full((BINS, SIDE), 100.0)
     # 1/Å, degree, Å; a block off the diagonal
     q, phi, gap = np.full(BINS, 0.0054), np.linspace(-86.0, 86.0, BINS), 2e6
     block = Block(c2, weight, weight, q, phi, 0, SIDE)
-    at = transport_point(Problem(hd.LAMINAR_FLOW, gap=gap), THETA, 0.1 * np.arange(2 * SIDE))
+    at = transport_point(
+        Problem(hd.LAMINAR_FLOW, gap=gap), np.array(THETA), 0.1 * np.arange(2 * SIDE)
+    )
     gram, sums = transport_gram(at, block)
     seconds, start = [], time.perf_counter()
     while not seconds or time.perf_counter() - start < MEASUREMENT_SECONDS:

@@ -56,12 +56,16 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
     refusal = ""
     """The last message of the batch system about a refused job."""
     failed_jobs = 0
-    """Jobs in a row that were refused, or ended before their workers came or as soon as they had."""
+    """Jobs in a row that were rejected, or ended before their workers came or as soon as they had."""
+    refused_at: float | None = None
+    """Since when no job was taken for reasons that may pass."""
 
     @property
     def given_up(self) -> bool:
         """Whether no more jobs are submitted."""
-        return self.failed_jobs >= MAX_FAILED_JOBS
+        since = self.refused_at
+        late = since is not None and time.monotonic() - since > self.site.patience
+        return late or self.failed_jobs >= MAX_FAILED_JOBS
 
     def adapt(self, **options: Any) -> Adaptive:
         """Keep as many jobs as the tasks need, and replace those that are lost."""
@@ -78,7 +82,7 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
         reasons += sorted({f"{job.state.lower()} ({job.reason})" for job in waiting})
         if self.refusal:
             reasons.append(f"refused ({self.refusal})")
-        if self.failed_jobs:
+        elif self.failed_jobs:
             reasons.append(
                 f"{self.failed_jobs} jobs in a row ended before their workers joined, or immediately "
                 f"afterwards; their logs are in {self.site.logs}"
@@ -117,7 +121,13 @@ class ReplacingAdaptive(Adaptive):
         lost, failed = self._lost(), await self._failed()
         lives = [self.lives[job] for job in lost.values()]
         young = any(last - first < STABLE_SECONDS for first, last in lives)
-        self.cluster.failed_jobs += len(failed) + young  # jobs lost at once count as one
+        waits = [job for job in failed.values() if queue.passes(job.refusal)]
+        # jobs lost at once count as one
+        self.cluster.failed_jobs += len(failed) - len(waits) + young
+        if waits:
+            self.cluster.refused_at = self.cluster.refused_at or time.monotonic()
+        elif any(job.job_id for job in self.cluster.workers.values()):
+            self.cluster.refused_at, self.cluster.refusal = None, ""
         for name, job in (lost | failed).items():
             self.cluster.refusal = job.refusal or self.cluster.refusal
             self.cluster.workers.pop(name, None)

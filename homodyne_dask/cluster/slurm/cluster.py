@@ -76,7 +76,7 @@ def slurm_cluster(
         held.enter_context(closing_logged(cluster))
         cluster.site, cluster.task = chosen, task
         if chosen["batch"] == "slurm":
-            queue.probe(cluster.job_script())
+            queue.probe(cluster.job_script(), chosen.patience)
         cluster.expected = Workers(
             processes=most * chosen["processes"],
             threads=most * chosen["cores"],
@@ -86,7 +86,7 @@ def slurm_cluster(
         cluster.scale(jobs=least)
         cluster.sync(_submitted, cluster)
         for job in cluster.workers.values():
-            if job.refusal:
+            if job.refusal and not queue.passes(job.refusal):
                 raise ClusterError(f"the job was refused: {job.refusal}")
         yield cluster
 

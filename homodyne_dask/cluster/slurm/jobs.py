@@ -156,6 +156,6 @@ def submit_fit(site: Site, words: Sequence[str], folder: Path, task: float) -> s
     """
     driver = driver_script(site, words, folder)
     site.logs.mkdir(parents=True, exist_ok=True)
-    queue.probe(script(site, site.shared / "key", task))
-    queue.probe(driver)
-    return queue.submit_script(driver)
+    queue.probe(script(site, site.shared / "key", task), site.patience)
+    queue.probe(driver, site.patience)
+    return queue.submit_script(driver, site.patience)

@@ -15,7 +15,7 @@ import psutil
 from distributed import Client
 
 from homodyne_dask.cluster import tls
-from homodyne_dask.cluster.connect import closing_logged, connect
+from homodyne_dask.cluster.connect import closing_logged, connect, dashboard_of
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError, printable, why_unreadable
@@ -92,7 +92,7 @@ def serve(
     try:
         with _cluster(site, jobs, file.parent) as client:
             cluster: Any = client.cluster
-            place = cluster.scheduler_address, cluster.dashboard_link
+            place = cluster.scheduler_address, dashboard_of(client)
             running = PersistentScheduler(*place, site, jobs, socket.gethostname(), os.getpid())
             write_atomic(file, json.dumps(asdict(running)) + "\n")
             ready(running)

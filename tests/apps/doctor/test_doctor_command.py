@@ -5,9 +5,10 @@ import json
 import pytest
 
 from homodyne_dask.apps.doctor import checks
-from homodyne_dask.apps.doctor.checks import Finding
+from homodyne_dask.cluster import memory, workers
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.store.processes import cores, jax_threads
+from homodyne_dask.surroundings import Finding
 from tests.run_command import run
 
 WRONG = "--xla_cpu_max_iso=AVX2"
@@ -77,12 +78,12 @@ def test_a_bound_process_and_little_memory_are_seen(monkeypatch):
     assert "batch system" in checks.processors().advice
     monkeypatch.setattr(checks, "cores", lambda: 64)
     assert checks.processors().ok
-    monkeypatch.setattr(checks, "_quota", lambda: 4.0)
-    assert "quota" in checks.processors().advice
-    monkeypatch.setattr(checks, "available_memory", lambda: 1e8)
+    monkeypatch.setattr(checks, "cpu_quota", lambda: 4.0)
+    assert "a quota of 4" in checks.processors().value
+    monkeypatch.setattr(memory, "available_memory", lambda: 1e8)
     monkeypatch.setattr(checks, "MEASUREMENT_SECONDS", 0.0)
-    (memory,) = [one for one in checks.examine() if one.what == "memory"]
-    assert not memory.ok
+    (found,) = [one for one in checks.examine() if one.what == "memory"]
+    assert not found.ok
 
 
 def test_an_old_library_is_named_with_the_command_that_upgrades_it(monkeypatch):
@@ -100,7 +101,7 @@ def test_a_folder_that_cannot_be_written_is_seen(tmp_path):
 @pytest.mark.parametrize(("slowest", "ok"), [(1.0, True), (1e15, False)])
 def test_the_rate_of_the_kernel_is_measured_and_a_slow_one_is_seen(monkeypatch, slowest, ok):
     monkeypatch.setattr(checks, "MEASUREMENT_SECONDS", 0.0)
-    monkeypatch.setattr(checks, "SLOWEST_PAIRS_PER_SECOND", slowest)
+    monkeypatch.setattr(workers, "SLOWEST_PAIRS_PER_SECOND", slowest)
     assert checks.kernel_rate().ok is ok
 
 

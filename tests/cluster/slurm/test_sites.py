@@ -8,12 +8,12 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from homodyne_dask.cluster.slurm import jobs, sites
+from homodyne_dask.cluster.slurm import jobs, queue, sites
 from homodyne_dask.cluster.slurm import jobs as lifetimes
 from homodyne_dask.cluster.slurm.jobs import driver_script
 from homodyne_dask.cluster.slurm.sites import site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import ClusterError, OptionError
 from tests.cluster.slurm.loopback import HERE
 
 SCRIPTS = HERE / "scripts"
@@ -141,3 +141,41 @@ def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
     text = jobs.script(site, Path("/key"), task=3.4)
     assert f"--lifetime {lives[0]:.0f}s --lifetime-stagger {lives[1]:.0f}s" in text
     assert text != jobs.script(site, Path("/key"))
+
+
+PASSES = [
+    "Batch job submission failed: Socket timed out on send/recv operation",
+    "Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "QOSMaxSubmitJobPerUserLimit sbatch: error: Job violates accounting/QOS policy (job submit limit, ...)",
+    "Batch job submission failed: Resource temporarily unavailable",
+    "Slurm temporarily unable to accept job, sleeping and retrying",
+    "Batch job submission failed: Zero Bytes were transmitted or received",
+    "AssocGrpSubmitJobsLimit",
+    "Munge decode failed: Failed to connect to munged",
+    "qsub: would exceed queue generic's per-user limit",
+    "qsub: cannot connect to server pbs (errno=111)",
+]
+STAYS = [
+    "Batch job submission failed: Invalid account or account/partition combination specified",
+    "invalid partition specified: gpux",
+    "Batch job submission failed: Requested node configuration is not available",
+    "QOSMaxWallDurationPerJobLimit sbatch: error: Job violates policy (job submit limit, time limits)",
+    "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+    "Batch job submission failed: Memory specification can not be satisfied",
+    "Batch job submission failed: Invalid qos specification",
+    "Batch job submission failed: User's group not permitted to use this partition",
+]
+
+
+@pytest.mark.parametrize("words", PASSES + STAYS)
+def test_a_batch_system_is_asked_again_where_its_trouble_passes(words, monkeypatch):
+    answers, pauses = [(1, words, "")] * 3 + [(0, "", "17;cluster\n")], list[float]()
+    monkeypatch.setattr(queue, "_run", lambda *_: answers.pop(0))
+    monkeypatch.setattr(queue.time, "sleep", pauses.append)
+    if words in PASSES:
+        assert queue.submit_script("", patience=60.0) == "17"
+        assert pauses == [1.0, 2.0, 4.0]
+        answers.append((1, words, ""))
+    why = "has taken no job for 0 s" if words in PASSES else "rejected the job"
+    with pytest.raises(ClusterError, match=why):
+        queue.submit_script("")

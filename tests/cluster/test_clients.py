@@ -1,0 +1,159 @@
+"""Clients that others made: what can be used from where it is given, and what is refused at once."""
+
+import asyncio
+import builtins
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import time
+from types import ModuleType
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, get_client
+
+import homodyne_dask as hd
+from homodyne_dask.errors import ClusterError, OptionError, PlanError
+from tests.documents import ROOT, blocks
+from tests.run_command import run
+from tests.synthetic import fit_here
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+EXAMPLES = blocks("python3", ROOT / "docs" / "clients.md")
+SETTINGS = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory):
+    """The working folder, with a store of 3 bins and 60 frames."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("own"))
+        run("simulate", "A0123.h5", "--scenario", "static", "--angles", "3", "--frames", "60")
+        run("ingest", "A0123.h5", "A0123_c2.zarr")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(**SETTINGS, memory_limit="1.5GB") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster.scheduler_address) as client:
+        yield client
+    cluster.adapt(minimum=1, maximum=1)
+
+
+def refused(call, error, words):
+    """Return whether a call raises an error within a second."""
+    began = time.monotonic()
+    with pytest.raises(error, match=words):
+        call()
+    assert time.monotonic() - began < 5  # one on a machine with nothing else to do
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", range(1, len(EXAMPLES)))
+def test_an_example_of_the_page_runs(n, cluster, client, folder, monkeypatch, capsys):
+    for name, made in (("dask_gateway", "Gateway"), ("dask_kubernetes.operator", "KubeCluster")):
+        (module := ModuleType(name)).__dict__[made] = lambda **_: Site(cluster)
+        monkeypatch.setitem(sys.modules, name, module)
+    if "__main__" in EXAMPLES[n]:
+        (folder / "script.py").write_text(EXAMPLES[n])
+        said = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True).stdout
+    else:
+        names = {"__name__": "__main__", "cluster": cluster, "client": client}
+        exec(EXAMPLES[0], names)
+        exec(EXAMPLES[n], names)
+        said = capsys.readouterr().out
+    assert re.search(r"\bCONVERGED\b", said)
+
+
+class Site:
+    """What stands for a gateway, or for a cluster on Kubernetes: another cluster, which it leaves running."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def new_cluster(self):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def __getattr__(self, name):
+        return getattr(self.cluster, name)
+
+
+def test_a_client_whose_event_loop_is_here_is_refused(client):
+    async def fit_here_with(asynchronous):
+        mine = Client(client.scheduler.address, asynchronous=True) if asynchronous else client
+        hd.fit("A0123_c2.zarr", "static", client=mine)
+
+    refused(lambda: asyncio.run(fit_here_with(True)), OptionError, r"asyncio\.to_thread")
+
+
+def test_a_closed_client_is_refused(cluster):
+    with Client(cluster) as closed:
+        pass
+    refused(lambda: hd.fit("A0123_c2.zarr", "static", client=closed), OptionError, "closed")
+
+
+def two_fits(store):
+    return [str(hd.fit(store, "static", client=get_client()).outcome) for _ in range(2)]
+
+
+@pytest.mark.long
+def test_tasks_fit_twice_on_their_worker_of_one_thread(client, folder):
+    tasks = client.map(two_fits, [folder / "A0123_c2.zarr"] * 2, pure=False)
+    assert str(client.gather(tasks)).count("CONVERGED") == 4
+
+
+def occupy(megabytes):
+    builtins.occupied = np.ones(megabytes * 131072)  # type: ignore[attr-defined]
+
+
+@pytest.mark.long
+def test_paused_workers_are_named_and_a_restart_helps(client):
+    client.submit(occupy, 1200).result()
+    with pytest.raises(
+        ClusterError, match=r"all workers are paused, .* of 1.5 GB.*client\.restart"
+    ):
+        hd.fit("A0123_c2.zarr", "static", client=client)
+    refused(
+        lambda: hd.fit("A0123_c2.zarr", "static", client=client), ClusterError, "workers are paused"
+    )
+    client.restart()
+    assert hd.fit("A0123_c2.zarr", "static", client=client).outcome.name == "CONVERGED"
+
+
+def tried(what, given=None):
+    """Return the words of the error of a fit in a forked child."""
+    try:
+        hd.fit(what, "static", client=given)
+    except (PlanError, OptionError) as e:
+        return str(e)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:os.fork:RuntimeWarning", "ignore:This process:DeprecationWarning"
+)
+def test_forked_children_refuse_jax_and_clients_of_before(client):
+    fit_here(hd.open_dataset("A0123_c2.zarr"), hd.STATIC)
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        words = [tried("A0123_c2.zarr"), tried("A0123_c2.zarr", client)]
+        os.write(write, " ".join(map(str, words)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    said = os.read(read, 10_000).decode()
+    assert "in which JAX had started" in said
+    assert "the client belongs to the process" in said
+    assert said.count(multiprocessing.get_context("spawn").get_start_method()) == 2
