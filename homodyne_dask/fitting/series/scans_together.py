@@ -6,7 +6,7 @@ column for each global parameter, and what follows is that of any fit.
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,7 +46,6 @@ from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
@@ -179,25 +178,6 @@ def _scaling_of(stores: Sequence[Request]) -> Scaling:
     )
 
 
-@dataclass
-class PassesOverStores:
-    """Passes over the data of each store in turn, at the parameters of each scan."""
-
-    sweeps: list[Sweep]
-    places: list[Int[np.ndarray, "bin p"]]
-    """Of the parameters of each bin of each store among the global ones."""
-    cost: Cost = NO_COST
-    peak: int = 0
-
-    def gram(self, theta: Float[np.ndarray, " g"]) -> Gram:
-        """Return the Gram of each bin in the parameters of its scan."""
-        grams, self.cost = [], NO_COST
-        for sweep, place in zip(self.sweeps, self.places, strict=True):
-            grams.append(sweep.over(GRAM, AtThetaOfBins(theta[place])))
-            self.cost, self.peak = self.cost.plus(sweep.cost), max(self.peak, sweep.peak)
-        return stacked(grams)
-
-
 def fit_together(
     stores: Sequence[Request],
     per_scan: tuple[str, ...],
@@ -246,17 +226,25 @@ def _passes(
     most = int(1.5 * largest.capacity / largest.workers.processes)
     sweeps = [observer.observed(one) for one in _sweeps(request.stores, plans, most, client)]
     ends = np.cumsum([len(one.scan.bins) for one in request.stores])[:-1]
-    passes = PassesOverStores(sweeps, np.split(request.parameters.place[scan_of_bin], ends))
+    places, (data, *others) = np.split(request.parameters.place[scan_of_bin], ends), sweeps
+
+    def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
+        """Return the Gram of each bin in the parameters of its scan: a pass over each store."""
+        each = zip(sweeps, places, strict=True)
+        grams = [sweep.over(GRAM, AtThetaOfBins(theta[place])) for sweep, place in each]
+        for other in others:  # the record of a pass is that of all
+            data.cost, data.peak = data.cost.plus(other.cost), max(data.peak, other.peak)
+        return stacked(grams)
 
     def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
-        return request.parameters.gram(passes.gram(theta), scan_of_bin)
+        return request.parameters.gram(of_bins(theta), scan_of_bin)
 
     for sweep in sweeps:
         sweep.warm_up()
     find = partial(_find_start, request, sweeps)
-    states = minimize(together, passes, find, record, gram_at=gram_at)
+    states = minimize(together, data, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
-    of_scans = _states_of_scans(request, state, passes.gram(state.theta))
+    of_scans = _states_of_scans(request, state, of_bins(state.theta))
     scans = list(zip(request.scans, of_scans, strict=True))
     # clusters of bins of one scan alone determine its own parameters
     fewest = min(clusters_in(at.reduced, one.clusters) for one, at in scans)
@@ -272,7 +260,7 @@ def _passes(
         own_noise = noises[scan] if noises else noise(scan, at)
         each.append(_of_scan_alone(one, at, own_noise))
         assessments.append(assess_scan(one, at, own_noise, _of_scan(request, errors, scan)))
-    ran = record.run(state.passes, sweeps[0].compilations())
+    ran = record.run(state.passes, data.compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
         for (one, at), assessment in zip(scans, assessments, strict=True)
