@@ -21,7 +21,6 @@ from homodyne_dask.models.spline_rates import free_forms, power_law_model
 from homodyne_dask.models.transport import Convention, TransportModel, shear_rate_at
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.comparison import MIN_INDEPENDENT_BINS
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
@@ -229,9 +228,8 @@ def _store(request: Request) -> str:
 
 def _compared(request: Request) -> str:
     """Return the option that compares models; '' where it is refused."""
-    enough = len(np.unique(request.clusters)) >= MIN_INDEPENDENT_BINS
     compared = request.options.weighting == PAIRS and request.problem.loss == "linear"
-    return "--model auto" if enough and compared else ""
+    return "--model auto" if compared else ""
 
 
 def _free_rates(request: Request) -> str:

@@ -40,7 +40,7 @@ MODELS = (
     *("brownian", "power_law", "static", "couette", "laminar_flow", "poiseuille"),
     *("poiseuille_flow", "beating", "beating_spline"),
     *("two_component", "two_component_spline", "two_component_xpcsjax", "damped_cosine"),
-    *("stretched", "stretched_q", "stretched_ageing", "auto"),
+    *("stretched", "stretched_q", "stretched_ageing", "vibration", "auto"),
 )
 """Names that `model` may have, beside those of installed packages; help lists them and loads no models."""
 SITES = ("generic", "perlmutter", "esrf", "alcf")

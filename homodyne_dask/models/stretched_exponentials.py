@@ -3,13 +3,15 @@
     stretched         f = exp(-2 (Γ |t2 - t1|)^γ)
     stretched_q       the same with Γ = rate · (q / 0.01 Å⁻¹)^q_exponent
     stretched_ageing  the same with Γ = rate · age^mu, age = ½ (t1 + t2) in s
+    vibration         stretched times (1 + amplitude cos(2π frequency |t2 - t1|)) / (1 + amplitude)
 
 Γ of the first and the last is that of the selected rings; fit one ring at a time for its dependence on q.
 """
 
+import math
 from typing import Any
 
-from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parameters import Beat, Parameter
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Q_REFERENCE = 0.01
@@ -37,6 +39,13 @@ def _at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 def _ageing(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, mu, stretching = theta
     return _decay(rate * (0.5 * (t1 + t2)) ** mu * abs(t2 - t1), stretching)
+
+
+def _vibrating(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    rate, stretching, amplitude, frequency = theta
+    lag = abs(t2 - t1)
+    wave = lag.__array_namespace__().cos(2 * math.pi * frequency * lag)
+    return (1 + amplitude * wave) / (1 + amplitude) * _decay(rate * lag, stretching)
 
 
 STRETCHED = SeparableModel(
@@ -68,4 +77,17 @@ STRETCHED_AGEING = SeparableModel(
     isotropic=True,
 )
 """The same with a rate that is a power of the age: `rate` is that at an age of 1 s."""
-MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING
+VIBRATION = SeparableModel(
+    "vibration",
+    (
+        *STRETCHED.parameters,
+        Parameter("amplitude", "", (0.0, 1.0)),
+        Parameter("frequency", "Hz", (1e-9, 1e9), scale="log"),
+    ),
+    _vibrating,
+    isotropic=True,
+    simpler="stretched",
+    beat=Beat("frequency", decays=("rate",), fraction="amplitude"),
+)
+"""A stretched exponential, and a vibration of the instrument or the sample."""
+MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING, VIBRATION
