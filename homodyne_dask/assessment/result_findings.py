@@ -17,11 +17,10 @@ from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.models.spline_rates import free_forms
+from homodyne_dask.models.spline_rates import free_forms, power_law_model
 from homodyne_dask.models.transport import Convention, TransportModel, shear_rate_at
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.comparison import MIN_INDEPENDENT_BINS
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
@@ -61,7 +60,11 @@ MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tes
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
 EITHER_SIGN = "-0.1:0.1"
 """Bounds of a shear rate that reverses [1/s]."""
-CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette"}
+CONSTANT_MODELS = {
+    "static": "brownian",
+    "laminar_flow": "couette",
+    "poiseuille_flow": "poiseuille",
+}
 """The same with constant rates."""
 _AGE_WINDOWS, _ALONG = "--over age --windows 4", 30
 
@@ -227,9 +230,8 @@ def _store(request: Request) -> str:
 
 def _compared(request: Request) -> str:
     """Return the option that compares models; '' where it is refused."""
-    enough = len(np.unique(request.clusters)) >= MIN_INDEPENDENT_BINS
     compared = request.options.weighting == PAIRS and request.problem.loss == "linear"
-    return "--model auto" if enough and compared else ""
+    return "--model auto" if compared else ""
 
 
 def _free_rates(request: Request) -> str:
@@ -237,7 +239,7 @@ def _free_rates(request: Request) -> str:
     model = request.problem.model
     if not isinstance(model, TransportModel) or model.splines:
         return f"{command_of(request)} {_AGE_WINDOWS}"
-    general = "" if free_forms(model) else "laminar_flow" if model.shear else "static"
+    general = "" if free_forms(model) else power_law_model(model).name
     return f"{command_of(request, general)} --rates spline"
 
 
@@ -325,7 +327,7 @@ def _constant(end: FitEnd) -> Iterator[Finding]:
     if not rates:
         return
     held = [name for rate in rates for name in RATES[rate][1:]]
-    all_of = len(rates) == 1 + request.problem.model.shear and not request.config["tie"]
+    all_of = len(rates) == 1 + bool(request.problem.model.shear) and not request.config["tie"]
     if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
         command = command_of(request, simple)
     else:

@@ -37,10 +37,11 @@ from homodyne_dask.request.options import (
 from homodyne_dask.store.files import AnyPath, any_path, path_of
 
 MODELS = (
-    *("brownian", "power_law", "static", "couette", "laminar_flow", "beating", "beating_spline"),
+    *("brownian", "power_law", "static", "couette", "laminar_flow", "poiseuille"),
+    *("poiseuille_flow", "beating", "beating_spline"),
     *("two_component", "two_component_spline", "two_component_xpcsjax", "damped_cosine"),
     *("stretched", "stretched_q", "stretched_ageing", "ballistic", "cumulant", "cumulant_q"),
-    "auto",
+    *("vibration", "auto"),
 )
 """Names that `model` may have, beside those of installed packages; help lists them and loads no models."""
 SITES = ("generic", "perlmutter", "esrf", "alcf")

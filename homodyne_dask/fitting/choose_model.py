@@ -1,4 +1,4 @@
-"""Which of several models is the simplest adequate one, by bins left out.
+"""Which of several models is the simplest adequate one, by bins left out or by CLIC.
 
 Each model is fitted, and the fits are compared (`results.data.comparison`).
 """
@@ -17,16 +17,16 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
-from homodyne_dask.models.stretched_exponentials import CUMULANT_Q, STRETCHED, STRETCHED_Q
+from homodyne_dask.models.stretched_exponentials import (
+    CUMULANT_Q,
+    STRETCHED,
+    STRETCHED_Q,
+    VIBRATION,
+)
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
 from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
-from homodyne_dask.request.request import speckle_clusters
-from homodyne_dask.results.data.comparison import (
-    Comparison,
-    compare_fits,
-    require_independent_bins,
-)
+from homodyne_dask.results.data.comparison import Comparison, compare_fits
 from homodyne_dask.store.scan import Scan, as_scan
 
 FEWEST = 3
@@ -45,15 +45,16 @@ def compare_models(
     """Fit several models and compare them as `compare` does: the simplest adequate one is chosen.
 
     models: models or their names; by default brownian, power_law, static and, if
-        the store or `gap` gives the distance between the plates, laminar_flow. If none describes the data,
-        also stretched (stretched_q for three or more rings), beating and two_component (for three or more
-        angles), and static and laminar_flow with rates without a formula (static_free,
+        the store or `gap` gives the distance between the plates and there are three or more angles,
+        laminar_flow. If none describes the data, also stretched (for three or more rings stretched_q), the
+        sum of two of stretched (of brownian), vibration, for three or more angles beating and
+        two_component, and static and laminar_flow with rates without a formula (static_free,
         laminar_flow_free), unless options name parameters or rates. Of a table of g2: brownian, cumulant_q
         and stretched_q.
     client, callbacks: as in `fit`.
     {options}
 
-    Raises SelectionError for fewer than 3 independent bins, OptionError for a loss other than linear, and
+    Fewer than 3 independent bins are compared by CLIC. Raises OptionError for a loss other than linear, and
     OptionError if no fit converged.
 
     >>> hd.compare_models("A0123_c2.zarr", ["brownian", "power_law"]).chosen
@@ -69,11 +70,9 @@ def compare_models(
         )
     if options.get("loss", "linear") != "linear":
         raise OptionError("models are compared by least squares: leave out loss, or fit one model")
-    clusters = speckle_clusters(scan, options.get("friedel", "on"))
-    require_independent_bins(len(np.unique(clusters)))
     if models is not None:
         require_type("models", models, list | tuple, "a list of models, or of their names")
-    usual = [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _has_gap(scan, options)]
+    usual = [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _flows(scan, options)]
     usual = [BROWNIAN, CUMULANT_Q, STRETCHED_Q] if scan.is_table else usual
     compared = [scan_model(model) for model in models or usual]
     for model in compared:
@@ -86,8 +85,15 @@ def compare_models(
     return compare_fits(results)
 
 
-def _has_gap(scan: Scan, options: dict[str, Any]) -> bool:
-    return options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
+def _has_angles(scan: Scan) -> bool:
+    """Return whether bins see a velocity in different directions."""
+    return bool(len(np.unique(scan.phi)) >= FEWEST and np.isfinite(scan.phi).all())
+
+
+def _flows(scan: Scan, options: dict[str, Any]) -> bool:
+    """Return whether the bins determine a shear rate and its direction."""
+    gap = options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
+    return gap and _has_angles(scan)
 
 
 def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
@@ -97,12 +103,12 @@ def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
         return []
     if scan.is_table:
         return []
-    rings, angles = (np.unique(of[np.isfinite(of)]) for of in (scan.q, scan.phi))
-    several = len(rings) >= FEWEST and np.isfinite(scan.q).all()
-    apart = bool(len(angles) >= FEWEST and np.isfinite(scan.phi).all())
+    several = len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all()
     return [
         STRETCHED_Q if several else STRETCHED,
-        *[BEATING, TWO_COMPONENT] * apart,
+        BROWNIAN + BROWNIAN if several else STRETCHED + STRETCHED,
+        VIBRATION,
+        *[BEATING, TWO_COMPONENT] * _has_angles(scan),
         STATIC_FREE,
-        *[LAMINAR_FLOW_FREE] * _has_gap(scan, options),
+        *[LAMINAR_FLOW_FREE] * _flows(scan, options),
     ]

@@ -12,6 +12,7 @@ from homodyne_dask.kernels.backend_interface import Backend, Evaluation
 from homodyne_dask.kernels.tied_backend import TiedBackend
 from homodyne_dask.models import Convention, Model, TransportModel
 from homodyne_dask.models.tied import TiedModel
+from homodyne_dask.models.transport import Shear
 
 
 def backend_of(model: Model) -> Backend:
@@ -46,13 +47,15 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
     """
     if isinstance(model, TiedModel):
         return check_model(model.base, frames, convention, precision)
-    if isinstance(model, TransportModel):
-        return model.shear
+    if isinstance(model, TransportModel) and model.shear is not Shear.PARABOLIC:
+        return bool(model.shear)
     if convention is not Convention.PHYSICAL:
         raise OptionError(
-            f"convention {convention.value!r} applies to the transport models only: leave it out for "
-            f"{model.name}"
+            f"convention {convention.value!r} applies to the transport models between plates that "
+            f"move and of diffusion only: leave it out for {model.name}"
         )
+    if isinstance(model, TransportModel):
+        return True
     if precision != "float64":
         raise OptionError(f"{model.name} is computed in float64 only: leave out precision")
     from homodyne_dask.kernels.user_function_checks import check_separable

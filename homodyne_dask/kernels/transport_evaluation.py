@@ -15,6 +15,7 @@ from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import (
     BinScales,
     Convention,
+    Shear,
     bin_scales,
     frame_spacing,
     positive_times,
@@ -185,7 +186,7 @@ def f_and_derivatives_at(
     if model.shear:
         dG, slope = strain(problem.convention, by_rates.pop())
         with np.errstate(divide="ignore", invalid="ignore"):  # as in `f_at`
-            f, by_x = sheared(problem.convention, E, wave(s * dG))
+            f, by_x = sheared(model.shear, problem.convention, E, wave(s * dG))
         found[:, model.direction] = (by_x * ds * dG)[:, None]
         stronger = by_x * s * slope
         for n in range(model.size)[model.shear_rate]:
@@ -201,9 +202,11 @@ def f_and_derivatives_at(
 def sign_at(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
-    """Return the sign of the field correlation g, f = g²: that of sin x/x between plates that move."""
+    """Return the sign of the field correlation g, f = g²: that of sin x/x between plates that move.
+
+    Between walls at rest g is complex; its phase is taken as 0."""
     dG = _between(at.rows[-2:-1], time, t1, t2)[0]
-    if not at.problem.model.shear or at.problem.convention is Convention.HOMODYNE:
+    if at.problem.model.shear is not Shear.LINEAR or at.problem.convention is Convention.HOMODYNE:
         return np.ones((len(q), *dG.shape))
     x = np.multiply.outer(at.scales(q, phi).s, dG)
     return np.where(np.sin(x) * x < 0, -1.0, 1.0)
@@ -234,10 +237,10 @@ def _interpolated(
 
 
 def f_between(
-    dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention
+    dC: Array, dG: Array, k: Array, s: Array, *, shear: Shear, convention: Convention
 ) -> Array:
     """Return f from ΔC, ΔG and the scales k and s, which broadcast: arrays of JAX or of NumPy."""
     E = decay(convention, k, dC)
     if not shear:
         return unsheared(convention, E)
-    return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
+    return sheared(shear, convention, E, wave(s * strain(convention, dG)[0]))[0]

@@ -22,16 +22,16 @@ from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
 from homodyne_dask.models.shear_factor import (
-    NEAR,
     Wave,
     decay,
+    nearest_far,
     sheared,
     sin_cos,
     strain,
     unsheared,
     wave,
 )
-from homodyne_dask.models.transport import Convention
+from homodyne_dask.models.transport import Convention, Shear
 
 DTYPES = {"float64": jnp.float64, "mixed": jnp.float32}
 """The dtype of values per pair, by precision; sums are float64."""
@@ -118,7 +118,7 @@ class Family:
     are the products of f and v, then those with y, then f and v themselves; without shear there is no v.
     """
 
-    shear: bool
+    shear: Shear
     convention: Convention
     diffusion: int = 0
     """Number of parameters of J, where there are tables of derivatives."""
@@ -256,14 +256,15 @@ class Family:
         def of_bin(*, far: bool) -> tuple[Array, Array]:
             x = s.astype(on.E.dtype) * on.strain
             if self.convention is Convention.PHYSICAL:
-                inverse = on.inverse * (1 / s).astype(on.E.dtype)
-                f, v = sheared(self.convention, on.E, Wave(x, *between, inverse), far=far)
+                at = Wave(x, *between, on.inverse * (1 / s).astype(on.E.dtype))
             else:
-                f, v = sheared(self.convention, on.E, wave(x), far=far)
+                at = wave(x)
+            f, v = sheared(self.shear, self.convention, on.E, at, far=far)
+            if self.convention is not Convention.PHYSICAL:
                 v = v * on.sign
             return jnp.where(known, f, 0), jnp.where(known, v, 0)
 
-        is_far = on.nearest * jnp.abs(s) >= NEAR
+        is_far = on.nearest * jnp.abs(s) >= nearest_far(self.shear)
         return lax.cond(is_far, lambda: of_bin(far=True), lambda: of_bin(far=False))
 
     def at(self, tables: TransportTables) -> tuple[FieldsOfBin, Callable[[SubBlock], _Sides]]:
@@ -292,10 +293,10 @@ class Family:
                 return jnp.where(known, unsheared(self.convention, on.E), 0)
             scale = s[:, pairs.bin, None, None]
             x, sine = scale * on.strain, trig.between(pairs.bin, pairs.at)[0]
-            if self.convention is Convention.PHYSICAL:
+            if self.convention is Convention.PHYSICAL and self.shear is Shear.LINEAR:
                 sinc = jnp.where(jnp.abs(x) < _NEAR, 1 - x * x / 6, sine * on.inverse * (1 / scale))
                 return jnp.where(known, on.E * sinc * sinc, 0)
-            return jnp.where(known, sheared(self.convention, on.E, wave(x))[0], 0)
+            return jnp.where(known, sheared(self.shear, self.convention, on.E, wave(x))[0], 0)
 
         return common, f_of
 

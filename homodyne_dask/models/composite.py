@@ -17,7 +17,8 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.parameters import Parameter, Parametrized
-from homodyne_dask.models.transport import Convention, TransportModel, bin_scales, rows_of
+from homodyne_dask.models.shear_factor import parabolic_factor, wave
+from homodyne_dask.models.transport import Convention, Shear, TransportModel, bin_scales, rows_of
 from homodyne_dask.models.user_defined import Bin, SeparableModel, unknown_model
 
 type Leaf = TransportModel | SeparableModel
@@ -68,9 +69,9 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
                 f"{getattr(part, 'name', part)} cannot be part of a sum or product: use a model of scans "
                 f"that has formulas for its rates, such as static"
             )
-        if symbol == "+" and part.beat is not None:
+        if symbol == "+" and (part.beat is not None or part.shear == Shear.PARABOLIC):
             raise OptionError(
-                f"{part.name} cannot be part of a sum: its field has a phase; use two_component"
+                f"{part.name} cannot be part of a sum: its field has a phase; use two_component or a product"
             )
     parts = first, second
     leaves = [leaf for part in parts for leaf in _leaves(part)]
@@ -167,7 +168,12 @@ def _field(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     q, phi = xp.asarray(bin.q), xp.asarray(bin.phi)
     scales = bin_scales(part, Convention.PHYSICAL, theta, q, phi, bin.gap, 0.0)
     g = xp.exp(-0.5 * scales.k * (t2[-1] - t1[-1]))
-    return g * xp.sinc(scales.s * (t2[-2] - t1[-2]) / np.pi) if part.shear else g
+    if not part.shear:
+        return g
+    x = scales.s * (t2[-2] - t1[-2])
+    if part.shear is Shear.PARABOLIC:
+        return g * xp.sqrt(parabolic_factor(wave(x))[0])
+    return g * xp.sinc(x / np.pi)
 
 
 def _mean_field(parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:

@@ -2,16 +2,18 @@
 
 Arrays are of JAX, traced or not, or of NumPy. XLA's own float64 sin is not vectorised: sines and cosines
 are in plain arithmetic here, with one common unknown sign, that of the reduction modulo pi. Every use
-is even in it (sinc², sinc⁴ and their derivatives), which saves the selection of quadrants.
+is even in it (sinc², sinc⁴, products of sines and cosines), which saves the selection of quadrants.
 """
 
 import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import numpy as np
 from jaxtyping import Float
+from numpy.polynomial import Chebyshev
 
-from homodyne_dask.models.transport import Convention
+from homodyne_dask.models.transport import Convention, Shear
 
 NEAR = 0.5
 """|x| below which sinc and its slope are taken from their series."""
@@ -91,6 +93,79 @@ def sinc_and_slope(
     return sinc, xp.where(near, series, (cosine - sinc) * inverse)
 
 
+def _parabolic_series(terms: int) -> list[float]:
+    """Return the coefficients of |∫₀¹ exp(2i x u²) du|² = ∬ cos 2x(u² - v²) du dv in x²."""
+
+    def moment(n: int) -> Fraction:
+        of = (
+            Fraction((-1) ** j * math.comb(n, j), (2 * n - 2 * j + 1) * (2 * j + 1))
+            for j in range(n + 1)
+        )
+        return sum(of, Fraction(0))
+
+    return [float((-4) ** k * moment(2 * k) / math.factorial(2 * k)) for k in range(terms)]
+
+
+def _beyond_wall() -> tuple[list[float], list[float]]:
+    """Return polynomials in `_place` of A and B: ∫₁^∞ exp(i a (u² - 1)) du = (B/a + i A) / 2a, a = 2x.
+
+    A = 2/√π ∫₀^∞ exp(-y²) / (1 + y⁴/a²) dy, B the same with y² before the quotient: the auxiliary functions
+    of Fresnel integrals (Abramowitz and Stegun 7.3), by the trapezoid rule.
+    """
+    y = 0.2 * np.arange(45)
+    weight = 0.4 / math.sqrt(math.pi) * np.exp(-y * y) * np.where(y > 0, 1.0, 0.5)
+
+    def of(power: int) -> list[float]:
+        def values(place: np.ndarray) -> np.ndarray:
+            root = 3 * math.sqrt(PARABOLA_NEAR) / (1 - place) - math.sqrt(PARABOLA_NEAR) / 2
+            return (weight * y**power / (1 + (y * y / (2 * root[:, None] ** 2)) ** 2)).sum(1)
+
+        return (
+            Chebyshev.interpolate(values, 21).convert(kind=np.polynomial.Polynomial).coef.tolist()
+        )
+
+    return of(0), of(2)
+
+
+PARABOLA_NEAR = 2.0
+"""|x| below which S of a parabolic profile is taken from its series."""
+_PARABOLA = _parabolic_series(16)
+_PARABOLA_SLOPE = [2 * k * c for k, c in enumerate(_PARABOLA)][1:]
+_TAIL_A, _TAIL_B = _beyond_wall()
+
+
+def nearest_far(shear: Shear) -> float:
+    """Return |x| from which S needs no series."""
+    return PARABOLA_NEAR if shear is Shear.PARABOLIC else NEAR
+
+
+def parabolic_factor(at: "Wave", *, far: bool = False) -> tuple[Array, Array]:
+    """Return S(x) = |∫₀¹ exp(2i x u²) du|² and its derivative; `far` as in `sinc_and_slope`.
+
+    Far from zero it is the integral to infinity less that from 1, with a = 2|x| and r = √(π/a):
+    S = [½ + f² + g² - (f + g) cos a + (f - g) sin a] r²/2, f = A/√(2πa), g = B/(a √(2πa)),
+    and a S' / 2 is the projection of that integral on the phase at the wall (u = 1), less S.
+    """
+    x, xp = at.x, at.x.__array_namespace__()
+    size = abs(x)
+    near = size < PARABOLA_NEAR
+    bound = size if far else xp.where(near, PARABOLA_NEAR, size)
+    root, inverse = xp.sqrt(bound), 0.5 / bound
+    place = 1 - 3 * math.sqrt(PARABOLA_NEAR) / (root + math.sqrt(PARABOLA_NEAR) / 2)
+    f = _horner(place, _TAIL_A) * (0.5 / math.sqrt(math.pi)) / root
+    g = _horner(place, _TAIL_B) * (0.5 / math.sqrt(math.pi)) * inverse / root
+    sine = 2 * at.sine * at.cosine * xp.sign(x)
+    cosine = (at.cosine - at.sine) * (at.cosine + at.sine)
+    S = (0.5 + f * f + g * g - (f + g) * cosine + (f - g) * sine) * (0.5 * math.pi * inverse)
+    at_wall = (0.5 * (cosine + sine) - g) * xp.sqrt(0.5 * math.pi * inverse)
+    slope = xp.sign(x) * 2 * inverse * (at_wall - S)
+    if far:
+        return S, slope
+    z = xp.where(near, x * x, 0.0)
+    series = x * _horner(z, _PARABOLA_SLOPE)
+    return xp.where(near, _horner(z, _PARABOLA), S), xp.where(near, series, slope)
+
+
 def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return exp(-k ΔC), the part of f that all bins of one q share."""
     xp = dC.__array_namespace__()
@@ -123,9 +198,12 @@ def wave(x: Float[Array, "..."]) -> Wave:
 
 
 def sheared(
-    convention: Convention, E: Float[Array, "..."], at: Wave, *, far: bool = False
+    shear: Shear, convention: Convention, E: Float[Array, "..."], at: Wave, *, far: bool = False
 ) -> tuple[Array, Array]:
-    """Return f = E·S(x) and E·S'(x), E = exp(-k ΔC); `far` as in `sinc_and_slope`."""
+    """Return f = E·S(x) and E·S'(x), E = exp(-k ΔC); `far`: no |x| is below `nearest_far`."""
+    if shear is Shear.PARABOLIC:
+        S, by_x = parabolic_factor(at, far=far)
+        return E * S, E * by_x
     sinc, slope = sinc_and_slope(*at, far=far)
     if convention is Convention.HOMODYNE:
         square = sinc * sinc

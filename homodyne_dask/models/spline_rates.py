@@ -10,26 +10,12 @@ from homodyne_dask.errors import OptionError, nearest, require_known, shown
 from homodyne_dask.models.parameters import Parametrized, Search
 from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, Smoothness, SplineForm
 from homodyne_dask.models.transport import (
+    FREE_FORMS,
     FREE_MODELS,
-    LAMINAR_FLOW,
-    LAMINAR_FLOW_FREE,
-    LAMINAR_FLOW_FREE_J,
-    LAMINAR_FLOW_FREE_SHEAR,
-    STATIC,
-    STATIC_FREE,
     TransportModel,
     with_splines,
 )
 
-_FREE = {
-    False: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
-    True: {
-        "spline": LAMINAR_FLOW_FREE,
-        "J=spline": LAMINAR_FLOW_FREE_J,
-        "gamma_dot=spline": LAMINAR_FLOW_FREE_SHEAR,
-    },
-}
-"""By shear, and by the option `rates`."""
 FRAMES_PER_SPLINE = 3
 """Fewest frames of a record for each spline by default."""
 
@@ -38,8 +24,7 @@ def free_forms(model: Parametrized) -> dict[str, TransportModel]:
     """Return the models with rates of free form in place of power laws, by the option `rates`."""
     if not isinstance(model, TransportModel) or model.splines:
         return {}
-    varies = all(parameter.constant is None for parameter in model.parameters)
-    return _FREE[model.shear] if varies else {}
+    return FREE_FORMS.get(model, {})
 
 
 def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | TransportModel:
@@ -52,15 +37,15 @@ def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | Transpo
     forms = free_forms(model)
     if rates in forms:
         return forms[rates]
-    if model.name in {forms[rates].name for forms in _FREE.values() if rates in forms}:
+    if model.name in {forms[rates].name for forms in FREE_FORMS.values() if rates in forms}:
         return model
     if forms:
         raise OptionError(
             f"rates = {shown(rates)} is unknown for {model.name}; {nearest(rates, forms)}"
         )
     raise OptionError(
-        f"rates = {shown(rates)} is given, but the rates of {model.name} cannot be splines: use static or "
-        f"laminar_flow"
+        f"rates = {shown(rates)} is given, but the rates of {model.name} cannot be splines: use static, "
+        f"laminar_flow or poiseuille_flow"
     )
 
 
@@ -184,7 +169,7 @@ def smoothness_of(
 
 def power_law_model(model: TransportModel) -> TransportModel:
     """Return the model with the same shear whose rates are power laws."""
-    return LAMINAR_FLOW if model.shear else STATIC
+    return next(law for law in FREE_FORMS if law.shear is model.shear)
 
 
 def of_power_law(

@@ -6,13 +6,15 @@
     ballistic         the same with Γ = velocity · q
     cumulant          f = exp(-2 x) (1 + ½ polydispersity x²)², the second cumulant (Frisken 2001)
     cumulant_q        the same with Γ = rate · (q / 0.01 Å⁻¹)^q_exponent
+    vibration         stretched times (1 + amplitude cos(2π frequency |t2 - t1|)) / (1 + amplitude)
 
 Γ of models without q is that of the selected rings; fit one ring at a time for its dependence on q.
 """
 
+import math
 from typing import Any
 
-from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parameters import Beat, Parameter
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Q_REFERENCE = 0.01
@@ -74,6 +76,13 @@ def _cumulant_at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     return _cumulant(_scaled(rate, q_exponent, t1, t2, bin), polydispersity)
 
 
+def _vibrating(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    rate, stretching, amplitude, frequency = theta
+    lag = abs(t2 - t1)
+    wave = lag.__array_namespace__().cos(2 * math.pi * frequency * lag)
+    return (1 + amplitude * wave) / (1 + amplitude) * _decay(rate * lag, stretching)
+
+
 STRETCHED = SeparableModel("stretched", (_RATE, _STRETCHING), _constant, isotropic=True)
 """A stretched exponential of the lag, the same at every age."""
 STRETCHED_Q = SeparableModel(
@@ -104,4 +113,17 @@ CUMULANT_Q = SeparableModel(
     "cumulant_q", (_RATE, _Q_EXPONENT, _POLYDISPERSITY), _cumulant_at_q, isotropic=True
 )
 """The same with a rate that is a power of q."""
-MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING, BALLISTIC, CUMULANT, CUMULANT_Q
+VIBRATION = SeparableModel(
+    "vibration",
+    (
+        *STRETCHED.parameters,
+        Parameter("amplitude", "", (0.0, 1.0)),
+        Parameter("frequency", "Hz", (1e-9, 1e9), scale="log"),
+    ),
+    _vibrating,
+    isotropic=True,
+    simpler="stretched",
+    beat=Beat("frequency", decays=("rate",), fraction="amplitude"),
+)
+"""A stretched exponential, and a vibration of the instrument or the sample."""
+MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING, BALLISTIC, CUMULANT, CUMULANT_Q, VIBRATION

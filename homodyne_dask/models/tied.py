@@ -65,7 +65,7 @@ class TiedModel(Parametrized):
     @property
     def shear(self) -> bool:
         """Whether f depends on the gap between plates."""
-        return self.base.shear
+        return bool(self.base.shear)
 
     @property
     def digest(self) -> str:

@@ -5,6 +5,7 @@
     brownian      the same with D_offset = 0 and alpha = 0
     laminar_flow  f = exp(-q² ΔC) · S(ΔG)
     couette       the same with constant J and γ̇
+    poiseuille_flow, poiseuille    the same between walls at rest (`Shear.PARABOLIC`)
 
 with C(t) = ∫ J dt, J = D0 t^alpha + D_offset [Å²/s] and G(t) = ∫ γ̇ dt,
 γ̇ = gamma_dot_t0 t^beta + gamma_dot_t_offset [1/s], integrated by the trapezoid rule over the
@@ -53,11 +54,21 @@ class Convention(StrEnum):
         return RATE_FLOOR if rate == "J" or self is Convention.HOMODYNE else None
 
 
+class Shear(StrEnum):
+    """Profile of the velocity across the gap L, whose average is the shear factor S."""
+
+    NONE = ""
+    LINEAR = "linear"
+    """Between plates of which one moves: S of the convention."""
+    PARABOLIC = "parabolic"
+    """Between walls at rest, at which the shear rate is γ̇: S = |∫₀¹ exp(i a u²) du|², a = ¼ q L cosφ ΔG."""
+
+
 @dataclass(frozen=True, repr=False)
 class TransportModel(Parametrized):
     """Model of diffusion, with or without shear, whose rates are power laws or splines of time."""
 
-    shear: bool
+    shear: Shear
     J: RateForm = POWER_LAW_FORM
     gamma_dot: RateForm = POWER_LAW_FORM
     """Under shear."""
@@ -207,7 +218,7 @@ class BinScales:
     k: Float[np.ndarray, " bin"]
     """q² [1/Å²], times Δt in the homodyne convention."""
     s: Float[np.ndarray, " bin"]
-    """½ q L cos(phi0 - φ), or q L Δt cos(phi0 - φ) / 2π in the homodyne convention."""
+    """½ q L cos(phi0 - φ), or q L Δt cos(phi0 - φ) / 2π in the homodyne convention; a / 2ΔG of parabolas."""
     ds: Float[np.ndarray, " bin"]
     """∂s/∂phi0, per degree."""
 
@@ -229,6 +240,7 @@ def bin_scales(
         return BinScales(k, xp.zeros_like(q), xp.zeros_like(q))
     assert gap is not None  # checked with the user's options
     reach = q * gap * (spacing / (2 * np.pi) if homodyne else 0.5)
+    reach = reach / 4 if model.shear is Shear.PARABOLIC else reach
     angle = xp.deg2rad(theta[model.direction] - phi)
     return BinScales(k, reach * xp.cos(angle), -reach * xp.sin(angle) * np.pi / 180)
 
@@ -279,14 +291,14 @@ _SHEAR = (
 
 def _model(
     name: str,
-    shear: bool,
+    shear: Shear,
     *constant: str,
     simpler: str = "",
     splines: Mapping[str, SplineForm] | None = None,
 ) -> TransportModel:
     """Return the model in which these parameters are 0 and these rates, J or gamma_dot, are of free form."""
     parameters, laws, splines = [], [], splines or {}
-    for of, of_law in (("J", _DIFFUSION), ("gamma_dot", _SHEAR[:3]))[: 1 + shear]:
+    for of, of_law in (("J", _DIFFUSION), ("gamma_dot", _SHEAR[:3]))[: 1 + bool(shear)]:
         law = RATES[of]
         if of in splines:
             unit, power = ("Å²/s", 2) if of == "J" else ("1/s", 0)
@@ -317,17 +329,22 @@ def with_splines(model: TransportModel, splines: Mapping[str, SplineForm]) -> Tr
     return _model(model.name, model.shear, simpler=model.simpler, splines=splines)
 
 
-BROWNIAN = _model("brownian", False, "alpha", "D_offset")
+BROWNIAN = _model("brownian", Shear.NONE, "alpha", "D_offset")
 """Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
-POWER_LAW = _model("power_law", False, "D_offset", simpler="brownian")
+POWER_LAW = _model("power_law", Shear.NONE, "D_offset", simpler="brownian")
 """Diffusion at a rate that is a power of time, D0 t^alpha."""
-STATIC = _model("static", False, simpler="power_law")
+STATIC = _model("static", Shear.NONE, simpler="power_law")
 """Diffusion: f = exp(-q² ΔC)."""
-COUETTE = _model("couette", True, "alpha", "D_offset", "beta", "gamma_dot_t_offset")
+_CONSTANT = "alpha", "D_offset", "beta", "gamma_dot_t_offset"
+COUETTE = _model("couette", Shear.LINEAR, *_CONSTANT)
 """Diffusion and laminar shear, both at constant rates: D0, gamma_dot_t0, phi0."""
-LAMINAR_FLOW = _model("laminar_flow", True)
+LAMINAR_FLOW = _model("laminar_flow", Shear.LINEAR)
 """Diffusion under laminar shear between plates a gap L apart."""
-MODELS = BROWNIAN, POWER_LAW, STATIC, COUETTE, LAMINAR_FLOW
+POISEUILLE = _model("poiseuille", Shear.PARABOLIC, *_CONSTANT)
+"""Diffusion at a constant rate in a steady flow between walls at rest a gap L apart."""
+POISEUILLE_FLOW = _model("poiseuille_flow", Shear.PARABOLIC)
+"""The same at rates that change."""
+MODELS = BROWNIAN, POWER_LAW, STATIC, COUETTE, LAMINAR_FLOW, POISEUILLE, POISEUILLE_FLOW
 
 
 def _free(name: str, law: TransportModel, *rates: str) -> TransportModel:
@@ -335,12 +352,23 @@ def _free(name: str, law: TransportModel, *rates: str) -> TransportModel:
     return _model(name, law.shear, simpler=law.name, splines=splines)
 
 
+def _free_forms(law: TransportModel) -> dict[str, TransportModel]:
+    """Return the models under shear with rates of free form, by the option `rates`."""
+    return {
+        "spline": _free(f"{law.name}_free", law, "J", "gamma_dot"),
+        "J=spline": _free(f"{law.name}_free_J", law, "J"),
+        "gamma_dot=spline": _free(f"{law.name}_free_gamma_dot", law, "gamma_dot"),
+    }
+
+
 STATIC_FREE = _free("static_free", STATIC, "J")
 """Diffusion at a rate of free form."""
-LAMINAR_FLOW_FREE = _free("laminar_flow_free", LAMINAR_FLOW, "J", "gamma_dot")
+FREE_FORMS = {
+    STATIC: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
+    LAMINAR_FLOW: _free_forms(LAMINAR_FLOW),
+    POISEUILLE_FLOW: _free_forms(POISEUILLE_FLOW),
+}
+"""Models with rates of free form in place of power laws, by the option `rates`."""
+LAMINAR_FLOW_FREE = FREE_FORMS[LAMINAR_FLOW]["spline"]
 """Diffusion and laminar shear at rates of free form."""
-LAMINAR_FLOW_FREE_J = _free("laminar_flow_free_J", LAMINAR_FLOW, "J")
-"""The same, the shear rate a power law."""
-LAMINAR_FLOW_FREE_SHEAR = _free("laminar_flow_free_gamma_dot", LAMINAR_FLOW, "gamma_dot")
-"""The same, J a power law."""
-FREE_MODELS = STATIC_FREE, LAMINAR_FLOW_FREE, LAMINAR_FLOW_FREE_J, LAMINAR_FLOW_FREE_SHEAR
+FREE_MODELS = tuple(dict.fromkeys(of for forms in FREE_FORMS.values() for of in forms.values()))

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cli import main
-from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.choose_model import _further_models
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
@@ -17,6 +17,7 @@ from homodyne_dask.solver.reduce import reduce
 from tests.photons import photographed
 from tests.results.three_rings import Q, three_rings
 from tests.solver.dense_problem import scaling_at, without_bins
+from tests.speckle_scans import Photons
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
 STATIC_THETA = [20000.0, -0.4, 1000.0]
@@ -183,12 +184,24 @@ def test_that_no_model_is_adequate_is_said(tmp_path):
     assert found.sentence.endswith("none of the models describes the data")
 
 
-def test_too_few_bins_and_losses_are_refused(tmp_path):
+def test_losses_are_refused(tmp_path):
     scan = store(measured([20000.0, 0.0, 0.0], 20, angles(2), sigma=0.02), tmp_path)
-    with pytest.raises(SelectionError, match="needs 3 independent bins, but the selection has 2"):
-        hd.compare_models(scan)
     with pytest.raises(OptionError, match="compared by least squares"):
         hd.compare_models(scan, loss="huber")
+
+
+@pytest.mark.parametrize(
+    ("theta", "chosen"), [((3e3, 0, 0), "brownian"), ((3e3, -0.5, 0), "power_law")]
+)
+def test_one_matrix_is_compared_by_clic_and_the_comparison_says_so(tmp_path, theta, chosen):
+    scan = store(Photons(theta, 60, pixels=1000).scan(3), tmp_path)
+    found = hd.compare_models(scan, ["brownian", "power_law"])
+    assert (found.bins, found.chosen, found.adequate) == (1, chosen, True)
+    for fit in found.fits:
+        assert fit.score == pytest.approx(-fit.clic / 2)
+        assert fit.penalty > fit.parameters
+    assert "compared by CLIC" in str(found)
+    assert "left-out bins" not in str(found)
 
 
 @pytest.mark.long
@@ -204,8 +217,8 @@ def test_the_command_line_fits_the_model_that_it_chose(tmp_path, capsys):
     assert summary["model"] == "brownian"
     compared = {row["model"] for row in summary["comparison"]}
     assert compared == {"brownian", "power_law", "static"}
-    assert "chosen by left-out bins" in (folder / "report.txt").read_text()
-    assert "chosen by left-out bins" in hd.load_result(folder).report(all=True)
+    assert "chosen by comparison" in (folder / "report.txt").read_text()
+    assert "chosen by comparison" in hd.load_result(folder).report(all=True)
 
 
 def test_the_model_auto_is_for_one_new_fit(tmp_path, capsys):

@@ -13,8 +13,8 @@ from homodyne_dask.store.files import AnyPath
 @AS_JSON
 def compare(fits: tuple[AnyPath, ...], as_json: bool) -> None:
     """Compare fits of several models to the same data, in the folders FIT, by how well each predicts an angle
-    left out of the fit.
+    left out of the fit, or for fewer than three independent bins by an information criterion.
 
-    No data are read. `homodyne-dask explain models` explains the columns.
+    No data are read. `homodyne-dask explain comparing` explains the columns.
     """
     echo_found(hd.compare(list(fits)), as_json)

@@ -14,10 +14,18 @@ from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
+from homodyne_dask.models.shear_factor import (
+    decay,
+    parabolic_factor,
+    sheared,
+    strain,
+    unsheared,
+    wave,
+)
 from homodyne_dask.models.transport import (
     BinScales,
     Convention,
+    Shear,
     bin_scales,
     frame_spacing,
     positive_times,
@@ -65,6 +73,9 @@ class BinnedAverages:
 
     def shear_factor(self, phase: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
         """Return the factor that shear of a phase makes of f."""
+        if self.problem.model.shear is Shear.PARABOLIC:
+            with np.errstate(divide="ignore"):
+                return parabolic_factor(wave(phase))[0]
         power = 4 if self.problem.convention is Convention.HOMODYNE else 2
         return np.sinc(phase / np.pi) ** power
 
@@ -185,7 +196,7 @@ def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:
 @plain_kernel("shear", "convention", "diffusion")
 def _cell_moments(
     d: Array, c2: Array, weight: Array, k: Array, s: Array, ds: Array,
-    *, shear: bool, convention: Convention, diffusion: int,
+    *, shear: Shear, convention: Convention, diffusion: int,
 ) -> Array:  # fmt: skip
     """Return Xᵀ W X per bin over cells, X built in full."""
     of_J, of_shear = range(1, 1 + diffusion), range(1 + diffusion, len(d) - 2)
@@ -198,7 +209,7 @@ def _cell_moments(
             gradient = [-k * f * d[row] for row in of_J]
         else:
             dG, sign = strain(convention, d[-2])
-            f, v = sheared(convention, E, wave(s * dG))
+            f, v = sheared(shear, convention, E, wave(s * dG))
             v = v * sign
             gradient = [-k * f * d[row] for row in of_J]
             gradient += [v * s * d[row] for row in of_shear] + [v * ds * d[-2]]

@@ -125,7 +125,7 @@ def _starts(
     q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0
     of_decays = [_values(search, name, rates / q2) for name in beat.decays]
     fractions = _values(search, beat.fraction, FRACTIONS)
-    rest = np.clip(0.0, search.lower, search.upper)
+    rest = np.clip(np.where(search.lower > 0, 1.0, 0.0), search.lower, search.upper)
     for c2 in (_without_slow_decays(summary), summary.c2 - 1):
         for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):
             points = []

@@ -84,7 +84,7 @@ def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[The
     """Return the rates nearest to the minima of power laws, best first."""
     model, found, scan = request.problem.model, request.search, request.scan
     law = power_law_model(model)
-    of_law = _of_problem(request, replace(request.problem, model=law), law.shear)
+    of_law = _of_problem(request, replace(request.problem, model=law), bool(law.shear))
     averages = replace(summary, problem=of_law.problem)
     mode = request.scaling.mode_for_initial_values
     minima = transport_minima(averages, of_law.search, mode, request.options.starts)

@@ -1,9 +1,13 @@
-"""A comparison of fits to the same data, by bins left out: rows, ranking and verdict.
+"""A comparison of fits to the same data, by bins left out or by CLIC: rows, ranking and verdict.
 
 The score of a bin is its χ² at the parameters that the other bins determine, so that a model with parameters
 that the data do not need scores worse (leave-one-out cross-validation, Stone 1974). Models that do not
 describe the data are left out, unless none does. Of the others the simplest is chosen whose score is not
 worse than the best by more than the standard error of that difference over the bins (Breiman et al. 1984).
+
+One or two independent bins cannot predict each other. Their score is -CLIC/2 with the variance that speckle
+noise theory gives parameters: χ² of parameters that the data do not need falls by λ z², z standard normal,
+where λ is their part of the penalty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +18,7 @@ import numpy as np
 import xarray
 
 from homodyne_dask.document.blocks import Document
-from homodyne_dask.errors import OptionError, SelectionError, shown
+from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.plain_data import Saved, plain_values
@@ -50,11 +54,12 @@ class ComparedFit(NamedTuple):
     """Whether it was checked."""
     score: float
     """Σ -χ²/(2s²) of the independent bins, each at the parameters that the others determine: the log
-    predictive density up to a constant that is common to all fits; larger is better."""
+    predictive density up to a constant that is common to all fits; larger is better. Of fewer than 3
+    independent bins -clic/2."""
     worse_by: float
     """The best score less this one."""
     stderr: float
-    """Of that difference, from its scatter over independent bins."""
+    """Of that difference, from its scatter over independent bins, or from the difference of penalties."""
     penalty: float
     """tr(H⁻¹J)/s²: about the number of parameters that bins share, times the design effect."""
     clic: float
@@ -93,6 +98,11 @@ class Comparison(Saved):
         return report_of_comparison(self)
 
     @property
+    def by_left_out(self) -> bool:
+        """Whether bins left out decide, or CLIC, where they are too few."""
+        return self.bins >= MIN_INDEPENDENT_BINS
+
+    @property
     def chosen(self) -> str:
         """The name of the recommended fit."""
         return next(fit.name for fit in self.fits if fit.chosen)
@@ -126,13 +136,14 @@ class Comparison(Saved):
             if not np.isfinite(fit.score):
                 why = Outcome[fit.outcome].value
                 if fit.outcome == Outcome.CONVERGED.name:
-                    why = "single bins determine its parameters, or it has none"
+                    why = _NO_SCORE[self.by_left_out]
                 parts.append(f"{fit.name} has no score: {why}")
             elif fit not in equal:
                 order = "worse" if fit.worse_by >= 0 else "better"
                 by = value_and_error(abs(fit.worse_by), fit.stderr)
                 wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
-                parts.append(f"{fit.name} predicts the left-out bins {order} by {by}{wrong}")
+                verb = "predicts the left-out bins" if self.by_left_out else "scores"
+                parts.append(f"{fit.name} {verb} {order} by {by}{wrong}")
         (chosen,) = (fit for fit in self.fits if fit.chosen)
         if chosen.at_bound:
             parts.append(f"{chosen.name} is scored with {chosen.at_bound} fixed at a bound")
@@ -165,24 +176,37 @@ def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
 
 MIN_INDEPENDENT_BINS = 3
 """Least number of independent bins whose scores have a scatter that means something."""
+_NO_SCORE = {
+    True: "single bins determine its parameters, or it has none",
+    False: "the variance of its parameters is unknown, or it has none",
+}
 
 
-def require_independent_bins(groups: int) -> None:
-    """Raise SelectionError where independent bins are too few for a comparison."""
-    if groups < MIN_INDEPENDENT_BINS:
-        raise SelectionError(
-            f"a comparison of models by left-out bins needs {MIN_INDEPENDENT_BINS} independent bins, but the "
-            f"selection has {groups}: choose a model"
-        )
+def _penalty(fit: FitResult) -> float:
+    """Return tr(H⁻¹J) in units of χ² from the covariances of the fit; NaN where they are unknown."""
+    wide, naive = fit.errors.covariance, fit.errors.covariance_naive
+    if wide is None or naive is None:
+        return np.nan
+    free = ~(fit.parameters["fixed"].values | fit.parameters["at_bound"].values)
+    return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
 
 
 def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
-    """Return the comparison of fits by name; raises OptionError and SelectionError as `hd.compare`."""
+    """Return the comparison of fits by name; raises OptionError as `hd.compare`."""
     _require_comparable(fits)
     tables = {name: fit.diagnosis.left_out for name, fit in fits.items()}
     bins = max(1 if of is None else of.sizes["cluster"] for of in tables.values())
+    by_left_out = bins >= MIN_INDEPENDENT_BINS
+    penalties = {
+        name: float(of["penalty"]) if by_left_out and of is not None else _penalty(fits[name])
+        for name, of in tables.items()
+    }
     of_bins = {
-        name: np.full(bins, np.nan) if of is None else of["left_out_chisqr"].values
+        name: np.full(bins, np.nan)
+        if of is None
+        else of["left_out_chisqr"].values
+        if by_left_out
+        else of["chisqr"].values + 2 * penalties[name] / bins
         for name, of in tables.items()
     }
     free = {name: int((~fit.parameters["fixed"].values).sum()) for name, fit in fits.items()}
@@ -199,10 +223,9 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     known = np.isfinite(totals)
     if not known.any():
         raise OptionError(
-            "none of the fits has a score for left-out bins: they did not converge, or single bins "
-            "determine their parameters; fix such parameters, or see the report of one fit"
+            f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
+            f"parameters, or see the report of one fit"
         )
-    require_independent_bins(bins)
     checked = np.array(["not-checked" not in fits[name].findings.codes for name in names])
     left = next(of for of in (known & ~misfit & checked, known & ~misfit, known) if of.any())
     least = np.min(totals[left])
@@ -212,17 +235,27 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     lowest = int(np.flatnonzero(left & (totals <= least + max(ROUNDING * abs(least), equal)))[0])
     differences = scores - scores[lowest]
     differences[np.abs(differences) <= np.maximum(ROUNDING * np.abs(scores[lowest]), equal)] = 0.0
-    above, stderr = differences.sum(1), np.sqrt(bins) * differences.std(axis=1, ddof=1)
+    above = differences.sum(1)
+    if by_left_out:
+        stderr = np.sqrt(bins) * differences.std(axis=1, ddof=1)
+    else:
+        of = np.array([penalties[name] for name in names])
+        nested = sizes != sizes[lowest]
+        stderr = np.sqrt(2.0) * np.where(nested, np.abs(of - of[lowest]), of + of[lowest])
+        stderr[lowest] = 0.0
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
-    told = above > np.where(sizes < sizes[lowest], 1.0, 2.0) * stderr
-    chosen = next(n for n in np.flatnonzero(left) if above[n] <= stderr[n])
+    # By CLIC it would happen for λ z² above 3.4 λ, which is 6 of 100 for each richer model; 4.8 λ is 3.
+    enough = 1.0 if by_left_out else 2.0
+    told = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
+    chosen = next(n for n in np.flatnonzero(left) if above[n] <= enough * stderr[n])
     rows = []
     for n, name in enumerate(names):
         fit, kept = fits[name], tables[name]
-        linear = penalty = of_data = np.nan
+        linear = of_data = np.nan
+        penalty = penalties[name] / noise
         if kept is not None:  # a prior of a parameter is no datum of all fits
-            linear, penalty = float(kept["linear"]), float(kept["penalty"]) / noise
+            linear = float(kept["linear"])
             of_data = float(kept["chisqr"].sum()) / noise
         at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
         row = ComparedFit(

@@ -256,6 +256,7 @@ _NOTES = (
     "CLIC allows for correlated pairs; the naive AIC treats pairs as independent and favours too many "
     "parameters",
 )
+_OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameters were not needed"
 
 
 def report_of_comparison(comparison: Comparison) -> Document:
@@ -268,8 +269,9 @@ def report_of_comparison(comparison: Comparison) -> Document:
         values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", or_dash(fit.score, ".6g")]
         worse = "best" if fit.best else value_and_error(fit.worse_by, fit.stderr)
         rows.append([fit.name, size, *values, worse, *(or_dash(of, ".4g") for of in above)])
-    caption = (
-        f"{len(comparison.fits)} fits to {comparison.store}, compared by leaving out each of the "
-        f"{comparison.bins} independent bins in turn"
-    )
-    return table_document(caption, rows, notes=[comparison.sentence, *_NOTES])
+    few = "CLIC: fewer than three independent bins cannot be left out"
+    each = f"leaving out each of the {comparison.bins} independent bins in turn"
+    by = each if comparison.by_left_out else few
+    caption = f"{len(comparison.fits)} fits to {comparison.store}, compared by {by}"
+    first = _NOTES[0] if comparison.by_left_out else _OF_CLIC
+    return table_document(caption, rows, notes=[comparison.sentence, first, *_NOTES[1:]])

@@ -360,7 +360,7 @@ def _comparison(result: FitResult) -> str:
         for row in result.diagnosis.comparison
         if row["score"] is not None and isfinite(row["score"])
     )
-    return f"chosen by left-out bins; score below the best: {words}" if words else ""
+    return f"chosen by comparison; score below the best: {words}" if words else ""
 
 
 def _value(value: Any) -> str:
