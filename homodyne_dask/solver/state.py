@@ -16,6 +16,7 @@ from homodyne_dask.solver.eigendirections import (
     parameter_scales,
 )
 from homodyne_dask.solver.penalty_strength import penalized
+from homodyne_dask.solver.read_only import make_read_only
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -87,7 +88,7 @@ class SavedState(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """The state of a fit after a pass; the last one has the outcome."""
+    """The state of a fit after a pass; the last one has the outcome. Its arrays are read-only."""
 
     theta: Float[np.ndarray, " p"]
     reduced: ReducedProblem
@@ -109,6 +110,9 @@ class State:
     """S, what the Hessian has beside that of Gauss and Newton, once steps have failed or were slow."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
+
+    def __post_init__(self) -> None:
+        make_read_only(vars(self))  # users and callbacks have it while the fit goes on
 
     def __repr__(self) -> str:
         theta, chisqr = ", ".join(f"{value:.6g}" for value in self.theta), self.reduced.chisqr

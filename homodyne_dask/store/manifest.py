@@ -54,8 +54,8 @@ class Manifest:
                 f"{store}: {name} differs from what was ingested: it was edited or replaced, "
                 f"or the store was replaced; start again, or ingest the source again with --overwrite"
             )
+        values.flags.writeable = False
         if name.startswith("cuts/"):
-            values.flags.writeable = False
             self.kept[name] = values
         return values
 

@@ -35,6 +35,7 @@ from homodyne_dask.results.data.result_tables import (
     scaling_table,
 )
 from homodyne_dask.solver.covariance import error_used
+from homodyne_dask.solver.read_only import make_read_only
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ PARTS: dict[str, type] = {
 
 @dataclass(frozen=True, repr=False)
 class FitResult(Saved):
-    """Result of one fit; `print(result)` shows the report.
+    """Result of one fit; `print(result)` shows the report. Its arrays are read-only.
 
     >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
     [-1.32714, 0.00123]
@@ -193,6 +194,10 @@ class FitResult(Saved):
     diagnosis: Diagnosis
     run: FitRun
     provenance: Provenance
+
+    def __post_init__(self) -> None:
+        for part in (self.parameters, self.scaling, self.statistics, self.errors, self.diagnosis):
+            make_read_only(part)
 
     def _document(self) -> Document:
         from homodyne_dask.results.views.report_content import report_of
