@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
+from pydantic import Field
 
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
@@ -22,6 +23,8 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.step_control import Damping, StepControl, TrustRegion
 
+Number = Annotated[float, Field(ge=-1e100, le=1e100)]
+"""One whose square is a number, too."""
 MIN_REJECTED_STEPS = 3
 """Rejected steps after which directions whose error exceeds every scale count as undetermined."""
 
@@ -69,20 +72,20 @@ class Trial(NamedTuple):
 class SavedState(NamedTuple):
     """A state as plain data, with the Gram it was made from."""
 
-    theta: list[float]
-    damping: float
+    theta: list[Number]
+    damping: Number
     accepted: bool
     gram: Gram
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
     slow_steps: int = 0
-    linear_params: list[list[float]] | None = None
+    linear_params: list[list[Number]] | None = None
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
-    trust_region: tuple[list[float], float] | None = None
+    trust_region: tuple[list[Number], Number] | None = None
     """Size and radius of a `TrustRegion`."""
-    strengths: list[list[float]] | None = None
+    strengths: list[list[Number]] | None = None
     """The `Strengths` of the state's penalty."""
-    secant: list[list[float]] | None = None
+    secant: list[list[Number]] | None = None
     """The second-order term."""
 
 

@@ -388,6 +388,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
     attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)
     bins, frames = validate.check_arrays(where)
+    if bins % len(attrs.get("scans") or "1"):
+        raise ingest_again(where, f"{bins} bins are not those of {len(attrs['scans'])} scans")
     manifest = read_manifest(where, attrs, bins, frames)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))

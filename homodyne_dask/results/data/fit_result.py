@@ -23,7 +23,7 @@ from homodyne_dask.results.data.fitted_parameters import (
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
-from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
+from homodyne_dask.results.data.plain_data import Saved, plain_values, read_as, read_fields
 from homodyne_dask.results.data.plots import Plots
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
@@ -427,6 +427,10 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `to_dict()`, as read from JSON."""
     rows = read["parameters"]
     columns = {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS}
+    read_as(str, read["config"]["model"])
+    for name in ("store", "store_path", "store_sha256", "source_file"):
+        read_as(str, read["inputs"][name])
+    read_as(tuple[int, ...], read["inputs"]["labels"])
     read = read | covariances_in(read, list(rows)) | {"check": read["model_check"]}
     return FitResult(
         outcome=Outcome[read["outcome"]],
