@@ -1,5 +1,6 @@
 """What commands print: names and notes from files cannot control the terminal."""
 
+import io
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 from homodyne_dask.errors import in_line, printable
+from homodyne_dask.store.files import write_atomic
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """Option of commands that print facts."""
@@ -56,7 +58,9 @@ def echo_found(found: Any, as_json: bool, picture: Path | None = None) -> None:
     else:
         echo(str(found))
     if picture is not None:
-        found.plot().savefig(picture)
+        content = io.BytesIO()
+        found.plot().savefig(content, format=picture.suffix[1:].lower())
+        write_atomic(picture, content.getvalue())
         echo(f"\nwritten: {in_line(str(picture))}", err=as_json)
 
 
