@@ -50,12 +50,12 @@ def require_one_fit(folder: AnyPath) -> None:
 
 def check_new(path: Path | None, overwrite: bool, kinds: Collection[str] = ()) -> None:
     """Raise OptionError for a file that exists and is not to be replaced, or whose name ends otherwise."""
-    if path is not None and os.path.lexists(path) and not overwrite:
-        raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
     if path is not None and kinds and path.suffix.lower() not in kinds:
         raise OptionError(
             f"{path} cannot be written: give a name that ends with {' or '.join(kinds)}"
         )
+    if path is not None and os.path.lexists(path) and not overwrite:
+        raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
 
 
 def write_new(path: Path, content: str | bytes, overwrite: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -73,6 +73,11 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     try:
         click.echo(printable(text), err=err, nl=nl)
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, (sys.stderr if err else sys.stdout).fileno())  # for what is buffered, too
-        os.close(nowhere)
+        print_nowhere(sys.stderr if err else sys.stdout)
+
+
+def print_nowhere(stream: TextIO) -> None:
+    """Print no more to a stream that was closed, nor what is buffered for it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -71,8 +71,8 @@ def design(
     The scan is that of the fit in the folder FIT, modified by the options, or is described by the
     options alone. `homodyne-dask explain planning` explains the calculation.
     """
-    given = given_of(DesignOptions(**given_of(options)).model_dump())
-    picture = given.pop("picture", None)
+    chosen = DesignOptions(**given_of(options))
+    given, picture = given_of(chosen.model_dump(exclude={"picture"})), chosen.picture
     check_new(picture, overwrite, PICTURES)
     if "vary" in given:
         given["vary"] = _varied(given["vary"])

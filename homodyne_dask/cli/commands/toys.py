@@ -52,8 +52,8 @@ def toys(
     The table lists bias, scatter divided by error, and how often the intervals contain the truth.
     """
     workers = {name: given.pop(name) for name in CLUSTER}
-    chosen = ToyOptions(**given_of(given)).model_dump()
-    picture = chosen.pop("picture")
+    options = ToyOptions(**given_of(given))
+    chosen, picture = options.model_dump(exclude={"picture"}), options.picture
     check_new(picture, overwrite, PICTURES)
     result = hd.load_result(folder)
     scan = data_of(result, folder, result_upload.WITH_STORE, store)

@@ -122,7 +122,7 @@ def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
 def _check(scan: PlannedScan) -> None:
     if len(scan.q) > MOST_BINS:
         raise OptionError(
-            f"{len(scan.q)} bins cannot be planned: give {MOST_BINS} bins or angles at most"
+            f"more than {MOST_BINS} bins cannot be planned: give {MOST_BINS} bins or angles at most"
         )
     for name, lowest, highest, what in (
         ("contrast", 1e-9, 1.0, "positive numbers of at most 1"),
