@@ -252,5 +252,8 @@ def unusable(point: EntryPoint, why: str) -> EntryPointError:
 
 def metadata_of(point: EntryPoint, key: str) -> str | None:
     """Return what a package says of itself; None where its metadata are missing."""
-    of = point.dist.metadata if point.dist else None
-    return of.get(key) if of else None
+    try:
+        found = point.dist.metadata.get(key) if point.dist else None
+    except Exception:  # whatever a file that is no text, or no metadata, raises
+        return None
+    return in_line(found) if found else None

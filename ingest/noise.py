@@ -125,18 +125,18 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
 
 def _without_data(source: Source, records: list[Record]) -> list[str]:
     """Return notes on frames without a known pair: those of all bins, and the others by their bins."""
-    dead = {
-        int(label): set(record["dead"])
-        for label, record in zip(source.label, records, strict=True)
-        if not record["left_out"]
-    }
+    dead = {n: set(of["dead"]) for n, of in enumerate(records) if not of["left_out"]}
     everywhere = set.intersection(*dead.values()) if dead else set()
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for label, found in dead.items():
-        groups.setdefault(tuple(sorted(found - everywhere)), []).append(label)
+    bins = len(records) // max(len(source.scan_names), 1)
+    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for n, found in dead.items():
+        scan = f" of {source.scan_names[n // bins]}" if source.scan_names else ""
+        groups.setdefault((scan, tuple(sorted(found - everywhere))), []).append(
+            int(source.label[n])
+        )
     of = [(everywhere, "any bin")] + [
-        (frames, f"bin{'s' * (len(where) > 1)} {as_ranges(where)}")
-        for frames, where in groups.items()
+        (frames, f"bin{'s' * (len(where) > 1)} {as_ranges(where)}{scan}")
+        for (scan, frames), where in groups.items()
     ]
     return [
         f"{counted(len(frames), 'frame')} {'has' if len(frames) == 1 else 'have'} no data in {where}: "

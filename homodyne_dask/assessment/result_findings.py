@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
-MIN_CHISQR_PER_PAIR = 0.5
-"""That below which a warning is given where σ is from counts: no noise of photons is smaller."""
+MIN_CHISQR_PER_PAIR = {"counts": 0.5, "constant": 0.1, "scatter": 0.1}
+"""That below which a warning is given, by the source of σ: no noise of photons is smaller than by counts."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
 MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
@@ -384,8 +384,9 @@ def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
         datum = "point" if scan.is_table else "pair" if pairs else "cell"
         highest = redchi[far].max()
         yield finding("chisqr-high-in-bins", _labels(scan, far), datum=datum, highest=highest)
-    if source == "counts" and pairs and (quiet := redchi < MIN_CHISQR_PER_PAIR).any():
-        yield finding("chisqr-low-in-bins", _labels(scan, quiet), lowest=redchi[quiet].min())
+    if pairs and (quiet := redchi < MIN_CHISQR_PER_PAIR[source]).any():
+        lowest, counted = redchi[quiet].min(), source == "counts"
+        yield finding("chisqr-low-in-bins", _labels(scan, quiet), lowest=lowest, counted=counted)
 
 
 def _labels(scan: Scan, bins: Bool[np.ndarray, " bin"]) -> list[str]:

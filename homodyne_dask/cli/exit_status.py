@@ -25,6 +25,8 @@ DISK_FULL = {
     errno.EDQUOT: "your disk quota is used up",
     errno.EFBIG: "it exceeds the largest file size allowed here",
 }
+PLENTY = 100_000_000
+"""Free bytes with which a disk is not full."""
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries cannot be loaded, and end the process."""
@@ -128,8 +130,12 @@ def _file_error_sentence(error: OSError, then: str) -> str:
     if error.errno not in DISK_FULL:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
     folder = next(p for p in Path(error.filename or "a file").absolute().parents if p.is_dir())
-    free = f"{size(shutil.disk_usage(folder).free)} free"
-    return f"{where} cannot be written: {DISK_FULL[error.errno]} ({free}); free some space{then}"
+    free = shutil.disk_usage(folder).free
+    why, remedy = f"{DISK_FULL[error.errno]} ({size(free)} free)", "free some space"
+    if error.errno != errno.EFBIG and free > PLENTY:
+        why = f"there is room for {size(free)}, but a quota or the number of files is used up"
+        remedy = "see `quota -s` and `df -i`, and remove files (`ingest --sharded` writes few)"
+    return f"{where} cannot be written: {why}; {remedy}{then}"
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Paths as arguments and options of commands, which a shell completes."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ class _PathType(click.ParamType):
 
 
 ANY_PATH, LOCAL_PATH = _PathType(any_path), _PathType(path_of)
+PICTURES = (".png", ".pdf", ".svg")
+"""Ends of names of files to which figures are drawn."""
+OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace existing files.")
 STORE = click.option(
     "--store",
     type=ANY_PATH,
@@ -45,8 +48,17 @@ def require_one_fit(folder: AnyPath) -> None:
         raise OptionError(f"{folder} contains fits, but no result itself: give one of {some}")
 
 
-def write_new(path: Path, text: str, overwrite: bool) -> None:
-    """Write a file; raises OptionError where there is one that is not to be replaced."""
-    if os.path.lexists(path) and not overwrite:
+def check_new(path: Path | None, overwrite: bool, kinds: Collection[str] = ()) -> None:
+    """Raise OptionError for a file that exists and is not to be replaced, or whose name ends otherwise."""
+    if path is not None and kinds and path.suffix.lower() not in kinds:
+        raise OptionError(
+            f"{path} cannot be written: give a name that ends with {' or '.join(kinds)}"
+        )
+    if path is not None and os.path.lexists(path) and not overwrite:
         raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
-    write_atomic(path, text)
+
+
+def write_new(path: Path, content: str | bytes, overwrite: bool) -> None:
+    """Write a file atomically; raises OptionError where there is one that is not to be replaced."""
+    check_new(path, overwrite)
+    write_atomic(path, content)

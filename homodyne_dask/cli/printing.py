@@ -1,5 +1,6 @@
 """What commands print: names and notes from files cannot control the terminal."""
 
+import io
 import json
 import os
 import sys
@@ -7,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from homodyne_dask.errors import in_line, printable
+from homodyne_dask.store.files import write_atomic
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """Option of commands that print facts."""
@@ -56,7 +58,9 @@ def echo_found(found: Any, as_json: bool, picture: Path | None = None) -> None:
     else:
         echo(str(found))
     if picture is not None:
-        found.plot().savefig(picture)
+        content = io.BytesIO()
+        found.plot().savefig(content, format=picture.suffix[1:].lower())
+        write_atomic(picture, content.getvalue())
         echo(f"\nwritten: {in_line(str(picture))}", err=as_json)
 
 
@@ -69,6 +73,11 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     try:
         click.echo(printable(text), err=err, nl=nl)
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, (sys.stderr if err else sys.stdout).fileno())  # for what is buffered, too
-        os.close(nowhere)
+        print_nowhere(sys.stderr if err else sys.stdout)
+
+
+def print_nowhere(stream: TextIO) -> None:
+    """Print no more to a stream that was closed, nor what is buffered for it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

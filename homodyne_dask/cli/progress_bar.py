@@ -1,6 +1,7 @@
 """The progress of a fit: a bar with tiles, rate and time left on a terminal, plain lines elsewhere."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from homodyne_dask.cli.printing import shows_progress
+from homodyne_dask.cli.printing import print_nowhere, shows_progress
 from homodyne_dask.errors import printable
 from homodyne_dask.fitting.events import Callback, Progress, on_progress, pass_line
 
@@ -18,13 +19,20 @@ LINE_INTERVAL = 30.0
 ShowProgress = Callable[[Progress], None]
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on without progress, where rich would end the fit."""
+        self.quiet = True
+        print_nowhere(sys.stderr)
+
+
 @contextmanager
 def progress_on_stderr() -> Iterator[Callback]:
     """Yield a callback of fits that prints their progress to stderr, unless hidden."""
     if not shows_progress():
         yield lambda _: None
         return
-    with progress_on(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
+    with progress_on(_Console(stderr=True, highlight=False, soft_wrap=True)) as show:
         yield on_progress(show)
 
 

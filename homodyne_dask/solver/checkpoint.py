@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.kernels.gram import Gram
@@ -35,6 +36,10 @@ class Checkpoint(NamedTuple):
     history: list[dict[str, Any]]
     minima: Sequence[dict[str, Any]] = ()
     """The distinct minima found by the search of initial values."""
+
+
+_ANY = ConfigDict(arbitrary_types_allowed=True)
+_SAVED, _CHECKPOINT = TypeAdapter(SavedState, config=_ANY), TypeAdapter(Checkpoint, config=_ANY)
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -71,14 +76,9 @@ def load(path: Path, identity: dict[str, object]) -> Checkpoint:
                 f"{path} belongs to another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
                 f"give the same options, or fit again without --resume"
             )
-        return Checkpoint(
-            identity=read["identity"],
-            passes=read["passes"],
-            state=_state(read["state"]),
-            best=None if read["best"] is None else _state(read["best"]),
-            history=read["history"],
-            minima=read["minima"],
-        )
+        states = {name: read[name] and _state(read[name]) for name in ("state", "best")}
+        kept = {name: read[name] for name in Checkpoint._fields}
+        return _CHECKPOINT.validate_python(kept | states)
 
 
 @contextmanager
@@ -188,8 +188,7 @@ def _state(read: dict[str, Any]) -> SavedState:
     if len(moments) != len(pairs):
         raise ValueError(f"moments of {len(moments)} bins for {len(pairs)}")
     loss = _unpacked(packed["loss"], "<f8").reshape(-1, 4) if "loss" in packed else None
-    fields: dict[str, Any] = read | {"gram": Gram(moments, pairs, loss)}
-    return SavedState(**fields)
+    return _SAVED.validate_python(read | {"gram": Gram(moments, pairs, loss)})
 
 
 def _packed(values: np.ndarray) -> str:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
+from pydantic import Field
 
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
@@ -16,11 +17,14 @@ from homodyne_dask.solver.eigendirections import (
     parameter_scales,
 )
 from homodyne_dask.solver.penalty_strength import penalized
+from homodyne_dask.solver.read_only import make_read_only
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.step_control import Damping, StepControl, TrustRegion
 
+Number = Annotated[float, Field(ge=-1e100, le=1e100)]
+"""One whose square is a number, too."""
 MIN_REJECTED_STEPS = 3
 """Rejected steps after which directions whose error exceeds every scale count as undetermined."""
 
@@ -68,26 +72,26 @@ class Trial(NamedTuple):
 class SavedState(NamedTuple):
     """A state as plain data, with the Gram it was made from."""
 
-    theta: list[float]
-    damping: float
+    theta: list[Number]
+    damping: Number
     accepted: bool
     gram: Gram
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
     slow_steps: int = 0
-    linear_params: list[list[float]] | None = None
+    linear_params: list[list[Number]] | None = None
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
-    trust_region: tuple[list[float], float] | None = None
+    trust_region: tuple[list[Number], Number] | None = None
     """Size and radius of a `TrustRegion`."""
-    strengths: list[list[float]] | None = None
+    strengths: list[list[Number]] | None = None
     """The `Strengths` of the state's penalty."""
-    secant: list[list[float]] | None = None
+    secant: list[list[Number]] | None = None
     """The second-order term."""
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a fit after a pass; the last one has the outcome."""
+    """The state of a fit after a pass; the last one has the outcome. Its arrays are read-only."""
 
     theta: Float[np.ndarray, " p"]
     reduced: ReducedProblem
@@ -109,6 +113,9 @@ class State:
     """S, what the Hessian has beside that of Gauss and Newton, once steps have failed or were slow."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
+
+    def __post_init__(self) -> None:
+        make_read_only(vars(self))  # users and callbacks have it while the fit goes on
 
     def __repr__(self) -> str:
         theta, chisqr = ", ".join(f"{value:.6g}" for value in self.theta), self.reduced.chisqr

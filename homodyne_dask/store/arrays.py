@@ -32,6 +32,18 @@ class ArraySpec(NamedTuple):
     units: str | None = None
     whole: bool = True
     """One chunk holds all; else each bin, or tile of a bin, has its own."""
+    least: float = -1e100
+    """The least value; the largest is 1e100, whose square is a number."""
+
+    def wrong_in(self, values: np.ndarray) -> str:
+        """Return what is wrong with the values, "" if nothing is; NaN is an unknown one."""
+        wrong = values[(values < self.least) | (values > 1e100)]
+        if wrong.size:
+            return f"is {wrong[0]:g} somewhere"
+        rises = not self.dims[0].endswith("edge") or (
+            values.min() >= 0 and (np.diff(values) > 0).all()
+        )
+        return "" if rises else "does not rise from 0 on"
 
 
 _BIN, _CELL, _SUM = ("bin",), ("bin", "age", "lag"), ("bin", "i", "j")
@@ -39,23 +51,23 @@ SMALL_ARRAYS = {
     "q": ArraySpec(_BIN, "float64", "1/angstrom"),
     "phi": ArraySpec(_BIN, "float64", "degree"),
     "label": ArraySpec(_BIN, "int64"),
-    "n_pixels": ArraySpec(_BIN, "int64"),
+    "n_pixels": ArraySpec(_BIN, "int64", least=0),
     "beta_ingest": ArraySpec(_BIN, "float64"),
     "time": ArraySpec(("t",), "float64", "s"),
     "frame_mask": ArraySpec(("t",), "bool"),
     "sigma_row": ArraySpec(("bin", "t"), "float64"),
-    "intensity": ArraySpec(("bin", "t"), "float64"),
+    "intensity": ArraySpec(("bin", "t"), "float64", least=0),
     "cuts/c2": ArraySpec(_CELL, "float64", whole=False),
-    "cuts/count": ArraySpec(_CELL, "int64", whole=False),
+    "cuts/count": ArraySpec(_CELL, "int64", whole=False, least=0),
     "cuts/frames": ArraySpec(("bin", "t"), "float64", whole=False),
     "cuts/t1": ArraySpec(_CELL[1:], "float64", "s"),
     "cuts/t2": ArraySpec(_CELL[1:], "float64", "s"),
     "cuts/age_edges": ArraySpec(("age_edge",), "int64"),
     "cuts/lag_edges": ArraySpec(("lag_edge",), "int64"),
-    "sums/weight": ArraySpec(_SUM, "float64"),
+    "sums/weight": ArraySpec(_SUM, "float64", least=0),
     "sums/first": ArraySpec(_SUM, "float64"),
-    "sums/second": ArraySpec(_SUM, "float64"),
-    "sums/pairs": ArraySpec(_SUM, "int64"),
+    "sums/second": ArraySpec(_SUM, "float64", least=0),
+    "sums/pairs": ArraySpec(_SUM, "int64", least=0),
 }
 OPTIONAL_ARRAYS = {
     "flux": ArraySpec(("t",), "float64"),

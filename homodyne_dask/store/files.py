@@ -30,6 +30,8 @@ MAY_PASS = {
     errno.ENFILE, errno.EMFILE, errno.EAGAIN, errno.EKEYEXPIRED,
 }  # fmt: skip
 """With which a file system, or the way to its server, fails, and works again a moment later."""
+NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+"""With which a file system answers that it has no locks, or no way to wait for names in a folder."""
 INTERRUPTED = Event()
 """Set while a process leaves on an interrupt: no thread waits for a file system any more."""
 
@@ -56,6 +58,13 @@ def any_path(what: str, given: str | AnyPath) -> AnyPath:
         return Path(given)
     local = local_path(what, given)
     return url_path(what, given) if local is None else Path(local)
+
+
+def absolute(path: AnyPath) -> AnyPath:
+    """Return a path that is valid in other folders: links in it stay, they differ between machines."""
+    here = Path(os.environ.get("PWD", ""))  # by the names through which a shell came here
+    known = here.is_absolute() and here.is_dir() and here.samefile(".")
+    return here / path if known and isinstance(path, Path) else path.absolute()
 
 
 def inside(store: str | AnyPath, *names: str) -> AnyPath:
@@ -181,10 +190,13 @@ def partial_files(path: Path) -> list[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
+    """Wait until a file is on disk, or the names in a folder where its file system can wait for them."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as e:
+        if e.errno not in NOT_OFFERED or not path.is_dir():
+            raise
     finally:
         os.close(handle)
 

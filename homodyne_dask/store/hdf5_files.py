@@ -28,10 +28,10 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     try:
         file = patiently(path, lambda: h5py.File(path, "r", locking="best-effort"))
     except UNREADABLE as error:
-        raise SourceError(
-            f"{path} cannot be opened as HDF5 ({error}): it is truncated, still being written, "
-            "or not an HDF5 file; copy it again"
-        ) from error
+        way_out = "it is truncated, still being written, or not an HDF5 file; copy it again"
+        if "h5clear" in str(error) or "lock" in str(error):
+            way_out = f"its writer runs, or died: wait until it has ended, then try `h5clear -s {path.name}`"
+        raise SourceError(f"{path} cannot be opened as HDF5 ({error}): {way_out}") from error
     with file:
         yield file
 

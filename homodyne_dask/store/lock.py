@@ -6,12 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from uuid import uuid4
 
 from homodyne_dask.errors import ObjectStoreError
 from homodyne_dask.store import objects
-from homodyne_dask.store.files import AnyPath, open_lock
+from homodyne_dask.store.files import NOT_OFFERED, AnyPath, open_lock
 from homodyne_dask.store.url_path import UrlPath
 
 BEAT = 10.0
@@ -106,6 +105,6 @@ def _lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as e:
-        if e.errno not in (ENOLCK, ENOSYS, EOPNOTSUPP):
+        if e.errno not in NOT_OFFERED:
             raise
     return True

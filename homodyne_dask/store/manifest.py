@@ -54,8 +54,10 @@ class Manifest:
                 f"{store}: {name} differs from what was ingested: it was edited or replaced, "
                 f"or the store was replaced; start again, or ingest the source again with --overwrite"
             )
+        if wrong := (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name].wrong_in(values):
+            raise ingest_again(store, f"{name} {wrong}")
+        values.flags.writeable = False
         if name.startswith("cuts/"):
-            values.flags.writeable = False
             self.kept[name] = values
         return values
 
@@ -130,9 +132,12 @@ def read_manifest(
 def _parsed(held: Any, bins: int, frames: int) -> Manifest:
     tiles = {factor: schema.tiles_per_side(frames, factor) for factor in schema.factors(frames)}
     listed = {factor: held["chunks"][schema.matrix_name(factor)] for factor in tiles}
+    pairs = _by_tile(held["pairs"], bins, tiles[1], np.int64)
+    if pairs.min() < 0 or not 0 < pairs.max() <= schema.MAX_SIDE**2:
+        raise ValueError("no bin has data, or a chunk more pairs than it can hold")
     return Manifest(
         {factor: _by_tile(listed[factor], bins, tiles[factor], np.uint32) for factor in tiles},
-        _by_tile(held["pairs"], bins, tiles[1], np.int64),
+        pairs,
         {
             name: str(held["arrays"][name])
             for name in (*SMALL_ARRAYS, *(OPTIONAL_ARRAYS.keys() & held["arrays"].keys()))

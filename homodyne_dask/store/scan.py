@@ -24,7 +24,7 @@ from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
-from homodyne_dask.store.files import DAMAGED, AnyPath, any_path, inside, zarr_store
+from homodyne_dask.store.files import DAMAGED, AnyPath, absolute, any_path, inside, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.selection import (
@@ -404,6 +404,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
     attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)
     bins, frames = validate.check_arrays(where)
+    if bins % len(attrs.get("scans") or "1"):
+        raise ingest_again(where, f"{bins} bins are not those of {len(attrs['scans'])} scans")
     manifest = read_manifest(where, attrs, bins, frames)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
@@ -414,7 +416,7 @@ def open_dataset(path: str | AnyPath) -> Scan:
         raise ingest_again(where, wrong)
     known = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
     return Scan(
-        path=str(where.resolve()), attrs=attrs, manifest=manifest, time=time, frame_mask=mask,
+        path=str(absolute(where)), attrs=attrs, manifest=manifest, time=time, frame_mask=mask,
         bins=tuple(known.tolist()), frames=(0, frames), all_bins=per_bin,
     )  # fmt: skip
 

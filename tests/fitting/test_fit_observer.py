@@ -249,3 +249,25 @@ def test_a_clock_that_is_set_during_a_fit_changes_no_duration(scan, monkeypatch,
         if progress.now is not None:
             assert 0 <= progress.now.last - progress.now.began <= longest
             assert not progress.seconds_left(progress.at) < 0
+
+
+def test_what_callbacks_and_results_hold_cannot_be_written_to(scan):
+    """A changed theta ended a fit STALLED; a changed Hessian changed its errors without a word."""
+
+    def changed(event):
+        if isinstance(event, PassEnded):
+            reduced = event.state.reduced
+            for array in (
+                event.state.theta,
+                reduced.hessian,
+                reduced.projection,
+                reduced.gram.moments,
+            ):
+                with pytest.raises(ValueError, match="read-only"):
+                    array *= 2
+
+    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[changed])
+    assert result.converged
+    for array in (result.parameters["value"].values, result.scaling["offset"].values, scan.time):
+        with pytest.raises(ValueError, match="read-only"):
+            array *= 2

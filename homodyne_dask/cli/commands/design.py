@@ -6,10 +6,11 @@ import click
 
 import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import MODELS, LocalPath
-from homodyne_dask.cli.path_arguments import ANY_PATH, STORE
+from homodyne_dask.cli.path_arguments import ANY_PATH, OVERWRITE, PICTURES, STORE, check_new
 from homodyne_dask.cli.printing import AS_JSON, echo_found
 from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.design.planned_scan import MOST_BINS
 from homodyne_dask.request.option_types import Count, Names, Number, NumberByName, Numbers
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.files import AnyPath
@@ -60,15 +61,19 @@ class DesignOptions(Options):
 @click.argument("fit", metavar="[FIT]", type=ANY_PATH, required=False)
 @options_of(DesignOptions)
 @STORE
+@OVERWRITE
 @AS_JSON
-def design(fit: AnyPath | None, store: AnyPath | None, as_json: bool, **options: Any) -> None:
+def design(
+    fit: AnyPath | None, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
+) -> None:
     """Predict the standard errors of a planned scan for both weightings.
 
     The scan is that of the fit in the folder FIT, modified by the options, or is described by the
     options alone. `homodyne-dask explain planning` explains the calculation.
     """
-    given = given_of(DesignOptions(**given_of(options)).model_dump())
-    picture = given.pop("picture", None)
+    chosen = DesignOptions(**given_of(options))
+    given, picture = given_of(chosen.model_dump(exclude={"picture"})), chosen.picture
+    check_new(picture, overwrite, PICTURES)
     if "vary" in given:
         given["vary"] = _varied(given["vary"])
     elif picture is not None:
@@ -88,7 +93,7 @@ def _planned(given: dict[str, Any]) -> hd.Design:
     if (angles := given.pop("angles", None)) is not None:
         if "phi" in given:
             raise OptionError("--angles and --phi both set the angles: leave out one of them")
-        given["phi"] = [180 / angles * n for n in range(angles)]
+        given["phi"] = [180 / angles * n for n in range(min(angles, MOST_BINS + 1))]
     return hd.design(given.pop("model"), params, **given)  # type: ignore[arg-type]
 
 

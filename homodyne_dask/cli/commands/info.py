@@ -7,7 +7,7 @@ import click
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH
+from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH, OVERWRITE, check_new
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.store.arrays import spacing_text
@@ -37,15 +37,19 @@ if TYPE_CHECKING:
     help="With --dynamics: mean counts per pixel and frame, which determine the noise; default: the stored "
     "counts.",
 )
+@OVERWRITE
 @AS_JSON
 def info(
     store: AnyPath,
     table: Path | None,
     dynamics: Path | None,
     mean_counts: float | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
+    for path in (table, dynamics):
+        check_new(path, overwrite)
     scan = hd.open_dataset(store)
     if table is not None:
         _write_csv(table, hd.g2(scan), "g2", "stderr", "pairs")

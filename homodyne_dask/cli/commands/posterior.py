@@ -10,10 +10,17 @@ import homodyne_dask as hd
 from homodyne_dask.cli import result_upload, worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH, STORE, require_one_fit
+from homodyne_dask.cli.path_arguments import (
+    ANY_PATH,
+    LOCAL_PATH,
+    OVERWRITE,
+    STORE,
+    check_new,
+    require_one_fit,
+)
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
 from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
-from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.errors import in_line
 from homodyne_dask.request.option_types import ByName, Form, Integer
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.results.data.fit_view import as_fitted
@@ -49,6 +56,7 @@ class PosteriorOptions(Options):
 @STORE
 @options_of(FitConfig, CLUSTER)
 @AS_JSON
+@OVERWRITE
 @click.option(
     "--output",
     "-o",
@@ -56,7 +64,12 @@ class PosteriorOptions(Options):
     help="Write the draws to this netCDF file, and leave FIT unchanged.",
 )
 def posterior(
-    folder: AnyPath, store: AnyPath | None, as_json: bool, output: Path | None, **given: Any
+    folder: AnyPath,
+    store: AnyPath | None,
+    as_json: bool,
+    overwrite: bool,
+    output: Path | None,
+    **given: Any,
 ) -> None:
     """Sample the posterior of the fit in the folder FIT, and write it there.
 
@@ -69,8 +82,8 @@ def posterior(
     workers = {name: given.pop(name) for name in CLUSTER}
     chosen = PosteriorOptions(**given_of(given))
     require_one_fit(folder)
-    if output is not None and check_netcdf_path(output).exists():
-        raise OptionError(f"{output} exists: give another --output")
+    if output is not None:
+        check_new(check_netcdf_path(output), overwrite)
     result = hd.load_result(folder)
     data = data_of(result, folder, result_upload.WITH_STORE, store)
     scan = as_fitted(data, result)

@@ -8,7 +8,7 @@ from pydantic import Field
 import homodyne_dask as hd
 from homodyne_dask.cli import result_upload, worker_options
 from homodyne_dask.cli.fit_config import FitConfig, LocalPath
-from homodyne_dask.cli.path_arguments import ANY_PATH, STORE
+from homodyne_dask.cli.path_arguments import ANY_PATH, OVERWRITE, PICTURES, STORE, check_new
 from homodyne_dask.cli.printing import AS_JSON, echo_found, echo_progress
 from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
 from homodyne_dask.request.option_types import Form, Integer, Number
@@ -41,16 +41,20 @@ class ToyOptions(Options):
 @options_of(ToyOptions)
 @STORE
 @options_of(FitConfig, CLUSTER)
+@OVERWRITE
 @AS_JSON
-def toys(folder: AnyPath, store: AnyPath | None, as_json: bool, **given: Any) -> None:
+def toys(
+    folder: AnyPath, store: AnyPath | None, overwrite: bool, as_json: bool, **given: Any
+) -> None:
     """Simulate scans of photons from the fit in the folder FIT, fit them, and compare the results with their
     true values.
 
     The table lists bias, scatter divided by error, and how often the intervals contain the truth.
     """
     workers = {name: given.pop(name) for name in CLUSTER}
-    chosen = ToyOptions(**given_of(given)).model_dump()
-    picture = chosen.pop("picture")
+    options = ToyOptions(**given_of(given))
+    chosen, picture = options.model_dump(exclude={"picture"}), options.picture
+    check_new(picture, overwrite, PICTURES)
     result = hd.load_result(folder)
     scan = data_of(result, folder, result_upload.WITH_STORE, store)
     with worker_options.client_of(workers_of_options(scan.path, workers)) as client:

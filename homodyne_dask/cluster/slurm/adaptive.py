@@ -93,7 +93,9 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
 class SlurmCluster(_ReportingCluster, SLURMCluster):
     """Workers as jobs of SLURM."""
 
-    job_cls = type("_SlurmJob", (_ReportingJob, SLURMJob), {})
+    job_cls = type(
+        "_SlurmJob", (_ReportingJob, SLURMJob), {"_job_id_from_submit_output": queue.job_number}
+    )
 
 
 class PbsCluster(_ReportingCluster, PBSCluster):

@@ -1,14 +1,14 @@
 """Commands of SLURM: test a job script, submit it, list the user's jobs."""
 
-import getpass
 import logging
+import os
 import re
 import shutil
 import subprocess
 import time
 from typing import NamedTuple
 
-from homodyne_dask.errors import ClusterError, one_line
+from homodyne_dask.errors import ClusterError, one_line, shown
 
 COMMAND_TIMEOUT = 60.0
 """Seconds a command of the batch system may take."""
@@ -46,17 +46,35 @@ def probe(script: str, patience: float = 0.0) -> str:
     return one_line("".join(_sbatch("--test-only", script, patience)))
 
 
+
 def submit_script(script: str, patience: float = 0.0) -> str:
     """Submit a job script and return the job's number; raises ClusterError with sbatch's message.
 
     patience: seconds for which it is tried again where SLURM cannot take it now.
     """
-    return _sbatch("--parsable", script, patience)[1].strip().partition(";")[0]
+    return job_number(None, _sbatch("--parsable", script, patience)[1])
+
+
+def job_number(_: object, said: str) -> str:
+    """Return the number of a job that sbatch has submitted, above which a site may print lines of its own.
+
+    In place of dask-jobqueue's method. Raises ClusterError where there is none.
+    """
+    found = re.search(
+        r"(?:^Submitted batch job )?\b(\d+)(?:;\S*| on cluster \S+)?$",
+        said.strip().rpartition("\n")[2],
+    )
+    if found is None:
+        raise ClusterError(
+            f"sbatch printed no number of a job ({shown(said)}): see `squeue --me` whether it runs, and ask "
+            f"your site what its sbatch prints"
+        )
+    return found[1]
 
 
 def jobs() -> list[QueuedJob]:
     """Return the user's waiting and running jobs; raises ClusterError if SLURM does not answer."""
-    words = ["squeue", "--noheader", "--format=%A|%T|%r", "--user", getpass.getuser()]
+    words = ["squeue", "--noheader", "--format=%A|%T|%r", "--user", str(os.getuid())]
     status, said, listed = _run(words, "")
     if status:
         raise ClusterError(f"squeue failed ({one_line(said)})")

@@ -161,7 +161,7 @@ def _result(
     unknown = determined_at(search, state).undetermined
     return CurveFit(
         names=search.names,
-        popt=state.theta,
+        popt=state.theta.copy(),
         pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
         outcome=state.outcome,
         chisqr=reduced.chisqr,

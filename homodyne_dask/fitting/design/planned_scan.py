@@ -25,11 +25,13 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
 from homodyne_dask.results.data.planned_errors import Design
 from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.schema import RANGES
 
 VARIED = ("frames", "counts", "pixels", "contrast", "angles", "exposure")
 """What can be varied."""
 FEWEST_FRAMES = 10
 MOST_FRAMES = 1_000_000
+MOST_BINS = 1000
 
 
 def design(
@@ -82,7 +84,7 @@ def design(
     scans = [_with(scan, varied, value) for value in values]
     shortest = min(float(one.time[-1]) for one in scans)
     wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
-    if (wanted < 0).any():
+    if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
         raise OptionError(
             f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
         )
@@ -118,15 +120,21 @@ def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
 
 
 def _check(scan: PlannedScan) -> None:
+    if len(scan.q) > MOST_BINS:
+        raise OptionError(
+            f"more than {MOST_BINS} bins cannot be planned: give {MOST_BINS} bins or angles at most"
+        )
     for name, lowest, highest, what in (
-        ("contrast", 0.0, 1.0, "positive numbers of at most 1"),
-        ("counts", 0.0, np.inf, "positive numbers"),
-        ("pixels", 0.0, np.inf, "positive numbers"),
-        ("q", 0.0, np.inf, "positive numbers, in 1/Å"),
-        ("phi", -np.inf, np.inf, "angles in degrees"),
+        ("contrast", 1e-9, 1.0, "positive numbers of at most 1"),
+        ("counts", 1e-12, 1e12, "positive numbers of at most 1e12"),
+        ("pixels", 1e-3, 1e12, "positive numbers of at most 1e12"),
+        ("q", *RANGES["q"][:2], "positive numbers of at most 1000, in 1/Å"),
+        ("phi", -RANGES["phi"][1], RANGES["phi"][1], "angles in degrees"),
+        ("dt", *RANGES["frame_time"][:2], "seconds of at most 1e9"),
+        ("theta", -1e60, 1e60, "values of at most 1e60"),
     ):
-        values = getattr(scan, name)
-        if not ((values > lowest) & (values <= highest) & np.isfinite(values)).all():
+        values = np.asarray(getattr(scan, name))
+        if not ((values >= lowest) & (values <= highest)).all():
             raise OptionError(f"{name} = {shown(values.tolist())} cannot be used: give {what}")
 
 

@@ -140,8 +140,9 @@ chisqr-high-in-bins warning: data and model differ by far more than σ > see map
   χ² per {datum} is as high as {highest:.3g} (in the bins labelled {about:some}): some {datum}s are outliers,
   σ is too small, or the model is wrong; maps.png shows where
 chisqr-low-in-bins warning: no noise of counted photons is so small > check counts and pixels in the file
-  χ² per pair is as low as {lowest:.3g} (in the bins labelled {about:some}): c2 scatters less than its counts
-  imply; counts or pixels in the file are too few, or c2 was averaged or smoothed
+  χ² per pair is as low as {lowest:.3g} (in the bins labelled {about:some}): {counted:c2 scatters less than
+  its counts imply; counts or pixels in the file are too few, or c2 was averaged or smoothed|σ is too large:
+  ingest again with the standard deviation of a pair as σ, or without σ}
 same-at-all-q warning: one rate was fitted to several rings > fit each ring separately
   {model} has the same f at all q, but the data have {rings}: fit each q separately with `{advice}`
 shear-sign note: c2 does not depend on the sign of the shear rate > give a bound, if you know the sign

@@ -23,7 +23,7 @@ from homodyne_dask.results.data.fitted_parameters import (
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
-from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
+from homodyne_dask.results.data.plain_data import Saved, plain_values, read_as, read_fields
 from homodyne_dask.results.data.plots import Plots
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
@@ -35,6 +35,7 @@ from homodyne_dask.results.data.result_tables import (
     scaling_table,
 )
 from homodyne_dask.solver.covariance import error_used
+from homodyne_dask.solver.read_only import make_read_only
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ PARTS: dict[str, type] = {
 
 @dataclass(frozen=True, repr=False)
 class FitResult(Saved):
-    """Result of one fit; `print(result)` shows the report.
+    """Result of one fit; `print(result)` shows the report. Its arrays are read-only.
 
     >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
     [-1.32714, 0.00123]
@@ -193,6 +194,10 @@ class FitResult(Saved):
     diagnosis: Diagnosis
     run: FitRun
     provenance: Provenance
+
+    def __post_init__(self) -> None:
+        for part in (self.parameters, self.scaling, self.statistics, self.errors, self.diagnosis):
+            make_read_only(part)
 
     def _document(self) -> Document:
         from homodyne_dask.results.views.report_content import report_of
@@ -422,6 +427,10 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `to_dict()`, as read from JSON."""
     rows = read["parameters"]
     columns = {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS}
+    read_as(str, read["config"]["model"])
+    for name in ("store", "store_path", "store_sha256", "source_file"):
+        read_as(str, read["inputs"][name])
+    read_as(tuple[int, ...], read["inputs"]["labels"])
     read = read | covariances_in(read, list(rows)) | {"check": read["model_check"]}
     return FitResult(
         outcome=Outcome[read["outcome"]],

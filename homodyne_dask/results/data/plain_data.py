@@ -12,6 +12,7 @@ import numpy as np
 import xarray
 
 from homodyne_dask.document.plain_text import Reportable
+from homodyne_dask.errors import shown
 
 
 class Saved(Reportable):
@@ -66,13 +67,33 @@ def read_fields[T](kind: type[T], read: Mapping[str, Any], **known: Any) -> T:
     return kind(**{name: read_as(of, read[name]) for name, of in types.items()} | known)
 
 
+_PLAIN: dict[Any, Any] = {
+    float: (int, float),
+    int: int,
+    str: str,
+    bool: bool,
+    dict: dict,
+    list: list,
+}
+"""What a value of a type is in JSON."""
+
+
 def read_as(kind: Any, value: Any) -> Any:
-    """Return a value of an annotated type from plain values; None is NaN where a number is required."""
+    """Return a value of an annotated type from plain values; None is NaN where a number is required.
+
+    Raises ValueError for a value of another type, and for a number that is none of float64.
+    """
     origin, args = get_origin(kind), get_args(kind)
     if value is None:
         return np.nan if kind is float else None
     if origin is UnionType:
-        return read_as(next(of for of in args if of is not NoneType), value)
+        first, *others = (of for of in args if of is not NoneType)
+        return value if others else read_as(first, value)
+    wanted = _PLAIN.get(origin or kind, object)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted in (int, (int, float))):
+        raise ValueError(f"{shown(value)} is no {getattr(origin or kind, '__name__', kind)}")
+    if kind is float:
+        float(value)  # of too many digits
     if origin is tuple:
         kinds = args[:1] * len(value) if args[-1] is ... else args
         return tuple(read_as(of, part) for of, part in zip(kinds, value, strict=True))
@@ -105,4 +126,8 @@ def _table(read: Mapping[str, Any]) -> xarray.Dataset:
 
 def _array(values: Any) -> np.ndarray:
     array = np.array(values)
+    if array.dtype.kind == "U" and not all(
+        type(one) is str for one in np.array(values, object).flat
+    ):
+        raise ValueError("text is among the numbers of a column")
     return array.astype(float) if array.dtype == object else array

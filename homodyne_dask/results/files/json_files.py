@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.errors import SourceError, why_unreadable
+from homodyne_dask.errors import SourceError, shown, why_unreadable
 from homodyne_dask.store.files import AnyPath, path_of, read_regular_file, write_atomic
 
 CHECKSUM = "sha256"
@@ -64,9 +64,18 @@ def missing_values(path: AnyPath) -> Iterator[None]:
     """Turn errors from values that are missing or of another kind into a SourceError."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as e:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        StopIteration,
+        RecursionError,
+    ) as e:
         raise SourceError(
-            f"{path} lacks values of a result, or has unexpected ones ({type(e).__name__}: {e}): fit again"
+            f"{path} lacks values of a result, or has unexpected ones ({type(e).__name__}: {shown(str(e))}): "
+            f"fit again"
         ) from e
 
 

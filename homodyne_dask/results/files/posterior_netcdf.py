@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
 import xarray
 from xarray import DataTree
 
@@ -12,6 +13,7 @@ from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION
 from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.files.json_files import MAX_BYTES, missing_values
+from homodyne_dask.results.files.saved_results import reportable
 from homodyne_dask.store.files import path_of, read_with_tail, write_atomic
 from homodyne_dask.store.hdf5_files import check_contents
 
@@ -59,6 +61,9 @@ def read_tree(path: Path) -> DataTree:
             )
         check_contents(path)
         with xarray.open_datatree(path, engine="h5netcdf") as opened:
+            declared = opened.nbytes  # of all groups
+            if declared > len(content):  # it is not compressed
+                raise ValueError(f"it declares {declared:,} bytes in {len(content):,}")
             tree = opened.load()
     except OSError as e:
         raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {_REMEDY}") from e
@@ -90,5 +95,6 @@ def load_posterior(path: str | Path) -> Posterior:
     with missing_values(where):
         fit = tree["constant_data"].dataset["fit_summary"].values.tobytes()
         posterior = Posterior(from_summary(json.loads(fit)), tree)
-        _ = posterior.plain  # refuses a file that lacks what reports are made of
-        return posterior
+        if not (np.abs(posterior.theta) < 1e100).all():
+            raise ValueError("a draw is no number, or none whose square is one")
+        return reportable(posterior)

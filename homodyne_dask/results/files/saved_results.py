@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data import comparison, series
 from homodyne_dask.results.data.comparison import Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.data.fit_view import fitted_scan
-from homodyne_dask.results.data.plain_data import read_fields
+from homodyne_dask.results.data.plain_data import read_as, read_fields
 from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
 from homodyne_dask.store.files import AnyPath, any_path, children, is_file, path_of
@@ -34,7 +35,13 @@ def load_result(path: str | AnyPath) -> FitResult:
     remedy = "give a folder made by fit, or its summary.json"
     read = read_with_checksum(where, FORMAT, VERSION, remedy)
     with missing_values(where):
-        return from_summary(read)
+        return reportable(from_summary(read))
+
+
+def reportable[R: Reportable](found: R) -> R:
+    """Return what was read from a file, if its report can be made of it, as of what was written."""
+    str(found)
+    return found
 
 
 def fits_in(folder: AnyPath) -> list[str]:
@@ -96,10 +103,12 @@ def load_series(path: str | AnyPath) -> FitSeries:
     folder = where.parent if isinstance(where, Path) else None
     with missing_values(where):
         together = read.get("global_fit")
-        return FitSeries(
-            read["over"],
-            tuple(_entry(fit, folder) for fit in read["fits"]),
-            None if together is None else GlobalFit.from_plain(together),
+        return reportable(
+            FitSeries(
+                read["over"],
+                tuple(_entry(fit, folder) for fit in read["fits"]),
+                None if together is None else GlobalFit.from_plain(together),
+            )
         )
 
 
@@ -108,7 +117,7 @@ def _entry(read: dict[str, Any], folder: Path | None) -> FitRow:
         raise ValueError(f"folder = {shown(read['folder'])}")
     where = None if folder is None or read["folder"] is None else folder / read["folder"]
     result = None if read["result"] is None else from_summary(read["result"])
-    return fit_row(read["name"], where, result, read["message"], read["at"])
+    return fit_row(read_as(str, read["name"]), where, result, read["message"], read["at"])
 
 
 def load_comparison(path: str | Path) -> Comparison:
@@ -123,7 +132,7 @@ def load_comparison(path: str | Path) -> Comparison:
     remedy = "give a file that Comparison.to_json wrote"
     read = read_with_checksum(where, comparison.FORMAT, comparison.VERSION, remedy)
     with missing_values(where):
-        return read_fields(Comparison, read)
+        return reportable(read_fields(Comparison, read))
 
 
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
