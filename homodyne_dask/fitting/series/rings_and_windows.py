@@ -98,7 +98,7 @@ def _rings(scan: Scan) -> Iterator[Part]:
     _require_known(scan, "q", scan.q)
     numbers = ring_numbers(scan.q)
     for ring, q in enumerate(rings_of(scan.q).tolist()):
-        at = {"q": q, "age": _age(scan)}
+        at = {"q": q, "age": scan.mean_age}
         yield _part(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, numbers == ring)
 
 
@@ -108,7 +108,7 @@ def _angles(scan: Scan) -> Iterator[Part]:
     rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
     for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
         which = (rings == ring) & (scan.phi == phi)
-        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": _age(scan)}
+        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": scan.mean_age}
         if several:
             q = float(scan.q[which][0])
             name, folder, at = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", at | {"q": q}
@@ -124,7 +124,7 @@ def _scans(scan: Scan) -> Iterator[Part]:
         )
     for number in numbers:
         name, at = f"scan {number}: {scan.scan_names[number - 1]}", {"scan": float(number)}
-        at |= {"age": _age(scan)}
+        at |= {"age": scan.mean_age}
         yield _part(scan, name, f"scan_{number:03d}", at, scan.scan_number == number)
 
 
@@ -148,14 +148,8 @@ def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
         raise OptionError("windows is an empty list: give the start and end of each in seconds")
     for number, part in enumerate(chosen, 1):
         begin, end = (float(part.time[n]) for n in (part.frames[0], part.frames[1] - 1))
-        name, at = f"{begin:.6g} to {end:.6g} s", {"age": _age(part), "from": begin, "to": end}
+        name, at = f"{begin:.6g} to {end:.6g} s", {"age": part.mean_age, "from": begin, "to": end}
         yield Part(name, f"window_{number:02d}", at, part)
-
-
-def _age(scan: Scan) -> float:
-    """Return the mean time [s] of the frames in use, or of all selected frames if none is."""
-    used = scan.time[scan.use]
-    return float((used if len(used) else scan.time[slice(*scan.frames)]).mean())
 
 
 def jobs_of(

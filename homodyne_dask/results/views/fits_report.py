@@ -21,6 +21,7 @@ from homodyne_dask.document.blocks import (
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
+from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -117,7 +118,7 @@ def _section_of_fits(
 ) -> Section:
     """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
     constant = constant_quantities(rows)
-    names = [name for name in names if name not in constant]
+    names = [name for name in shown_names(names) if name not in constant]
     ages = [row.at.get("age", np.nan) for row in rows]
     aged = any("age" in row.at for row in rows)
     columns = [
@@ -128,34 +129,38 @@ def _section_of_fits(
     if aged and len(set(ages)) > 1:
         columns.append(["mean age [s]", *(or_dash(age, ".6g") for age in ages)])
     for name in names:
-        columns += _columns_of(name, rows, aged)
-    rates = [] if aged else [name for name in names if name in RATES]
+        columns += _columns_of(name, rows, names)
     known = methods_of(rows)
     values = ", ".join(f"{name} = {value}" for name, value in constant.items())
     said = [
         f"constant: {values}" if values else "",
         f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
         f"the report of each fit says why and lists naive errors",
-        f"values of {joined_with_and(rates)} are at the middle of each record" if rates else "",
         *notes,
     ]
     table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
     return Section(f"{one.capitalize()}s", [table, Sentences(list(filter(None, said)))])
 
 
-def _columns_of(name: str, entries: Sequence[FitRow], aged: bool) -> list[list[str]]:
+def _columns_of(name: str, entries: Sequence[FitRow], names: Sequence[str]) -> list[list[str]]:
     """Return the column of a quantity, in one notation, and of its intervals where a rate has any."""
     row = [entry.quantities.get(name) for entry in entries]
     known = [q for q in row if q is not None]
     unit = known[0].unit if known else ""
     sizes = [max(abs(q.value), q.stderr) for q in known if np.isfinite(q.stderr)]
     cells = ["-" if q is None else q.text(max(sizes, default=0.0)) for q in row]
-    label = f"{name} at mean age" if aged and name in RATES else name
+    label = f"{_label(name, names)}{' at mean age' * (name in RATES)}"
     column = [f"{label} [{unit}]" if unit else label, *cells]
     intervals = ["" if q is None else q.interval for q in row]
     if name not in RATES or not any(intervals):
         return [column]
     return [column, [f"95 % interval of {name}", *(interval or "-" for interval in intervals)]]
+
+
+def _label(name: str, names: Sequence[str]) -> str:
+    """Return the name of a quantity, with what it is of the diffusion coefficient that is among the names."""
+    twice = {"D0": "D_SE", "J": "D"}.get(name)
+    return f"{name} = 2 {twice}" if twice in names else name
 
 
 def _mark(entry: FitRow) -> str:
@@ -192,9 +197,12 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     if not series.agreement:
         return []
     rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]
-    differ = {"age": [*RATES], "q": [name for name in series.decay_rates if name != "J"]}
-    names = [name for name in series.agreement if name not in differ.get(series.over, [])]
-    sure = SURE / max(len(names), 1)
+    slower = [
+        name for name in series.names if series.unit(name) == "1/s" and "J" not in series.names
+    ]
+    differ = {"age": [*RATES], "q": slower}
+    names = [n for n in shown_names(series.agreement) if n not in differ.get(series.over, [])]
+    sure = SURE / max(len(shown_names(names, copies=False)), 1)
     every, incomplete = len(series.entries), []
     for name in names:
         same = series.agreement[name]
@@ -203,7 +211,9 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
         fits = f"{same.freedom + 1} of {every}"
         words = "marginal" if same.p >= sure else "inconsistent"
         words = "consistent" if same.p >= DOUBTFUL else words
-        rows.append([name, fits, words, mean if known else "-", *_scatter(same)])
+        rows.append(
+            [_label(name, series.names), fits, words, mean if known else "-", *_scatter(same)]
+        )
         incomplete += [name] * (same.freedom + 1 < every)
     notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
@@ -218,21 +228,18 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
 
 
 def _powers(series: FitSeries) -> list[list[str]]:
-    """Return the power of q of each rate of decorrelation; that of J, a rate over q², is 0 for diffusion."""
+    """Return the power of q of each rate of decorrelation; that of diffusion is 2."""
     rows = [["rate", "power of q", "of diffusion", "agreement", "χ²", "dof", "p"]]
-    for name in series.decay_rates:
-        law = series.power_of_q(name)
-        if law is None:
-            continue
-        expected = 0 if name == "J" else 2
+    for name, law in series.powers_of_q.items():
         reach = half_width(95.0, law.dof) * law.stderr
-        words = "as for diffusion" if abs(law.exponent - expected) < reach else "not diffusion"
+        words = "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
         if law.p < SURE:
             words = "no power law"
         power = numbers.value_and_error(law.exponent, law.stderr)
-        rate = f"{name} at {series.entries[0].at['age']:.4g} s" if name == "J" else name
+        age = next(row.result.mean_age for row in series.entries if row.result is not None)
+        rate = f"{name} at {age:.4g} s" if "J" in series.names else name
         agreement = words if np.isfinite(reach) else "-"
-        rows.append([rate, power, f"{expected}", agreement, *_scatter(law)])
+        rows.append([rate, power, "2", agreement, *_scatter(law)])
     return rows
 
 

@@ -10,6 +10,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import HomodyneDaskError, in_line
+from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.series import FitSeries
@@ -151,11 +152,10 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
 
 def _draw_decay_rates(axis: Axes, name: str, entries: Sequence[FitRow], q: np.ndarray) -> None:
     """Draw the decay rate Γ of each q on logarithmic axes, and the line ∝ q² through them."""
-    factor = 0.5 * q**2 if name == "J" else np.ones(len(q))
-    rate, error = (factor * of for of in _columns(entries, name))
+    rate, error = _columns(entries, name)
     known = np.isfinite(rate) & (rate > 0)
     q, rate, error = q[known], rate[known], np.nan_to_num(error[known])
-    y = "Γ = q²J/2 [1/s]" if name == "J" else plain_label(name, "1/s")
+    y = "Γ [1/s]" if name == "Gamma" else plain_label(name, "1/s")
     draw.label_axes(axis, _AXES["q"], y, log="xy")
     draw.points(axis, q, rate, error)
     if len(q):
@@ -198,7 +198,9 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
 def names_drawn(entries: Sequence[FitRow]) -> list[str]:
     """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
     constant, drawn = constant_quantities(entries), dict[str, np.ndarray]()
-    for name in [n for n in entries[0].quantities if n not in constant]:
+    for name in shown_names(entries[0].quantities, copies=False):
+        if name in constant:
+            continue
         values = column(entries, name)
         if not any(np.array_equal(values, of) for of in drawn.values()):
             drawn[name] = values
