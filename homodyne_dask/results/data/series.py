@@ -1,6 +1,6 @@
 """A series: fits at each q or age of one scan, or of each scan, and tests of their agreement."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +20,7 @@ from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fiel
 from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
+from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -203,7 +204,7 @@ class FitSeries(Saved):
     """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     over: str
-    """'q', 'phi', 'age' or 'scan'."""
+    """'q', 'phi', 'age' or 'scan', or a variable of the scans, such as 'temperature'."""
     entries: tuple[FitRow, ...]
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
@@ -256,12 +257,35 @@ class FitSeries(Saved):
             },
         }
         coords: dict[str, Any] = {
-            key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
+            key: ("fit", [entry.at[key] for entry in self.entries], {"units": self.unit_of(key)})
             for key in self.entries[0].at
+            if not key.endswith("_unit")
         }
         units = np.array([self.unit(name) for name in self.names], str)
         table = table_of(columns, **coords, param=self.names, unit=("param", units))
         return table.assign_attrs(over=self.over, errors=self.errors)
+
+    def unit_of(self, place: str) -> str:
+        """Return the unit of a coordinate, '' where a variable of the scans has none."""
+        return UNITS.get(place) or self.entries[0].at.get(f"{place}_unit", "")
+
+    @property
+    def is_of_variable(self) -> bool:
+        """Whether it is over a variable of the scans, of which fits may be the same."""
+        return self.over not in UNITS and len({entry.at[self.over] for entry in self.entries}) > 1
+
+    @cached_property
+    def repeats(self) -> dict[str, "FitSeries"]:
+        """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for that place."""
+        groups: dict[str, list[FitRow]] = {}
+        for entry in self.entries if self.is_of_variable else ():
+            keys = [key for key in (self.over, "q", "phi", "from") if key in entry.at]
+            words = (
+                f"{key} = {with_unit(f'{entry.at[key]:.6g}', self.unit_of(key))}" for key in keys
+            )
+            groups.setdefault(", ".join(words), []).append(entry)
+        several = {place: rows for place, rows in groups.items() if len(rows) > 1}
+        return {place: replace(self, entries=tuple(rows)) for place, rows in several.items()}
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
@@ -364,4 +388,6 @@ class FitSeries(Saved):
         head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         together = {} if self.global_fit is None else {"global_fit": self.global_fit}
         tests = {"agreement": self.agreement, "powers_of_q": self.powers_of_q}
+        if self.repeats:
+            tests["repeats"] = {place: of.agreement for place, of in self.repeats.items()}
         return plain_values(head | together | tests)

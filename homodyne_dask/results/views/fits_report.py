@@ -35,7 +35,7 @@ from homodyne_dask.results.data.fit_rows import (
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import or_dash, value_and_error
 from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import joined_with_and, with_unit
+from homodyne_dask.text import in_brackets, joined_with_and, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
 """p-values: below the first, over the number of quantities, the fits disagree; below the second the agreement
@@ -64,7 +64,7 @@ def series_title(series: FitSeries) -> str:
     result = next((row.result for row in series.entries if row.result is not None), None)
     if result is None:
         return "no fit"
-    where = f"{len(series.entries)} {_WHERE[series.over]}"
+    where = f"{len(series.entries)} {_WHERE.get(series.over, f'values of {series.over}')}"
     return f"{result.config['model']} fitted to {result.provenance.inputs['store']}: {where}"
 
 
@@ -106,7 +106,7 @@ def report_of_fits(
                 [Sentences(watcher), Outcome(good, counts, findings), Sentences(together)],
             ),
             Section("Figures", [Pictures(pictures)] if watcher else []),
-            _section_of_fits(names, rows, folder, ONE_OF[prefix], notes),
+            _section_of_fits(names, rows, folder, ONE_OF[prefix], notes, series),
             Section("Agreement of the fits", agreement),
             Section("Figures", [] if watcher else [Pictures(pictures)]),
         ],
@@ -114,7 +114,12 @@ def report_of_fits(
 
 
 def _section_of_fits(
-    names: Sequence[str], rows: Sequence[FitRow], folder: Path | None, one: str, notes: list[str]
+    names: Sequence[str],
+    rows: Sequence[FitRow],
+    folder: Path | None,
+    one: str,
+    notes: list[str],
+    series: FitSeries | None,
 ) -> Section:
     """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
     constant = constant_quantities(rows)
@@ -126,6 +131,9 @@ def _section_of_fits(
         ["outcome", *(f"{_mark(row)} {row.outcome_words}" for row in rows)],
         ["χ²/N", *(or_dash(row.redchi, ".4f") for row in rows)],
     ]
+    if series is not None and series.is_of_variable:
+        head = in_brackets(series.over, series.unit_of(series.over))
+        columns.append([head, *(f"{row.at[series.over]:.6g}" for row in rows)])
     if aged and len(set(ages)) > 1:
         columns.append(["mean age [s]", *(or_dash(age, ".6g") for age in ages)])
     for name in names:
@@ -150,7 +158,7 @@ def _columns_of(name: str, entries: Sequence[FitRow], names: Sequence[str]) -> l
     sizes = [max(abs(q.value), q.stderr) for q in known if np.isfinite(q.stderr)]
     cells = ["-" if q is None else q.text(max(sizes, default=0.0)) for q in row]
     label = f"{_label(name, names)}{' at mean age' * (name in RATES)}"
-    column = [f"{label} [{unit}]" if unit else label, *cells]
+    column = [in_brackets(label, unit), *cells]
     intervals = ["" if q is None else q.interval for q in row]
     if name not in RATES or not any(intervals):
         return [column]
@@ -203,18 +211,15 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     differ = {"age": [*RATES], "q": slower}
     names = [n for n in shown_names(series.agreement) if n not in differ.get(series.over, [])]
     sure = SURE / max(len(shown_names(names, copies=False)), 1)
-    every, incomplete = len(series.entries), []
-    for name in names:
-        same = series.agreement[name]
-        mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
-        known = same.p >= sure and series.global_fit is None
-        fits = f"{same.freedom + 1} of {every}"
-        words = "marginal" if same.p >= sure else "inconsistent"
-        words = "consistent" if same.p >= DOUBTFUL else words
-        rows.append(
-            [_label(name, series.names), fits, words, mean if known else "-", *_scatter(same)]
-        )
-        incomplete += [name] * (same.freedom + 1 < every)
+    rows += [_tested(series, name, sure) for name in names]
+    incomplete = [n for n in names if series.agreement[n].freedom + 1 < len(series.entries)]
+    tests = [
+        (place, of, n) for place, of in series.repeats.items() for n in shown_names(of.agreement)
+    ]
+    again = [[place, *_tested(of, name, SURE / len(tests))] for place, of, name in tests]
+    repeats = Table(
+        f"Repeats at one {series.over}", [["repeats", *rows[0]], *again] if again else [], 4
+    )
     notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
         notes.append("p takes the shared parameters as known")
@@ -224,7 +229,19 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
             f"rate is at a bound, are not compared"
         )
     laws = Table("Rates as powers of q", _powers(series))
-    return [Table("Agreement of the converged fits", rows, 3), Sentences(notes), laws]
+    return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes), laws]
+
+
+def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
+    """Return the row of a test of agreement; sure: the probability below which fits disagree."""
+    same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
+    if series.is_of_variable:
+        words = "no change", "marginal", "changes"
+    mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
+    known = same.p >= sure and series.global_fit is None
+    fits = f"{same.freedom + 1} of {len(series.entries)}"
+    verdict = words[(same.p < DOUBTFUL) + (same.p < sure)]
+    return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
 
 
 def _powers(series: FitSeries) -> list[list[str]]:
