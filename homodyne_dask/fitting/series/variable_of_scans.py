@@ -69,8 +69,8 @@ def _value_of(
         each = isinstance(held, list)  # one for each scan of the store
         held = held[of] if each else None if apart else held
     ways = (
-        f"give it with --scan-values '{names[0]}=VALUE' (in Python scan_values), there as the "
-        f"path of a table (CSV), or to ingest"
+        f"give it with --scan-values '{names[0]}=VALUE', or there the path of a table (CSV) "
+        f"of scans and values"
     )
     if held is None:
         raise OptionError(f"{variable} of {in_line(part.name)} is unknown: {ways}")
@@ -105,8 +105,6 @@ def _table(path: Path, variable: str) -> dict[str, str]:
         raise OptionError(
             f"{path} has no column {variable}: give a table with the names of the scans in the first column"
         )
-    return {
-        row[0]: f"{row[n]} {unit}" if _VALUE.fullmatch(row[n]) else row[n]
-        for row in rows
-        if len(row) > n
-    }
+    found = {row[0]: row[n] for row in rows if len(row) > n and row[n]}
+    plain = {name for name, cell in found.items() if (of := _VALUE.fullmatch(cell)) and not of[2]}
+    return {name: f"{cell} {unit}" if name in plain else cell for name, cell in found.items()}

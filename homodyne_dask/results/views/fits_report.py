@@ -34,7 +34,7 @@ from homodyne_dask.results.data.fit_rows import (
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import or_dash, value_and_error
-from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
+from homodyne_dask.results.data.series import UNITS, FitSeries, HomogeneityTest, PowerLawOfQ
 from homodyne_dask.text import in_brackets, joined_with_and, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
@@ -61,11 +61,13 @@ def report_of_series(series: FitSeries) -> Document:
 
 def series_title(series: FitSeries) -> str:
     """Return the model, the store and what was fitted of it."""
-    result = next((row.result for row in series.entries if row.result is not None), None)
-    if result is None:
+    results = [result for result in series.results if result is not None]
+    if not results:
         return "no fit"
-    where = f"{len(series.entries)} {_WHERE.get(series.over, f'values of {series.over}')}"
-    return f"{result.config['model']} fitted to {result.provenance.inputs['store']}: {where}"
+    stores = list(dict.fromkeys(of.provenance.inputs["store"] for of in results))
+    of = stores[0] if len(stores) == 1 else f"{len(stores)} stores"
+    where = _WHERE.get(series.over, f"fits over {series.over}")
+    return f"{results[0].config['model']} fitted to {of}: {len(series.entries)} {where}"
 
 
 def report_of_fits(
@@ -131,7 +133,7 @@ def _section_of_fits(
         ["outcome", *(f"{_mark(row)} {row.outcome_words}" for row in rows)],
         ["χ²/N", *(or_dash(row.redchi, ".4f") for row in rows)],
     ]
-    if series is not None and series.is_of_variable:
+    if series is not None and series.over not in UNITS:
         head = in_brackets(series.over, series.unit_of(series.over))
         columns.append([head, *(f"{row.at[series.over]:.6g}" for row in rows)])
     if aged and len(set(ages)) > 1:
