@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, in_line, shown
+from homodyne_dask.errors import OptionError, in_line, require_type, shown
 from homodyne_dask.results.data.series import UNITS
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ def places_of(
     the scans are those of one store. Raises OptionError where a value is missing or no number, or in another
     unit than the first.
     """
+    require_type("over_scans", variable, str, "a word such as temperature")
+    require_type(
+        "scan_values", values, Mapping | str | Path | None, "values by scan, or a table's path"
+    )
     if variable in _TAKEN or not variable.strip() or "/" in variable:
         raise OptionError(
             f"over_scans = {shown(variable)} cannot name a variable: give a word such as temperature"
