@@ -76,6 +76,11 @@ def with_unit(text: str, unit: str) -> str:
     return f"{text} {'degrees' if unit == 'degree' else unit}".rstrip()
 
 
+def in_brackets(text: str, unit: str) -> str:
+    """Return 'D0 [Å²/s]', or the text alone for a quantity without a unit."""
+    return f"{text} [{unit}]" if unit else text
+
+
 def size(count: float) -> str:
     """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,10 +39,23 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         truth=first.truth if all(one.truth == first.truth for one in scans) else None,
         # those of all scans of one file; several files have none in common
         pictures=pictures if all(one.pictures is pictures for one in scans) else NO_PICTURES,
+        experiment=_experiment(scans),
         notes=_notes(masked, names),
         scans=tuple(masked),
         scan_names=tuple(names),
     )
+
+
+def _experiment(scans: Sequence[Source]) -> dict[str, dict[str, Any]]:
+    """Return what the first scan says of the measurement; of numbers that change, such as T, those of all."""
+    found = dict(scans[0].experiment)
+    for name, held in scans[0].experiment.items():
+        each = [one.experiment.get(name, {}) for one in scans]
+        values = [of.get("value") for of in each]
+        alike = all(of.get("units") == held.get("units") for of in each)
+        if alike and len(set(values)) > 1 and all(isinstance(of, int | float) for of in values):
+            found[name] = held | {"value": values}
+    return found
 
 
 def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:

@@ -237,6 +237,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         "selection": scan.selection_options,
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
+        "mean_age": scan.mean_age,
         "chunks_left_out": [list(chunk) for chunk in scan.excluded],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
         "frames_excluded": [list(one) for one in scan.excluded_frames],

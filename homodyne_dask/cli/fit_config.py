@@ -21,6 +21,7 @@ from homodyne_dask.request.option_types import (
     Range,
     Ranges,
     ScanNames,
+    ScanValues,
     Windows,
 )
 from homodyne_dask.request.options import (
@@ -104,6 +105,12 @@ class FitConfig(FitOptions, _Source):
     over: Literal["q", "phi", "age", "scan"] | None = option(None, DATA, "q", COMMON)
     """Fit each ring (q), angle (phi), age window (age) or repeated scan (scan) separately; default: the whole
     selection in one fit."""
+    over_scans: Name | None = option(None, DATA, "temperature", COMMON)
+    """Fit each store, or each scan of one store, and show all against this variable of theirs, such as
+    temperature; 'scan' is the number. With over, fit the parts of each."""
+    scan_values: ScanValues = option(None, DATA, "{A0123: 25 C, A0124: 35 C}")
+    """With over_scans: its values, as a CSV table of scans and values or one by one; default: those that
+    ingest found."""
     per_scan: Names = option((), DATA, "D0")
     """For a store of repeats: parameters that differ between scans, in one fit of all scans that share the
     other parameters."""
@@ -190,6 +197,8 @@ def read_config(
     in_file = {name: getattr(config, name) for name in config.model_fields_set}
     for name in in_file.keys() & {"scheduler_file", *_WRITTEN}:
         in_file[name] = where.parent / in_file[name]
+    if isinstance(config.scan_values, str):
+        in_file["scan_values"] = str(where.parent / config.scan_values)
     if config.key not in (None, "none"):
         in_file["key"] = str(where.parent / config.key)
     in_file["data"] = [where.parent / store for store in config.data]

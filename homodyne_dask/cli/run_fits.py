@@ -27,7 +27,7 @@ from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job, fit_job
 from homodyne_dask.fitting.series.previous_fit import PreviousFit, find_previous
-from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of, parts_of_scans
+from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of_stores
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
@@ -66,10 +66,11 @@ def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
             config, jobs = _with_chosen_model(config, resume)
         else:
             jobs = fit_jobs(config)
+        series = config.over or config.over_scans
         drawn = len(jobs) <= MOST_DRAWN if chosen.pictures is None else chosen.pictures
         jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
         shown = partial(_print_result, chosen.as_json, where)
-        if len(jobs) == 1 and not config.over:
+        if len(jobs) == 1 and not series:
             return _fit_one(config, jobs[0], resume, shown)
         if config.checkpoint:
             raise OptionError(
@@ -91,25 +92,17 @@ def model_of(config: FitConfig) -> Model:
 
 
 def fit_jobs(config: FitConfig) -> list[Job]:
-    """Return a job for each store, or with `over` one for each part of the one store."""
+    """Return a job for each store, or with `over` or `over_scans` one for each part of them."""
     options = config.values()
-    if config.over:
-        if len(config.data) > 1 and not config.together:
-            raise OptionError(
-                f"over applies to a single store, but {len(config.data)} are given: fit each separately, or "
-                f"all of them as one fit with --together"
-            )
-        scan, *others = (selected(config, store) for store in config.data)
-        # an error is reported once, not for each part
-        require_gap(prepare(scan, model_of(config), **options))
-        over = "together" if others else config.over
+    if config.over or config.over_scans:
+        scans = [selected(config, store) for store in config.data]
+        for scan in scans:  # an error is reported once, not for each part
+            require_gap(prepare(scan, model_of(config), **options))
+        given = config.over, config.windows, config.over_scans, config.scan_values
+        over = (config.over_scans or config.over or "").replace(" ", "_")
         folder = config.folder or folders.default_folder(config.data[0], over)
-        if others:
-            parts = parts_of_scans(scan, *others)
-            jobs = [jobs_of([part], part.scan, options, folder)[0] for part in parts]
-        else:
-            parts = parts_of(scan, config.over, config.windows)
-            jobs = jobs_of(parts, scan, options, folder)
+        each = zip(parts_of_stores(scans, *given), scans, strict=True)
+        jobs = [job for own, scan in each for job in jobs_of(own, scan, options, folder)]
     elif config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
     else:
@@ -142,7 +135,7 @@ def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list
 
     Raises OptionError where that is not one new fit.
     """
-    if len(config.data) > 1 or config.over or resume:
+    if len(config.data) > 1 or config.over or config.over_scans or resume:
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one store first, then "
             "give --model"
@@ -225,9 +218,10 @@ def _fit_many(
     """
     from homodyne_dask.fitting.series import run_many as many  # it loads Dask's client
 
-    model, kind = model_of(config), PARTS if config.over else SCANS
+    over = config.over_scans or config.over
+    model, kind = model_of(config), PARTS if over else SCANS
     where = jobs[0].folder.parent
-    if not config.over:
+    if not over:
         common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
         where = config.folder or Path(common)
     min_fits = many.MIN_FITS_FOR_WORKERS
@@ -274,8 +268,8 @@ def _fit_many(
                         shown(job, result, output.files)
                 rows.append(fit_row(job.name, job.folder, result, message, job.at))
                 files = index.write_index(where, model.names, rows, len(jobs), kind, together)
-    if config.over:
-        echo(f"\n{FitSeries(config.over, tuple(rows), together)}")
+    if over:
+        echo(f"\n{FitSeries(over, tuple(rows), together)}")
     echo(f"\n{outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 

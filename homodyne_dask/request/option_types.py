@@ -240,6 +240,15 @@ TextByName = Annotated[
     Form("an expression for each parameter", "NAME=EXPRESSION"),
 ]
 PriorByName = Annotated[ByName[Any], Form("two numbers for each parameter", "NAME=MEAN:SD")]
+ScanValues = Annotated[
+    Mapping[str, Annotated[str, BeforeValidator(str)]] | str | None,
+    _optional(
+        lambda value: _by_name(value) if "=" in "".join(map(str, parts(value))) else parts(value)[0]
+    ),
+    Form(
+        "the path of a table (CSV) of scans and values, or a value for each scan", "PATH|NAME=VALUE"
+    ),
+]
 OnOff = Annotated[
     Literal["on", "off"],
     # YAML reads both as truth values

@@ -170,6 +170,12 @@ class Scan(Printed, BinsAndFrames):
         return self.selected_frames & self.frame_mask
 
     @property
+    def mean_age(self) -> float:
+        """Mean time [s] of the frames in use, or of all selected frames if none is."""
+        used = self.time[self.use]
+        return float((used if len(used) else self.time[slice(*self.frames)]).mean())
+
+    @property
     def selected_frames(self) -> Bool[np.ndarray, " t"]:
         """Frames that are selected and not excluded."""
         inside = np.zeros(self.n_frames, bool)

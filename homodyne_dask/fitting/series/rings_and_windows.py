@@ -24,6 +24,7 @@ from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job
+from homodyne_dask.fitting.series.variable_of_scans import Values, places_of
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
 from homodyne_dask.request.request import Request
@@ -41,14 +42,15 @@ _MIN_FRAMES = 3
 
 
 class Part(NamedTuple):
-    """One ring or one window of age of a scan."""
+    """One ring, window of age or scan of a store."""
 
     name: str
     """For people: 'q = 0.0054 1/Å', '0 to 30 s'."""
     folder: str
     """Name of the folder of its result."""
-    at: Mapping[str, float]
-    """Place in the series: q [1/Å] and age, or age, from and to [s]; age: mean time of its frames."""
+    at: Mapping[str, Any]
+    """Place in the series: q [1/Å] and age, or age, from and to [s]; age: mean time of its frames. The first
+    is the axis."""
     scan: Scan
 
     def members(self, whole: Scan) -> tuple[int, ...]:
@@ -77,6 +79,50 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
     return tuple(_windows(scan, windows))
 
 
+def parts_of_stores(
+    scans: Sequence[Scan],
+    over: str | None,
+    windows: Windows,
+    variable: str | None = None,
+    values: Values = None,
+) -> list[tuple[Part, ...]]:
+    """Return the parts of each store; with a variable at their values of it, and first of each scan.
+
+    values: of the variable (`places_of`). over: None for whole scans, where there is a variable. Raises as
+    `parts_of`, and OptionError for several stores without a variable and for values that are unknown.
+    """
+    if variable is None:
+        if len(scans) > 1:
+            raise OptionError(
+                f"over applies to a single store, but {len(scans)} are given: fit each separately, or give "
+                f"over_scans, too"
+            )
+        return [parts_of(scan, str(over), windows) for scan in scans]
+    apart = len(scans) == 1 and len(set(scans[0].scan_number)) > 1
+    named = [(Path(scan.path).name, scan) for scan in scans]
+    wholes = [Part(name, name.removesuffix(".zarr"), {}, scan) for name, scan in named]
+    wholes = list(_scans(scans[0])) if apart else wholes
+    if len({whole.folder for whole in wholes}) < len(wholes):
+        raise OptionError("two of the stores have the same name: fit them under different names")
+    found = []
+    for whole, at in zip(wholes, places_of(variable, wholes, values, apart), strict=True):
+        inner: Sequence[Part] = [Part("", "", {"age": whole.scan.mean_age}, whole.scan)]
+        if over not in (None, "scan"):
+            inner = parts_of(whole.scan, over, windows)
+        found.append(
+            tuple(
+                Part(
+                    ", ".join(filter(None, (whole.name, one.name))),
+                    "_".join(filter(None, (whole.folder, one.folder))),
+                    at | {**one.at},
+                    one.scan,
+                )
+                for one in inner
+            )
+        )
+    return [sum(found, ())] if apart else found
+
+
 def _require_known(scan: Scan, symbol: str, values: np.ndarray, by: str = "") -> None:
     unknown = int(np.isnan(values).sum())
     if unknown:
@@ -98,7 +144,7 @@ def _rings(scan: Scan) -> Iterator[Part]:
     _require_known(scan, "q", scan.q)
     numbers = ring_numbers(scan.q)
     for ring, q in enumerate(rings_of(scan.q).tolist()):
-        at = {"q": q, "age": _age(scan)}
+        at = {"q": q, "age": scan.mean_age}
         yield _part(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, numbers == ring)
 
 
@@ -108,7 +154,7 @@ def _angles(scan: Scan) -> Iterator[Part]:
     rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
     for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
         which = (rings == ring) & (scan.phi == phi)
-        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": _age(scan)}
+        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": scan.mean_age}
         if several:
             q = float(scan.q[which][0])
             name, folder, at = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", at | {"q": q}
@@ -150,14 +196,8 @@ def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
         raise OptionError("windows is an empty list: give the start and end of each in seconds")
     for number, part in enumerate(chosen, 1):
         begin, end = (float(part.time[n]) for n in (part.frames[0], part.frames[1] - 1))
-        name, at = f"{begin:.6g} to {end:.6g} s", {"age": _age(part), "from": begin, "to": end}
+        name, at = f"{begin:.6g} to {end:.6g} s", {"age": part.mean_age, "from": begin, "to": end}
         yield Part(name, f"window_{number:02d}", at, part)
-
-
-def _age(scan: Scan) -> float:
-    """Return the mean time [s] of the frames in use, or of all selected frames if none is."""
-    used = scan.time[scan.use]
-    return float((used if len(used) else scan.time[slice(*scan.frames)]).mean())
 
 
 def jobs_of(
@@ -196,10 +236,12 @@ def _require_shared(scaling: str, parts: Sequence[Scan], whole: Scan) -> None:
 
 @takes_options()
 def fit_each(
-    data: Scan | str | Path,
+    data: "Scan | str | Path | Sequence[Scan | str | Path]",
     model: Model | str,
     *,
-    over: str,
+    over: str | None = None,
+    over_scans: str | None = None,
+    scan_values: "Mapping[str, float | str] | str | Path | None" = None,
     windows: Windows = None,
     per_scan: str | Sequence[str] = (),
     client: "Client | None" = None,
@@ -209,6 +251,10 @@ def fit_each(
     """Fit a model separately to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan').
 
     over: 'q', 'phi', 'age' or 'scan' (of a store of repeats).
+    over_scans: a variable such as 'temperature' as the axis: fits each of several stores in `data`, or each
+        scan of one, and with over its parts; 'scan' is the number.
+    scan_values: of that variable, by names of scans, numbers or text with a unit ('25 C'), or the path of a
+        table of them; by default those that ingest found.
     windows: for 'age', the number of windows of equal length in frames, or a list of (start, end) in s.
         Times keep their origin, and a window includes the pairs with both frames in it.
     per_scan: for 'scan', names of parameters that differ between scans while the others are shared: one
@@ -227,21 +273,23 @@ def fit_each(
     >>> hd.fit_each("A0123_c2.zarr", "brownian", over="age", windows=2).converged
     True
     """
-    scan, model = as_scan(data), scan_model(model)
+    scans = [
+        as_scan(one)
+        for one in (data if isinstance(data, Sequence) and not isinstance(data, str) else [data])
+    ]
+    model = scan_model(model)
     require_client(client)
     require_callbacks(callbacks)
-    parts = parts_of(scan, over, windows)
-    whole = prepare(scan, model, **options)
-    require_gap(whole)
+    parts = parts_of_stores(scans, over, windows, over_scans, scan_values)
+    wholes = [prepare(scan, model, **options) for scan in scans]
+    for whole in wholes:
+        require_gap(whole)
     if per_scan:
-        if over != "scan":
-            raise OptionError(
-                f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
-            )
-        return _fitted_together([whole], per_scan, client, callbacks)
+        return _fitted_together(wholes[0], parts[0], over, over_scans, per_scan, client, callbacks)
     from homodyne_dask.fitting.series.run_many import run_many  # it loads Dask's client
 
-    jobs = jobs_of(parts, scan, options, Path())
+    each = zip(parts, scans, strict=True)
+    jobs = [job for own, scan in each for job in jobs_of(own, scan, options, Path())]
     jobs, rows = [job._replace(written=False) for job in jobs], []
     with closing(run_many(jobs, model, client, lambda *_: nullcontext(callbacks))) as outputs:
         for job, output in zip(jobs, outputs, strict=True):
@@ -252,7 +300,7 @@ def fit_each(
                 for callback in callbacks:
                     callback(event)
             rows.append(fit_row(job.name, None, output.result, str(error or ""), job.at))
-    return FitSeries(over, tuple(rows))
+    return FitSeries(over_scans or str(over), tuple(rows))
 
 
 @takes_options()
@@ -280,7 +328,10 @@ def fit_scans(
 
 
 def _fitted_together(
-    stores: Sequence[Request],
+    whole: Request,
+    parts: Sequence[Part],
+    over: str | None,
+    over_scans: str | None,
     per_scan: str | Sequence[str],
     client: "Client | None",
     callbacks: Sequence[Callback],
@@ -288,11 +339,14 @@ def _fitted_together(
     """Return the series of a global fit of all scans."""
     from homodyne_dask.fitting.series.scans_together import fit_together
 
-    parts = list(parts_of_scans(*(one.scan for one in stores)))
+    if over != "scan" and not (over is None and over_scans):
+        raise OptionError(
+            f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
+        )
     chosen = (per_scan,) if isinstance(per_scan, str) else tuple(per_scan)
     together, results = fit_together(stores, chosen, client, callbacks)
     rows = [
         fit_row(part.name, None, result, at=part.at)
         for part, result in zip(parts, results, strict=True)
     ]
-    return FitSeries("scan", tuple(rows), together)
+    return FitSeries(over_scans or "scan", tuple(rows), together)

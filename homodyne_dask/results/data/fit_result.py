@@ -14,13 +14,10 @@ from homodyne_dask.models import Model, model_of_digest
 from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.spline_rates import with_stored_splines
 from homodyne_dask.models.tied import with_ties
+from homodyne_dask.results.data.derived_quantities import Quantity, derived_quantities
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fitted_parameters import (
-    DerivedQuantity,
-    FittedParameters,
-    derived_quantities,
-)
+from homodyne_dask.results.data.fitted_parameters import FittedParameters
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.results.data.plain_data import Saved, plain_values, read_as, read_fields
@@ -294,9 +291,18 @@ class FitResult(Saved):
         return xarray.Dataset(ends, coords, {"percent": percent})
 
     @property
-    def derived(self) -> dict[str, DerivedQuantity]:
-        """Tied parameters; D_SE of Brownian motion."""
+    def derived(self) -> dict[str, Quantity]:
+        """What follows from the parameters: J and gamma_dot at the mean age, Gamma and D of a ring, D_SE, ...
+
+        Each has value, stderr, dof, low_95, high_95, unit and formula.
+        """
         return derived_quantities(self)
+
+    @property
+    def mean_age(self) -> float:
+        """Mean time [s] of the frames in use."""
+        inputs = self.provenance.inputs
+        return float(inputs.get("mean_age", np.mean(inputs["seconds"])))
 
     @property
     def misfit(self) -> bool:
@@ -375,13 +381,21 @@ class FitResult(Saved):
         """Return all numbers as a Dataset with units, for netCDF and Zarr.
 
         Over `param`: value, stderr, method, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
-        contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) if known; chisqr, redchi,
-        ndata, passes. The attributes are outcome, options and source.
+        contrast, offset, ... ; over `derived`: derived_value, derived_stderr, ...;
+        covariance and covariance_naive (cov_i, cov_j) if known; chisqr, redchi, ndata,
+        passes. The attributes are outcome, options and source.
         """
         numbers = {name: getattr(self, name) for name in ("chisqr", "redchi", "ndata", "passes")}
         for name in ("covariance", "covariance_naive"):
             if (table := getattr(self.errors, name)) is not None:
                 numbers[name] = table
+        if derived := self.derived:
+            rows = {name: of.to_dict() for name, of in derived.items()}
+            columns = {
+                f"derived_{key}": ("derived", [row[key] for row in rows.values()])
+                for key in next(iter(rows.values()))
+            }
+            numbers |= columns | {"derived": ("derived", list(rows))}
         bins = self.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
         whole = xarray.merge([self.parameters, bins]).assign(numbers)
         whole = whole.set_coords(["unit", "q", "phi"])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -11,10 +11,7 @@ from jaxtyping import Float
 from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, nearest, printable, shown
-from homodyne_dask.kernels.tied_backend import slopes
-from homodyne_dask.models import BROWNIAN
 from homodyne_dask.models.spline_rates import by_coefficient
-from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.text import with_unit
@@ -116,49 +113,6 @@ def bounds_of(result: "FitResult") -> dict[tuple[str, str], tuple[float, float]]
             for p in model.parameters
         }
     return {}
-
-
-class DerivedQuantity(NamedTuple):
-    """The Stokes-Einstein diffusion coefficient, or a tied parameter."""
-
-    value: float
-    stderr: float
-    """From those of the parameters it follows from; NaN where they are not known."""
-    unit: str
-    formula: str
-    """What it follows from."""
-
-
-def derived_quantities(result: "FitResult") -> dict[str, DerivedQuantity]:
-    """Return what follows from the parameters: tied ones, by the delta method, and D_SE of Brownian motion.
-
-    c2 - offset decays as exp(-2 D_SE q² lag) (Berne and Pecora 1976), so that D_SE = D0 / 2; a sphere of
-    radius R in a fluid of viscosity η diffuses with D_SE = k_B T / (6π η R) (Einstein 1905).
-    """
-    if result.config["model"] == BROWNIAN.name:
-        D0 = result.params["D0"]
-        if D0.unit != "Å²/s" or not np.isfinite(D0.value):
-            return {}
-        error = np.nan if D0.stderr is None else D0.stderr / D0.value * (D0.value / 2)
-        return {"D_SE": DerivedQuantity(D0.value / 2, error, "Å²/s", "D0 / 2")}
-    derived: dict[str, DerivedQuantity] = {}
-    if not result.config["tie"]:
-        return derived
-    with suppress(OptionError):
-        model, theta = result.provenance.fitted_model(), result.parameters["value"].values
-        if not isinstance(model, TiedModel) or not np.isfinite(theta).all():
-            return derived
-        whole, ties = model.ties.expand(theta), model.ties
-        moved = slopes(ties, theta) * ~result.parameters["fixed"].values
-        unknown = np.full((len(theta),) * 2, np.nan)
-        known = unknown if result.covariance is None else result.covariance.values
-        for name, text in ties.expressions:
-            n = model.base.names.index(name)
-            used = np.flatnonzero(moved[n])
-            variance = moved[n, used] @ known[np.ix_(used, used)] @ moved[n, used]
-            error = float(np.sqrt(variance)) if variance > 0 else np.nan
-            derived[name] = DerivedQuantity(float(whole[n]), error, ties.parameters[n].unit, text)
-    return derived
 
 
 def nearest_turn(

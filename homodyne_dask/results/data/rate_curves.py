@@ -12,8 +12,8 @@ from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.models.spline_basis import basis_error
 from homodyne_dask.models.transport import RATE_FLOOR
+from homodyne_dask.results.data.derived_quantities import covariance_of, freedom_of_rate
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import covariance_of, freedom_of_rate
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE

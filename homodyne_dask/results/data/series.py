@@ -1,6 +1,6 @@
 """A series: fits at each q or age of one scan, or of each scan, and tests of their agreement."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import require_known, shown
+from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
@@ -19,6 +20,7 @@ from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fiel
 from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
+from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +207,8 @@ VERSION = 1
 FORMAT = "homodyne_dask series"
 UNITS = {"q": "1/Å", "phi": "degree", "scan": "1", "age": "s", "from": "s", "to": "s"}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
-_ERRORS = ("stderr", "stderr_naive")
+_POWER = {"power_of_q": "exponent"}
+_POWER |= {f"power_of_q_{key}": key for key in ("stderr", "chisqr", "dof", "p")}
 _OF_FIT = dict.fromkeys(("redchi", "ndata", "passes"), float)
 _OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
@@ -215,7 +218,7 @@ class FitSeries(Saved):
     """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     over: str
-    """'q', 'phi', 'age' or 'scan'."""
+    """'q', 'phi', 'age' or 'scan', or a variable of the scans, such as 'temperature'."""
     entries: tuple[FitRow, ...]
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
@@ -237,14 +240,14 @@ class FitSeries(Saved):
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of parameters, then of the rates at the mean age; empty if every fit failed."""
+        """Names of parameters, then of what follows from them; empty if every fit failed."""
         return quantity_names(self.entries)
 
     @cached_property
     def table(self) -> xarray.Dataset:
-        """Over (fit, param): value, stderr, stderr_naive, dof, at_bound; over fit: redchi,
+        """Over (fit, param): value, stderr, dof, stderr_naive, low_95, high_95, at_bound; over fit: redchi,
         ndata, passes, outcome, method (of stderr, or ''), message; over param their agreement: mean,
-        mean_stderr, scatter (χ²), p.
+        mean_stderr, scatter (χ²), p; power_of_q of rates of decay, with _stderr, _chisqr, _dof and _p.
 
         Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
         param. NaN is unknown.
@@ -252,28 +255,51 @@ class FitSeries(Saved):
         rows = [
             [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
         ]
-        tests = [self.agreement.get(name) for name in self.names]
         columns: dict[str, dict[str, Any]] = {
             "fit param": {
                 key: [[getattr(q, key) for q in row] for row in rows]
-                for key in ("value", *_ERRORS, "dof", "at_bound")
+                for key in ("value", *ERRORS, "at_bound")
             },
             "fit": {
                 key: np.array([getattr(row, key) for row in self.entries], of)  # None becomes NaN
                 for key, of in _OF_FIT.items()
             },
             "param": {
-                key: np.array([np.nan if t is None else getattr(t, of) for t in tests], float)
-                for key, of in _AGREEMENT.items()
+                key: np.array([getattr(one.get(name), of, np.nan) for name in self.names], float)
+                for one, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
+                for key, of in fields.items()
             },
         }
         coords: dict[str, Any] = {
-            key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
+            key: ("fit", [entry.at[key] for entry in self.entries], {"units": self.unit_of(key)})
             for key in self.entries[0].at
+            if not key.endswith("_unit")
         }
         units = np.array([self.unit(name) for name in self.names], str)
         table = table_of(columns, **coords, param=self.names, unit=("param", units))
         return table.assign_attrs(over=self.over, errors=self.errors)
+
+    def unit_of(self, place: str) -> str:
+        """Return the unit of a coordinate, '' where a variable of the scans has none."""
+        return UNITS.get(place) or self.entries[0].at.get(f"{place}_unit", "")
+
+    @property
+    def is_of_variable(self) -> bool:
+        """Whether it is over a variable of the scans, of which fits may be the same."""
+        return self.over not in UNITS and len({entry.at[self.over] for entry in self.entries}) > 1
+
+    @cached_property
+    def repeats(self) -> dict[str, "FitSeries"]:
+        """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for that place."""
+        groups: dict[str, list[FitRow]] = {}
+        for entry in self.entries if self.is_of_variable else ():
+            keys = [key for key in (self.over, "q", "phi", "from") if key in entry.at]
+            words = (
+                f"{key} = {with_unit(f'{entry.at[key]:.6g}', self.unit_of(key))}" for key in keys
+            )
+            groups.setdefault(", ".join(words), []).append(entry)
+        several = {place: rows for place, rows in groups.items() if len(rows) > 1}
+        return {place: replace(self, entries=tuple(rows)) for place, rows in several.items()}
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
@@ -311,7 +337,8 @@ class FitSeries(Saved):
             return {}
         together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
         periods = next((of.config["periods"] for of in self.results if of is not None), {})
-        for name in self.names if together is None else together.per_scan:
+        every = [name for name in self.names if "Gamma" not in name]
+        for name in every if together is None else together.per_scan:
             known = [row for row in self._good if not row.quantities[name].conditional]
             value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
             naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
@@ -347,10 +374,16 @@ class FitSeries(Saved):
         return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 
     @property
+    def powers_of_q(self) -> dict[str, PowerLawOfQ]:
+        """The exponent of each rate of decorrelation as a power of q (`power_of_q`); empty if not over q."""
+        laws = {name: self.power_of_q(name) for name in self.decay_rates}
+        return {name: law for name, law in laws.items() if law is not None}
+
+    @property
     def decay_rates(self) -> list[str]:
-        """Names of the rates of decorrelation: J, or otherwise positive parameters with the unit 1/s."""
-        if "J" in self.names:
-            return ["J"]
+        """Names of the rates of decorrelation: Gamma, or otherwise positive parameters with the unit 1/s."""
+        if "Gamma" in self.names:
+            return ["Gamma"]
         rates = [name for name in self.names if self.unit(name) == "1/s"]
         return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good)]
 
@@ -373,4 +406,7 @@ class FitSeries(Saved):
         ]
         head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         together = {} if self.global_fit is None else {"global_fit": self.global_fit}
-        return plain_values(head | together | {"agreement": self.agreement})
+        tests = {"agreement": self.agreement, "powers_of_q": self.powers_of_q}
+        if self.repeats:
+            tests["repeats"] = {place: of.agreement for place, of in self.repeats.items()}
+        return plain_values(head | together | tests)

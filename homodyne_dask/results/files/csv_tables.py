@@ -11,6 +11,7 @@ from typing import Any
 import xarray
 
 from homodyne_dask.errors import in_line
+from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow
 from homodyne_dask.results.data.known_truth import truth_of
@@ -21,14 +22,21 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def parameters_csv(result: FitResult) -> str:
-    """Return a row for each parameter: name, value, errors, flags, true value, prior."""
+    """Return a row for each parameter, and for what follows from them with its formula.
+
+    Name, value, errors, flags, true value, prior, 95 % interval.
+    """
     truth, priors = truth_of(result) or {}, result.config["prior"] or {}
     rows = []
-    for name, columns in plain_rows(result.parameters, "param").items():
+    known, ends = plain_rows(result.parameters, "param"), plain_rows(result.ci(95.0), "param")
+    for name, columns in known.items():
         row = {"name": name, **columns, "truth": truth.get(name)}
         if priors:
             row["prior_mean"], row["prior_sd"] = priors.get(name, (None, None))
-        rows.append(row)
+        rows.append(
+            row | {f"{end}_95": value for end, value in ends[name].items()} | {"formula": ""}
+        )
+    rows += [{"name": name} | of.to_dict() for name, of in result.derived.items()]
     return rows_csv(rows)
 
 
@@ -39,9 +47,16 @@ def columns_csv(table: xarray.Dataset, first: str) -> str:
 
 
 def entries_csv(
-    names: Sequence[str], entries: Sequence[FitRow], folder: Path, name_column: str
+    names: Sequence[str],
+    entries: Sequence[FitRow],
+    folder: Path,
+    name_column: str,
+    of_all: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
+    """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`.
+
+    of_all: numbers of all fits together, the same in each row.
+    """
     rows = []
     for entry in entries:
         row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}
@@ -49,10 +64,8 @@ def entries_csv(
         for name in names:
             quantity = entry.quantities.get(name, UNKNOWN_QUANTITY)
             row[name] = quantity.value
-            row |= {
-                f"{name}_{key}": getattr(quantity, key) for key in ("stderr", "dof", "stderr_naive")
-            }
-        row["method"] = entry.method
+            row |= {f"{name}_{key}": getattr(quantity, key) for key in ERRORS}
+        row |= {**(of_all or {}), "method": entry.method}
         row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
         row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
         rows.append(row | {"message": entry.message})
@@ -60,8 +73,8 @@ def entries_csv(
 
 
 def rows_csv(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows of equal keys as CSV, the keys first."""
-    return _csv([list(rows[0]), *([row[key] for key in rows[0]] for row in rows)])
+    """Return rows as CSV with the keys of the first, which come first."""
+    return _csv([list(rows[0]), *([row.get(key) for key in rows[0]] for row in rows)])
 
 
 def _csv(lines: Iterable[Iterable[object]]) -> str:

@@ -154,6 +154,12 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
             if end is not None and np.isfinite(end):
                 known[key] = end
         _field(group, name, one.value, **known)
+    more = _group(fit, "derived_quantities", "NXparameters")
+    for name, of in result.derived.items():
+        names = {"stderr": "error", "low_95": "low_95", "high_95": "high_95"}
+        found = {word: getattr(of, key) for key, word in names.items()}
+        found = {word: value for word, value in found.items() if np.isfinite(value)}
+        _field(more, name, of.value, units=of.unit, formula=of.formula, **found)
     for name in ("contrast", "offset"):
         about: dict[str, Any] = {"units": "", "vary": config["scaling"] != "fixed"}
         stderr = result.scaling.get(f"{name}_stderr")

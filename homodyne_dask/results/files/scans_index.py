@@ -1,7 +1,7 @@
 """The index of several fits as CSV and HTML: scans.* for several stores, series.* for parts of one."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from homodyne_dask.document.blocks import Document, Picture
@@ -71,7 +71,12 @@ def write_index(
     for old in reversed(of_series):  # a series is never of other fits than the index
         old.unlink(missing_ok=True)
     page = report_of_fits(title, names, rows, of, prefix, folder, pictures, series)
-    write_table_and_page(folder, prefix, names, rows, page)
+    powers = {
+        f"{name}_power_of_q{key}": value
+        for name, law in ({} if series is None else series.powers_of_q).items()
+        for key, value in (("", law.exponent), ("_stderr", law.stderr))
+    }
+    write_table_and_page(folder, prefix, names, rows, page, powers)
     if series is None:
         return [table, file]
     text, numbers, drawn, whole = of_series
@@ -89,6 +94,7 @@ def write_table_and_page(
     names: Sequence[str],
     rows: Sequence[FitRow],
     page: Document,
+    of_all: Mapping[str, float] | None = None,
     *,
     reload: float | None = None,
     durable: bool = True,
@@ -96,13 +102,13 @@ def write_table_and_page(
     """Write an index as CSV, and its page; a disk that is full for one of them leaves both as they were.
 
     The table has a column for each quantity (`FitRow.quantities`) and for each of its errors, one for the
-    method of the standard errors, and for what is in `FitRow.at`; unknown numbers are empty cells. reload:
-    seconds after which the page reloads.
+    method of the standard errors, and for what is in `FitRow.at`; unknown numbers are empty cells. of_all:
+    columns of numbers of all fits together. reload: seconds after which the page reloads.
     """
     table, file, *_ = index_files(folder, prefix)
-    text = (
-        entries_csv(names, rows, folder, ONE_OF[prefix]) if rows else f"{ONE_OF[prefix]},number\n"
-    )
+    text = f"{ONE_OF[prefix]},number\n"
+    if rows:
+        text = entries_csv(names, rows, folder, ONE_OF[prefix], of_all)
     with replacing(table, durable=durable) as temporary:
         temporary.write_text(text)
         write_atomic(file, as_page(page, reload))

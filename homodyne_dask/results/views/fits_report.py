@@ -21,6 +21,7 @@ from homodyne_dask.document.blocks import (
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
+from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -33,8 +34,8 @@ from homodyne_dask.results.data.fit_rows import (
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import or_dash, value_and_error
-from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
-from homodyne_dask.text import counted, joined_with_and, with_unit
+from homodyne_dask.results.data.series import UNITS, FitSeries, HomogeneityTest, PowerLawOfQ
+from homodyne_dask.text import counted, in_brackets, joined_with_and, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
 """p-values: below the first, over the number of quantities, the fits disagree; below the second the agreement
@@ -60,14 +61,13 @@ def report_of_series(series: FitSeries) -> Document:
 
 def series_title(series: FitSeries) -> str:
     """Return the model, the store and what was fitted of it."""
-    result = next((row.result for row in series.entries if row.result is not None), None)
-    if result is None:
+    results = [result for result in series.results if result is not None]
+    if not results:
         return "no fit"
-    where = f"{len(series.entries)} {_WHERE[series.over]}"
-    stores = dict.fromkeys(one.provenance.inputs["store"] for one in series.results if one)
-    first, *others = stores
-    more = f" and {counted(len(others), 'other store')}" * bool(others)
-    return f"{result.config['model']} fitted to {first}{more}: {where}"
+    first, *others = dict.fromkeys(of.provenance.inputs["store"] for of in results)
+    of = f"{first} and {counted(len(others), 'other store')}" if others else first
+    where = _WHERE.get(series.over, f"fits over {series.over}")
+    return f"{results[0].config['model']} fitted to {of}: {len(series.entries)} {where}"
 
 
 def report_of_fits(
@@ -108,7 +108,7 @@ def report_of_fits(
                 [Sentences(watcher), Outcome(good, counts, findings), Sentences(together)],
             ),
             Section("Figures", [Pictures(pictures)] if watcher else []),
-            _section_of_fits(names, rows, folder, ONE_OF[prefix], notes),
+            _section_of_fits(names, rows, folder, ONE_OF[prefix], notes, series),
             Section("Agreement of the fits", agreement),
             Section("Figures", [] if watcher else [Pictures(pictures)]),
         ],
@@ -116,11 +116,16 @@ def report_of_fits(
 
 
 def _section_of_fits(
-    names: Sequence[str], rows: Sequence[FitRow], folder: Path | None, one: str, notes: list[str]
+    names: Sequence[str],
+    rows: Sequence[FitRow],
+    folder: Path | None,
+    one: str,
+    notes: list[str],
+    series: FitSeries | None,
 ) -> Section:
     """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
     constant = constant_quantities(rows)
-    names = [name for name in names if name not in constant]
+    names = [name for name in shown_names(names) if name not in constant]
     ages = [row.at.get("age", np.nan) for row in rows]
     aged = any("age" in row.at for row in rows)
     columns = [
@@ -128,37 +133,44 @@ def _section_of_fits(
         ["outcome", *(f"{_mark(row)} {row.outcome_words}" for row in rows)],
         ["χ²/N", *(or_dash(row.redchi, ".4f") for row in rows)],
     ]
+    if series is not None and series.over not in UNITS:
+        head = in_brackets(series.over, series.unit_of(series.over))
+        columns.append([head, *(f"{row.at[series.over]:.6g}" for row in rows)])
     if aged and len(set(ages)) > 1:
         columns.append(["mean age [s]", *(or_dash(age, ".6g") for age in ages)])
     for name in names:
-        columns += _columns_of(name, rows, aged)
-    rates = [] if aged else [name for name in names if name in RATES]
+        columns += _columns_of(name, rows, names)
     known = methods_of(rows)
     values = ", ".join(f"{name} = {value}" for name, value in constant.items())
     said = [
         f"constant: {values}" if values else "",
         f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
         f"the report of each fit says why and lists naive errors",
-        f"values of {joined_with_and(rates)} are at the middle of each record" if rates else "",
         *notes,
     ]
     table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
     return Section(f"{one.capitalize()}s", [table, Sentences(list(filter(None, said)))])
 
 
-def _columns_of(name: str, entries: Sequence[FitRow], aged: bool) -> list[list[str]]:
+def _columns_of(name: str, entries: Sequence[FitRow], names: Sequence[str]) -> list[list[str]]:
     """Return the column of a quantity, in one notation, and of its intervals where a rate has any."""
     row = [entry.quantities.get(name) for entry in entries]
     known = [q for q in row if q is not None]
     unit = known[0].unit if known else ""
     sizes = [max(abs(q.value), q.stderr) for q in known if np.isfinite(q.stderr)]
     cells = ["-" if q is None else q.text(max(sizes, default=0.0)) for q in row]
-    label = f"{name} at mean age" if aged and name in RATES else name
-    column = [f"{label} [{unit}]" if unit else label, *cells]
+    label = f"{_label(name, names)}{' at mean age' * (name in RATES)}"
+    column = [in_brackets(label, unit), *cells]
     intervals = ["" if q is None else q.interval for q in row]
     if name not in RATES or not any(intervals):
         return [column]
     return [column, [f"95 % interval of {name}", *(interval or "-" for interval in intervals)]]
+
+
+def _label(name: str, names: Sequence[str]) -> str:
+    """Return the name of a quantity, with what it is of the diffusion coefficient that is among the names."""
+    twice = {"D0": "D_SE", "J": "D"}.get(name)
+    return f"{name} = 2 {twice}" if twice in names else name
 
 
 def _mark(entry: FitRow) -> str:
@@ -195,19 +207,21 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     if not series.agreement:
         return []
     rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]
-    differ = {"age": [*RATES], "q": [name for name in series.decay_rates if name != "J"]}
-    names = [name for name in series.agreement if name not in differ.get(series.over, [])]
-    sure = SURE / max(len(names), 1)
-    every, incomplete = len(series.entries), []
-    for name in names:
-        same = series.agreement[name]
-        mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
-        known = same.p >= sure and series.global_fit is None
-        fits = f"{same.freedom + 1} of {every}"
-        words = "marginal" if same.p >= sure else "inconsistent"
-        words = "consistent" if same.p >= DOUBTFUL else words
-        rows.append([name, fits, words, mean if known else "-", *_scatter(same)])
-        incomplete += [name] * (same.freedom + 1 < every)
+    slower = [
+        name for name in series.names if series.unit(name) == "1/s" and "J" not in series.names
+    ]
+    differ = {"age": [*RATES], "q": slower}
+    names = [n for n in shown_names(series.agreement) if n not in differ.get(series.over, [])]
+    sure = SURE / max(len(shown_names(names, copies=False)), 1)
+    rows += [_tested(series, name, sure) for name in names]
+    incomplete = [n for n in names if series.agreement[n].freedom + 1 < len(series.entries)]
+    tests = [
+        (place, of, n) for place, of in series.repeats.items() for n in shown_names(of.agreement)
+    ]
+    again = [[place, *_tested(of, name, SURE / len(tests))] for place, of, name in tests]
+    repeats = Table(
+        f"Repeats at one {series.over}", [["repeats", *rows[0]], *again] if again else [], 4
+    )
     notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
     if series.global_fit is not None:
         own = bool(series.global_fit.per_scan)
@@ -220,25 +234,34 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
             f"rate is at a bound, are not compared"
         )
     laws = Table("Rates as powers of q", _powers(series))
-    return [Table("Agreement of the converged fits", rows, 3), Sentences(notes), laws]
+    return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes), laws]
+
+
+def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
+    """Return the row of a test of agreement; sure: the probability below which fits disagree."""
+    same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
+    if series.is_of_variable:
+        words = "no change", "marginal", "changes"
+    mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
+    known = same.p >= sure and series.global_fit is None
+    fits = f"{same.freedom + 1} of {len(series.entries)}"
+    verdict = words[(same.p < DOUBTFUL) + (same.p < sure)]
+    return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
 
 
 def _powers(series: FitSeries) -> list[list[str]]:
-    """Return the power of q of each rate of decorrelation; that of J, a rate over q², is 0 for diffusion."""
+    """Return the power of q of each rate of decorrelation; that of diffusion is 2."""
     rows = [["rate", "power of q", "of diffusion", "agreement", "χ²", "dof", "p"]]
-    for name in series.decay_rates:
-        law = series.power_of_q(name)
-        if law is None:
-            continue
-        expected = 0 if name == "J" else 2
+    for name, law in series.powers_of_q.items():
         reach = half_width(95.0, law.dof) * law.stderr
-        words = "as for diffusion" if abs(law.exponent - expected) < reach else "not diffusion"
+        words = "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
         if law.p < SURE:
             words = "no power law"
         power = numbers.value_and_error(law.exponent, law.stderr)
-        rate = f"{name} at {series.entries[0].at['age']:.4g} s" if name == "J" else name
+        age = next(row.result.mean_age for row in series.entries if row.result is not None)
+        rate = f"{name} at {age:.4g} s" if "J" in series.names else name
         agreement = words if np.isfinite(reach) else "-"
-        rows.append([rate, power, f"{expected}", agreement, *_scatter(law)])
+        rows.append([rate, power, "2", agreement, *_scatter(law)])
     return rows
 
 

@@ -19,9 +19,9 @@ from homodyne_dask.document.blocks import (
 )
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.finding_catalogue import Severity
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.number_format import or_dash
 from homodyne_dask.results.data.result_tables import plain_rows
@@ -155,28 +155,23 @@ def _on_parameters(result: FitResult) -> Sentences:
         f"smoothness {of['strength']:.3g}, design effect {of['design_effect']:.3g}"
         for rate, of in _free_rates(result).items()
     ]
-    age = float(np.mean(result.provenance.inputs["seconds"]))
-    rates = [
-        f"{name} = {of} {of.unit} at the mean age of {age:.4g} s"
-        + f"; 95 % interval: {of.interval}" * bool(of.interval)
-        for name, of in quantities_of(result, age).items()
-        if name in RATES
-        and isfinite(of.stderr)
-        and of.value not in result.parameters["value"].values
-    ]
     averaged = result.config["weighting"] == "speckle"
     naive = "the weights are the covariance" if averaged else "noise is uncorrelated"
     errors = f"stderr: {_HOW[result.parameters.attrs['method']]}; naive error: as if {naive}"
     on_pulls = [ON_PULLS] * bool(pulls(result))
-    return Sentences([*priors, *free, *derived_sentences(result), *rates, errors, *on_pulls])
+    return Sentences([*priors, *free, *derived_sentences(result), errors, *on_pulls])
 
 
 def derived_sentences(result: FitResult) -> list[str]:
-    """Return a line for each quantity that follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)'."""
+    """Return a line for what follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)', and for rates."""
+    derived, values = result.derived, result.parameters["value"].values
     return [
         with_unit(f"{name} = {numbers.value_and_error(of.value, of.stderr)}", of.unit)
-        + f" ({of.formula})"
-        for name, of in result.derived.items()
+        + (f" {of.formula}" if name in RATES else f" ({of.formula})")
+        + f"; 95 % interval: {of.interval}" * bool(name in RATES and of.interval)
+        for name in shown_names(derived)
+        for of in [derived[name]]
+        if name not in RATES or (isfinite(of.stderr) and of.value not in values)
     ]
 
 

@@ -101,7 +101,7 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert over_q.agreement["D0"].mean == pytest.approx(
         20000, abs=4 * over_q.agreement["D0"].stderr
     )
-    assert list(over_q.agreement) == ["D0", "J"]
+    assert list(over_q.agreement) == ["D0", "J", "D"]
     law = over_q.power_of_q("J")
     assert abs(law.exponent) < 4 * law.stderr < 0.2
 

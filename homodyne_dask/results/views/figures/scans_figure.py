@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import HomodyneDaskError, in_line
+from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.series import FitSeries
@@ -128,20 +130,30 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
     rates = whole.decay_rates if whole.over == "q" and len(entries) > 1 else []
     views = _views(entries) if rates else []
     at = np.array([entry.at[whole.over] for entry in entries])
+    x = _AXES.get(whole.over) or plain_label(whole.over, whole.unit_of(whole.over))
     windows = None  # below and above the mean age
     if "from" in entries[0].at:
         windows = np.array(
             [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
         )
     more = len(rates) + bool(views)
-    picture, axes = _panels(entries, at, _AXES[whole.over], draw.FOOT, windows, more)
-    names = names_drawn(entries)
+    picture, axes = _panels(entries, at, x, draw.FOOT, windows, more)
+    names, said = names_drawn(entries), dict[str, None]()
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(_TITLES.get(name, ""), fontsize=10)
         same = whole.agreement.get(name)
         if same is not None and same.p >= DOUBTFUL:
             axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
-            draw.foot_line(picture, "dashed: weighted mean of consistent fits")
+            said["dashed: weighted mean of consistent fits"] = None
+        for of in whole.repeats.values():
+            if (again := of.agreement.get(name)) is not None and again.p >= DOUBTFUL:
+                place = np.array([of.entries[0].at[whole.over]])
+                mean = np.array([again.mean]), np.nan_to_num([again.stderr])
+                look = {"fmt": "D", "ms": 9, "color": COLOURS[4], "hollow": True, "zorder": 3}
+                draw.points(axis, place, *mean, **look)
+                said["diamonds: weighted means of repeats that agree"] = None
+    if said:
+        draw.foot_line(picture, "; ".join(said))
     for axis, name in zip(axes[len(names) + 1 :], rates, strict=False):
         _draw_decay_rates(axis, name, entries, at)
     if views:
@@ -151,11 +163,10 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
 
 def _draw_decay_rates(axis: Axes, name: str, entries: Sequence[FitRow], q: np.ndarray) -> None:
     """Draw the decay rate Γ of each q on logarithmic axes, and the line ∝ q² through them."""
-    factor = 0.5 * q**2 if name == "J" else np.ones(len(q))
-    rate, error = (factor * of for of in _columns(entries, name))
+    rate, error = _columns(entries, name)
     known = np.isfinite(rate) & (rate > 0)
     q, rate, error = q[known], rate[known], np.nan_to_num(error[known])
-    y = "Γ = q²J/2 [1/s]" if name == "J" else plain_label(name, "1/s")
+    y = "Γ [1/s]" if name == "Gamma" else plain_label(name, "1/s")
     draw.label_axes(axis, _AXES["q"], y, log="xy")
     draw.points(axis, q, rate, error)
     if len(q):
@@ -198,7 +209,9 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
 def names_drawn(entries: Sequence[FitRow]) -> list[str]:
     """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
     constant, drawn = constant_quantities(entries), dict[str, np.ndarray]()
-    for name in [n for n in entries[0].quantities if n not in constant]:
+    for name in shown_names(entries[0].quantities, copies=False):
+        if name in constant:
+            continue
         values = column(entries, name)
         if not any(np.array_equal(values, of) for of in drawn.values()):
             drawn[name] = values
@@ -232,21 +245,27 @@ def _panels(
     at: place of each fit, and `reach` to both sides of it. below: inches more for labels below all.
     """
     names = names_drawn(entries)
+    q = np.array([entry.at.get("q", np.nan) for entry in entries])
+    rings = (
+        ring_styles(q) if x != _AXES["q"] and np.isfinite(q).all() else [(np.nan, COLOURS[0], "")]
+    )
     picture, axes = draw.panels(len(names) + 1 + more, COLUMNS, 2.85, 1.9, below)
     for axis, name in zip(axes, names, strict=False):
         value, error = _columns(entries, name)
         known, bound = np.isfinite(error), column(entries, name, "at_bound")
         draw.label_axes(axis, x, plain_label(name, entries[0].quantities[name].unit))
-        for some, marker, hollow in (
-            (known, "o", False),
-            (~known & ~bound, "o", True),
-            (bound, "x", True),
-        ):
+        kinds = ((known, "o", False), (~known & ~bound, "o", True), (bound, "x", True))
+        for (ring, colour, _), (kind, marker, hollow) in product(rings, kinds):
+            some = kind & ((q == ring) | np.isnan(ring))
             if some.any():
                 across = None if reach is None else reach[:, some]
                 look = {"fmt": marker, "across": across, "hollow": hollow, "elinewidth": 1}
+                label = f"q = {ring:.4g}" if len(rings) > 1 and axis is axes[0] else None
+                look |= {"color": colour, "label": label}
                 draw.points(axis, at[some], value[some], np.nan_to_num(error[some]), **look)
         draw.log_scale_if_wide(axis, "y", value)
+    if 1 < len(rings) <= MAX_NAMES:
+        draw.legend(axes[0], fontsize=5.5)
     draw.label_axes(axes[len(names)], x, "reduced χ²")
     redchi = drawable(np.array([entry.redchi for entry in entries], float))
     axes[len(names)].plot(at, redchi, "o", ms=5, color=COLOURS[1])

@@ -7,6 +7,7 @@ import numpy as np
 from homodyne_dask.errors import printable
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.text import in_brackets
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
@@ -25,7 +26,7 @@ def power_of_ten(exponent: int) -> str:
 
 def plain_label(text: str, unit: str = "") -> str:
     """Return a text, and its unit, as matplotlib draws it letter by letter: a $ begins no formula."""
-    return printable(f"{text} [{unit}]" if unit else text).replace("$", r"\$")
+    return printable(in_brackets(text, unit)).replace("$", r"\$")
 
 
 def bin_name(scan: Scan, bin: int) -> str:

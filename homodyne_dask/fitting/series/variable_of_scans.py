@@ -1,0 +1,114 @@
+"""A variable of scans, such as temperature, as the axis of their fits: values from stores or a table."""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, in_line, require_type, shown
+from homodyne_dask.results.data.series import UNITS
+
+if TYPE_CHECKING:
+    from homodyne_dask.fitting.series.rings_and_windows import Part
+
+Values = Mapping[str, Any] | str | Path | None
+_TAKEN = {
+    *(UNITS.keys() - {"scan"}),
+    *("fit", "param", "unit", "value", "outcome", "method", "message", "folder"),
+}
+"""Names of other columns of a series."""
+_VALUE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*)?")
+_UNITS = {"c": "°C", "°c": "°C", "degc": "°C", "celsius": "°C", "k": "K", "kelvin": "K"}
+"""Units of temperature as they are written."""
+
+
+def places_of(
+    variable: str, parts: Sequence["Part"], values: Values, apart: bool
+) -> list[dict[str, Any]]:
+    """Return the value of a variable at each of some scans by its name, and its unit where it has one.
+
+    values: by names of scans, or the path of a table of them; by default those of the stores. apart: whether
+    the scans are those of one store. Raises OptionError where a value is missing or no number, or in another
+    unit than the first.
+    """
+    require_type("over_scans", variable, str, "a word such as temperature")
+    require_type(
+        "scan_values", values, Mapping | str | Path | None, "values by scan, or a table's path"
+    )
+    if variable in _TAKEN or not variable.strip() or "/" in variable:
+        raise OptionError(
+            f"over_scans = {shown(variable)} cannot name a variable: give a word such as temperature"
+        )
+    given = _table(Path(values), variable) if isinstance(values, str | Path) else values
+    places = [_value_of(variable, n, part, given, apart) for n, part in enumerate(parts, 1)]
+    for part, (_, unit) in zip(parts, places, strict=True):
+        if unit != places[0][1]:
+            raise OptionError(
+                f"{variable} of {in_line(part.name)} is in {unit or 'no unit'}, but of "
+                f"{in_line(parts[0].name)} in {places[0][1] or 'no unit'}: give all in one unit"
+            )
+    return [{variable: at} | ({f"{variable}_unit": unit} if unit else {}) for at, unit in places]
+
+
+def _value_of(
+    variable: str, number: int, part: "Part", given: Mapping[str, Any] | None, apart: bool
+) -> tuple[float, str]:
+    """Return the value of a variable of a scan, and its unit; apart: of one of the scans of a store."""
+    scan, of = part.scan, int(part.scan.scan_number[0]) - 1
+    stem = Path(scan.path).name.removesuffix(".zarr")
+    names = [part.name, stem, stem.removesuffix("_c2"), f"{stem}.zarr"]
+    if apart:
+        names = [scan.scan_names[of], Path(scan.scan_names[of]).stem, str(of + 1)]
+    held, unit = None, ""
+    if given is not None:
+        held = next((given[name] for name in names if name in given), None)
+    elif variable == "scan":
+        held = float(of + 1 if apart else number)
+    else:
+        known = scan.attrs.get("experiment", {}).get(variable, {})
+        held, unit = known.get("value"), known.get("units", "")
+        each = isinstance(held, list)  # one for each scan of the store
+        held = held[of] if each else None if apart else held
+    ways = (
+        f"give it with --scan-values '{names[0]}=VALUE', or there the path of a table (CSV) "
+        f"of scans and values"
+    )
+    if held is None:
+        raise OptionError(f"{variable} of {in_line(part.name)} is unknown: {ways}")
+    read = _VALUE.fullmatch(str(held))
+    if read is None or not np.isfinite(float(read[1])):
+        raise OptionError(
+            f"{variable} of {in_line(part.name)} is {shown(held)}, not a number: {ways}"
+        )
+    unit = (read[2] or str(unit)).strip()
+    return float(read[1]), _UNITS.get(unit.lower(), unit)
+
+
+def _table(path: Path, variable: str) -> dict[str, str]:
+    """Return the values of a variable by scan from a table: the column of its name, or the second of two.
+
+    The name may be followed by a unit in brackets, 'temperature [K]'.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]
+    except (OSError, UnicodeDecodeError) as e:
+        raise OptionError(
+            f"scan_values = {shown(str(path))} cannot be read ({in_line(str(e))}): "
+            f"give the path of a CSV table"
+        ) from None
+    head, columns = rows[0] if rows else [], {}
+    for n, cell in enumerate(head):
+        name, _, unit = cell.replace("(", "[").partition("[")
+        columns[name.strip()] = n, unit.rstrip(" ])")
+    n, unit = columns.get(variable, (1, "") if len(head) == 2 else (0, ""))
+    if not n:
+        raise OptionError(
+            f"{path} has no column {variable}: give a table with the names of the scans in the first column"
+        )
+    found = {row[0]: row[n] for row in rows if len(row) > n and row[n]}
+    plain = {name for name, cell in found.items() if (of := _VALUE.fullmatch(cell)) and not of[2]}
+    return {name: f"{cell} {unit}" if name in plain else cell for name, cell in found.items()}

@@ -1,0 +1,291 @@
+"""What follows from the parameters of a fit: rates at the mean age, D, tied parameters."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.tied_backend import slopes
+from homodyne_dask.models import BROWNIAN
+from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
+from homodyne_dask.models.spline_basis import SplineForm
+from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
+from homodyne_dask.models.tied import TiedModel
+from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
+from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.intervals import half_width
+from homodyne_dask.results.data.result_tables import plain_rows
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
+from homodyne_dask.solver.limits import MIN_FREEDOM
+from homodyne_dask.store.rings import rings_of
+
+if TYPE_CHECKING:
+    from homodyne_dask.results.data.fit_result import FitResult
+
+FEW_FREEDOM = 10.0
+"""Degrees of freedom below which ± is not most of an interval."""
+ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95")
+"""What tables have beside a value."""
+_TRANSPORT = {model.name for model in (*MODELS, *FREE_MODELS)}
+_POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu"}
+"""The parameter of a stretched exponential that is the power of q or age with which its rate changes."""
+
+
+def shown_names(names: Iterable[str], copies: bool = True) -> list[str]:
+    """Return the names worth a place in a report: no Gamma, and no D that is half of a J beside it.
+
+    copies: whether with D_SE, another name of half of D0.
+    """
+    names = list(names)
+    hidden = {"power_of_q", *["D"] * ("J" in names), *["D_SE"] * (not copies)}
+    return [n for n in names if n not in hidden and n.partition("_q")[0] != "Gamma"]
+
+
+class Quantity(NamedTuple):
+    """A parameter, or what follows from parameters, with its errors."""
+
+    unit: str
+    value: float
+    stderr: float
+    """Standard error; NaN if unknown, as are the others."""
+    stderr_naive: float
+    dof: float
+    """Degrees of freedom of `stderr`."""
+    at_bound: bool = False
+    """Whether the parameter ended at a bound; it may then have no error."""
+    conditional: bool = False
+    """Whether it, or a parameter of the same rate, ended at a bound: another fit's value is not
+    comparable."""
+    method: str = ""
+    """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
+    formula: str = ""
+    """What it follows from; '' of a parameter."""
+
+    @property
+    def varied(self) -> bool:
+        """Whether it was fitted: it has an error of any kind, or ended at a bound."""
+        return self.at_bound or bool(np.isfinite([self.stderr, self.stderr_naive]).any())
+
+    @property
+    def low_95(self) -> float:
+        """The lower end of the 95 % interval, of Student's t; NaN without an error."""
+        return self.value - float(half_width(95.0, self.dof)) * self.stderr
+
+    @property
+    def high_95(self) -> float:
+        """The upper end of the 95 % interval."""
+        return 2 * self.value - self.low_95
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return value, errors and interval, as written to summary.json."""
+        names = ("value", *ERRORS, "unit", "method", "formula")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval where the error has few degrees of freedom, as '1 to 3 (dof 5.1)', else ''."""
+        if not (self.dof < FEW_FREEDOM and self.stderr > 0):
+            return ""
+        low, high = numbers.quantiles([self.low_95, self.high_95], self.stderr)
+        return f"{low} to {high} (dof {self.dof:.1f})"
+
+    def __str__(self) -> str:
+        """Return value and standard error for a table: '20100 ± 300', '20100', or '-2 at bound'."""
+        return self.text()
+
+    def text(self, largest: float = 0.0) -> str:
+        """Return it for a row of a table; largest: of the values and errors of the row."""
+        return (
+            numbers.value_and_error(self.value, self.stderr, largest) + " at bound" * self.at_bound
+        )
+
+
+def derived_quantities(result: "FitResult", age: float | None = None) -> dict[str, Quantity]:
+    """Return what follows from the parameters, with errors by the delta method.
+
+    J and gamma_dot, where the model has them, at an age [s], by default the mean one; Gamma, the rate of
+    decay of the field correlation, exp(-Gamma lag), of the ring or of each (c2 - offset decays as
+    exp(-2 Gamma lag), Berne and Pecora 1976); D = Gamma/q²; D_SE = D0/2 of Brownian motion: a sphere of
+    radius R in a fluid of viscosity η has D_SE = k_B T / (6π η R) (Einstein 1905); tied parameters;
+    power_of_q, the power of q with which rates scale (score test).
+    """
+    age, found = result.mean_age if age is None else age, {}
+    names = set(result.parameters["param"].values.tolist())
+    splines = {name: SplineForm(**stored) for name, stored in result.config["splines"].items()}
+    for name, law in RATES.items():
+        form = splines.get(name)
+        of = law if form is None else [f"{name}_{n + 1}" for n in range(form.size)]
+        if names.issuperset(of):
+            found[name] = _rate_at(result, name, of, age, form)
+    found |= _decay_rates(result, found, age)
+    if (
+        result.config["model"] == BROWNIAN.name
+        and (D0 := fitted_quantities(result)["D0"]).unit != "1/s"
+    ):
+        found["D_SE"] = _times(D0, 0.5, D0.unit, "D0 / 2")
+    if (power := result.diagnosis.power_of_q) is not None:
+        of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
+        found["power_of_q"] = of._replace(formula="with which rates scale: 2 for diffusion")
+    return found | dict(_tied(result))
+
+
+def fitted_quantities(result: "FitResult") -> dict[str, Quantity]:
+    """Return the parameters by name."""
+    return {
+        name: Quantity(**{key: row[key].item() for key in Quantity._fields if key in row})
+        for name, row in plain_rows(result.parameters, "param").items()
+    }
+
+
+def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:
+    value, stderr, naive = (factor * one for one in (of.value, of.stderr, of.stderr_naive))
+    changed = {"value": value, "stderr": stderr, "stderr_naive": naive}
+    return of._replace(**changed, unit=unit, formula=formula)
+
+
+def _decay_rates(
+    result: "FitResult", rates: dict[str, Quantity], age: float
+) -> Iterator[tuple[str, Quantity]]:
+    """Yield Gamma, of several rings each, and D, of transport and of stretched exponentials."""
+    q, model = result.scaling["q"].values, result.config["model"]
+    rings = rings_of(q).tolist() if np.isfinite(q).all() else []
+    names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{one:.6g}" for one in rings]
+    if model in _TRANSPORT and "J" in rates:
+        J = rates["J"]
+        if J.unit == "1/s":
+            yield "Gamma", _times(J, 0.5, "1/s", "q² J / 2")
+            return
+        for name, one in zip(names, rings, strict=True):
+            yield name, _times(J, 0.5 * one**2, "1/s", f"q² J / 2, q = {one:.6g} 1/Å")
+        yield "D", _times(J, 0.5, J.unit, "J / 2")
+    elif model in _POWERS and "rate" in result.parameters["param"].values:
+        power = _POWERS[model]
+        at = f"at the mean age of {age:.4g} s" if power == "mu" else ""
+        several = power == "q_exponent" or len(rings) == 1
+        for name, one in zip(names, rings, strict=True) if several else [("Gamma", np.nan)]:
+            of_q = f", q = {one:.6g} 1/Å" * several
+            base = one / Q_REFERENCE if power == "q_exponent" else age
+            of = _power_law(result, power, base)._replace(formula=at or f"rate{of_q}")
+            yield name, of
+            if len(rings) == 1:
+                yield "D", _times(of, one**-2, "Å²/s", f"Gamma / q²{of_q}")
+
+
+def _power_law(result: "FitResult", power: str, base: float) -> Quantity:
+    """Return rate · base^n, n the parameter of this name; '' for 0."""
+    rows = plain_rows(result.parameters, "param")
+    names = ["rate", *({power} & rows.keys())]
+    theta = [float(rows[name]["value"]) for name in names]
+    factor = base ** theta[1] if len(names) > 1 else 1.0
+    slope = [factor, theta[0] * factor * np.log(base)][: len(names)]
+    return _follows(result, names, np.array(slope), theta[0] * factor, "1/s")
+
+
+def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:
+    """Yield the tied parameters; none where this process does not have the model."""
+    if not result.config["tie"]:
+        return
+    with suppress(OptionError):
+        model, theta = result.provenance.fitted_model(), result.parameters["value"].values
+        if not isinstance(model, TiedModel) or not np.isfinite(theta).all():
+            return
+        whole, ties = model.ties.expand(theta), model.ties
+        moved, names = slopes(ties, theta), result.parameters["param"].values
+        for name, text in ties.expressions:
+            n = model.base.names.index(name)
+            used = np.flatnonzero(moved[n])
+            of = names[used].tolist(), moved[n, used], float(whole[n]), ties.parameters[n].unit
+            yield name, _follows(result, *of)._replace(formula=text)
+
+
+def _rate_at(
+    result: "FitResult",
+    name: str,
+    parameters: Sequence[str],
+    age: float,
+    form: SplineForm | None = None,
+) -> Quantity:
+    """Return a rate at an age [s] from its parameters; form: of a rate that is not a t^b + c."""
+    rows = plain_rows(result.parameters, "param")
+    own = [rows[one] for one in parameters]
+    theta = np.array([one["value"] for one in own])
+    t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
+    words, at_bound, conditional = f"at the mean age of {age:.4g} s", False, False
+    if form is None:
+        homodyne = result.config["convention"] == Convention.HOMODYNE
+        (value,), gradient = rate(t, theta, RATE_FLOOR if name == "J" or homodyne else None)
+    else:
+        gradient = form.basis(t)
+        value = theta @ gradient[:, 0]
+        bound = np.array([p["at_bound"] and np.isnan(p["stderr"]) for p in own])[gradient[:, 0] > 0]
+        at_bound, conditional = bool(bound.all()), bool(bound.any())
+    dof = float(freedom_of_rate(result, name, np.array([age]))[0])
+    of = _follows(result, parameters, gradient[:, 0], float(value), str(own[0]["unit"]), dof)
+    return of._replace(at_bound=at_bound, conditional=conditional, formula=words)
+
+
+def _follows(
+    result: "FitResult",
+    parameters: Sequence[str],
+    slope: Float[np.ndarray, " p"],
+    value: float,
+    unit: str,
+    dof: float | None = None,
+) -> Quantity:
+    """Return what follows from some parameters; slope: its derivatives by them.
+
+    dof: of its standard error, NaN where it has none; by default the least of those of the parameters.
+    """
+    errors, method = np.full(2, np.nan), result.parameters.attrs["method"]
+    for n, known in enumerate((result.covariance, result.errors.covariance_naive)):
+        if known is not None:
+            own, _ = covariance_of(result, parameters, known)
+            errors[n] = rate_stderr(slope[:, None], own)[0]
+    stderr, naive = np.where(errors > 0, errors, np.nan).tolist()  # 0 where all are held
+    if dof is None:
+        rows = plain_rows(result.parameters, "param")
+        dof = float(np.fmin.reduce([rows[name]["dof"] for name in parameters], initial=np.inf))
+    if np.isnan(dof) or np.isnan(stderr):
+        return Quantity(unit, value, np.nan, naive, np.nan)
+    return Quantity(unit, value, stderr, naive, dof, method=method)
+
+
+def covariance_of(
+    result: "FitResult", parameters: Sequence[str], known: xarray.DataArray
+) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
+    """Return the covariance of some parameters, and which of them are held by a bound.
+
+    Only coefficients of a rate without a formula are held: each is of a part of the record. 0 of these and
+    of fixed ones, NaN of others without an error. A selection by xarray would load Dask.
+    """
+    coefficients = [f"{rate}_1" for rate in result.config["splines"]]
+    names = result.parameters["param"].values.tolist()
+    at = [names.index(one) for one in parameters]
+    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
+    own = known.values[np.ix_(at, at)]
+    bounded = bounded & np.isnan(np.diag(own)) & (parameters[0] in coefficients)
+    held = fixed | bounded
+    return np.where(held[:, None] | held, 0.0, own), bounded
+
+
+def freedom_of_rate(
+    result: "FitResult", name: str, t: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for an error.
+
+    They are known at the ages of `result.errors.rate_dof`.
+    """
+    table = result.errors.rate_dof
+    if result.covariance is None or table is None:
+        return np.full(len(t), np.inf)
+    dof = table[name].values
+    has = np.isfinite(dof)
+    if not has.any():
+        return np.full(len(t), np.nan)
+    found = np.interp(t, table["age"].values[has], dof[has])
+    scatter = result.parameters.attrs["method"] == CLUSTER_ROBUST
+    return np.where(scatter & (found < MIN_FREEDOM), np.nan, found)

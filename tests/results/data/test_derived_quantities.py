@@ -1,0 +1,95 @@
+"""What follows from the parameters of a fit, and that all files have it."""
+
+import csv
+import io
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from homodyne_dask.results.data.derived_quantities import Quantity
+from homodyne_dask.results.data.fit_rows import fit_row
+from homodyne_dask.results.data.result_tables import (
+    covariance_table,
+    parameter_table,
+)
+from homodyne_dask.results.files.csv_tables import entries_csv, parameters_csv
+from tests.results.made_results import changed, config_of, fit_of, flow_result, scan_of
+from tests.synthetic import FLOW
+
+Q, AGE = 0.0054, 14.95
+
+
+def stretched(model, theta, names):
+    """A fit of one ring by a stretched exponential, with correlated errors."""
+    base, size = flow_result(), np.abs(theta) * 0.05
+    covariance = np.outer(size, size) * (0.4 + 0.6 * np.eye(len(theta)))
+    columns = {"param": names, "value": theta, "stderr": size, "stderr_naive": size / 3}
+    columns |= {"dof": [12.0] * 3, "at_bound": [False] * 3, "fixed": [False] * 3}
+    columns |= {"unit": ["1/s", "", ""], "method": ["speckle"] * 3}
+    known = {name: covariance_table(of, names) for name, of in
+             (("covariance", covariance), ("covariance_naive", covariance / 9))}  # fmt: skip
+    config = config_of(model)
+    return changed(base, parameters=parameter_table(columns), config=config, truth=None, **known)
+
+
+LAWS = {
+    "stretched_q": ("q_exponent", lambda rate, n: rate * (Q / 0.01) ** n),
+    "stretched_ageing": ("mu", lambda rate, n: rate * AGE**n),
+}
+
+
+@pytest.mark.parametrize("model", LAWS)
+def test_the_error_of_gamma_is_that_of_finite_differences(model):
+    power, law = LAWS[model]
+    theta = np.array([0.5, 1.4, 0.9])
+    result = stretched(model, theta, ["rate", power, "stretching"])
+    Gamma, D = (result.derived[name] for name in ("Gamma", "D"))
+    step = 1e-6 * np.eye(2)
+    slope = [(law(*(theta[:2] + h)) - law(*(theta[:2] - h))) / 2e-6 for h in step]
+    V = result.covariance.values[:2, :2]
+    assert Gamma.value == pytest.approx(law(*theta[:2]), rel=1e-12)
+    assert Gamma.stderr == pytest.approx(np.sqrt(slope @ V @ slope), rel=1e-6)
+    assert (D.value, D.stderr) == pytest.approx((Gamma.value / Q**2, Gamma.stderr / Q**2))
+    assert D.dof == 12
+
+
+def test_no_number_is_invented_where_there_is_no_error_or_no_q():
+    result = stretched(
+        "stretched_q", np.array([0.5, 1.4, 0.9]), ["rate", "q_exponent", "stretching"]
+    )
+    none = changed(result, covariance=None, covariance_naive=None).derived["Gamma"]
+    assert np.isnan([none.stderr, none.stderr_naive, none.dof, none.low_95]).all()
+    unknown = result.scaling.assign(q=("bin", np.full(9, np.nan)))
+    assert not changed(result, scaling=unknown).derived
+
+
+@pytest.mark.long
+def test_all_files_have_the_derived_quantities_of_the_report(tmp_path):
+    result = fit_of(scan_of(tmp_path, FLOW), theta=FLOW)
+    wanted = result.derived
+    assert [*wanted] == ["J", "gamma_dot", "Gamma", "D"]
+    assert f"J = {wanted['J']}" in str(result)
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(parameters_csv(result)))}
+    result.to_json(tmp_path / "r.json")
+    written = json.loads((tmp_path / "r.json").read_text())["derived"]
+    table = result.to_dataset()
+    result.to_nexus(tmp_path / "r.h5")
+    many = next(csv.DictReader(io.StringIO(
+        entries_csv([*wanted], [fit_row("A", None, result)], tmp_path, "scan"))))  # fmt: skip
+    with h5py.File(tmp_path / "r.h5") as file:
+        nexus = file["entry/fit/derived_quantities"]
+        for n, (name, of) in enumerate(wanted.items()):
+            ends = {key: getattr(of, key) for key in ("value", "stderr", "low_95", "high_95")}
+            assert {key: float(rows[name][key]) for key in ends} == ends
+            assert {key: written[name][key] for key in ends} == ends
+            assert {key: float(table[f"derived_{key}"].values[n]) for key in ends} == ends
+            assert [float(many[f"{name}{key}"]) for key in ("", "_stderr")] == [of.value, of.stderr]
+            assert [nexus[name][()], nexus[name].attrs["error"]] == [of.value, of.stderr]
+            assert nexus[name].attrs["units"] == of.unit
+
+
+def test_the_ends_of_an_interval_are_those_of_student():
+    of = Quantity("", 100.0, 10.0, np.nan, dof=5.0)
+    assert (of.low_95, of.high_95) == pytest.approx((100 - 25.70582, 100 + 25.70582), rel=1e-6)
