@@ -8,11 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import require_known
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import GaussianPriors, Search
-
-_BEFORE = 3
-"""Columns of a Gram before those of the parameters."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +61,6 @@ class GlobalParameters:
             laws=tuple(law for at, law in laws.items() if all(users[n] == 1 for n in at)),
             priors=priors,
         )
-
-    def gram(self, of_bins: Gram, scan: Int[np.ndarray, " bin"]) -> Gram:
-        """Return the Gram with a column for each global parameter, 0 for those of other scans.
-
-        of_bins: that of each bin at the parameters of its scan. scan: the position of that scan.
-        """
-        before = np.tile(np.arange(_BEFORE), (len(scan), 1))
-        columns = np.concatenate([before, _BEFORE + self.place[scan]], axis=1)
-        k = _BEFORE + len(self.names)
-        moments = np.zeros((len(scan), k, k))
-        bins = np.arange(len(scan))[:, None, None]
-        moments[bins, columns[:, :, None], columns[:, None, :]] = of_bins.moments
-        return Gram(moments, of_bins.pairs)
 
     def start(self, thetas: Float[np.ndarray, "scan p"]) -> Float[np.ndarray, " g"]:
         """Return the global parameters of those in each scan, in which shared ones are equal."""

@@ -145,7 +145,7 @@ def _passes(
         return gram
 
     def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
-        return request.parameters.gram(of_bins(theta), scan_of_bin)
+        return of_bins(theta)._replace(place=place)
 
     sweep.warm_up()
     find = partial(_find_start, request, sweep)
@@ -199,10 +199,12 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> lm.Tr
         ends = fits.ends(points, PASSES_TO_MINIMUM)
         thetas.append(ends[0].lowest.theta)
 
+    place = parameters.place[request.scan_of_bin]
+
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
         grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
         order = np.argsort(np.concatenate(request.members))
-        return parameters.gram(stacked(grams, order), request.scan_of_bin)
+        return stacked(grams, order)._replace(place=place)
 
     fits = BinnedFits(of_all, request.together.search, mode)
     start = parameters.start(np.array(thetas))
