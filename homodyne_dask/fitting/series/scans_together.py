@@ -37,6 +37,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
 from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.limits import MIN_CLUSTERS
@@ -50,7 +51,7 @@ from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 if TYPE_CHECKING:
     from distributed import Client
 
-FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
+FACTORS = np.geomspace(0.1, 10, 9)
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
 
 
@@ -69,6 +70,11 @@ class GlobalRequest(NamedTuple):
     """The position of the scan of each bin."""
     per_scan: tuple[str, ...]
     parameters: GlobalParameters
+
+    @property
+    def place(self) -> Int[np.ndarray, "bin p"]:
+        """Of the parameters of each bin among the global ones."""
+        return self.parameters.place[self.scan_of_bin]
 
 
 def global_request(whole: Request, per_scan: tuple[str, ...]) -> GlobalRequest:
@@ -108,6 +114,7 @@ def global_request(whole: Request, per_scan: tuple[str, ...]) -> GlobalRequest:
     return GlobalRequest(whole, together, tuple(scans), members, scan_of_bin, per_scan, parameters)
 
 
+@one_blas_thread()
 def fit_together(
     whole: Request,
     per_scan: tuple[str, ...],
@@ -134,9 +141,9 @@ def _passes(
     observer: FitObserver,
     record: FitRecord,
 ) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
-    whole, together, scan_of_bin = request.whole, request.together, request.scan_of_bin
+    whole, together = request.whole, request.together
     sweep = observer.observed(sweep_of(planned, whole.scan.selection, whole.problem, client))
-    place = request.parameters.place[scan_of_bin]
+    place = request.place
 
     def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
         """Return the Gram of each bin in the parameters of its scan: one pass over the data."""
@@ -183,31 +190,28 @@ def _passes(
 
 def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> lm.Trial:
     """Return the first point: of one fit of all averages, then of each scan's own parameters."""
-    whole, parameters = request.whole, request.parameters
+    whole, parameters, search = request.whole, request.parameters, request.together.search
     [common, *_] = find_initial_values(whole, data)
     mode = whole.scaling.mode_for_initial_values
     averages = [averages_of(one) for one in request.scans]
     own = np.isin(whole.search.names, request.per_scan)
-    thetas = []
-    for of_scan in averages:
-        search = replace(whole.search, free=whole.search.free & own, laws=())
-        fits = BinnedFits(of_scan, search, mode)
-        points = [
-            search.inside(np.where(own & search.log, factor * common.theta, common.theta))
-            for factor in FACTORS
-        ]
-        ends = fits.ends(points, PASSES_TO_MINIMUM)
-        thetas.append(ends[0].lowest.theta)
-
-    place = parameters.place[request.scan_of_bin]
+    place, order = request.place, np.argsort(np.concatenate(request.members))
 
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
         grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
-        order = np.argsort(np.concatenate(request.members))
         return stacked(grams, order)._replace(place=place)
 
-    fits = BinnedFits(of_all, request.together.search, mode)
-    start = parameters.start(np.array(thetas))
+    several = [np.where(own & whole.search.log, of, 1.0) * common.theta for of in FACTORS]
+    chisqr = [
+        reduce(
+            of_all(parameters.start(np.tile(theta, (len(averages), 1)))), "individual"
+        ).chisqr_per_bin
+        for theta in map(whole.search.inside, several)
+    ]
+    of_scans = np.array([np.bincount(request.scan_of_bin, of) for of in chisqr])
+    best = np.where(np.isfinite(of_scans), of_scans, np.inf).argmin(0)
+    start = parameters.start(whole.search.inside(np.array(several)[best]))
+    fits = BinnedFits(of_all, search, mode)
     [end] = fits.advanced(fits.started([start]), PASSES_TO_MINIMUM)
     record.timings["start"] = time.perf_counter() - record.started
     return lm.Trial(end.lowest.theta)
@@ -246,7 +250,8 @@ def _noise(
     if state.outcome not in DETERMINED or not moved.any() or one.scan.cells is not None:
         return None
     own = averaged().of_bins(request.members[scan])
-    return speckle_errors(one, state, moved, own, known=known)
+    together = len(request.scan_of_bin)
+    return speckle_errors(one, state, moved, own, known=known, bins_together=together)
 
 
 def _of_noises(
