@@ -26,6 +26,7 @@ from homodyne_dask.fitting.fit import description_of, plan_for
 from homodyne_dask.fitting.fit_observer import FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
+from homodyne_dask.fitting.start.averages import binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
@@ -193,7 +194,11 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> lm.Tr
     whole, parameters, search = request.whole, request.parameters, request.together.search
     [common, *_] = find_initial_values(whole, data)
     mode = whole.scaling.mode_for_initial_values
-    averages = [averages_of(one) for one in request.scans]
+    summary = binned_averages(whole.scan, whole.problem)
+    averages = [
+        averages_of(one, summary=summary.of_bins(members))
+        for one, members in zip(request.scans, request.members, strict=True)
+    ]
     own = np.isin(whole.search.names, request.per_scan)
     place, order = request.place, np.argsort(np.concatenate(request.members))
 
