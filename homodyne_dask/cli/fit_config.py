@@ -17,6 +17,7 @@ from homodyne_dask.request.option_types import (
     Integers,
     Jobs,
     Names,
+    NamesByGroup,
     Numbers,
     Range,
     Ranges,
@@ -99,12 +100,16 @@ class FitConfig(FitOptions, _Source):
     """Angles to exclude, given as for phi."""
     exclude_label: Integers = option(None, DATA, "[7]")
     """Bins to exclude, given as for label."""
-    over: Literal["q", "phi", "age", "scan"] | None = option(None, DATA, "q", COMMON)
-    """Fit each ring (q), angle (phi), age window (age) or repeated scan (scan) separately; default: the whole
-    selection in one fit."""
+    over: Literal["q", "phi", "angle", "label", "age", "scan"] | None = option(
+        None, DATA, "q", COMMON
+    )
+    """Fit each ring (q), angle of each ring (phi) or of all (angle), label, age window (age) or repeated scan
+    (scan) separately; default: the whole selection in one fit."""
+    per: NamesByGroup = option(None, DATA, "{ring: D0}")
+    """Parameters that differ between groups of bins (ring, angle, label or scan), in one fit of all bins that
+    share the other parameters; contrast and offset may be among them."""
     per_scan: Names = option((), DATA, "D0")
-    """For a store of repeats: parameters that differ between scans, in one fit of all scans that share the
-    other parameters."""
+    """For a store of repeats: parameters that differ between scans, as with per and scan."""
     windows: Windows = option(None, DATA, "4")
     """With over age: number of windows of equal length, or the start and end of each in seconds."""
     workers: Count | None = option(None, WORKERS, "4")

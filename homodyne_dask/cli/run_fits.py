@@ -27,7 +27,7 @@ from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job, fit_job
 from homodyne_dask.fitting.series.previous_fit import PreviousFit, find_previous
-from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of
+from homodyne_dask.fitting.series.rings_and_windows import GROUPS, grouping_of, jobs_of, parts_of
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
@@ -52,10 +52,12 @@ ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
     resume = chosen.resume
-    if config.per_scan:  # parameters differ by scan
-        if resume:
-            raise OptionError("a fit with per_scan has no checkpoint: leave out --resume")
-        config = config.replaced(over=config.over or "scan")
+    own, over, options = grouping_of(config.per, config.per_scan, config.over, config.values())
+    config = config.replaced(over=over, scaling=options["scaling"], per=None, per_scan=own)
+    if own and resume:
+        raise OptionError(
+            f"a fit with {', '.join(own)} per {over} has no checkpoint: leave out --resume"
+        )
     with delivered(config) as (config, where):
         if config.model == AUTO:
             config, jobs = _with_chosen_model(config, resume)
@@ -242,11 +244,13 @@ def _fit_many(
     with folders.locked_folder(where, f".{kind}.lock"):
         index.check_index(where, config.overwrite or resume, kind)
         if config.per_scan:
-            options = {"over": config.over or "scan", "per_scan": config.per_scan}
-            options |= config.values()
+            group = next(name for name, of in GROUPS.items() if of == config.over)
+            per, options = {group: config.per_scan}, config.values()
             with progress_bar.progress_on_stderr() as show:
                 data = selected(config, config.data[0])
-                series = hd.fit_each(data, model, client=client, callbacks=[show], **options)
+                series = hd.fit_each(
+                    data, model, client=client, callbacks=[show], per=per, **options
+                )
             together = series.global_fit
             made = zip(jobs, series.results, strict=True)
             jobs = [job._replace(made=result) for job, result in made]

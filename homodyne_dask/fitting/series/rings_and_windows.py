@@ -26,16 +26,20 @@ from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
-from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import WORDS, FitSeries
+from homodyne_dask.solver.scaling_modes import LINEAR
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 
 if TYPE_CHECKING:
     from distributed import Client
 
-OVER = ("q", "phi", "age", "scan")
+OVER = ("q", "phi", "angle", "label", "age", "scan")
+GROUPS = {"ring": "q", "angle": "angle", "label": "label", "scan": "scan"}
+"""Groups of bins of which `per` gives each its own parameters, and what a series is over with them."""
+_SCALING = {"ring": "rings", "angle": "angles", "label": "individual"}
+"""The scaling mode in which each group has its own contrast."""
 Windows = int | Sequence[tuple[float, float]] | None
 _MIN_FRAMES = 3
 
@@ -57,7 +61,7 @@ class Part(NamedTuple):
 
 
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
-    """Return the rings (over='q'), angles ('phi'), age windows ('age') or scans of repeats ('scan').
+    """Return the rings (over='q'), angles of each ('phi') or of all ('angle'), labels, age windows or scans.
 
     windows, for age only: the number of windows of equal length in frames, or a list of (from, to) in
     s. Raises OptionError for options that exclude each other, SelectionError where q or φ is unknown or a
@@ -69,7 +73,7 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
             raise OptionError(
                 f"windows = {shown(windows)} applies only to over 'age': leave out windows"
             )
-        return tuple({"q": _rings, "phi": _angles, "scan": _scans}[over](scan))
+        return tuple(_PARTS[over](scan))
     if windows is None:
         raise OptionError(
             "over 'age' needs windows: give their number, or the start and end of each in seconds"
@@ -115,17 +119,40 @@ def _angles(scan: Scan) -> Iterator[Part]:
         yield _part(scan, name, folder, at, which)
 
 
+def _angles_of_all(scan: Scan) -> Iterator[Part]:
+    _require_known(scan, "φ", scan.phi, ", by phi or label")
+    for phi in np.unique(scan.phi).tolist():
+        at = {"angle": phi, "age": _age(scan)}
+        yield _part(scan, f"φ = {phi:.6g}°", f"phi_{phi:.6g}", at, scan.phi == phi)
+
+
+def _labels(scan: Scan) -> Iterator[Part]:
+    """Yield the bins of each label, those of all scans together."""
+    for label in np.unique(scan.label).tolist():
+        at = {"label": float(label), "age": _age(scan)}
+        yield _part(scan, f"label {label}", f"label_{label}", at, scan.label == label)
+
+
 def _scans(scan: Scan) -> Iterator[Part]:
     numbers = np.unique(scan.scan_number).tolist()
     if len(numbers) < 2:
         raise SelectionError(
-            f"{scan.path} has only one selected scan, but over 'scan' and per_scan need several: ingest the "
+            f"{scan.path} has only one selected scan, but over or per 'scan' needs several: ingest the "
             f"files of all scans into one store"
         )
     for number in numbers:
         name, at = f"scan {number}: {scan.scan_names[number - 1]}", {"scan": float(number)}
         at |= {"age": _age(scan)}
         yield _part(scan, name, f"scan_{number:03d}", at, scan.scan_number == number)
+
+
+_PARTS = {
+    "q": _rings,
+    "phi": _angles,
+    "angle": _angles_of_all,
+    "label": _labels,
+    "scan": _scans,
+}
 
 
 def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
@@ -197,8 +224,9 @@ def fit_each(
     data: Scan | str | Path,
     model: Model | str,
     *,
-    over: str,
+    over: str | None = None,
     windows: Windows = None,
+    per: Mapping[str, str | Sequence[str]] | None = None,
     per_scan: str | Sequence[str] = (),
     client: "Client | None" = None,
     callbacks: Sequence[Callback] = (),
@@ -206,11 +234,14 @@ def fit_each(
 ) -> FitSeries:
     """Fit a model separately to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan').
 
-    over: 'q', 'phi', 'age' or 'scan' (of a store of repeats).
+    over: 'q', 'phi' (each angle of each ring), 'angle' (of all rings), 'label', 'age' or 'scan' (of a store
+        of repeats).
     windows: for 'age', the number of windows of equal length in frames, or a list of (start, end) in s.
         Times keep their origin, and a window includes the pairs with both frames in it.
-    per_scan: for 'scan', names of parameters that differ between scans while the others are shared: one
-        global fit of all scans, whose parameters and covariance are `global_fit` of the series.
+    per: parameters that differ between groups of bins while the others are shared, as {'ring': 'D0'}: one
+        global fit, whose parameters and covariance are `global_fit` of the series. Groups are 'ring',
+        'angle' (of all rings), 'label' or 'scan'; each may have its own contrast (and offset), too.
+    per_scan: short for per={'scan': per_scan}.
     client: a Dask client; by default workers are started once for all small parts, if these are many.
     callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below),
         with all its events after its fit has ended.
@@ -228,11 +259,23 @@ def fit_each(
     scan, model = as_scan(data), scan_model(model)
     require_client(client)
     require_callbacks(callbacks)
+    own, over, options = grouping_of(per, per_scan, over, options)
+    if over is None:
+        raise OptionError(
+            f"over is missing: give one of {', '.join(OVER)}, or parameters with per; contrasts alone that "
+            f"differ are a fit with scaling 'rings' or 'angles'"
+        )
     parts = parts_of(scan, over, windows)
     whole = prepare(scan, model, **options)
     require_gap(whole)
-    if per_scan:
-        return _fitted_together(whole, parts, over, per_scan, client, callbacks)
+    if own:
+        from homodyne_dask.fitting.series.scans_together import fit_together
+
+        what = WORDS[over]
+        together, results = fit_together(whole, parts, own, client, callbacks, what)
+        both = zip(parts, results, strict=True)
+        rows = [fit_row(part.name, None, result, at=part.at) for part, result in both]
+        return FitSeries(over, tuple(rows), together)
     from homodyne_dask.fitting.series.run_many import run_many  # it loads Dask's client
 
     jobs = jobs_of(parts, scan, options, Path())
@@ -249,25 +292,49 @@ def fit_each(
     return FitSeries(over, tuple(rows))
 
 
-def _fitted_together(
-    whole: Request,
-    parts: Sequence[Part],
-    over: str,
+def grouping_of(
+    per: Mapping[str, str | Sequence[str]] | None,
     per_scan: str | Sequence[str],
-    client: "Client | None",
-    callbacks: Sequence[Callback],
-) -> FitSeries:
-    """Return the series of a global fit of all scans."""
-    from homodyne_dask.fitting.series.scans_together import fit_together
+    over: str | None,
+    options: Mapping[str, Any],
+) -> tuple[tuple[str, ...], str | None, dict[str, Any]]:
+    """Return which parameters differ between groups, what a series is over then, and the options of its fit.
 
-    if over != "scan":
-        raise OptionError(
-            f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
-        )
-    chosen = (per_scan,) if isinstance(per_scan, str) else tuple(per_scan)
-    together, results = fit_together(whole, chosen, client, callbacks)
-    rows = [
-        fit_row(part.name, None, result, at=part.at)
-        for part, result in zip(parts, results, strict=True)
-    ]
-    return FitSeries(over, tuple(rows), together)
+    per, per_scan, over: as of `fit_each`. Contrasts that differ are a scaling mode among the options. Raises
+    OptionError for unknown groups, several kinds of them, and what the other options contradict.
+    """
+    given = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
+    own, linear = dict[str, tuple[str, ...]](), set[str]()
+    for group, names in given:
+        if group in ("window", "age"):
+            raise OptionError(
+                "per 'window' is not available, as one fit has one selection of frames: fit each window "
+                "separately, with over 'age'"
+            )
+        require_known(group, GROUPS, f"per: unknown group {shown(group)}")
+        names = (names,) if isinstance(names, str) else tuple(names)
+        linear |= {group} if {*names} & {*LINEAR} else set()
+        if rest := tuple(name for name in names if name not in LINEAR):
+            own[group] = (*own.get(group, ()), *rest)
+    for groups in (own, linear):
+        if len(groups) > 1:
+            raise OptionError(
+                f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group "
+                f"for them: choose one"
+            )
+    options = dict(options)
+    for group in linear:
+        mode, other = _SCALING.get(group), options.get("scaling", "individual")
+        if mode is None or other not in ("individual", mode):
+            raise OptionError(
+                f"per {group!r}: contrast and offset cannot differ by {group}"
+                f"{f' with scaling {other!r}' if mode else ''}: leave one out, or use another scaling"
+            )
+        options["scaling"] = mode
+    for group in own:
+        if over not in (None, GROUPS[group]):
+            raise OptionError(
+                f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
+            )
+        over = GROUPS[group]
+    return next(iter(own.values()), ()), over, options

@@ -1,7 +1,7 @@
-"""A global fit of the scans of a store of repeats: some parameters differ by scan, the others are shared.
+"""A global fit of scans, rings, angles or labels: some parameters differ between them, the others are shared.
 
-The scans are evaluated in one pass, each at its own parameters. Their Grams get a column for each global
-parameter, and what follows is that of any fit.
+All are called scans here. They are evaluated in one pass, each at its own parameters. The columns of their
+Grams have a place among all global parameters, and what follows is that of any fit.
 """
 
 import time
@@ -15,11 +15,12 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.assessment.assess import DETERMINED, assess_scan, errors_by_bins
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_findings import findings_of_doubts
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
-from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted
+from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted, used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import description_of, plan_for
@@ -45,12 +46,16 @@ from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.store.scan import Chunk
+from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from homodyne_dask.fitting.series.rings_and_windows import Part
 
 FACTORS = np.geomspace(0.1, 10, 9)
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
@@ -77,58 +82,71 @@ class GlobalRequest(NamedTuple):
         """Of the parameters of each bin among the global ones."""
         return self.parameters.place[self.scan_of_bin]
 
+    def without(self, chunks: tuple[Chunk, ...]) -> "GlobalRequest":
+        """Return the fit without some chunks of the store."""
+        whole, together, *scans = (
+            replace(one, scan=replace(one.scan, excluded=chunks))
+            for one in (self.whole, self.together, *self.scans)
+        )
+        return self._replace(whole=whole, together=together, scans=tuple(scans))
 
-def global_request(whole: Request, per_scan: tuple[str, ...]) -> GlobalRequest:
-    """Return the global fit of all scans; raises OptionError for options that it cannot have."""
+
+def global_request(
+    whole: Request, parts: "Sequence[Part]", per_scan: tuple[str, ...]
+) -> GlobalRequest:
+    """Return the global fit of all parts; raises OptionError for options that it cannot have."""
     options, search, scaling = whole.options, whole.search, whole.scaling
-    numbers, scan_of_bin = np.unique(whole.scan.scan_number, return_inverse=True)
-    parameters = GlobalParameters.of(search.names, per_scan, numbers.tolist())
+    labels = [part.name.partition(": ")[0] for part in parts]
+    parameters = GlobalParameters.of(search.names, per_scan, labels)
     refused = {
-        "weighting": options.weighting != PAIRS,
-        "loss": options.loss != "linear",
-        "rates": search.smoothness is not None,
-        "profile": bool(options.profile),
-        "on_bad_tile": options.on_bad_tile != "raise",
+        "weighting speckle": (
+            options.weighting != PAIRS,
+            "weights follow from the noise of one model",
+        ),
+        "rates": (search.smoothness is not None, "the strength of smoothing is that of one curve"),
     }
-    for name, given in refused.items():
+    for name, (given, why) in refused.items():
         if given:
-            raise OptionError(f"{name} is not available with per_scan: leave out one of them")
+            raise OptionError(f"{name} is not available with per, as {why}: leave out one of them")
     for name in per_scan:
         if not search.free[search.names.index(name)]:
             raise OptionError(
-                f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
-                "or fixed"
+                f"per: {name} is fixed and cannot differ between groups: remove it from per or fixed"
             )
     together = replace(
         whole,
         search=parameters.search(search),
         parameters=tuple(whole.parameters[n] for n in parameters.of_model),
     )
-    members = [np.flatnonzero(scan_of_bin == n).tolist() for n in range(len(numbers))]
+    members, scan_of_bin = [], np.empty(len(whole.scan.bins), int)
     scans = []
-    for bins in members:
+    for n, part in enumerate(parts):
+        bins = list(part.members(whole.scan))
         own, fixed = scaling, scaling.fixed_params
         if fixed is not None:
             own = replace(scaling, fixed_params=fixed[bins])
-        scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
-        scans.append(replace(whole, scan=scan, scaling=own))
+        scans.append(replace(whole, scan=part.scan, scaling=own))
+        members.append(bins)
+        scan_of_bin[bins] = n
     return GlobalRequest(whole, together, tuple(scans), members, scan_of_bin, per_scan, parameters)
 
 
 @one_blas_thread()
 def fit_together(
     whole: Request,
+    parts: "Sequence[Part]",
     per_scan: tuple[str, ...],
     client: "Client | None",
     callbacks: Sequence[Callback],
+    what: str = "scans",
 ) -> tuple[GlobalFit, list[FitResult]]:
-    """Return the global fit of the scans of a request, and the result of each scan at it.
+    """Return the global fit of the parts of a request, and the result of each part at it.
 
-    per_scan: parameters that differ between scans.
+    per_scan: parameters that differ between parts. what: the parts are called.
     """
-    record, request = FitRecord(time.perf_counter()), global_request(whole, per_scan)
-    planned = plan_for(whole, client, by_scan=True)
-    title = f"{len(request.scans)} scans together"
+    record, request = FitRecord(time.perf_counter()), global_request(whole, parts, per_scan)
+    planned = plan_for(whole, client, apart=request.scan_of_bin)
+    title = f"{len(request.scans)} {what} together"
     description = description_of(request.together, title)
     passes = partial(_passes, request, planned)
     fit = run(passes, description, planned, client, callbacks, record, whole.scan)
@@ -143,25 +161,24 @@ def _passes(
     record: FitRecord,
 ) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
     whole, together = request.whole, request.together
+    if whole.options.on_bad_tile == "skip":
+        excluded = without_unreadable(whole.scan, [planned.layout], client).excluded
+        request = request.without(excluded)
+        whole, together = request.whole, request.together
     sweep = observer.observed(sweep_of(planned, whole.scan.selection, whole.problem, client))
-    place = request.place
+    place, linear = request.place, whole.problem.loss == "linear"
 
-    def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
+    def gram_at(theta: Float[np.ndarray, " g"], params: Float[np.ndarray, "bin 2"] | None) -> Gram:
         """Return the Gram of each bin in the parameters of its scan: one pass over the data."""
-        gram = sweep.over(GRAM, AtThetaOfBins(theta[place]))
-        assert isinstance(gram, Gram)  # there is no loss
-        return gram
-
-    def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
-        return of_bins(theta)._replace(place=place)
+        at = AtThetaOfBins(theta[place], None if linear else params)
+        return sweep.over(GRAM, at)._replace(place=place)
 
     sweep.warm_up()
     find = partial(_find_start, request, sweep)
     states = minimize(together, sweep, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
-    scans = list(
-        zip(request.scans, _states_of_scans(request, state, of_bins(state.theta)), strict=True)
-    )
+    last = gram_at(state.theta, state.reduced.linear_params)
+    scans = list(zip(request.scans, _states_of_scans(request, state, last), strict=True))
     # clusters of bins of one scan alone determine its own parameters
     few = min(clusters_in(at.reduced, one.clusters) for one, at in scans) < MIN_CLUSTERS
     known = Known(errors_by_bins(together, state), others_enough=lambda: not few)
@@ -171,10 +188,20 @@ def _passes(
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
     (_, errors), assessments = counted(known), []
+    profiles = {
+        name: _profiles(request, state, errors, gram_at, name) for name in whole.options.profile
+    }
     for scan, (one, at) in enumerate(scans):
         # the noise of many bins is large: of one scan at a time
         own_noise = noises[scan] if noises else noise(scan, at)
-        assessments.append(assess_scan(one, at, own_noise, _of_scan(request, errors, scan)))
+        place_of = request.parameters.place[scan]
+        own_profiles = {
+            name: [point._replace(theta=point.theta[place_of]) for point in of[n]]
+            for name, of in profiles.items()
+            if (n := int(place_of[whole.search.names.index(name)])) in of
+        }
+        of_scan = _of_scan(request, errors, scan)
+        assessments.append(assess_scan(one, at, own_noise, of_scan, own_profiles))
     ran = record.run(state.passes, sweep.compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
@@ -219,7 +246,10 @@ def _find_start(request: GlobalRequest, data: Sweep, record: FitRecord) -> lm.Tr
     fits = BinnedFits(of_all, search, mode)
     [end] = fits.advanced(fits.started([start]), PASSES_TO_MINIMUM)
     record.timings["start"] = time.perf_counter() - record.started
-    return lm.Trial(end.lowest.theta)
+    theta = end.lowest.theta
+    if whole.problem.loss == "linear":
+        return lm.Trial(theta)
+    return lm.Trial(theta, reduce(of_all(theta), whole.scaling).linear_params)
 
 
 def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:
@@ -229,8 +259,11 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
         scaling = one.scaling
         if scaling.columns is not None:  # bins of other scans share them, too
             scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[members])
-        own = Gram(gram.moments[members], gram.pairs[members])
-        reduced = reduce(own, scaling, request.whole.sum_rounding)
+        loss, params = gram.loss, state.reduced.linear_params[members]
+        own = Gram(
+            gram.moments[members], gram.pairs[members], None if loss is None else loss[members]
+        )
+        reduced = reduce(own, scaling, request.whole.sum_rounding, linear_params=params)
         theta = state.theta[request.parameters.place[scan]]
         own_state = replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
         states.append(own_state)
@@ -284,6 +317,22 @@ def _of_noises(
             bins[request.members[scan][b]] = of_bin
             own[request.members[scan][b]] = place, size
     return errors_of_scans(state.reduced, joint, bins, own, request.whole.clusters)
+
+
+def _profiles(
+    request: GlobalRequest,
+    state: lm.State,
+    errors: Uncertainty,
+    gram_at: Callable[..., Gram],
+    name: str,
+) -> dict[int, list[ProfilePoint]]:
+    """Return the profile of each global parameter that is one of the model, by its place."""
+    together, used = request.together, used_of(errors)
+    inside = together.search.free_inside_bounds(state.theta) & np.isfinite(used)
+    at = request.whole.search.names.index(name)
+    some = np.flatnonzero((request.parameters.of_model == at) & inside).tolist()
+    names = together.search.names
+    return {n: profile(together, gram_at, state, names[n], float(used[n])) for n in some}
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:

@@ -33,7 +33,7 @@ from homodyne_dask.results.data.fit_rows import (
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import or_dash, value_and_error
-from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
+from homodyne_dask.results.data.series import WORDS, FitSeries, HomogeneityTest, PowerLawOfQ
 from homodyne_dask.text import joined_with_and, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
@@ -43,7 +43,6 @@ SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
 MOST_ROWS, MOST_SENTENCES = 200, 20
 """Fits and sentences on the page of a watcher, the newest; its table has all."""
-_WHERE = {"q": "values of q", "phi": "angles", "age": "age windows", "scan": "scans"}
 _ERRORS = {
     "stderr": "p is computed from standard errors ({}) and their degrees of freedom",
     "stderr_naive": "p is computed from naive errors, which are too small for correlated speckle: a small p "
@@ -63,7 +62,7 @@ def series_title(series: FitSeries) -> str:
     result = next((row.result for row in series.entries if row.result is not None), None)
     if result is None:
         return "no fit"
-    where = f"{len(series.entries)} {_WHERE[series.over]}"
+    where = f"{len(series.entries)} {WORDS[series.over]}"
     return f"{result.config['model']} fitted to {result.provenance.inputs['store']}: {where}"
 
 
@@ -175,11 +174,12 @@ def _together(series: FitSeries) -> list[str]:
     if together is None:
         return []
     names = together.parameters["param"].values[~together.parameters["fixed"].values].tolist()
-    shared = [name for name in names if " of scan " not in name]
+    shared = [name for name in names if " of " not in name]
+    one = {"age": "window", "phi": "angle"}.get(series.over, series.over)
     verb = "is" if len(shared) == 1 else "are"
     words = f"; {joined_with_and(shared)} {verb} shared" * bool(shared)
     return [
-        f"one fit of all scans: {joined_with_and(together.per_scan)} for each scan{words}; "
+        f"one fit of all {WORDS[series.over]}: {joined_with_and(together.per_scan)} for each {one}{words}; "
         f"χ²/N {together.redchi:.4f}",
         *map(str, together.findings),
     ]
