@@ -142,14 +142,19 @@ def assess(
 
 @one_blas_thread()
 def assess_scan(
-    request: Request, state: lm.State, noise: SpeckleErrors | None, of_global_fit: Uncertainty
+    request: Request,
+    state: lm.State,
+    noise: SpeckleErrors | None,
+    of_global_fit: Uncertainty,
+    profiles: Mapping[str, list[ProfilePoint]],
 ) -> Assessment:
     """Return what is known of a scan that was fitted together with others.
 
-    noise: of its bins. of_global_fit: the covariances of its parameters.
+    noise: of its bins. of_global_fit: the covariances of its parameters. profiles: of these.
     """
     known = Known(errors_by_bins(request, state), noise and noise.of_theta, of_global_fit)
-    return _checked(request, state, _with_errors(request, state, noise, known))
+    assessment = _with_errors(request, state, noise, known)
+    return _checked(request, state, replace(assessment, profiles=profiles))
 
 
 def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:

@@ -327,15 +327,14 @@ def _shares_with(
 
     cells: edges of age and lag. Of pairs whose first frame is not among them, the second is at some lags.
     """
-    found = np.empty(len(cells))
-    for first, stop in np.unique(cells[:, :2], axis=0):
-        mine = np.flatnonzero((cells[:, :2] == (first, stop)).all(axis=1))
-        t1, (shortest, longest) = np.arange(first, stop), cells[mine, 2:, None].transpose(1, 0, 2)
-        later = np.minimum(t1 + longest, end) - np.maximum(t1 + shortest, low)
-        lags = longest - shortest
-        pairs = np.where((t1 >= low) & (t1 < end), lags, np.clip(later, 0, lags))
-        found[mine] = pairs.mean(1) / lags[:, 0]
-    return found
+    first, stop, shortest, longest = cells.T
+    frames, lags = stop - first, longest - shortest
+    before = np.cumsum(frames) - frames
+    t1 = np.arange(frames.sum()) + np.repeat(first - before, frames)
+    least, most, own = (np.repeat(of, frames) for of in (shortest, longest, lags))
+    later = np.minimum(t1 + most, end) - np.maximum(t1 + least, low)
+    pairs = np.where((t1 >= low) & (t1 < end), own, np.clip(later, 0, own))
+    return np.add.reduceat(pairs, before) / frames / lags
 
 
 def _own_averages(

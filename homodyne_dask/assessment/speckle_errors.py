@@ -116,18 +116,24 @@ def speckle_errors(
     means: CellMeans | None = None,
     known: list[NoiseOfModel] | None = None,
     executor: BinExecutor | None = None,
+    bins_together: int = 0,
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
     averaged: c2 over cells of age and lag. means: of data that are means over cells of age and lag. known: as
-    of `noise_of_bins`. executor: computes the noise of bins; this process without it.
+    of `noise_of_bins`. executor: computes the noise of bins; this process without it. bins_together: how many
+    there are in all, of scans that were fitted together.
     """
     reduced, clusters = state.reduced, request.clusters
     joint = joint_equations(reduced, moved)
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined).tolist()
     if not used:
         return None
-    at, grid, compute = fitted_point(request, state, joint), grid_of_errors(len(used)), map
+    at, grid, compute = (
+        fitted_point(request, state, joint),
+        grid_of_errors(max(len(used), bins_together)),
+        map,
+    )
     if executor is not None:
         stored = means is None and averaged.known is None and known is None
         compute = partial(executor.noises, request.scan.selection, at, grid, stored)

@@ -254,10 +254,9 @@ class BinData(NamedTuple):
         return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
 
     def alike(self, other: "BinData") -> bool:
-        """Return whether q, φ and pairs are the same, and contrast and σ all but the same: one noise."""
+        """Return whether pairs are the same, and contrast and σ all but the same."""
         return (
-            self.place == other.place
-            and abs(self.of_noise / other.of_noise - 1) < ALIKE
+            abs(self.of_noise / other.of_noise - 1) < ALIKE
             and np.array_equal(self.averaged.pairs, other.averaged.pairs)
             and len(self.sigma) == len(other.sigma)
             and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
@@ -281,9 +280,11 @@ class NoiseOfModel(NamedTuple):
     """f of the finest cells."""
 
     def holds_for(self, bin: BinData, at: FittedPoint, fine: Float[np.ndarray, " fine"]) -> bool:
-        """Return whether it is that of a bin of another scan, too, where f is all but the same."""
+        """Return whether it is that of another bin, too, of the same q, where f is all but the same."""
+        turned = at.point.problem.model.isotropic and bin.place[0] == self.bin.place[0]
         return (
-            bin.alike(self.bin)
+            (turned or bin.place == self.bin.place)
+            and bin.alike(self.bin)
             and np.array_equal(at.which, self.at.which)
             and bool(np.abs(fine - self.fine).max() < F_ALIKE)
         )

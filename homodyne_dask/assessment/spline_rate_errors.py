@@ -80,7 +80,7 @@ def _combination_freedom(
     joint = joint_equations(reduced, parameters_with_errors(request.search, state.theta, reduced))
     scaled = np.zeros((len(combinations), len(joint.size)))
     scaled[:, : joint.moved] = combinations[:, joint.which] / joint.size[: joint.moved]
-    scores, blocks = by_cluster(joint, request.clusters, reduced.count > 0)
+    scores, blocks, _ = by_cluster(joint, request.clusters, reduced.count > 0)
     return cr3(joint.inverse, scores, blocks, scaled, joint.prior.scores)[1]
 
 

@@ -17,6 +17,7 @@ from homodyne_dask.request.option_types import (
     Integers,
     Jobs,
     Names,
+    NamesByGroup,
     Numbers,
     Range,
     Ranges,
@@ -102,18 +103,22 @@ class FitConfig(FitOptions, _Source):
     """Angles to exclude, given as for phi."""
     exclude_label: Integers = option(None, DATA, "[7]")
     """Bins to exclude, given as for label."""
-    over: Literal["q", "phi", "age", "scan"] | None = option(None, DATA, "q", COMMON)
-    """Fit each ring (q), angle (phi), age window (age) or repeated scan (scan) separately; default: the whole
-    selection in one fit."""
+    over: Literal["q", "phi", "angle", "label", "age", "scan"] | None = option(
+        None, DATA, "q", COMMON
+    )
+    """Fit each ring (q), angle of each ring (phi) or of all (angle), label, age window (age) or repeated scan
+    (scan) separately; default: the whole selection in one fit."""
     over_scans: Name | None = option(None, DATA, "temperature", COMMON)
     """Fit each store, or each scan of one store, and show all against this variable of theirs, such as
     temperature; 'scan' is the number. With over, fit the parts of each."""
     scan_values: ScanValues = option(None, DATA, "{A0123: 25 C, A0124: 35 C}")
     """With over_scans: its values, as a CSV table of scans and values or one by one; default: those that
     ingest found."""
+    per: NamesByGroup = option(None, DATA, "{ring: D0}")
+    """Parameters that differ between groups of bins (ring, angle, label or scan), in one fit of all bins that
+    share the other parameters; contrast and offset may be among them."""
     per_scan: Names = option((), DATA, "D0")
-    """For a store of repeats: parameters that differ between scans, in one fit of all scans that share the
-    other parameters."""
+    """Parameters that differ between scans, as with per and scan."""
     together: bool = option(False, DATA, "false")
     """Fit all stores, or all scans of a store of repeats, as one fit: they share the parameters but those of
     per_scan; each has its own frames, bins, contrasts and offsets."""

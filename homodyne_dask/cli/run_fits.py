@@ -27,7 +27,13 @@ from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job, fit_job
 from homodyne_dask.fitting.series.previous_fit import PreviousFit, find_previous
-from homodyne_dask.fitting.series.rings_and_windows import jobs_of, parts_of_stores
+from homodyne_dask.fitting.series.rings_and_windows import (
+    Part,
+    fit_parts_together,
+    grouping_of,
+    jobs_of,
+    parts_of_stores,
+)
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from homodyne_dask.cli.commands.fit import FitOutput
+    from homodyne_dask.store.scan import Scan
 
 MOST_DRAWN = 8
 """Number of fits of one command up to which the figures of each are drawn by default."""
@@ -52,15 +59,20 @@ ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
     resume = chosen.resume
-    if config.per_scan or config.together:  # one fit of all scans
-        if resume:
-            raise OptionError("a fit of scans together has no checkpoint: leave out --resume")
-        if config.over not in (None, "scan"):
-            raise OptionError(
-                f"scans are fitted together over 'scan', but over is {config.over!r}: leave out one of them, "
-                f"or select rings with --q"
-            )
-        config = config.replaced(over="scan", together=True)
+    own, over, options = grouping_of(config.per, config.per_scan, config.over, config.values())
+    together = config.together or bool(own)
+    if together and resume:
+        raise OptionError(
+            "a fit of scans together, or with per, has no checkpoint: leave out --resume"
+        )
+    if config.together and over not in (None, "scan"):
+        raise OptionError(
+            f"scans are fitted together over 'scan', but over is {over!r}: leave out one of them, or select "
+            f"rings with --q"
+        )
+    over = "scan" if config.together else over
+    chosen_of = {"over": over, "scaling": options["scaling"], "together": together}
+    config = config.replaced(**chosen_of, per=None, per_scan=own)
     with delivered(config) as (config, where):
         if config.model == AUTO:
             config, jobs = _with_chosen_model(config, resume)
@@ -98,10 +110,10 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         scans = [selected(config, store) for store in config.data]
         for scan in scans:  # an error is reported once, not for each part
             require_gap(prepare(scan, model_of(config), **options))
-        given = config.over, config.windows, config.over_scans, config.scan_values
-        over = (config.over_scans or config.over or "").replace(" ", "_")
+        over = "together" if config.together and len(scans) > 1 else config.over
+        over = (config.over_scans or over or "").replace(" ", "_")
         folder = config.folder or folders.default_folder(config.data[0], over)
-        each = zip(parts_of_stores(scans, *given), scans, strict=True)
+        each = zip(_parts(config, scans), scans, strict=True)
         jobs = [job for own, scan in each for job in jobs_of(own, scan, options, folder)]
     elif config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
@@ -112,6 +124,12 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         ]
     chosen = {"checkpoint": config.checkpoint, "overwrite": config.overwrite}
     return [job._replace(**chosen) for job in jobs]
+
+
+def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Part, ...]]:
+    """Return the parts of each store."""
+    given = config.over, config.windows, config.over_scans, config.scan_values
+    return parts_of_stores(scans, *given, together=config.together)
 
 
 def _folders(config: FitConfig) -> list[Path]:
@@ -247,10 +265,12 @@ def _fit_many(
     with folders.locked_folder(where, f".{kind}.lock"):
         index.check_index(where, config.overwrite or resume, kind)
         if config.together:
-            options = {"per_scan": config.per_scan} | config.values()
+            data = [selected(config, store) for store in config.data]
             with progress_bar.progress_on_stderr() as show:
-                data = [selected(config, store) for store in config.data]
-                series = hd.fit(data, model, client=client, callbacks=[show], **options)
+                series = fit_parts_together(
+                    data, model, _parts(config, data), config.per_scan,
+                    config.over_scans or config.over or "scan", client, [show], config.values(),
+                )  # fmt: skip
             together = series.global_fit
             made = zip(jobs, series.results, strict=True)
             jobs = [job._replace(made=result) for job, result in made]

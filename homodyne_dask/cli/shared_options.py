@@ -38,7 +38,8 @@ class ModelOption(click.Option):
         if option.type == bool | None:
             name = f"{name}/--no-{name}"
         elif option.type is not bool:
-            more = {"metavar": option.form.metavar, "multiple": option.repeatable}
+            words = 1 + option.form.metavar.count(" ")
+            more = {"metavar": option.form.metavar, "multiple": option.repeatable, "nargs": words}
         text = option.description
         text += f"; example: {option.typed}" if option.by_name or ":" in option.form.metavar else ""
         if option.repeatable:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from homodyne_dask.assessment.aliasing import limit_of_fringes
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
@@ -207,15 +207,15 @@ def plan_for(
     request: Request,
     client: "Client | None",
     asked: int | str | None = None,
-    by_scan: bool = False,
+    apart: Int[np.ndarray, " bin"] | None = None,
     passes: int = PASSES_OF_A_FIT,
 ) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers.
 
-    asked: workers of a hypothetical cluster, for which it is then. by_scan: see `layout`. passes: that are
+    asked: workers of a hypothetical cluster, for which it is then. apart: see `layout`. passes: that are
     expected, besides those of profiles.
     """
-    cut = layout(request.scan, request.problem.min_lag, by_scan=by_scan)
+    cut = layout(request.scan, request.problem.min_lag, apart=apart)
     memory = request.options.memory
     workers, find_gpus = None, gpus_of_machine
     if asked is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
+from logging import INFO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -59,6 +60,8 @@ class FitObserver:
         del described["errors"]
         subscribed = [subscriber.callback for subscriber in registered]
         self.callbacks = [log_callback(), *subscribed, *callbacks]
+        self.silent = len(self.callbacks) == 1 and not LOG.isEnabledFor(INFO)
+        """Whether nobody sees the state of a pass, whose errors take time."""
         self.fit = os.urandom(3).hex()
         self.n_refused = 0
         self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0}
@@ -162,6 +165,8 @@ class FitObserver:
     def state(self, state: lm.State, factor: int = 1, *, resumed: bool = False) -> None:
         """Emit the state after a pass, or that of the checkpoint from which a fit is resumed."""
         self.done[factor] = state.passes
+        if self.silent:
+            return
         self.emit(
             events.PassEnded(
                 fit=self.fit,

@@ -32,6 +32,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.processes import code_digest
+from homodyne_dask.store.rings import ring_numbers
 from homodyne_dask.store.scan import Scan, as_scan, q_or_one
 from homodyne_dask.sweep.plan import Device
 
@@ -218,7 +219,12 @@ def _scaling(options: FitOptions, scan: Scan) -> Scaling:
         **{f"{name}_{what}": pair for name, of in limits.items() for what, pair in of.items()}
     )
     values = {name: value for name, value in given.items() if name not in limits}
-    return scaling_of(options.scaling, scan.phi, **values, prior=prior, alike=scan.bin_of_scan)
+    alike = scan.bin_of_scan
+    if options.scaling == "rings":
+        alike = ring_numbers(scan.q)
+    elif options.scaling == "angles":
+        alike = np.unique(scan.phi, return_inverse=True)[1]
+    return scaling_of(options.scaling, scan.phi, **values, prior=prior, alike=alike)
 
 
 def _loss_scale(loss: str, scale: float | None) -> float:

@@ -20,10 +20,52 @@ class Gram(NamedTuple):
     loss: Float[np.ndarray, "bin 4"] | None = None
     """Under a loss, at one theta, offset and contrast: Σ scale²·ρ, Σ ρ', Σ (ρ' + 2zρ'') and Σ r²ρ'² per bin,
     r in units of sigma, z = (r/scale)²."""
+    place: Int[np.ndarray, "bin p"] | None = None
+    """Which parameters of the fit the last columns of a bin belong to; None where they are all of them."""
+
+    @property
+    def wide(self) -> "Gram":
+        """The same with a column for each parameter of the fit, 0 for those that a bin does not depend on."""
+        if self.place is None:
+            return self
+        first = self.moments.shape[-1] - self.place.shape[1]
+        before = np.tile(np.arange(first), (len(self.place), 1))
+        columns = np.concatenate([before, first + self.place], axis=1)
+        moments = spread_twice(self.moments, columns, first + 1 + int(self.place.max()))
+        return Gram(moments, self.pairs, self.loss)
 
     def each(self) -> list["Gram"]:
         """Return the Gram at every theta, of one at several."""
         return [Gram(self.moments[:, n], self.pairs) for n in range(self.moments.shape[1])]
+
+
+def spread(
+    narrow: Float[np.ndarray, "bin *at p"], place: Int[np.ndarray, "bin p"], n: int
+) -> Float[np.ndarray, "bin *at n"]:
+    """Return values of each bin at their places among n, 0 at the others."""
+    wide = np.zeros((*narrow.shape[:-1], n))
+    between = (1,) * (narrow.ndim - 2)
+    np.put_along_axis(wide, place.reshape(len(place), *between, -1), narrow, axis=-1)
+    return wide
+
+
+def spread_twice(
+    narrow: Float[np.ndarray, "bin p p"], place: Int[np.ndarray, "bin p"], n: int
+) -> Float[np.ndarray, "bin n n"]:
+    """Return the matrix of each bin at its places in one of n rows and columns."""
+    rows = spread(narrow, place, n)
+    return spread(rows.swapaxes(1, 2), place, n).swapaxes(1, 2)
+
+
+def summed(
+    blocks: Float[np.ndarray, "bin p p"], place: Int[np.ndarray, "bin p"] | None, n: int
+) -> Float[np.ndarray, "n n"]:
+    """Return the sum of matrices of bins at their places in one of n rows and columns."""
+    if place is None:
+        return blocks.sum(0)
+    total = np.zeros((n, n))
+    np.add.at(total, (place[:, :, None], place[:, None, :]), blocks)
+    return total
 
 
 class CellSums(NamedTuple):
@@ -65,13 +107,13 @@ def gram_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Gram:
 
 def stacked(grams: Iterable[Gram], order: Int[np.ndarray, " bin"] | slice = slice(None)) -> Gram:
     """Return the Gram of the bins of all, in another order where one is given."""
-    moments, pairs, loss = (
+    moments, pairs, *more = (
         None if part[0] is None else np.concatenate(part)[order]
         for part in zip(*grams, strict=True)
     )
     assert moments is not None
     assert pairs is not None
-    return Gram(moments, pairs, loss)
+    return Gram(moments, pairs, *more)
 
 
 def add[G: AnyGram](left: G, right: G) -> G:

@@ -72,6 +72,18 @@ def _by_name(value: Any) -> Any:
     return None if value == {} else value
 
 
+def _by_group(value: Any) -> Any:
+    """Return names by group, also from pairs of words, and from words 'ring D0'."""
+    if isinstance(value, str):
+        value = [word.split(maxsplit=1) for word in value.split(",")]
+    if not isinstance(value, Mapping):
+        found: dict[Any, list[Any]] = {}
+        for group, names in value:
+            found.setdefault(group, []).extend(parts(names))
+        value = found
+    return value or None
+
+
 def _several_ranges(value: Any) -> list[Any]:
     """Return a list of ranges from one range, which may be two numbers, or from several."""
     value = _plain(value)
@@ -230,6 +242,9 @@ ScalingValues = Annotated[
     list[Number] | dict[Literal["bounds", "prior"], Bounds] | None,
     _optional(_scaling_values),
     Form("one number, a list, or bounds or prior with two numbers", "FLOAT|NAME=LOW:HIGH"),
+]
+NamesByGroup = Annotated[
+    Mapping[str, Names] | None, _optional(_by_group), Form("a group and parameters", "GROUP NAME")
 ]
 ByName = Annotated[Mapping[str, T] | None, _optional(_by_name)]
 NumberByName = Annotated[ByName[Number], Form("a number for each parameter", "NAME=VALUE")]

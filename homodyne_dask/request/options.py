@@ -127,7 +127,8 @@ class Option:
         text = self.example
         if ":" in self.form.metavar:
             text = re.sub(r"\[([^\[\],]*), ([^\[\],]*)\]", r"\1:\2", text)
-        return re.sub(r"[\[\]{}\"]", "", text).replace(": ", "=").replace(", ", ",")
+        between = " " if " " in self.form.metavar else "="
+        return re.sub(r"[\[\]{}\"]", "", text).replace(": ", between).replace(", ", ",")
 
     @property
     def description(self) -> str:
@@ -226,7 +227,15 @@ class FitOptions(Options):
     )
     """How shear enters the model: physical, or homodyne to continue a series fitted with that package."""
     scaling: Literal[
-        "individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed"
+        "individual",
+        "shared",
+        "fourier1",
+        "fourier2",
+        "fourier3",
+        "scans",
+        "rings",
+        "angles",
+        "fixed",
     ] = option("individual", SCALING, "individual", COMMON | UNLISTED)
     """How contrast and offset are fitted: individual (per bin), shared (the same for all bins), fourier1 to
     fourier3 (Fourier series in φ), scans (per bin, the same in all scans of repeats), or fixed (given

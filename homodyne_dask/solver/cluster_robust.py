@@ -10,12 +10,13 @@ agree by chance, and need a correction for leverage. So it is no cluster, and ad
 error: degrees of freedom rise with its share of a variance (Welch 1947; Satterthwaite 1946).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.kernels.gram import spread_twice
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import root_of
 
@@ -35,9 +36,10 @@ _MANY = 1e4
 def cr3(
     inverse: Float[np.ndarray, "m m"],
     scores: Float[np.ndarray, "cluster m"],
-    blocks: Float[np.ndarray, "cluster m m"],
+    blocks: Float[np.ndarray, "cluster own own"],
     combinations: Float[np.ndarray, "c m"] | None = None,
     prior: Float[np.ndarray, "m m"] | None = None,
+    place: Int[np.ndarray, "cluster own"] | None = None,
 ) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " c"]]:
     """Return the CR3 covariance and the Bell-McCaffrey degrees of freedom of combinations of parameters.
 
@@ -48,21 +50,23 @@ def cr3(
     cluster k becomes g̃_k = R_kᵀ A_k R_k^(-ᵀ) g_k (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018).
     -H⁻¹g̃_k is the change of the parameters without cluster k. The covariance is that of the jackknife,
     (K - 1)/K H⁻¹ (Σ g̃_k g̃_kᵀ) H⁻¹, over the K clusters that say something (CV3: MacKinnon et al. 2023).
-    prior: the variance of the score of priors, which is added to the sum in the covariance.
+    prior: the variance of the score of priors, which is added to the sum in the covariance. place: rows of
+    the blocks among the parameters (m of a row of zeros); by default they are all of them.
     """
     chosen = np.eye(len(inverse)) if combinations is None else combinations
     adjusted, lost, roots = np.zeros_like(scores), np.zeros_like(inverse), []
-    for of in _clusters(inverse, blocks):
+    for of in _clusters(inverse, blocks, place):
         R, at = of.root, np.ix_(of.members, of.which)
-        along = (of.outside @ R @ inverse[of.which]).reshape(-1, len(inverse))
-        lost += along.T @ along
+        if of.outside.any():
+            along = (of.outside @ R @ inverse[of.which]).reshape(-1, len(inverse))
+            lost += along.T @ along
         own = of.back.mT @ scores[at][:, :, None]
         adjusted[at] = (R.mT @ of.correction @ own)[:, :, 0]
         roots.append(of.adjusted_root)
     informative = int(blocks.any((1, 2)).sum())
     changes = adjusted @ inverse  # not the sum of squares: that leaves rounding of small variances
     covariance = (1 - 1 / informative) * changes.T @ changes
-    freedom = _satterthwaite(inverse, roots, chosen[:, :, None])
+    freedom = _satterthwaite(inverse, roots, chosen[:, :, None], place is not None)
     if prior is not None:
         known = inverse @ prior @ inverse
         freedom = with_known(freedom, _variances(covariance, chosen), _variances(known, chosen))
@@ -115,16 +119,20 @@ class _Alike(NamedTuple):
 
 
 def _clusters(
-    inverse: Float[np.ndarray, "m m"], blocks: Float[np.ndarray, "cluster m m"]
+    inverse: Float[np.ndarray, "m m"],
+    blocks: Float[np.ndarray, "cluster own own"],
+    place: Int[np.ndarray, "cluster own"] | None = None,
 ) -> Iterator[_Alike]:
     """Yield some clusters at a time, in the parameters on which they depend."""
     rounding = 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
-    kinds, number = np.unique(blocks.any(1), axis=0, return_inverse=True)
+    parameters = np.arange(len(inverse)) if place is None else place
+    kinds, number = np.unique(np.where(blocks.any(1), parameters, -1), axis=0, return_inverse=True)
     for n, kind in enumerate(kinds):
-        of, which = np.flatnonzero(number == n), np.flatnonzero(kind)
+        of, rows = np.flatnonzero(number == n), np.flatnonzero(kind >= 0)
+        which = kind[rows]
         own = inverse[np.ix_(which, which)]
         for some in (of[first : first + _AT_ONCE] for first in range(0, len(of), _AT_ONCE)):
-            values, vectors = np.linalg.eigh(blocks[np.ix_(some, which, which)])
+            values, vectors = np.linalg.eigh(blocks[np.ix_(some, rows, rows)])
             largest = np.maximum(values.max(1, initial=0.0)[:, None], np.finfo(float).tiny)
             keep = values > _SINGULAR_BLOCK * largest
             root = np.sqrt(np.where(keep, values, 0.0))
@@ -140,6 +148,7 @@ def _satterthwaite(
     inverse: Float[np.ndarray, "m m"],
     roots: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
     directions: Float[np.ndarray, "c m d"],
+    arrow: bool = False,
 ) -> Float[np.ndarray, " c"]:
     """Return (tr Ω)²/tr Ω², Ω the covariance of the terms whose squares sum to the variances of combinations.
 
@@ -147,21 +156,60 @@ def _satterthwaite(
     combinations, one or several for each value returned. With b_k = A_k R_k H⁻¹e, e the weights, the terms
     are b_kᵀu_k. Under white noise the residuals u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ,
     so that
-    Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k), of which the traces follow without Ω itself.
+    Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k), of which the traces follow without Ω itself. arrow: whether
+    parameters are coupled only by those on which all clusters depend.
     """
-    to, (number, m, _) = inverse @ directions, directions.shape
-    total, squares, among = np.zeros(number), np.zeros(number), np.zeros((number, m, m))
-    for which, R, adjusted in roots:
-        b = adjusted[:, None] @ to[:, which]
-        w = R[:, None].mT @ b
-        own, of_all = b.mT @ b, w.mT @ inverse[np.ix_(which, which)] @ w
-        total += np.trace(own - of_all, axis1=2, axis2=3).sum(0)
-        squares += np.sum(own * (own - 2 * of_all), axis=(0, 2, 3))
-        among[:, which[:, None], which] += (w @ w.mT).sum(0)
-    half = root_of(inverse)
-    squares += np.sum((half.T @ among @ half) ** 2, axis=(1, 2))
+    to, number = inverse @ directions, len(directions)
+    total, squares = np.zeros((2, number))
+    groups, shared = [(np.arange(len(inverse)), [*range(len(roots))])], np.empty(0, int)
+    if arrow:
+        groups, shared = _coupled([which for which, *_ in roots], len(inverse))
+    passing = inverse[:, shared] @ np.linalg.inv(inverse[np.ix_(shared, shared)])
+    root, passed_on = (
+        root_of(inverse[np.ix_(shared, shared)]),
+        np.zeros((number, *[len(shared)] * 2)),
+    )
+    for group, members in groups:
+        at, among = np.ix_(group, group), np.zeros((number, len(group), len(group)))
+        for which, R, adjusted in (roots[n] for n in members):
+            b = adjusted[:, None] @ to[:, which]
+            w = R[:, None].mT @ b
+            own, of_all = b.mT @ b, w.mT @ inverse[np.ix_(which, which)] @ w
+            total += np.trace(own - of_all, axis1=2, axis2=3).sum(0)
+            squares += np.sum(own * (own - 2 * of_all), axis=(0, 2, 3))
+            rows = np.searchsorted(group, which)
+            among[:, rows[:, None], rows] += (w @ w.mT).sum(0)
+        half = root_of(inverse[at])
+        squares += np.sum((half.T @ among @ half) ** 2, axis=(1, 2))
+        across = passing[group].T @ among @ passing[group]
+        squares -= np.sum((root.T @ across @ root) ** 2, axis=(1, 2))
+        passed_on += across
+    squares += np.sum((root.T @ passed_on @ root) ** 2, axis=(1, 2))
     known = np.minimum(total, squares) > 0
     return np.where(known, total**2 / np.where(known, squares, 1.0), np.nan)
+
+
+def _coupled(
+    kinds: Sequence[Int[np.ndarray, " p"]], m: int
+) -> tuple[list[tuple[Int[np.ndarray, " own"], list[int]]], Int[np.ndarray, " s"]]:
+    """Return groups of kinds of clusters that share parameters beside those of all, and the latter.
+
+    A group has its parameters, those of all among them, and its kinds. Groups are coupled by the parameters
+    of all alone: between two of them, a and b, the inverse is L_a V L_bᵀ, with V its block of those of all
+    and L = (its columns of those) V⁻¹.
+    """
+    of_all = np.flatnonzero(np.bincount(np.concatenate(kinds), minlength=m) == len(kinds))
+    group_of, groups = np.full(m, -1), dict[int, list[int]]()
+    for n, kind in enumerate(kinds):
+        own = np.setdiff1d(kind, of_all)
+        before = [g for g in np.unique(group_of[own]).tolist() if g >= 0]
+        groups[n] = [member for g in before for member in groups.pop(g)] + [n]
+        group_of[own] = n
+        group_of[np.isin(group_of, before)] = n
+    return [
+        (np.unique(np.concatenate([of_all, *(kinds[n] for n in members)])), members)
+        for members in groups.values()
+    ], of_all
 
 
 def with_known(
@@ -180,9 +228,27 @@ def with_known(
 
 def by_cluster(
     joint: JointEquations, clusters: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
-) -> tuple[Float[np.ndarray, "cluster n"], Float[np.ndarray, "cluster n n"]]:
-    """Return the scores and blocks of clusters: sums over their bins."""
+) -> tuple[
+    Float[np.ndarray, "cluster n"],
+    Float[np.ndarray, "cluster own own"],
+    Int[np.ndarray, "cluster own"] | None,
+]:
+    """Return the scores and blocks of clusters, sums over their bins, and the places of blocks."""
     _, number, count = np.unique(clusters[used], return_inverse=True, return_counts=True)
     order = np.flatnonzero(used)[np.argsort(number, kind="stable")]
     first = np.cumsum(count) - count
-    return np.add.reduceat(joint.scores[order], first), np.add.reduceat(joint.blocks[order], first)
+    scores, n = np.add.reduceat(joint.scores[order], first), len(joint.size)
+    if joint.place is None:
+        return scores, np.add.reduceat(joint.blocks[order], first), None
+    several = [np.unique(joint.place[of]) for of in np.split(order, first[1:])]
+    place = np.full((len(several), max(map(len, several))), n)
+    for row, of in zip(place, several, strict=True):
+        row[: len(of)] = of
+    rows = np.array(
+        [
+            np.searchsorted(place[at], joint.place[b])
+            for at, b in zip(np.sort(number), order, strict=True)
+        ]
+    )
+    blocks = np.add.reduceat(spread_twice(joint.blocks[order], rows, place.shape[1]), first)
+    return scores, blocks, place

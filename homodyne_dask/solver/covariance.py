@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.kernels.gram import spread
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
 from homodyne_dask.solver.identifiability import Doubt, undetermined, weakly_determined
 from homodyne_dask.solver.limits import MIN_CLUSTERS, MIN_FREEDOM
@@ -143,10 +144,15 @@ def _robust(
 
     The last are None where these are fixed. held: parameters whose gradient a bound holds: it is no noise.
     """
-    scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
-    scores = scores - blocks @ (joint.inverse @ np.where(held, joint.gradient, 0.0))
+    scores, blocks, place = by_cluster(joint, clusters, reduced.count > 0)
+    beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
+    if place is None:
+        scores = scores - blocks @ beyond
+    else:
+        own = blocks @ np.append(beyond, 0.0)[place][:, :, None]
+        scores = scores - spread(own[:, :, 0], place, len(beyond) + 1)[:, :-1]
     of_theta = np.eye(len(joint.inverse))[: joint.moved]
-    covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, joint.prior.scores)
+    covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, joint.prior.scores, place)
     scaling = None
     if joint.linear:
         scaling = joint.of_scaling(covariance)
@@ -181,7 +187,7 @@ def freedom_of_size(
 ) -> float:
     """Return the degrees of freedom of the mean ratio of robust to naive variances."""
     joint = joint_equations(reduced, moved)
-    _, blocks = by_cluster(joint, clusters, reduced.count > 0)
+    _, blocks, _ = by_cluster(joint, clusters, reduced.count > 0)
     return freedom_of_trace(joint.inverse, blocks, joint.hessian)
 
 

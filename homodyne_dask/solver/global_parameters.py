@@ -1,4 +1,4 @@
-"""The parameters of a global fit of several scans: some differ by scan, the others are shared."""
+"""The parameters of a global fit of several scans (or rings, angles): some differ, the others are shared."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,11 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import require_known
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import GaussianPriors, Search
-
-_BEFORE = 3
-"""Columns of a Gram before those of the parameters."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +16,7 @@ class GlobalParameters:
     """Which global parameter each parameter of the model is in each scan."""
 
     names: tuple[str, ...]
-    """'D0 of scan 3' where it differs by scan, 'alpha' where it is shared."""
+    """'D0 of scan 3' where it differs, 'alpha' where it is shared."""
     place: Int[np.ndarray, "scan p"]
     """Among the global parameters, of each parameter of the model."""
     of_model: Int[np.ndarray, " g"]
@@ -28,22 +24,22 @@ class GlobalParameters:
 
     @classmethod
     def of(
-        cls, names: Sequence[str], per_scan: Sequence[str], scans: Sequence[int]
+        cls, names: Sequence[str], own: Sequence[str], labels: Sequence[str]
     ) -> "GlobalParameters":
-        """Return those of a model with these names in scans of these numbers.
+        """Return those of a model with these names, where scans have these labels: 'scan 3'.
 
-        per_scan: parameters that differ. Raises OptionError for a name that the model does not have.
+        own: parameters that differ. Raises OptionError for a name that the model does not have.
         """
-        for name in per_scan:
-            require_known(name, names, f"per_scan: unknown parameter {name!r}")
+        for name in own:
+            require_known(name, names, f"per: unknown parameter {name!r}")
         found: list[str] = []
         of_model: list[int] = []
-        place = np.empty((len(scans), len(names)), int)
+        place = np.empty((len(labels), len(names)), int)
         for n, name in enumerate(names):
-            own = [f"{name} of scan {scan}" for scan in scans] if name in per_scan else [name]
-            place[:, n] = len(found) + np.arange(len(own))
-            found += own
-            of_model += [n] * len(own)
+            several = [f"{name} of {label}" for label in labels] if name in own else [name]
+            place[:, n] = len(found) + np.arange(len(several))
+            found += several
+            of_model += [n] * len(several)
         return cls(tuple(found), place, np.array(of_model))
 
     def search(self, of: Search) -> Search:
@@ -65,19 +61,6 @@ class GlobalParameters:
             laws=tuple(law for at, law in laws.items() if all(users[n] == 1 for n in at)),
             priors=priors,
         )
-
-    def gram(self, of_bins: Gram, scan: Int[np.ndarray, " bin"]) -> Gram:
-        """Return the Gram with a column for each global parameter, 0 for those of other scans.
-
-        of_bins: that of each bin at the parameters of its scan. scan: the position of that scan.
-        """
-        before = np.tile(np.arange(_BEFORE), (len(scan), 1))
-        columns = np.concatenate([before, _BEFORE + self.place[scan]], axis=1)
-        k = _BEFORE + len(self.names)
-        moments = np.zeros((len(scan), k, k))
-        bins = np.arange(len(scan))[:, None, None]
-        moments[bins, columns[:, :, None], columns[:, None, :]] = of_bins.moments
-        return Gram(moments, of_bins.pairs)
 
     def start(self, thetas: Float[np.ndarray, "scan p"]) -> Float[np.ndarray, " g"]:
         """Return the global parameters of those in each scan, in which shared ones are equal."""

@@ -90,7 +90,7 @@ def left_out_clusters(
         rise = np.einsum("i,bij,j->b", step, joint.blocks[of], step) - 2 * joint.scores[of] @ step
         left_out[of] = reduced.chisqr_per_bin[of] + rise
     if joint.determined.all():
-        scores, blocks = by_cluster(joint, clusters, used)
+        scores, blocks, _ = by_cluster(joint, clusters, used)
         of_data = cr3(joint.inverse, scores, blocks, joint.inverse[:0])[0]
         penalty = float(np.trace((blocks.sum(0) + joint.prior.normal) @ of_data))
     members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]

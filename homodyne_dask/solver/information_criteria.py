@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.solver.normal_equations import joint_equations, solve_normal_equations
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
+from homodyne_dask.solver.scaling_modes import ALIKE, MODES, Scaling, scaling_of
 
 
 class ScalingComparison(NamedTuple):
@@ -48,7 +48,7 @@ def compare_scalings(
     pairs = max(reduced.ndata / effect, 1)
     modes, angles_known = [], bool(np.isfinite(phi).all())
     for mode in MODES:
-        if mode in ("fixed", "scans") and scaling.mode != mode:
+        if mode in ("fixed", *ALIKE) and scaling.mode != mode:
             continue  # nobody gave values
         if mode.startswith("fourier") and not angles_known:
             continue

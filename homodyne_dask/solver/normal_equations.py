@@ -8,8 +8,9 @@ those of theta with β projected out, so that the sum is block-diagonal: JᵀWZ 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.kernels.gram import summed
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.normal_matrix import SINGULAR_REST, eigensystem, sizes
@@ -52,8 +53,10 @@ class JointEquations:
     """Which eigenvalues are more than rounding."""
     inverse: Float[np.ndarray, "n n"]
     """NaN where a direction is not determined."""
-    blocks: Float[np.ndarray, "bin n n"]
+    blocks: Float[np.ndarray, "bin own own"]
     """They sum to the normal matrix, but for priors."""
+    place: Int[np.ndarray, "bin own"] | None
+    """Their rows in it; n of a row of zeros. None where they are all."""
     scores: Float[np.ndarray, "bin n"]
     """They sum to the gradient, but for priors."""
     size: Float[np.ndarray, " n"]
@@ -79,7 +82,8 @@ class JointEquations:
     @property
     def normal(self) -> Float[np.ndarray, "n n"]:
         """The normal matrix: that of all bins, and the priors."""
-        return self.blocks.sum(0) + self.prior.normal
+        n = len(self.size)
+        return summed(self.blocks, self.place, n + 1)[:n, :n] + self.prior.normal
 
     @property
     def gradient(self) -> Float[np.ndarray, " n"]:
@@ -125,7 +129,14 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
     scaled = eigensystem(hessian, np.ones(len(H)))
     known = scaled.above_rounding(reduced.relative_hessian_rounding[moved])
     bins = len(reduced.count)
-    blocks = reduced.bin_hessian[:, moved][:, :, moved]
+    place, own_size = reduced.gram.place, size
+    if place is None:
+        blocks = reduced.bin_hessian[:, moved][:, :, moved]
+    else:
+        some_of_bin = moved[place]
+        place = np.where(some_of_bin, (np.cumsum(moved) - 1)[place], len(size))
+        both = some_of_bin[:, :, None] & some_of_bin[:, None, :]
+        blocks, own_size = np.where(both, reduced.bin_hessian, 0.0), np.append(size, 1.0)[place]
     scores = reduced.bin_gradient[:, moved]
     follow = -reduced.projection[:, :, moved]
     shared = len(reduced.inverse) == 1 and reduced.columns.shape[1] > 0
@@ -142,7 +153,7 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         scores = np.concatenate([scores, z], axis=1)
         own_columns = np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
         follow = np.concatenate([follow, own_columns], axis=2)
-        size = np.concatenate([size, linear_size])
+        size = own_size = np.concatenate([size, linear_size])
     return JointEquations(
         moved=int(moved.sum()),
         linear=len(size) - int(moved.sum()),
@@ -152,7 +163,8 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         vectors=scaled.vectors,
         determined=known,
         inverse=inverse,
-        blocks=blocks / np.outer(size, size),
+        blocks=blocks / (own_size[..., :, None] * own_size[..., None, :]),
+        place=place,
         scores=scores / size,
         size=size,
         follow=follow / size,

@@ -12,7 +12,7 @@ offset is the reduced problem in theta; a step of theta determines that of contr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, spread, summed
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.solver.elimination import (
@@ -52,6 +52,9 @@ def reduce(
     """
     if isinstance(scaling, str):
         scaling = scaling_of(scaling, np.zeros(len(gram.pairs)))
+    gram = (
+        gram if scaling.columns is None else gram.wide
+    )  # contrasts that are shared couple all bins
     M, used, own = gram.moments, gram.pairs > 0, None
     of_prior = _prior_moments(scaling, used, M.shape[2])
     sums = normal = M + of_prior
@@ -79,10 +82,14 @@ def reduce(
         slope = np.where(determined, slope, 0.0)  # dc2/df
         P = linear.solved(normal[:, Z, 3:] * slope[:, None, None])
         g, H, H_rounding = projected(normal, right, slope, P, determined, sum_rounding)
+    place, p = gram.place, g.shape[1]
+    if place is not None:
+        p = 1 + int(place.max())
+        g, P, H_rounding = (spread(of, place, p) for of in (g, P, H_rounding))
     problem = ReducedProblem(
         chisqr=float(chisqr.sum()),
         gradient=g.sum(0),
-        hessian=H.sum(0),
+        hessian=summed(H, place, p),
         ndata=int(gram.pairs.sum()),
         linear=linear.rank,
         contrast=np.where(used, at[:, 1], np.nan),

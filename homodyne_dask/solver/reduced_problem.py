@@ -72,8 +72,8 @@ class ReducedProblem:
     """Accuracy of χ² (`elimination.rounding_of`)."""
     bin_gradient: Float[np.ndarray, "bin p"]
     """Scores g_k: they sum to the gradient."""
-    bin_hessian: Float[np.ndarray, "bin p p"]
-    """Blocks H_k: they sum to the Hessian."""
+    bin_hessian: Float[np.ndarray, "bin own own"]
+    """Blocks H_k: they sum to the Hessian, each at the `place` of its bin in the Gram, where it has one."""
     bin_hessian_rounding: Float[np.ndarray, "bin p"]
     """Accuracy of their diagonals."""
     sum_rounding: float

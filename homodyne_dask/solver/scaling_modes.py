@@ -9,7 +9,10 @@ from jaxtyping import Float, Int
 from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.solver.scaling_bounds import ScalingPrior
 
-MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "scans", "fixed")
+ALIKE = ("scans", "rings", "angles")
+"""Modes in which bins that are alike share contrast and offset."""
+MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", *ALIKE, "fixed")
+LINEAR = ("contrast", "offset")
 _MIN_SINGULAR_VALUE = 1e-9
 """Relative singular value of a Fourier series' columns below which the angles do not determine one."""
 
@@ -42,7 +45,7 @@ def scaling_of(
 ) -> Scaling:
     """Return the scaling of bins at angles phi [degree].
 
-    alike: of repeats, a number for each bin; in mode 'scans' bins of one number share contrast and offset.
+    alike: a number for each bin; in the modes of ALIKE bins of one number share contrast and offset.
 
     contrast and offset, one value or one per bin, belong to 'fixed' and to no other mode; a prior
     to 'individual', where it holds for every bin, and to 'shared'. Raises OptionError for unknown
@@ -61,12 +64,16 @@ def scaling_of(
                 raise OptionError(f"{name} is given, but scaling is {mode!r}: use scaling 'fixed'")
         if mode == "individual":
             return Scaling(prior=prior)
-        if mode == "scans":
-            if alike is None or len(np.unique(alike)) == len(alike):
+        if mode in ALIKE:
+            apart = alike is None or len(np.unique(alike)) == len(alike)
+            if apart and mode != "scans":
+                return Scaling()  # each has one bin
+            if apart:
                 raise OptionError(
                     "scaling 'scans' shares contrast and offset between repeated scans, but no "
                     "selected bin is in two scans: use 'individual'"
                 )
+            assert alike is not None
             # a column for each number, 1 at the bins that have it
             return Scaling(mode, (alike[:, None] == np.unique(alike)).astype(float))
         order = 0 if mode == "shared" else int(mode[-1])

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from homodyne_dask.cluster.workers import (
     COSTLIEST_PASS,
@@ -136,10 +137,12 @@ def tiles_at_once(block_bytes: int) -> int:
     return min(TILES_AT_ONCE, BYTES_AT_ONCE // block_bytes)
 
 
-def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False) -> Layout:
+def layout(
+    scan: Scan, min_lag: int = 1, factor: int = 1, apart: Int[np.ndarray, " bin"] | None = None
+) -> Layout:
     """Return how a level of the scan is cut; raises SelectionError where no pair is left.
 
-    by_scan: whether the bins of a group are of one scan, of a store of repeats.
+    apart: a number for each bin, which is the same in all bins of a group.
     """
     side = schema.tile_side(scan.n_frames)
     lag = coarse_min_lag(min_lag, factor)
@@ -156,8 +159,8 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1, by_scan: bool = False)
     tiles = tuple(
         (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
     )
-    of_scan = scan.scan_number if by_scan else np.ones(len(scan.bins), int)
-    groups, cells, by_url = _groups(scan.q, of_scan, side), 0, is_url(scan.path)
+    apart = np.zeros(len(scan.bins), int) if apart is None else apart
+    groups, cells, by_url = _groups(scan.q, apart, side), 0, is_url(scan.path)
     if scan.cells is not None and factor == 1:
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
@@ -178,13 +181,13 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
     ]
 
 
-def _groups(q: np.ndarray, of_scan: np.ndarray, side: int) -> tuple[tuple[int, ...], ...]:
-    """Return bins of equal q and scan together, in equal shares of at most MAX_BLOCK_BYTES."""
+def _groups(q: np.ndarray, apart: np.ndarray, side: int) -> tuple[tuple[int, ...], ...]:
+    """Return bins of equal q and number together, in equal shares of at most MAX_BLOCK_BYTES."""
     most = MAX_BLOCK_BYTES // (4 * side**2)
     known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
     groups: list[tuple[int, ...]] = []
-    for number, value in dict.fromkeys(zip(of_scan.tolist(), known.tolist(), strict=True)):
-        members = np.flatnonzero((known == value) & (of_scan == number))
+    for number, value in dict.fromkeys(zip(apart.tolist(), known.tolist(), strict=True)):
+        members = np.flatnonzero((known == value) & (apart == number))
         shares = np.array_split(members, -(-len(members) // most))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)

@@ -68,6 +68,8 @@ class AtThetaOfBins(NamedTuple):
     """Argument of a task: the parameters of every selected bin, the same in all bins of a group."""
 
     thetas: Float[np.ndarray, "bin p"]
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """As of `AtThetaAndLinear`, under a loss."""
 
 
 class AtThetaAndLinear(NamedTuple):
@@ -130,9 +132,10 @@ def gram_of(
     context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins | AtThetaAndLinear
 ) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
+    linear = None if isinstance(at, AtTheta) else at.linear_params
+    linear = None if linear is None else linear[list(run.members)]
     if isinstance(at, AtThetaOfBins):
         at = AtTheta(at.thetas[run.members[0]])
-    linear = at.linear_params[list(run.members)] if isinstance(at, AtThetaAndLinear) else None
     problem, backend = context.problem, backend_of(context.problem.model)
     if cells_of(context.source) is not None:
         [means], cost = means_over_cells(*context, run, [at.theta])

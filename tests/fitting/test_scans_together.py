@@ -218,12 +218,17 @@ def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per_scan": "D1"}, "per_scan: unknown parameter 'D1'; .*D0"),
-        ({"per_scan": "D0", "over": "q"}, "per_scan needs over 'scan'"),
-        ({"per_scan": "D0", "loss": "huber"}, "loss is not available with per_scan"),
-        ({"per_scan": "D0", "weighting": "speckle"}, "weighting is not available with per_scan"),
-        ({"per_scan": "D0", "profile": ["alpha"]}, "profile is not available with per_scan"),
-        ({"per_scan": "D_offset"}, "D_offset is fixed and cannot differ between scans"),
+        ({"per_scan": "D1"}, "per: unknown parameter 'D1'; .*D0"),
+        ({"per_scan": "D0", "over": "q"}, "per 'scan' needs over 'scan', but over is 'q'"),
+        (
+            {"per_scan": "D0", "weighting": "speckle"},
+            "weighting speckle is not available with per, as weights",
+        ),
+        ({"per": {"rings": "D0"}}, "per: unknown group 'rings'; .*ring"),
+        ({"per": {"ring": "D0", "scan": "alpha"}}, "a fit has one kind of group"),
+        ({"per": {"window": "D0"}}, "with over 'age'"),
+        ({"per": {"scan": "contrast"}}, "contrast and offset cannot differ by scan"),
+        ({"per_scan": "D_offset"}, "D_offset is fixed and cannot differ between groups"),
     ],
 )
 def test_what_does_not_fit_is_refused(store, options, message):
@@ -232,12 +237,12 @@ def test_what_does_not_fit_is_refused(store, options, message):
 
 
 def test_columns_and_limits_of_global_parameters_are_those_of_the_model():
-    made = GlobalParameters.of(["a", "b", "c"], ["a", "c"], [4, 7])
+    made = GlobalParameters.of(["a", "b", "c"], ["a", "c"], ["scan 4", "scan 7"])
     assert made.names == ("a of scan 4", "a of scan 7", "b", "c of scan 4", "c of scan 7")
     assert made.place.tolist() == [[0, 2, 3], [1, 2, 4]]
     rng, scan = np.random.default_rng(0), np.array([0, 1, 1])
     X = rng.normal(size=(3, 20, 6))
-    found = made.gram(Gram(np.einsum("bni,bnj->bij", X, X), np.full(3, 20)), scan)
+    found = Gram(np.einsum("bni,bnj->bij", X, X), np.full(3, 20), place=made.place[scan]).wide
     for b in range(3):
         wide = np.zeros((20, 8))
         wide[:, [0, 1, 2, *(3 + made.place[scan[b]])]] = X[b]
@@ -248,9 +253,11 @@ def test_columns_and_limits_of_global_parameters_are_those_of_the_model():
 def test_steps_are_curved_along_rates_of_one_scan_or_of_all():
     laws = (PowerLaw((0, 1, 2), 1.0, 2.0), PowerLaw((3, 4, 5), 1.0, 2.0))
     of = replace(search(LAMINAR_FLOW.parameters), laws=laws)
-    both = GlobalParameters.of(of.names, ["D0", "alpha", "D_offset"], [1, 2]).search(of)
+    both = GlobalParameters.of(of.names, ["D0", "alpha", "D_offset"], ["scan 1", "scan 2"]).search(
+        of
+    )
     assert [law.at for law in both.laws] == [(0, 2, 4), (1, 3, 5), (6, 7, 8)]
-    amplitude = GlobalParameters.of(of.names, ["D0"], [1, 2]).search(of)
+    amplitude = GlobalParameters.of(of.names, ["D0"], ["scan 1", "scan 2"]).search(of)
     assert [law.at for law in amplitude.laws] == [(4, 5, 6)]  # alpha would follow two rates at once
     assert amplitude.period[-1] == 180
     assert amplitude.lower[:2].tolist() == [of.lower[0]] * 2

@@ -15,7 +15,8 @@ from homodyne_dask.request.option_types import Form, Names, Number
 from homodyne_dask.request.options import COMMON, DATA, OUTPUT, Options, option
 
 NOT_OF_WATCHED = (
-    *("data", "per_scan", "together", "over", "windows", "output", "overwrite", "checkpoint"),
+    *("data", "per", "per_scan", "together", "over", "windows", "output", "overwrite"),
+    "checkpoint",
 )
 """Options of a fit that a watched folder does not have, or has in another form."""
 
@@ -91,7 +92,7 @@ def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one scan first"
         )
-    for name in ("per_scan", "together", "over", "windows", "checkpoint"):
+    for name in ("per", "per_scan", "together", "over", "windows", "checkpoint"):
         if getattr(config, name):
             raise OptionError(
                 f"{name} cannot be used here, where each file is one scan with one fit: leave it out"

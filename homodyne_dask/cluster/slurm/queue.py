@@ -46,7 +46,6 @@ def probe(script: str, patience: float = 0.0) -> str:
     return one_line("".join(_sbatch("--test-only", script, patience)))
 
 
-
 def submit_script(script: str, patience: float = 0.0) -> str:
     """Submit a job script and return the job's number; raises ClusterError with sbatch's message.
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,16 +27,20 @@ from homodyne_dask.fitting.series.fit_job import Job
 from homodyne_dask.fitting.series.variable_of_scans import Values, places_of
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
-from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import WORDS, FitSeries
+from homodyne_dask.solver.scaling_modes import LINEAR
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 
 if TYPE_CHECKING:
     from distributed import Client
 
-OVER = ("q", "phi", "age", "scan")
+OVER = ("q", "phi", "angle", "label", "age", "scan")
+GROUPS = {"ring": "q", "angle": "angle", "label": "label", "scan": "scan"}
+"""Groups of bins of which `per` gives each its own parameters, and what a series is over with them."""
+_SCALING = {"ring": "rings", "angle": "angles", "label": "individual"}
+"""The scaling mode in which each group has its own contrast."""
 Windows = int | Sequence[tuple[float, float]] | None
 _MIN_FRAMES = 3
 
@@ -59,7 +63,7 @@ class Part(NamedTuple):
 
 
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
-    """Return the rings (over='q'), angles ('phi'), age windows ('age') or scans of repeats ('scan').
+    """Return the rings (over='q'), angles of each ('phi') or of all ('angle'), labels, age windows or scans.
 
     windows, for age only: the number of windows of equal length in frames, or a list of (from, to) in
     s. Raises OptionError for options that exclude each other, SelectionError where q or φ is unknown or a
@@ -71,7 +75,7 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
             raise OptionError(
                 f"windows = {shown(windows)} applies only to over 'age': leave out windows"
             )
-        return tuple({"q": _rings, "phi": _angles, "scan": parts_of_scans}[over](scan))
+        return tuple(_PARTS[over](scan))
     if windows is None:
         raise OptionError(
             "over 'age' needs windows: give their number, or the start and end of each in seconds"
@@ -85,23 +89,28 @@ def parts_of_stores(
     windows: Windows,
     variable: str | None = None,
     values: Values = None,
+    together: bool = False,
 ) -> list[tuple[Part, ...]]:
     """Return the parts of each store; with a variable at their values of it, and first of each scan.
 
-    values: of the variable (`places_of`). over: None for whole scans, where there is a variable. Raises as
-    `parts_of`, and OptionError for several stores without a variable and for values that are unknown.
+    values: of the variable (`places_of`). together: whether the scans of several stores are one fit. over:
+    None for whole scans, where there is a variable. Raises as `parts_of`, and OptionError for several stores
+    without a variable and for values that are unknown.
     """
+    if variable is None and together and len(scans) > 1 and over == "scan":
+        parts = parts_of_scans(*scans)
+        return [tuple(islice(parts, len(set(scan.scan_number)))) for scan in scans]
     if variable is None:
         if len(scans) > 1:
             raise OptionError(
-                f"over applies to a single store, but {len(scans)} are given: fit each separately, or give "
-                f"over_scans, too"
+                f"over applies to a single store, but {len(scans)} are given: fit each separately, give "
+                f"over_scans, too, or fit all of them as one fit with --together"
             )
         return [parts_of(scan, str(over), windows) for scan in scans]
     apart = len(scans) == 1 and len(set(scans[0].scan_number)) > 1
     named = [(Path(scan.path).name, scan) for scan in scans]
     wholes = [Part(name, name.removesuffix(".zarr"), {}, scan) for name, scan in named]
-    wholes = list(_scans(scans[0])) if apart else wholes
+    wholes = list(parts_of_scans(scans[0])) if apart else wholes
     if len({whole.folder for whole in wholes}) < len(wholes):
         raise OptionError("two of the stores have the same name: fit them under different names")
     found = []
@@ -161,19 +170,42 @@ def _angles(scan: Scan) -> Iterator[Part]:
         yield _part(scan, name, folder, at, which)
 
 
+def _angles_of_all(scan: Scan) -> Iterator[Part]:
+    _require_known(scan, "φ", scan.phi, ", by phi or label")
+    for phi in np.unique(scan.phi).tolist():
+        at = {"angle": phi, "age": scan.mean_age}
+        yield _part(scan, f"φ = {phi:.6g}°", f"phi_{phi:.6g}", at, scan.phi == phi)
+
+
+def _labels(scan: Scan) -> Iterator[Part]:
+    """Yield the bins of each label, those of all scans together."""
+    for label in np.unique(scan.label).tolist():
+        at = {"label": float(label), "age": scan.mean_age}
+        yield _part(scan, f"label {label}", f"label_{label}", at, scan.label == label)
+
+
 def parts_of_scans(*scans: Scan) -> Iterator[Part]:
     """Yield each scan of a store of repeats, or of several stores by numbers from 1."""
     several = [(scan, n) for scan in scans for n in np.unique(scan.scan_number).tolist()]
     if len(several) < 2:
         raise SelectionError(
-            f"{scans[0].path} has only one selected scan, but over 'scan' and fits together need several: "
-            f"ingest the files of all scans into one store, or give several stores"
+            f"{scans[0].path} has only one selected scan, but over or per 'scan' and fits together need "
+            f"several: ingest the files of all scans into one store, or give several stores"
         )
     for place, (scan, own) in enumerate(several, 1):
         number = own if len(scans) == 1 else place
         name, at = f"scan {number}: {scan.scan_names[own - 1]}", {"scan": float(number)}
-        at |= {"age": _age(scan)}
+        at |= {"age": scan.mean_age}
         yield _part(scan, name, f"scan_{number:03d}", at, scan.scan_number == own)
+
+
+_PARTS = {
+    "q": _rings,
+    "phi": _angles,
+    "angle": _angles_of_all,
+    "label": _labels,
+    "scan": parts_of_scans,
+}
 
 
 def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
@@ -243,6 +275,7 @@ def fit_each(
     over_scans: str | None = None,
     scan_values: "Mapping[str, float | str] | str | Path | None" = None,
     windows: Windows = None,
+    per: Mapping[str, str | Sequence[str]] | None = None,
     per_scan: str | Sequence[str] = (),
     client: "Client | None" = None,
     callbacks: Sequence[Callback] = (),
@@ -250,15 +283,18 @@ def fit_each(
 ) -> FitSeries:
     """Fit a model separately to each ring (over='q'), angle ('phi'), window of age ('age') or scan ('scan').
 
-    over: 'q', 'phi', 'age' or 'scan' (of a store of repeats).
+    over: 'q', 'phi' (each angle of each ring), 'angle' (of all rings), 'label', 'age' or 'scan' (of a store
+        of repeats).
     over_scans: a variable such as 'temperature' as the axis: fits each of several stores in `data`, or each
         scan of one, and with over its parts; 'scan' is the number.
     scan_values: of that variable, by names of scans, numbers or text with a unit ('25 C'), or the path of a
         table of them; by default those that ingest found.
     windows: for 'age', the number of windows of equal length in frames, or a list of (start, end) in s.
         Times keep their origin, and a window includes the pairs with both frames in it.
-    per_scan: for 'scan', names of parameters that differ between scans while the others are shared: one
-        global fit of all scans, whose parameters and covariance are `global_fit` of the series.
+    per: parameters that differ between groups of bins while the others are shared, as {'ring': 'D0'}: one
+        global fit, whose parameters and covariance are `global_fit` of the series. Groups are 'ring',
+        'angle' (of all rings), 'label' or 'scan'; each may have its own contrast (and offset), too.
+    per_scan: short for per={'scan': per_scan}.
     client: a Dask client; by default workers are started once for all small parts, if these are many.
     callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below),
         with all its events after its fit has ended.
@@ -280,12 +316,23 @@ def fit_each(
     model = scan_model(model)
     require_client(client)
     require_callbacks(callbacks)
-    parts = parts_of_stores(scans, over, windows, over_scans, scan_values)
-    wholes = [prepare(scan, model, **options) for scan in scans]
-    for whole in wholes:
-        require_gap(whole)
-    if per_scan:
-        return _fitted_together(wholes[0], parts[0], over, over_scans, per_scan, client, callbacks)
+    own, over, options = grouping_of(per, per_scan, over, options)
+    if over is None and over_scans is None:
+        raise OptionError(
+            f"over is missing: give one of {', '.join(OVER)}, or parameters with per; contrasts alone that "
+            f"differ are a fit with scaling 'rings' or 'angles'"
+        )
+    if own and over_scans and over != "scan":
+        raise OptionError(
+            f"per with over {over!r} is not available with over_scans: leave out one of them"
+        )
+    given = over, windows, over_scans, scan_values
+    parts = parts_of_stores(scans, *given, together=bool(own))
+    if own:
+        axis = over_scans or str(over)
+        return fit_parts_together(scans, model, parts, own, axis, client, callbacks, options)
+    for scan in scans:
+        require_gap(prepare(scan, model, **options))
     from homodyne_dask.fitting.series.run_many import run_many  # it loads Dask's client
 
     each = zip(parts, scans, strict=True)
@@ -321,32 +368,77 @@ def fit_scans(
     scans, model = [as_scan(one) for one in data], scan_model(model)
     require_client(client)
     require_callbacks(callbacks)
+    own, _, options = grouping_of(None, per_scan, "scan", options)
+    parts = parts_of_stores(scans, "scan", None, together=True)
+    return fit_parts_together(scans, model, parts, own, "scan", client, callbacks, options)
+
+
+def fit_parts_together(
+    scans: Sequence[Scan],
+    model: Model,
+    parts: Sequence[Sequence[Part]],
+    own: Sequence[str],
+    axis: str,
+    client: "Client | None",
+    callbacks: Sequence[Callback],
+    options: Mapping[str, Any],
+) -> FitSeries:
+    """Return the series of one fit of all parts of each store, over an axis; own: parameters that differ."""
+    from homodyne_dask.fitting.series.scans_together import fit_together
+
     stores = [prepare(scan, model, **options) for scan in scans]
     for one in stores:
         require_gap(one)
-    return _fitted_together(stores, per_scan, client, callbacks)
+    every, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
+    together, results = fit_together(stores, every, tuple(own), client, callbacks, what)
+    both = zip(every, results, strict=True)
+    rows = [fit_row(part.name, None, result, at=part.at) for part, result in both]
+    return FitSeries(axis, tuple(rows), together)
 
 
-def _fitted_together(
-    whole: Request,
-    parts: Sequence[Part],
-    over: str | None,
-    over_scans: str | None,
+def grouping_of(
+    per: Mapping[str, str | Sequence[str]] | None,
     per_scan: str | Sequence[str],
-    client: "Client | None",
-    callbacks: Sequence[Callback],
-) -> FitSeries:
-    """Return the series of a global fit of all scans."""
-    from homodyne_dask.fitting.series.scans_together import fit_together
+    over: str | None,
+    options: Mapping[str, Any],
+) -> tuple[tuple[str, ...], str | None, dict[str, Any]]:
+    """Return which parameters differ between groups, what a series is over then, and the options of its fit.
 
-    if over != "scan" and not (over is None and over_scans):
-        raise OptionError(
-            f"per_scan needs over 'scan', but over is {over!r}: leave one of them out"
-        )
-    chosen = (per_scan,) if isinstance(per_scan, str) else tuple(per_scan)
-    together, results = fit_together(stores, chosen, client, callbacks)
-    rows = [
-        fit_row(part.name, None, result, at=part.at)
-        for part, result in zip(parts, results, strict=True)
-    ]
-    return FitSeries(over_scans or "scan", tuple(rows), together)
+    per, per_scan, over: as of `fit_each`. Contrasts that differ are a scaling mode among the options. Raises
+    OptionError for unknown groups, several kinds of them, and what the other options contradict.
+    """
+    given = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
+    own, linear = dict[str, tuple[str, ...]](), set[str]()
+    for group, names in given:
+        if group in ("window", "age"):
+            raise OptionError(
+                "per 'window' is not available, as one fit has one selection of frames: fit each window "
+                "separately, with over 'age'"
+            )
+        require_known(group, GROUPS, f"per: unknown group {shown(group)}")
+        names = (names,) if isinstance(names, str) else tuple(names)
+        linear |= {group} if {*names} & {*LINEAR} else set()
+        if rest := tuple(name for name in names if name not in LINEAR):
+            own[group] = (*own.get(group, ()), *rest)
+    for groups in (own, linear):
+        if len(groups) > 1:
+            raise OptionError(
+                f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group "
+                f"for them: choose one"
+            )
+    options = dict(options)
+    for group in linear:
+        mode, other = _SCALING.get(group), options.get("scaling", "individual")
+        if mode is None or other not in ("individual", mode):
+            raise OptionError(
+                f"per {group!r}: contrast and offset cannot differ by {group}"
+                f"{f' with scaling {other!r}' if mode else ''}: leave one out, or use another scaling"
+            )
+        options["scaling"] = mode
+    for group in own:
+        if over not in (None, GROUPS[group]):
+            raise OptionError(
+                f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
+            )
+        over = GROUPS[group]
+    return next(iter(own.values()), ()), over, options

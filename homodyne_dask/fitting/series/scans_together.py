@@ -1,7 +1,8 @@
-"""A global fit of scans, of a store of repeats or of several stores: some parameters differ by scan.
+"""A global fit of scans, rings, angles or labels: some parameters differ between them, others are shared.
 
-The scans of each store are evaluated in one pass, each at its own parameters and times. Their Grams get a
-column for each global parameter, and what follows is that of any fit.
+All are called scans here, of one store or of several. Those of each store are evaluated in one pass, each at
+its own parameters and times. The columns of their Grams have a place among all global parameters, and what
+follows is that of any fit.
 """
 
 import time
@@ -17,17 +18,19 @@ from scipy.linalg import block_diag
 
 from homodyne_dask.assessment.assess import DETERMINED, assess_scan, errors_by_bins
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_findings import findings_of_doubts
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
-from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted
+from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted, used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import description_of, plan_for
 from homodyne_dask.fitting.fit_observer import FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
+from homodyne_dask.fitting.start.averages import binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
@@ -40,12 +43,15 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.result_tables import covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
 from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.store.scan import Chunk
+from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
@@ -53,7 +59,9 @@ from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 if TYPE_CHECKING:
     from distributed import Client
 
-FACTORS = np.array([0.1, 0.3, 1.0, 3.0, 10.0])
+    from homodyne_dask.fitting.series.rings_and_windows import Part
+
+FACTORS = np.geomspace(0.1, 10, 9)
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
 
 OUTWEIGHED = 0.05
@@ -79,49 +87,73 @@ class GlobalRequest(NamedTuple):
     per_scan: tuple[str, ...]
     parameters: GlobalParameters
 
+    @property
+    def place(self) -> Int[np.ndarray, "bin p"]:
+        """Of the parameters of each bin among the global ones."""
+        return self.parameters.place[self.scan_of_bin]
 
-def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> GlobalRequest:
-    """Return the global fit of all scans of stores; raises OptionError for options that it cannot have."""
+    @property
+    def first_bins(self) -> Int[np.ndarray, " store"]:
+        """The position of the first bin of each store among all."""
+        return np.cumsum([0, *(len(one.scan.bins) for one in self.stores[:-1])])
+
+    def of_stores(self, values: np.ndarray) -> list[np.ndarray]:
+        """Return values of all bins as those of each store."""
+        return np.split(values, self.first_bins[1:])
+
+    def without(self, chunks: Sequence[tuple[Chunk, ...]]) -> "GlobalRequest":
+        """Return the fit without some chunks of each store."""
+
+        def less(one: Request, store: int) -> Request:
+            return replace(one, scan=replace(one.scan, excluded=chunks[store]))
+
+        stores = tuple(less(one, n) for n, one in enumerate(self.stores))
+        each = zip(self.scans, self.store_of_scan, strict=True)
+        scans = tuple(less(one, store) for one, store in each)
+        return self._replace(stores=stores, together=less(self.together, 0), scans=scans)
+
+
+def global_request(
+    stores: Sequence[Request], parts: "Sequence[Part]", per_scan: tuple[str, ...]
+) -> GlobalRequest:
+    """Return the global fit of all parts of stores; raises OptionError for options that it cannot have."""
     first, *others = stores
     options, search, model = first.options, first.search, first.problem.model
     refused = {
-        "weighting": options.weighting != PAIRS,
-        "loss": options.loss != "linear",
-        "rates": search.smoothness is not None,
-        "profile": bool(options.profile),
-        "on_bad_tile": options.on_bad_tile != "raise",
+        "weighting speckle": (
+            options.weighting != PAIRS,
+            "weights follow from the noise of one model",
+        ),
+        "rates": (search.smoothness is not None, "the strength of smoothing is that of one curve"),
+        "profile": (bool(others and options.profile), "it is computed for a single store"),
     }
-    for name, given in refused.items():
+    for name, (given, why) in refused.items():
         if given:
-            how = "per_scan" if per_scan else "together"
-            raise OptionError(f"{name} is not available with {how}: leave out one of them")
+            how = "per" if per_scan else "together"
+            raise OptionError(
+                f"{name} is not available with {how}, as {why}: leave out one of them"
+            )
     for name in per_scan:
         if name in search.names and not search.free[search.names.index(name)]:
             raise OptionError(
-                f"per_scan: {name} is fixed and cannot differ between scans: remove it from per_scan "
-                "or fixed"
+                f"per: {name} is fixed and cannot differ between groups: remove it from per or fixed"
             )
     _check_alike(stores)
-    scans, members, store_of_scan, scan_of_bin = [], [], [], list[int]()
-    for store, whole in enumerate(stores):
-        before, here = len(scan_of_bin), whole.scan.scan_number
-        found, inverse = np.unique(here, return_inverse=True)
-        scan_of_bin += (len(scans) + inverse).tolist()
-        for number in found:
-            bins, own, fixed = (
-                np.flatnonzero(here == number),
-                whole.scaling,
-                whole.scaling.fixed_params,
-            )
-            if fixed is not None:
-                own = replace(own, fixed_params=fixed[bins])
-            scan = replace(whole.scan, bins=tuple(whole.scan.bins[b] for b in bins))
-            scans.append(replace(whole, scan=scan, scaling=own))
-            members.append(before + bins)
-            store_of_scan.append(store)
-    numbers = np.unique(first.scan.scan_number).tolist()
-    numbers = list(range(1, len(scans) + 1)) if others else numbers
-    parameters = GlobalParameters.of(search.names, per_scan, numbers)
+    scans, members, store_of_scan = [], [], list[int]()
+    scan_of_bin = np.empty(sum(len(one.scan.bins) for one in stores), int)
+    for n, part in enumerate(parts):
+        store = next(s for s, one in enumerate(stores) if _is_part_of(part, one))
+        whole, bins = stores[store], list(part.members(stores[store].scan))
+        own, fixed = whole.scaling, whole.scaling.fixed_params
+        if fixed is not None:
+            own = replace(own, fixed_params=fixed[bins])
+        scans.append(replace(whole, scan=part.scan, scaling=own))
+        members.append(sum(len(one.scan.bins) for one in stores[:store]) + np.array(bins))
+        store_of_scan.append(store)
+        scan_of_bin[members[-1]] = n
+    numbers = [int(part.at.get("scan", n)) for n, part in enumerate(parts, 1)]
+    labels = [part.name.partition(": ")[0] for part in parts]
+    parameters = GlobalParameters.of(search.names, per_scan, labels)
     times = np.concatenate([one.scan.time[one.scan.use] for one in stores])
     laws = power_laws(search.names, model.power_laws, times)
     together = replace(
@@ -131,8 +163,14 @@ def global_request(stores: Sequence[Request], per_scan: tuple[str, ...]) -> Glob
         parameters=tuple(first.parameters[n] for n in parameters.of_model),
         scaling=_scaling_of(stores),
     )
-    found = tuple(scans), store_of_scan, members, np.array(scan_of_bin)
+    found = tuple(scans), store_of_scan, members, scan_of_bin
     return GlobalRequest(tuple(stores), together, *found, numbers, per_scan, parameters)
+
+
+def _is_part_of(part: "Part", whole: Request) -> bool:
+    """Return whether a part is one of the selected data of a store."""
+    same = part.scan.selection._replace(bins=()) == whole.scan.selection._replace(bins=())
+    return same and set(part.scan.bins) <= set(whole.scan.bins)
 
 
 def _check_alike(stores: Sequence[Request]) -> None:
@@ -178,20 +216,24 @@ def _scaling_of(stores: Sequence[Request]) -> Scaling:
     )
 
 
+@one_blas_thread()
 def fit_together(
     stores: Sequence[Request],
+    parts: "Sequence[Part]",
     per_scan: tuple[str, ...],
     client: "Client | None",
     callbacks: Sequence[Callback],
+    what: str = "scans",
 ) -> tuple[GlobalFit, list[FitResult]]:
-    """Return the global fit of the scans of all stores, and the result of each scan at it.
+    """Return the global fit of the parts of all stores, and the result of each part at it.
 
-    per_scan: parameters that differ between scans.
+    per_scan: parameters that differ between parts. what: the parts are called.
     """
-    record, request = FitRecord(time.perf_counter()), global_request(stores, per_scan)
-    plans = [plan_for(one, client, by_scan=True) for one in stores]
+    record, request = FitRecord(time.perf_counter()), global_request(stores, parts, per_scan)
+    apart = request.of_stores(request.scan_of_bin)
+    plans = [plan_for(one, client, apart=of) for one, of in zip(stores, apart, strict=True)]
     largest = max(range(len(plans)), key=lambda n: plans[n].layout.pairs)
-    title = f"{len(request.scans)} scans together"
+    title = f"{len(request.scans)} {what} together"
     description = description_of(request.together, title)
     passes = partial(_passes, request, plans, plans[largest])
     scan = stores[largest].scan
@@ -222,30 +264,35 @@ def _passes(
     observer: FitObserver,
     record: FitRecord,
 ) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
-    together, scan_of_bin = request.together, request.scan_of_bin
+    first = request.stores[0]
+    if first.options.on_bad_tile == "skip":
+        each = zip(request.stores, plans, strict=True)
+        request = request.without(
+            [without_unreadable(one.scan, [plan.layout], client).excluded for one, plan in each]
+        )
+    together, place = request.together, request.place
     most = int(1.5 * largest.capacity / largest.workers.processes)
     sweeps = [observer.observed(one) for one in _sweeps(request.stores, plans, most, client)]
-    ends = np.cumsum([len(one.scan.bins) for one in request.stores])[:-1]
-    places, (data, *others) = np.split(request.parameters.place[scan_of_bin], ends), sweeps
+    data, *others = sweeps
+    linear = first.problem.loss == "linear"
 
-    def of_bins(theta: Float[np.ndarray, " g"]) -> Gram:
+    def gram_at(theta: Float[np.ndarray, " g"], params: Float[np.ndarray, "bin 2"] | None) -> Gram:
         """Return the Gram of each bin in the parameters of its scan: a pass over each store."""
-        each = zip(sweeps, places, strict=True)
-        grams = [sweep.over(GRAM, AtThetaOfBins(theta[place])) for sweep, place in each]
+        thetas = request.of_stores(theta[place])
+        lines = [None] * len(sweeps) if linear or params is None else request.of_stores(params)
+        each = zip(sweeps, thetas, lines, strict=True)
+        grams = [sweep.over(GRAM, AtThetaOfBins(*at)) for sweep, *at in each]
         for other in others:  # the record of a pass is that of all
             data.cost, data.peak = data.cost.plus(other.cost), max(data.peak, other.peak)
-        return stacked(grams)
-
-    def gram_at(theta: Float[np.ndarray, " g"], _: None) -> Gram:
-        return request.parameters.gram(of_bins(theta), scan_of_bin)
+        return stacked(grams)._replace(place=place)
 
     for sweep in sweeps:
         sweep.warm_up()
     find = partial(_find_start, request, sweeps)
     states = minimize(together, data, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
-    of_scans = _states_of_scans(request, state, of_bins(state.theta))
-    scans = list(zip(request.scans, of_scans, strict=True))
+    last = gram_at(state.theta, state.reduced.linear_params)
+    scans = list(zip(request.scans, _states_of_scans(request, state, last), strict=True))
     # clusters of bins of one scan alone determine its own parameters
     fewest = min(clusters_in(at.reduced, one.clusters) for one, at in scans)
     few = bool(request.per_scan) and fewest < MIN_CLUSTERS
@@ -256,10 +303,20 @@ def _passes(
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
     (_, errors), assessments, each = counted(known), [], []
+    profiles = {
+        name: _profiles(request, state, errors, gram_at, name) for name in first.options.profile
+    }
     for scan, (one, at) in enumerate(scans):
         own_noise = noises[scan] if noises else noise(scan, at)
         each.append(_of_scan_alone(one, at, own_noise))
-        assessments.append(assess_scan(one, at, own_noise, _of_scan(request, errors, scan)))
+        place_of = request.parameters.place[scan]
+        own_profiles = {
+            name: [point._replace(theta=point.theta[place_of]) for point in of[n]]
+            for name, of in profiles.items()
+            if (n := int(place_of[first.search.names.index(name)])) in of
+        }
+        of_scan = _of_scan(request, errors, scan)
+        assessments.append(assess_scan(one, at, own_noise, of_scan, own_profiles))
     ran = record.run(state.passes, data.compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
@@ -281,32 +338,42 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
     found = [find_initial_values(*each) for each in zip(request.stores, sweeps, strict=True)]
     common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
     mode = "individual" if others else first.scaling.mode_for_initial_values
-    averages = [averages_of(one) for one in request.scans]
+    summaries = [binned_averages(one.scan, one.problem) for one in request.stores]
+    averages = [
+        averages_of(
+            one, summary=summaries[store].of_bins((of - request.first_bins[store]).tolist())
+        )
+        for one, store, of in zip(
+            request.scans, request.store_of_scan, request.members, strict=True
+        )
+    ]
     own = np.isin(search.names, request.per_scan)
-
-    def started(of_scan: Callable[[np.ndarray], Gram], theta: np.ndarray) -> np.ndarray:
-        """Return theta with the scan's own parameters of its averages."""
-        if not own.any():
-            return theta
-        fits = BinnedFits(of_scan, replace(search, free=search.free & own, laws=()), mode)
-        points = [
-            search.inside(np.where(own & search.log, factor * theta, theta)) for factor in FACTORS
-        ]
-        return fits.ends(points, PASSES_TO_MINIMUM)[0].lowest.theta
+    place, order = request.place, np.argsort(np.concatenate(request.members))
 
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
         grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
-        order = np.argsort(np.concatenate(request.members))
-        return parameters.gram(stacked(grams, order), request.scan_of_bin)
+        return stacked(grams, order)._replace(place=place)
+
+    def start(theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " g"]:
+        """Return the global parameters where each scan's own are the best multiples of those of theta."""
+        several = [
+            search.inside(np.where(own & search.log, factor, 1.0) * theta) for factor in FACTORS
+        ]
+        if not own.any():
+            return parameters.start(np.tile(search.inside(theta), (len(averages), 1)))
+        wholes = [parameters.start(np.tile(one, (len(averages), 1))) for one in several]
+        chisqr = [reduce(of_all(one), "individual").chisqr_per_bin for one in wholes]
+        of_scans = np.array([np.bincount(request.scan_of_bin, of) for of in chisqr])
+        best = np.where(np.isfinite(of_scans), of_scans, np.inf).argmin(0)
+        return parameters.start(np.array(several)[best])
 
     fits = BinnedFits(of_all, request.together.search, mode)
-    starts = [
-        parameters.start(np.array([started(of_scan, theta) for of_scan in averages]))
-        for theta in common
-    ]
-    ends = fits.advanced(fits.started(starts), PASSES_TO_MINIMUM)
+    ends = fits.advanced(fits.started([start(theta) for theta in common]), PASSES_TO_MINIMUM)
     record.timings["start"] = time.perf_counter() - record.started
-    return lm.Trial(min(ends, key=lambda end: end.chisqr).lowest.theta)
+    theta = min(ends, key=lambda end: end.chisqr).lowest.theta
+    if first.problem.loss == "linear":
+        return lm.Trial(theta)
+    return lm.Trial(theta, reduce(of_all(theta), request.together.scaling).linear_params)
 
 
 def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:
@@ -317,8 +384,11 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
         if scaling.columns is not None and request.store_of_scan.count(of_store) > 1:
             # bins of other scans share them, too
             scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[members])
-        own = Gram(gram.moments[members], gram.pairs[members])
-        reduced = reduce(own, scaling, one.sum_rounding)
+        loss, params = gram.loss, state.reduced.linear_params[members]
+        own = Gram(
+            gram.moments[members], gram.pairs[members], None if loss is None else loss[members]
+        )
+        reduced = reduce(own, scaling, one.sum_rounding, linear_params=params)
         theta = state.theta[request.parameters.place[scan]]
         own_state = replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
         states.append(own_state)
@@ -336,7 +406,7 @@ def _noise_of_scans(
 
     @cache
     def of_store(store: int) -> tuple[AveragedCells, list[NoiseOfModel], int]:
-        before = sum(len(one.scan.bins) for one in request.stores[:store])
+        before = int(request.first_bins[store])
         return averaged_cells(sweeps[store], request.stores[store]), [], before
 
     moved = parameters_with_errors(request.together.search, whole.theta, whole.reduced)
@@ -347,7 +417,8 @@ def _noise_of_scans(
             return None
         averaged, known, before = of_store(request.store_of_scan[scan])
         cells = averaged.of_bins((request.members[scan] - before).tolist())
-        return speckle_errors(one, state, own, cells, known=known)
+        together = len(request.scan_of_bin)
+        return speckle_errors(one, state, own, cells, known=known, bins_together=together)
 
     return noise
 
@@ -377,6 +448,22 @@ def _of_noises(
             bins[request.members[scan][b]] = of_bin
             own[request.members[scan][b]] = place, size
     return errors_of_scans(state.reduced, joint, bins, own, request.together.clusters)
+
+
+def _profiles(
+    request: GlobalRequest,
+    state: lm.State,
+    errors: Uncertainty,
+    gram_at: Callable[..., Gram],
+    name: str,
+) -> dict[int, list[ProfilePoint]]:
+    """Return the profile of each global parameter that is one of the model, by its place."""
+    together, used = request.together, used_of(errors)
+    inside = together.search.free_inside_bounds(state.theta) & np.isfinite(used)
+    at = request.stores[0].search.names.index(name)
+    some = np.flatnonzero((request.parameters.of_model == at) & inside).tolist()
+    names = together.search.names
+    return {n: profile(together, gram_at, state, names[n], float(used[n])) for n in some}
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:

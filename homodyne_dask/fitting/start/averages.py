@@ -86,6 +86,11 @@ class BinnedAverages:
         c2, weight = self.c2[:, at], self.weight[:, at]
         return replace(self, c2=c2, weight=weight, t1=self.t1[at], t2=self.t2[at])
 
+    def of_bins(self, bins: list[int]) -> "BinnedAverages":
+        """Return these of some bins."""
+        parts = {name: getattr(self, name)[bins] for name in ("c2", "weight", "q", "phi")}
+        return replace(self, **parts)
+
     def up_to_lag(self, longest: float) -> "BinnedAverages":
         """Return these, of which only those of lags up to one [s] have a weight."""
         return replace(self, weight=np.where(self.t2 - self.t1 <= longest, self.weight, 0.0))

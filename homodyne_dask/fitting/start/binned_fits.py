@@ -93,6 +93,7 @@ class BinnedFits:
         for trial in trials:
             gram = self.summary(trial.theta)
             if self.mode == "shared":  # one contrast and offset: the sum of all bins
+                gram = gram.wide
                 gram = Gram(gram.moments.sum(0)[None], gram.pairs.sum(keepdims=True))
             prior = self.search.prior_terms(trial.theta)
             found.append(reduce(gram, "individual", prior=prior))

@@ -120,16 +120,21 @@ def _of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Re
     return replace(request, problem=problem, parameters=parameters, search=whole)
 
 
-def averages_of(request: Request, data: Passes | None = None) -> Callable[[Theta], Gram]:
+def averages_of(
+    request: Request, data: Passes | None = None, summary: BinnedAverages | None = None
+) -> Callable[[Theta], Gram]:
     """Return a function that returns the Gram of the averages at theta.
 
-    data: passes over the data, for what the stored averages do not show.
+    data: passes over the data, for what the stored averages do not show. summary: the averages, if they are
+    known.
     """
     model = request.problem.model
     if isinstance(model, TiedModel):
         base = _of_problem(request, untied(request.problem))
-        return averages_of_ties(model, averages_of(base, data))
-    summary = binned_averages(request.scan, request.problem, data)
+        return averages_of_ties(model, averages_of(base, data, summary))
+    if summary is None:
+        summary = binned_averages(request.scan, request.problem, data)
+    summary = replace(summary, problem=request.problem)
     return summary if isinstance(model, TransportModel) else partial(averaged_gram, summary)
 
 

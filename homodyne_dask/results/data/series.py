@@ -145,7 +145,7 @@ class GlobalFit:
     """The parameters of several scans from one fit, with their covariance."""
 
     per_scan: tuple[str, ...]
-    """Parameters that differ by scan; the others are shared."""
+    """Parameters that differ by scan, or by what the series is over; the others are shared."""
     outcome: Outcome
     parameters: xarray.Dataset
     """Over param ('alpha', 'D0 of scan 3'): value, stderr, stderr_naive, dof, method, at_bound, fixed."""
@@ -187,8 +187,8 @@ class GlobalFit:
         """
         names = self.parameters["param"].values.tolist()
         free = np.isfinite(np.diag(known.values))
-        own = np.array([one.startswith(f"{name} of scan ") for one in names])
-        shared = free & np.array([" of scan " not in one for one in names])
+        own = np.array([one.startswith(f"{name} of ") for one in names])
+        shared = free & np.array([" of " not in one for one in names])
         V = known.values
         left = V[np.ix_(own, own)]
         if shared.any():
@@ -205,7 +205,19 @@ class GlobalFit:
 
 VERSION = 1
 FORMAT = "homodyne_dask series"
-UNITS = {"q": "1/Å", "phi": "degree", "scan": "1", "age": "s", "from": "s", "to": "s"}
+WORDS = {"q": "values of q", "phi": "angles", "angle": "angles", "label": "labels"}
+WORDS |= {"age": "age windows", "scan": "scans"}
+"""What a series is over, in words."""
+UNITS = {
+    "q": "1/Å",
+    "phi": "degree",
+    "angle": "degree",
+    "label": "1",
+    "scan": "1",
+    "age": "s",
+    "from": "s",
+    "to": "s",
+}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
 _POWER = {"power_of_q": "exponent"}
 _POWER |= {f"power_of_q_{key}": key for key in ("stderr", "chisqr", "dof", "p")}
@@ -218,7 +230,7 @@ class FitSeries(Saved):
     """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     over: str
-    """'q', 'phi', 'age' or 'scan', or a variable of the scans, such as 'temperature'."""
+    """'q', 'phi', 'angle', 'label', 'age' or 'scan', or a variable of the scans, such as 'temperature'."""
     entries: tuple[FitRow, ...]
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""

@@ -34,7 +34,13 @@ from homodyne_dask.results.data.fit_rows import (
 )
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.number_format import or_dash, value_and_error
-from homodyne_dask.results.data.series import UNITS, FitSeries, HomogeneityTest, PowerLawOfQ
+from homodyne_dask.results.data.series import (
+    UNITS,
+    WORDS,
+    FitSeries,
+    HomogeneityTest,
+    PowerLawOfQ,
+)
 from homodyne_dask.text import counted, in_brackets, joined_with_and, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
@@ -44,7 +50,6 @@ SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
 MOST_ROWS, MOST_SENTENCES = 200, 20
 """Fits and sentences on the page of a watcher, the newest; its table has all."""
-_WHERE = {"q": "values of q", "phi": "angles", "age": "age windows", "scan": "scans"}
 _ERRORS = {
     "stderr": "p is computed from standard errors ({}) and their degrees of freedom",
     "stderr_naive": "p is computed from naive errors, which are too small for correlated speckle: a small p "
@@ -66,7 +71,7 @@ def series_title(series: FitSeries) -> str:
         return "no fit"
     first, *others = dict.fromkeys(of.provenance.inputs["store"] for of in results)
     of = f"{first} and {counted(len(others), 'other store')}" if others else first
-    where = _WHERE.get(series.over, f"fits over {series.over}")
+    where = WORDS.get(series.over, f"fits over {series.over}")
     return f"{results[0].config['model']} fitted to {of}: {len(series.entries)} {where}"
 
 
@@ -190,12 +195,13 @@ def _together(series: FitSeries) -> list[str]:
     if together is None:
         return []
     names = together.parameters["param"].values[~together.parameters["fixed"].values].tolist()
-    shared = [name for name in names if " of scan " not in name]
+    shared = [name for name in names if " of " not in name]
+    one = {"age": "window", "phi": "angle"}.get(series.over, series.over)
     verb = "is" if len(shared) == 1 else "are"
-    own = [f"{joined_with_and(together.per_scan)} for each scan"] * bool(together.per_scan)
+    own = [f"{joined_with_and(together.per_scan)} for each {one}"] * bool(together.per_scan)
     own += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
-        f"one fit of all scans: {'; '.join(own)}; χ²/N {together.redchi:.4f}",
+        f"one fit of all {WORDS.get(series.over, 'scans')}: {'; '.join(own)}; χ²/N {together.redchi:.4f}",
         *map(str, together.findings),
     ]
 

@@ -29,7 +29,14 @@ MAX_LETTERS = 40
 """Most letters of a name in a figure."""
 LETTER = 0.075
 """Inches of a letter of their names."""
-_AXES = {"q": "q [Å⁻¹]", "phi": "φ [°]", "age": "age [s]", "scan": "scan"}
+_AXES = {
+    "q": "q [Å⁻¹]",
+    "phi": "φ [°]",
+    "angle": "φ [°]",
+    "label": "label",
+    "age": "age [s]",
+    "scan": "scan",
+}
 _RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
