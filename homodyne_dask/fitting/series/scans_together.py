@@ -46,8 +46,8 @@ from homodyne_dask.solver.limits import MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import Chunk
 from homodyne_dask.sweep.blocks import without_unreadable
+from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
@@ -81,14 +81,6 @@ class GlobalRequest(NamedTuple):
     def place(self) -> Int[np.ndarray, "bin p"]:
         """Of the parameters of each bin among the global ones."""
         return self.parameters.place[self.scan_of_bin]
-
-    def without(self, chunks: tuple[Chunk, ...]) -> "GlobalRequest":
-        """Return the fit without some chunks of the store."""
-        whole, together, *scans = (
-            replace(one, scan=replace(one.scan, excluded=chunks))
-            for one in (self.whole, self.together, *self.scans)
-        )
-        return self._replace(whole=whole, together=together, scans=tuple(scans))
 
 
 def global_request(
@@ -144,7 +136,13 @@ def fit_together(
 
     per_scan: parameters that differ between parts. what: the parts are called.
     """
-    record, request = FitRecord(time.perf_counter()), global_request(whole, parts, per_scan)
+    record = FitRecord(time.perf_counter())
+    if whole.options.on_bad_tile == "skip":
+        every = layout(whole.scan, whole.problem.min_lag)
+        whole = replace(whole, scan=without_unreadable(whole.scan, [every], client))
+        excluded = whole.scan.excluded
+        parts = [part._replace(scan=replace(part.scan, excluded=excluded)) for part in parts]
+    request = global_request(whole, parts, per_scan)
     planned = plan_for(whole, client, apart=request.scan_of_bin)
     title = f"{len(request.scans)} {what} together"
     description = description_of(request.together, title)
@@ -161,10 +159,6 @@ def _passes(
     record: FitRecord,
 ) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
     whole, together = request.whole, request.together
-    if whole.options.on_bad_tile == "skip":
-        excluded = without_unreadable(whole.scan, [planned.layout], client).excluded
-        request = request.without(excluded)
-        whole, together = request.whole, request.together
     sweep = observer.observed(sweep_of(planned, whole.scan.selection, whole.problem, client))
     place, linear = request.place, whole.problem.loss == "linear"
 
@@ -188,20 +182,12 @@ def _passes(
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
     (_, errors), assessments = counted(known), []
-    profiles = {
-        name: _profiles(request, state, errors, gram_at, name) for name in whole.options.profile
-    }
+    profiles = _profiles(request, state, errors, gram_at)
     for scan, (one, at) in enumerate(scans):
         # the noise of many bins is large: of one scan at a time
         own_noise = noises[scan] if noises else noise(scan, at)
-        place_of = request.parameters.place[scan]
-        own_profiles = {
-            name: [point._replace(theta=point.theta[place_of]) for point in of[n]]
-            for name, of in profiles.items()
-            if (n := int(place_of[whole.search.names.index(name)])) in of
-        }
-        of_scan = _of_scan(request, errors, scan)
-        assessments.append(assess_scan(one, at, own_noise, of_scan, own_profiles))
+        at_scan = _of_scan(request, errors, scan), profiles[scan]
+        assessments.append(assess_scan(one, at, own_noise, *at_scan))
     ran = record.run(state.passes, sweep.compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
@@ -320,19 +306,26 @@ def _of_noises(
 
 
 def _profiles(
-    request: GlobalRequest,
-    state: lm.State,
-    errors: Uncertainty,
-    gram_at: Callable[..., Gram],
-    name: str,
-) -> dict[int, list[ProfilePoint]]:
-    """Return the profile of each global parameter that is one of the model, by its place."""
+    request: GlobalRequest, state: lm.State, errors: Uncertainty, gram_at: Callable[..., Gram]
+) -> list[dict[str, list[ProfilePoint]]]:
+    """Return the profiles that are wanted of the parameters of each scan."""
     together, used = request.together, used_of(errors)
     inside = together.search.free_inside_bounds(state.theta) & np.isfinite(used)
-    at = request.whole.search.names.index(name)
-    some = np.flatnonzero((request.parameters.of_model == at) & inside).tolist()
-    names = together.search.names
-    return {n: profile(together, gram_at, state, names[n], float(used[n])) for n in some}
+
+    @cache
+    def of_global(n: int) -> list[ProfilePoint]:
+        name = together.search.names[n]
+        return profile(together, gram_at, state, name, float(used[n]))
+
+    index = request.whole.search.names.index
+    return [
+        {
+            name: [point._replace(theta=point.theta[place]) for point in of_global(n)]
+            for name in request.whole.options.profile
+            if inside[n := int(place[index(name)])]
+        }
+        for place in request.parameters.place
+    ]
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:
