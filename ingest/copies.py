@@ -63,8 +63,8 @@ def copies(source: Source, records: Sequence[Record]) -> dict[int, int]:
     Bins 180° apart at one q see one speckle, and count as one cluster in a fit: they are no copies.
     """
     if source.g2 is not None:
-        first: dict[bytes, int] = {}
-        at = [first.setdefault(of.tobytes(), n) for n, of in enumerate(source.g2)]
+        first_with: dict[bytes, int] = {}
+        at = [first_with.setdefault(of.tobytes(), n) for n, of in enumerate(source.g2)]
         return {n: one for n, one in enumerate(at) if one != n}
     held = [n for n, record in enumerate(records) if record["signs"]]
     if len(held) < 2:

@@ -36,7 +36,7 @@ from homodyne_dask.store.rings import ring_numbers
 from homodyne_dask.store.scan import Scan, as_scan, q_or_one
 from homodyne_dask.sweep.plan import Device
 
-_OF_TABLES = {"decrement": 1e-8}
+_OF_TABLES = 1e-8
 """Distance from the optimum in standard errors that ends a fit of a table, whose passes are short."""
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""
@@ -108,6 +108,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     problem = Problem(model, convention, width if model.shear else None, *of_pairs)
     if scan.is_table:
         check_age(problem, chosen, float(q_or_one(scan)[0]), float(np.nan_to_num(scan.phi[0])))
+    solver = lm.Options(max_passes=used.max_passes)
     return Request(
         scan=scan,
         problem=problem,
@@ -115,7 +116,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         parameters=parameters,
         scaling=scaling,
         options=used,
-        solver=lm.Options(max_passes=used.max_passes, **_OF_TABLES if scan.is_table else {}),
+        solver=replace(solver, decrement=_OF_TABLES) if scan.is_table else solver,
         config=used.values() | more,
     )
 

@@ -79,7 +79,11 @@ def test_outliers_of_a_loss_and_profiles_are_those_of_each_ring_by_itself(store)
         away = (one.parameters["value"] - other.parameters["value"]).values[:2] / error
         assert np.abs(away).max() < 2e-3
         np.testing.assert_allclose(one.parameters["stderr_naive"].values[:2], error, rtol=0.05)
-        assert len(one.diagnosis.profiles["D0"]) == len(other.diagnosis.profiles["D0"]) == 5
+        assert (
+            one.errors.profiles["D0"].sizes["point"]
+            == other.errors.profiles["D0"].sizes["point"]
+            == 5
+        )
 
 
 def test_contrasts_that_differ_by_ring_or_angle_are_a_scaling_mode(store):

@@ -407,6 +407,8 @@ def grouping_of(
     per, per_scan, over: as of `fit_each`. Contrasts that differ are a scaling mode among the options. Raises
     OptionError for unknown groups, several kinds of them, and what the other options contradict.
     """
+    form = "names of parameters by group, such as {'ring': 'D0'}"
+    require_type("per", per, Mapping | None, form)
     given = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
     own, linear = dict[str, tuple[str, ...]](), set[str]()
     for group, names in given:
@@ -416,6 +418,7 @@ def grouping_of(
                 "separately, with over 'age'"
             )
         require_known(group, GROUPS, f"per: unknown group {shown(group)}")
+        require_type(f"per {group!r}", names, str | Sequence, form)
         names = (names,) if isinstance(names, str) else tuple(names)
         linear |= {group} if {*names} & {*LINEAR} else set()
         if rest := tuple(name for name in names if name not in LINEAR):

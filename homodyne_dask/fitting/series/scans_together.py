@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -50,8 +50,8 @@ from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import Chunk
 from homodyne_dask.sweep.blocks import without_unreadable
+from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
@@ -100,17 +100,6 @@ class GlobalRequest(NamedTuple):
     def of_stores(self, values: np.ndarray) -> list[np.ndarray]:
         """Return values of all bins as those of each store."""
         return np.split(values, self.first_bins[1:])
-
-    def without(self, chunks: Sequence[tuple[Chunk, ...]]) -> "GlobalRequest":
-        """Return the fit without some chunks of each store."""
-
-        def less(one: Request, store: int) -> Request:
-            return replace(one, scan=replace(one.scan, excluded=chunks[store]))
-
-        stores = tuple(less(one, n) for n, one in enumerate(self.stores))
-        each = zip(self.scans, self.store_of_scan, strict=True)
-        scans = tuple(less(one, store) for one, store in each)
-        return self._replace(stores=stores, together=less(self.together, 0), scans=scans)
 
 
 def global_request(
@@ -229,7 +218,10 @@ def fit_together(
 
     per_scan: parameters that differ between parts. what: the parts are called.
     """
-    record, request = FitRecord(time.perf_counter()), global_request(stores, parts, per_scan)
+    record = FitRecord(time.perf_counter())
+    if stores[0].options.on_bad_tile == "skip":
+        stores, parts = _without_unreadable(stores, parts, client)
+    request = global_request(stores, parts, per_scan)
     apart = request.of_stores(request.scan_of_bin)
     plans = [plan_for(one, client, apart=of) for one, of in zip(stores, apart, strict=True)]
     largest = max(range(len(plans)), key=lambda n: plans[n].layout.pairs)
@@ -239,6 +231,22 @@ def fit_together(
     scan = stores[largest].scan
     fit = run(passes, description, plans[largest], client, callbacks, record, scan)
     return run_to_completion(fit)
+
+
+def _without_unreadable(
+    stores: Sequence[Request], parts: "Sequence[Part]", client: "Client | None"
+) -> "tuple[list[Request], list[Part]]":
+    """Return stores and their parts without the chunks that cannot be read."""
+    kept, left = [], []
+    for one in stores:
+        scan = without_unreadable(one.scan, [layout(one.scan, one.problem.min_lag)], client)
+        kept.append(replace(one, scan=scan))
+        left += [
+            part._replace(scan=replace(part.scan, excluded=scan.excluded))
+            for part in parts
+            if _is_part_of(part, one)
+        ]
+    return kept, left
 
 
 def _sweeps(
@@ -264,24 +272,18 @@ def _passes(
     observer: FitObserver,
     record: FitRecord,
 ) -> Generator[lm.State, None, tuple[GlobalFit, list[FitResult]]]:
-    first = request.stores[0]
-    if first.options.on_bad_tile == "skip":
-        each = zip(request.stores, plans, strict=True)
-        request = request.without(
-            [without_unreadable(one.scan, [plan.layout], client).excluded for one, plan in each]
-        )
     together, place = request.together, request.place
     most = int(1.5 * largest.capacity / largest.workers.processes)
     sweeps = [observer.observed(one) for one in _sweeps(request.stores, plans, most, client)]
     data, *others = sweeps
-    linear = first.problem.loss == "linear"
+    linear = request.stores[0].problem.loss == "linear"
 
     def gram_at(theta: Float[np.ndarray, " g"], params: Float[np.ndarray, "bin 2"] | None) -> Gram:
         """Return the Gram of each bin in the parameters of its scan: a pass over each store."""
         thetas = request.of_stores(theta[place])
-        lines = [None] * len(sweeps) if linear or params is None else request.of_stores(params)
-        each = zip(sweeps, thetas, lines, strict=True)
-        grams = [sweep.over(GRAM, AtThetaOfBins(*at)) for sweep, *at in each]
+        lines = repeat(None) if linear or params is None else request.of_stores(params)
+        each = zip(sweeps, thetas, lines, strict=False)
+        grams = [sweep.over(GRAM, AtThetaOfBins(at, line)) for sweep, at, line in each]
         for other in others:  # the record of a pass is that of all
             data.cost, data.peak = data.cost.plus(other.cost), max(data.peak, other.peak)
         return stacked(grams)._replace(place=place)
@@ -303,20 +305,12 @@ def _passes(
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
     (_, errors), assessments, each = counted(known), [], []
-    profiles = {
-        name: _profiles(request, state, errors, gram_at, name) for name in first.options.profile
-    }
+    profiles = _profiles(request, state, errors, gram_at)
     for scan, (one, at) in enumerate(scans):
         own_noise = noises[scan] if noises else noise(scan, at)
         each.append(_of_scan_alone(one, at, own_noise))
-        place_of = request.parameters.place[scan]
-        own_profiles = {
-            name: [point._replace(theta=point.theta[place_of]) for point in of[n]]
-            for name, of in profiles.items()
-            if (n := int(place_of[first.search.names.index(name)])) in of
-        }
-        of_scan = _of_scan(request, errors, scan)
-        assessments.append(assess_scan(one, at, own_noise, of_scan, own_profiles))
+        at_scan = _of_scan(request, errors, scan), profiles[scan]
+        assessments.append(assess_scan(one, at, own_noise, *at_scan))
     ran = record.run(state.passes, data.compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
@@ -451,19 +445,26 @@ def _of_noises(
 
 
 def _profiles(
-    request: GlobalRequest,
-    state: lm.State,
-    errors: Uncertainty,
-    gram_at: Callable[..., Gram],
-    name: str,
-) -> dict[int, list[ProfilePoint]]:
-    """Return the profile of each global parameter that is one of the model, by its place."""
+    request: GlobalRequest, state: lm.State, errors: Uncertainty, gram_at: Callable[..., Gram]
+) -> list[dict[str, list[ProfilePoint]]]:
+    """Return the profiles that are wanted of the parameters of each scan."""
     together, used = request.together, used_of(errors)
     inside = together.search.free_inside_bounds(state.theta) & np.isfinite(used)
-    at = request.stores[0].search.names.index(name)
-    some = np.flatnonzero((request.parameters.of_model == at) & inside).tolist()
-    names = together.search.names
-    return {n: profile(together, gram_at, state, names[n], float(used[n])) for n in some}
+
+    @cache
+    def of_global(n: int) -> list[ProfilePoint]:
+        name = together.search.names[n]
+        return profile(together, gram_at, state, name, float(used[n]))
+
+    index = request.stores[0].search.names.index
+    return [
+        {
+            name: [point._replace(theta=point.theta[place]) for point in of_global(n)]
+            for name in request.stores[0].options.profile
+            if inside[n := int(place[index(name)])]
+        }
+        for place in request.parameters.place
+    ]
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:

@@ -89,7 +89,7 @@ def read_as(kind: Any, value: Any) -> Any:
     if origin is UnionType:
         first, *others = (of for of in args if of is not NoneType)
         return value if others else read_as(first, value)
-    wanted = _PLAIN.get(origin or kind, object)
+    wanted: Any = _PLAIN.get(origin or kind, object)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted in (int, (int, float))):
         raise ValueError(f"{shown(value)} is no {getattr(origin or kind, '__name__', kind)}")
     if kind is float:
