@@ -92,6 +92,8 @@ def parts_of_stores(
     `parts_of`, and OptionError for several stores without a variable and for values that are unknown.
     """
     if variable is None:
+        if values is not None:
+            raise OptionError("scan_values require over_scans: also give the name of the variable")
         if len(scans) > 1:
             raise OptionError(
                 f"over applies to a single store, but {len(scans)} are given: fit each separately, or give "
