@@ -106,7 +106,7 @@ def model_of(config: FitConfig) -> Model:
 def fit_jobs(config: FitConfig) -> list[Job]:
     """Return a job for each store, or with `over` or `over_scans` one for each part of them."""
     options = config.values()
-    if config.over or config.over_scans:
+    if config.over or config.over_scans or config.scan_values:
         scans = [selected(config, store) for store in config.data]
         for scan in scans:  # an error is reported once, not for each part
             require_gap(prepare(scan, model_of(config), **options))

@@ -101,6 +101,8 @@ def parts_of_stores(
         parts = parts_of_scans(*scans)
         return [tuple(islice(parts, len(set(scan.scan_number)))) for scan in scans]
     if variable is None:
+        if values is not None:
+            raise OptionError("scan_values require over_scans: also give the name of the variable")
         if len(scans) > 1:
             raise OptionError(
                 f"over applies to a single store, but {len(scans)} are given: fit each separately, give "
