@@ -35,7 +35,7 @@ from homodyne_dask.store.processes import code_digest
 from homodyne_dask.store.scan import Scan, as_scan, q_or_one
 from homodyne_dask.sweep.plan import Device
 
-_OF_TABLES = {"decrement": 1e-8}
+_OF_TABLES = 1e-8
 """Distance from the optimum in standard errors that ends a fit of a table, whose passes are short."""
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""
@@ -114,7 +114,10 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         parameters=parameters,
         scaling=scaling,
         options=used,
-        solver=lm.Options(max_passes=used.max_passes, **_OF_TABLES if scan.is_table else {}),
+        solver=lm.Options(
+            max_passes=used.max_passes,
+            decrement=_OF_TABLES if scan.is_table else lm.Options.decrement,
+        ),
         config=used.values() | more,
     )
 
