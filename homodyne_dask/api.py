@@ -161,10 +161,11 @@ def tables_read(paths: Sequence[AnyPath], overwrite: bool) -> list[AnyPath]:
     """Return paths of data, in place of tables of g2 the stores beside them, into which these are read."""
     import ingest as data
 
-    files = {path for path in paths if isinstance(path, Path) and path.is_file()}
-    tables = {path for path in files if data.is_table(path)}
     return [
-        Path(read_g2(path, overwrite=overwrite).path) if path in tables else path for path in paths
+        Path(read_g2(path, overwrite=overwrite).path)
+        if isinstance(path, Path) and path.is_file() and data.is_table(path)
+        else path
+        for path in paths
     ]
 
 
