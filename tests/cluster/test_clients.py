@@ -11,6 +11,7 @@ import time
 from types import ModuleType
 
 import numpy as np
+import psutil
 import pytest
 from distributed import Client, LocalCluster, get_client
 
@@ -93,11 +94,11 @@ class Site:
 
 
 def test_a_client_whose_event_loop_is_here_is_refused(client):
-    async def fit_here_with(asynchronous):
-        mine = Client(client.scheduler.address, asynchronous=True) if asynchronous else client
-        hd.fit("A0123_c2.zarr", "static", client=mine)
+    async def fit_in_the_loop():
+        async with Client(client.scheduler.address, asynchronous=True) as mine:
+            hd.fit("A0123_c2.zarr", "static", client=mine)
 
-    refused(lambda: asyncio.run(fit_here_with(True)), OptionError, r"asyncio\.to_thread")
+    refused(lambda: asyncio.run(fit_in_the_loop()), OptionError, r"asyncio\.to_thread")
 
 
 def test_a_closed_client_is_refused(cluster):
@@ -116,13 +117,14 @@ def test_tasks_fit_twice_on_their_worker_of_one_thread(client, folder):
     assert str(client.gather(tasks)).count("CONVERGED") == 4
 
 
-def occupy(megabytes):
-    builtins.occupied = np.ones(megabytes * 131072)  # type: ignore[attr-defined]
+def occupy(bytes_in_all):
+    left = bytes_in_all - psutil.Process().memory_info().rss
+    builtins.occupied = np.ones(int(left) // 8)  # type: ignore[attr-defined]
 
 
 @pytest.mark.long
 def test_paused_workers_are_named_and_a_restart_helps(client):
-    client.submit(occupy, 1200).result()
+    client.submit(occupy, 0.87 * 1.5e9).result()
     with pytest.raises(
         ClusterError, match=r"all workers are paused, .* of 1.5 GB.*client\.restart"
     ):
