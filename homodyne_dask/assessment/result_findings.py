@@ -384,7 +384,7 @@ def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
         datum = "point" if scan.is_table else "pair" if pairs else "cell"
         highest = redchi[far].max()
         yield finding("chisqr-high-in-bins", _labels(scan, far), datum=datum, highest=highest)
-    if pairs and (quiet := redchi < MIN_CHISQR_PER_PAIR[source]).any():
+    if pairs and (quiet := redchi < MIN_CHISQR_PER_PAIR.get(source, 0.0)).any():
         lowest, counted = redchi[quiet].min(), source == "counts"
         yield finding("chisqr-low-in-bins", _labels(scan, quiet), lowest=lowest, counted=counted)
 
