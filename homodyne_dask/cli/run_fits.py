@@ -22,6 +22,7 @@ from homodyne_dask.cli.printing import echo, echo_json, echo_progress
 from homodyne_dask.cli.result_upload import delivered
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
+from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
@@ -37,7 +38,13 @@ from homodyne_dask.fitting.series.rings_and_windows import (
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import PARTS, SCANS, fit_row, outcome_counts
+from homodyne_dask.results.data.fit_rows import (
+    PARTS,
+    SCANS,
+    fit_row,
+    outcome_counts,
+    quantity_names,
+)
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
@@ -89,7 +96,7 @@ def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
                 f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
             )
         with client_of(config) as client:
-            status = _fit_many(config, jobs, client, resume, shown)
+            status = _fit_many(config, jobs, client, resume, shown if chosen.as_json else None)
         if not drawn and chosen.pictures is None:
             echo(
                 f"figures of individual fits were not drawn: `homodyne-dask show "
@@ -228,13 +235,15 @@ def _fit_many(
     jobs: Sequence[Job],
     client: "Client | None",
     resume: bool,
-    shown: ShowResult,
+    shown: ShowResult | None,
 ) -> int:
     """Make the fits of all jobs, list them in an index, and return the worst exit status.
 
-    A fit that fails does not stop the others.
+    A fit that fails does not stop the others. shown: of each result; without it the report of each is in its
+    folder alone.
     """
     from homodyne_dask.fitting.series import run_many as many  # it loads Dask's client
+    from homodyne_dask.results.views.fits_report import report_of_fits
 
     over = config.over_scans or config.over
     model, kind = model_of(config), PARTS if over else SCANS
@@ -284,12 +293,16 @@ def _fit_many(
                     statuses.add(print_error(output.error))
                 elif result is not None:
                     statuses.add(0 if result.converged else NOT_CONVERGED)
-                    if output.files:  # it is not that of an earlier run
+                    if shown and output.files:  # it is not that of an earlier run
                         shown(job, result, output.files)
                 rows.append(fit_row(job.name, job.folder, result, message, job.at))
                 files = index.write_index(where, model.names, rows, len(jobs), kind, together)
     if over:
         echo(f"\n{FitSeries(over, tuple(rows), together)}")
+    else:
+        names = quantity_names(rows, model.names)
+        page = report_of_fits(config.model, names, rows, len(rows), kind)
+        echo(f"\n{as_text(page)}")
     echo(f"\n{outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 

@@ -22,6 +22,7 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.derived_quantities import shown_names
+from homodyne_dask.results.data.finding_catalogue import CATALOGUE
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -48,7 +49,7 @@ SURE, DOUBTFUL = 0.01, 0.05
 is marginal."""
 SMALLEST_P = 1e-99
 """Smaller ones are not written: they may be rounded to 0."""
-MOST_ROWS, MOST_SENTENCES = 200, 20
+MOST_ROWS, MOST_SENTENCES, MOST_NAMED = 200, 20, 4
 """Fits and sentences on the page of a watcher, the newest; its table has all."""
 _ERRORS = {
     "stderr": "p is computed from standard errors ({}) and their degrees of freedom",
@@ -101,6 +102,7 @@ def report_of_fits(
         for label, said in (("failed", [row.message]), ("note", row.warnings))
         for words in filter(None, said)
     ]
+    findings += [] if watcher else _found(rows)
     if watcher:
         rows, findings = list(reversed(rows))[:MOST_ROWS], findings[:MOST_SENTENCES]
         notes = [f"{prefix}.csv lists all {prefix}, with all messages"]
@@ -118,6 +120,21 @@ def report_of_fits(
             Section("Figures", [] if watcher else [Pictures(pictures)]),
         ],
     )
+
+
+def _found(rows: Sequence[FitRow]) -> list[tuple[str, str]]:
+    """Return what several fits found, once each: its severity, and names of the fits with its meaning."""
+    fits: dict[str, list[str]] = {}
+    for row in rows:
+        known = () if row.result is None else row.result.findings.at_least("warning").codes
+        for code in dict.fromkeys(known):
+            fits.setdefault(code, []).append(row.name)
+    found = []
+    for code, names in fits.items():
+        entry, more = CATALOGUE[code], len(names) - MOST_NAMED
+        where = ", ".join(names[:MOST_NAMED]) + f" and {more} others" * (more > 0)
+        found.append((entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})"))
+    return found
 
 
 def _section_of_fits(
