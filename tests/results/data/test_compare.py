@@ -138,7 +138,6 @@ def test_a_fit_is_not_told_from_itself():
 
 
 GOOD, OTHER = result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC)
-FEW = GOOD.diagnosis.left_out.isel(cluster=[0, 1])
 LESS = GOOD.scaling.assign(ndata=GOOD.scaling["ndata"] - 1)
 REFUSED = {
     "one fit": [GOOD],
@@ -156,7 +155,6 @@ REFUSED = {
     "precision": [GOOD, in_config(OTHER, precision="mixed")],
     "contrast": [GOOD, in_config(OTHER, contrast={"prior": [0.3, 0.1]})],
     "scalings": [GOOD, in_config(OTHER, scaling="shared")],
-    "few bins": [changed(GOOD, left_out=FEW), changed(OTHER, left_out=FEW)],
     "no scores": [
         result_of_model("laminar_flow", 7, UNKNOWN),
         result_of_model("static", 3, UNKNOWN),
