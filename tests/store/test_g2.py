@@ -207,11 +207,11 @@ def test_the_command_writes_a_table_and_says_what_it_does_not_know(still, tmp_pa
     assert len(rows) == found["excess"].size
     assert float(rows[-1]["excess"]) == float(found["excess"].values[-1, -1])
     unknown = stored(Photons(STILL.theta, 30), tmp_path / "B.npz", sigma=0.05)
-    done("info", str(unknown), "--dynamics", str(out))
+    done("info", str(unknown), "--dynamics", str(out), "--overwrite")
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {row["noise"] for row in rows} == {""}
     assert float(rows[0]["variance"]) > 0
-    done("info", str(unknown), "--dynamics", str(out), "--mean-counts", "2")
+    done("info", str(unknown), "--dynamics", str(out), "--overwrite", "--mean-counts", "2")
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert float(rows[0]["noise"]) > 0
     wrong = run("info", str(unknown), "--mean-counts", "2")

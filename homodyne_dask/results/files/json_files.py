@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.errors import SourceError, shown, why_unreadable
+from homodyne_dask.errors import SourceError, one_line, why_unreadable
 from homodyne_dask.store.files import AnyPath, path_of, read_regular_file, write_atomic
 
 CHECKSUM = "sha256"
@@ -74,8 +74,8 @@ def missing_values(path: AnyPath) -> Iterator[None]:
         RecursionError,
     ) as e:
         raise SourceError(
-            f"{path} lacks values of a result, or has unexpected ones ({type(e).__name__}: {shown(str(e))}): "
-            f"fit again"
+            f"{path} lacks values of a result, or has unexpected ones "
+            f"({type(e).__name__}: {one_line(str(e))[:100]}): fit again"
         ) from e
 
 

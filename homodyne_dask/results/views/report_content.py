@@ -289,7 +289,8 @@ def _minima(result: FitResult) -> Table:
         return Table("", [])
     rows = [["fits", "χ² − lowest χ²", *minima[0]["theta"]]]
     for at in minima[:MAX_MINIMA]:
-        above = f"{at['chisqr'] - minima[0]['chisqr']:.4g}"
+        known = at["chisqr"] is not None  # where all else is fixed, there is nothing to search
+        above = f"{at['chisqr'] - minima[0]['chisqr']:.4g}" if known else "-"
         rows.append([str(at["starts"]), above, *(f"{value:.4g}" for value in at["theta"].values())])
     more = f"; summary.json lists all {len(minima)}" * (len(minima) > MAX_MINIMA)
     return Table(f"Minima in which fits to binned averages ended{more}", rows, 0)

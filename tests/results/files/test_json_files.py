@@ -28,7 +28,8 @@ SAMPLE = 150
 
 
 def series() -> FitSeries:
-    at = ({"q": 0.003, "age": 5.0}, {"q": 0.005, "age": 5.0})
+    window = {"age": 5.0, "from": 0.0, "to": 10.0}
+    at = ({"q": 0.003} | window, {"q": 0.005} | window)
     entries = (fit_row(f"part {n}", None, flow_result(), "", at[n]) for n in range(2))
     return FitSeries("q", tuple(entries))
 

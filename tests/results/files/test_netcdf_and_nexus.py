@@ -123,7 +123,8 @@ def fitted(tmp_path_factory):
     result.config.update(CONFIG)
     units = [parameter.unit for parameter in LAMINAR_FLOW.parameters]
     result = replace(result, parameters=result.parameters.assign(unit=("param", units)))
-    result.parameters["stderr"][:2] = [400.0, 0.01]
+    known = result.parameters["stderr"].values
+    result.parameters["stderr"] = "param", [400.0, 0.01, *known[2:]]
     result.parameters["method"] = ("param", ["cluster-robust"] * 2 + [""] * 5)
     result.scaling["contrast_stderr"] = result.scaling["contrast"] / 50
     return result, scan
