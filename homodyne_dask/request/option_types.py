@@ -72,16 +72,25 @@ def _by_name(value: Any) -> Any:
     return None if value == {} else value
 
 
+def _by_name_or_word(value: Any) -> Any:
+    """Return values by name, or the one word that is none of 'name=value'."""
+    words = parts(value) if isinstance(value, str | list | tuple) else []
+    alone = len(words) == 1 and isinstance(words[0], str) and "=" not in words[0]
+    return words[0] if alone else _by_name(tuple(words) if isinstance(value, list) else value)
+
+
 def _by_group(value: Any) -> Any:
     """Return names by group, also from pairs of words, and from words 'ring D0'."""
     if isinstance(value, str):
         value = [word.split(maxsplit=1) for word in value.split(",")]
-    if not isinstance(value, Mapping):
-        found: dict[Any, list[Any]] = {}
+    if isinstance(value, list | tuple):
+        if not all(isinstance(one, list | tuple) and len(one) == 2 for one in value):
+            raise ValueError("not GROUP NAME")
+        found: dict[str, list[Any]] = {}
         for group, names in value:
-            found.setdefault(group, []).extend(parts(names))
+            found.setdefault(str(group), []).extend(parts(names))
         value = found
-    return value or None
+    return None if value == {} else value
 
 
 def _several_ranges(value: Any) -> list[Any]:
@@ -257,9 +266,7 @@ TextByName = Annotated[
 PriorByName = Annotated[ByName[Any], Form("two numbers for each parameter", "NAME=MEAN:SD")]
 ScanValues = Annotated[
     Mapping[str, Annotated[str, BeforeValidator(str)]] | str | None,
-    _optional(
-        lambda value: _by_name(value) if "=" in "".join(map(str, parts(value))) else parts(value)[0]
-    ),
+    _optional(_by_name_or_word),
     Form(
         "the path of a table (CSV) of scans and values, or a value for each scan", "PATH|NAME=VALUE"
     ),
