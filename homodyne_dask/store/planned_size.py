@@ -25,9 +25,12 @@ def scan_of_size(bins: int | None, frames: str | None, repeats: int) -> Scan:
             f"{bins} bins × {repeats} repeats are more than {MOST_BINS:,} bins: plan for fewer"
         )
     names = [f"scan {n + 1}" for n in range(repeats)]
-    attrs = {"source_file": "", "frame_time": 1.0, "gap_angstrom": None} | (
-        {"scans": names} if repeats > 1 else {}
-    )
+    attrs = {
+        "source_file": "",
+        "frame_time": 1.0,
+        "gap_angstrom": None,
+        "sigma_source": "constant",
+    } | ({"scans": names} if repeats > 1 else {})
     per_bin = {"q": np.ones(total), "phi": np.zeros(total), "label": np.arange(total) % bins}
     return Scan(
         path="planned", attrs=attrs, manifest=Manifest({}, np.zeros((total, 1, 1), int), {}),

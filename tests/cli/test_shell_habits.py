@@ -42,7 +42,7 @@ print([name for name in slow if name in sys.modules], file=sys.stderr)
         ("homodyne-dask fit A --model co", ["couette"]),
         ("homodyne-dask simulate A --scenario st", ["static", "step"]),
         ("homodyne-dask submit --site a", ["alcf"]),
-        ("homodyne-dask explain cl", ["clusters"]),
+        ("homodyne-dask explain clu", ["clusters"]),
     ],
 )
 def test_commands_and_options_are_completed(words, completions):
