@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from homodyne_dask.errors import StoreError, require_known
-from homodyne_dask.store.files import replacing
+from homodyne_dask.store.files import no_room, replacing
 from ingest.clean import sigma_from_counts
 
 
@@ -234,7 +234,7 @@ def simulate(
                 file.attrs["truth"] = json.dumps({**truth, **per_bin})
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written ({error.strerror or error}): free some space or give another name"
+            f"{path} cannot be written: {no_room(error, path)} or give another name"
         ) from error
     return path
 

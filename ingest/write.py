@@ -31,6 +31,7 @@ from homodyne_dask.store.files import (
     children,
     exists,
     no_more_waiting,
+    no_room,
     open_without_waiting,
     path_of,
     patiently,
@@ -108,8 +109,8 @@ def ingest(
                 return _ingest(source, target, job, overwrite, strict, client, progress)
     except OSError as error:
         raise StoreError(
-            f"{target} cannot be written ({error.strerror or error}): free some space or give another "
-            "name, then run ingest again; it continues where it stopped"
+            f"{target} cannot be written: {no_room(error, target)} or give another name, then run ingest "
+            "again; it continues where it stopped"
         ) from error
     finally:
         INTERRUPTED.clear()

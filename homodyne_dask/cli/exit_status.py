@@ -3,7 +3,6 @@
 import errno
 import logging
 import resource
-import shutil
 import signal
 import threading
 import warnings
@@ -16,17 +15,10 @@ import click
 
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, PackageWarning, PlanError, in_line, one_line
+from homodyne_dask.store.files import DISK_FULL, no_room
 from homodyne_dask.surroundings import blamed, room_for_threads
-from homodyne_dask.text import size
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
-DISK_FULL = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "your disk quota is used up",
-    errno.EFBIG: "it exceeds the largest file size allowed here",
-}
-PLENTY = 100_000_000
-"""Free bytes with which a disk is not full."""
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries cannot be loaded, and end the process."""
@@ -129,13 +121,7 @@ def _file_error_sentence(error: OSError, then: str) -> str:
     where = in_line(str(error.filename or "a file"))
     if error.errno not in DISK_FULL:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
-    folder = next(p for p in Path(error.filename or "a file").absolute().parents if p.is_dir())
-    free = shutil.disk_usage(folder).free
-    why, remedy = f"{DISK_FULL[error.errno]} ({size(free)} free)", "free some space"
-    if error.errno != errno.EFBIG and free > PLENTY:
-        why = f"there is room for {size(free)}, but a quota or the number of files is used up"
-        remedy = "see `quota -s` and `df -i`, and remove files (`ingest --sharded` writes few)"
-    return f"{where} cannot be written: {why}; {remedy}{then}"
+    return f"{where} cannot be written: {no_room(error, Path(error.filename or 'a file'))}{then}"
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from uuid import uuid4
 from homodyne_dask.errors import FileReadError, OptionError, shown
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import WEB, UrlPath, is_url, local_path, url_path
+from homodyne_dask.text import size
 
 AnyPath = Path | UrlPath
 """Of a file or folder on disk, or by URL; what reads and writes either is in this module."""
@@ -30,6 +31,13 @@ MAY_PASS = {
     errno.ENFILE, errno.EMFILE, errno.EAGAIN, errno.EKEYEXPIRED,
 }  # fmt: skip
 """With which a file system, or the way to its server, fails, and works again a moment later."""
+DISK_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "your disk quota is used up",
+    errno.EFBIG: "it exceeds the largest file size allowed here",
+}
+PLENTY = 100_000_000
+"""Free bytes with which a disk is not full."""
 NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 """With which a file system answers that it has no locks, or no way to wait for names in a folder."""
 INTERRUPTED = Event()
@@ -103,6 +111,20 @@ def named_in_errors(path: Path) -> Iterator[None]:
         if e.errno is not None and e.filename is None:
             e.filename = str(path)
         raise
+
+
+def no_room(error: OSError, path: AnyPath) -> str:
+    """Return why a file cannot be written, and what to do."""
+    why = DISK_FULL.get(error.errno or 0, error.strerror or str(error))
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not isinstance(path, Path):
+        return f"{why}; free some space"
+    folder = next(above for above in path.absolute().parents if above.is_dir())
+    if (free := shutil.disk_usage(folder).free) < PLENTY:
+        return f"{why} ({size(free)} free); free some space"
+    return (
+        f"there is room for {size(free)}, but a quota or the number of files is used up; see `quota -s` and "
+        f"`df -i`, and remove files (`ingest --sharded` writes few)"
+    )
 
 
 def write_file(path: Path, content: str | bytes) -> None:

@@ -106,6 +106,9 @@ FORGED = [
     ("no number of passes", lambda body: body.pop("passes")),
     ("identity of another kind", lambda body: body.update(identity=[1])),
     ("a count of other bins", lambda body: body["state"]["gram"].update(count="AAAAAAAAAAA=")),
+    ("a number whose square is none", lambda body: body["state"]["theta"].__setitem__(0, 1e308)),
+    ("a number of 400 digits", lambda body: body["state"].update(damping=10**400)),
+    ("text for a history", lambda body: body.update(history=[None])),
     ("no base64", lambda body: body["state"]["gram"].update(moments="?")),
 ]
 

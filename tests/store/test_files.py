@@ -1,12 +1,16 @@
 """Files are replaced whole or not at all, and chunks decode to what was encoded."""
 
+import errno
 import os
 import struct
+from pathlib import Path
+from types import SimpleNamespace
 
 import google_crc32c
 import numpy as np
 import pytest
 
+from homodyne_dask.store import files
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, decode_chunk, encode_chunk
 from homodyne_dask.store.files import partial_files, replacing, write_atomic
 
@@ -103,3 +107,39 @@ def test_a_header_that_blosc_would_believe_is_refused_before(word):
     with pytest.raises(ValueError, match=r"its header|not in the format|fewer than a header"):
         decode_chunk(HEADERS[word], checksum, into)
     assert (into == 7).all()
+
+
+def test_a_folder_that_cannot_be_synced_is_passed_over_and_a_file_is_not(tmp_path, monkeypatch):
+    """SMB and shared folders of virtual machines answer EINVAL."""
+
+    def fsync(handle):
+        if Path(f"/proc/self/fd/{handle}").is_dir() or refused:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    refused = False
+    write_atomic(tmp_path / "a.json", "1")
+    refused = True
+    with pytest.raises(OSError, match="Invalid argument"):
+        write_atomic(tmp_path / "a.json", "2")
+    assert (tmp_path / "a.json").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("free", "says"), [(10**9, "number of files is used up"), (10, "disk is full")]
+)
+def test_a_quota_is_told_from_a_full_disk(tmp_path, monkeypatch, free, says):
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    assert says in files.no_room(OSError(errno.ENOSPC, "No space left"), tmp_path / "a")
+
+
+def test_links_in_a_path_stay(tmp_path, monkeypatch):
+    """On a node they may lead elsewhere, or be no links."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert files.absolute(tmp_path / "link" / "a.zarr") == tmp_path / "link" / "a.zarr"
+    monkeypatch.chdir(tmp_path / "link")
+    monkeypatch.setenv("PWD", str(tmp_path / "link"))
+    assert files.absolute(Path("a.zarr")) == tmp_path / "link" / "a.zarr"
+    monkeypatch.setenv("PWD", "/")  # it is that of a shell elsewhere
+    assert files.absolute(Path("a.zarr")) == tmp_path / "real" / "a.zarr"

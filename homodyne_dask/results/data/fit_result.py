@@ -442,6 +442,8 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     rows = read["parameters"]
     columns = {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS}
     read_as(str, read["config"]["model"])
+    for name in ("bounds", "tie", "splines"):
+        read_as(dict, read["config"][name] or {})
     for name in ("store", "store_path", "store_sha256", "source_file"):
         read_as(str, read["inputs"][name])
     read_as(tuple[int, ...], read["inputs"]["labels"])

@@ -1,0 +1,117 @@
+"""Files with right checksums that hold what no fit and no ingest writes are refused as they are read."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError, SourceError
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
+from homodyne_dask.results.data.posterior import posterior_of
+from homodyne_dask.results.files.json_files import write_with_checksum
+from homodyne_dask.store.arrays import array_digest
+from homodyne_dask.store.manifest import attributes_digest
+from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
+
+GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
+scan = module_scan(lambda: measured(CREEP, 40, angles(4), dt=0.1))
+
+
+@pytest.fixture(scope="module")
+def result(scan):
+    return fit_here(scan, hd.STATIC, **GIVEN)
+
+
+VALUES = {
+    "a number of 400 digits": (["scaling_per_bin", "phi", 1], 10**400),
+    "text among numbers": (["influence", "columns", "change", "values", 0], "x"),
+    "a list for a name": (["config", "model"], ["x"]),
+    "no labels": (["inputs", "labels"], None),
+    "a text for a count": (["ndata"], "many"),
+    "a truth value for a number": (["chisqr"], True),
+    "a range that is none": (["inputs", "frames", 1], None),
+    "an option of another type": (["config", "bounds"], ["x"]),
+    "a finding without its numbers": (["findings"], [{"code": "at-bound"}]),
+    "a digest that is none": (["inputs", "source_sha256"], 1e308),
+}
+
+
+@pytest.mark.parametrize("word", VALUES)
+def test_a_summary_that_no_fit_writes_is_a_sentence(result, tmp_path, word):
+    *path, last = VALUES[word][0]
+    held = result.to_dict()
+    at = held
+    for key in path:
+        at = at[key]
+    at[last] = VALUES[word][1]
+    write_with_checksum(held, tmp_path / "summary.json")
+    with pytest.raises(SourceError, match="lacks values of a result, or has unexpected ones"):
+        hd.load_result(tmp_path)
+
+
+ARRAYS = {
+    "cuts/c2": 1e300, "cuts/count": -3, "cuts/age_edges": -5, "cuts/lag_edges": 0, "sums/pairs": -4,
+    "sums/weight": -1.0, "intensity": 1e300, "n_pixels": -2,
+}  # fmt: skip
+
+
+def sealed(store: Path, arrays=(), attributes=(), pairs=None) -> Path:
+    """A store whose arrays or attributes are others, its checksums right."""
+    file = store / "c2/manifest.json"
+    manifest, group = json.loads(file.read_text()), zarr.open_group(store, mode="r+")
+    for name, value in dict(arrays).items():
+        values = group[name][...]
+        values.flat[-1] = value
+        group[name][...] = values
+        manifest["arrays"][name] = array_digest(values)
+    manifest["pairs"] = manifest["pairs"] if pairs is None else pairs
+    held = json.loads((store / "zarr.json").read_text())
+    held["attributes"] |= dict(attributes)
+    manifest["attributes"] = attributes_digest(held["attributes"])
+    file.write_text(json.dumps(manifest))
+    held["attributes"]["store_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (store / "zarr.json").write_text(json.dumps(held))
+    return store
+
+
+@pytest.mark.parametrize("change", [
+    *({"arrays": {name: value}} for name, value in ARRAYS.items()),
+    {"attributes": {"scans": ["a", "b", "c"]}}, {"pairs": [[0]] * 4}, {"pairs": [[2**62]] * 4},
+], ids=str)  # fmt: skip
+def test_a_store_that_no_ingest_writes_is_a_sentence(scan, tmp_path, change):
+    copy = sealed(shutil.copytree(scan.path, tmp_path / "A.zarr"), **change)
+    with pytest.raises(HomodyneDaskError, match=r"ingest (it|the source) again"):
+        fit_here(hd.open_dataset(copy), hd.STATIC, **GIVEN)
+
+
+def nan(held):
+    held["posterior/D0"][0, 3] = np.nan
+
+
+def large(held):
+    held["posterior/D0"][0, 3] = 1e300
+
+
+def huge(held):
+    del held["posterior/D0"]
+    held["posterior"].create_dataset("D0", (4, 10**9), "f8", chunks=(1, 1000))
+
+
+@pytest.mark.parametrize("change", [nan, large, huge])
+def test_draws_that_no_sampler_makes_are_a_sentence(scan, result, tmp_path, change):
+    file = tmp_path / "posterior.nc"
+    posterior_of(result, posterior_draws(result, scan, draws=200), scan).to_netcdf(file)
+    assert hd.load_posterior(file).theta.shape == (200, 3)
+    file.write_bytes(file.read_bytes()[:-64])
+    with h5py.File(file, "r+") as held:
+        change(held)
+    content = file.read_bytes()
+    file.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
+    with pytest.raises(SourceError, match=r"no number|declares"):
+        hd.load_posterior(file)
