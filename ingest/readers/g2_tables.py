@@ -97,7 +97,8 @@ def errors_beside(path: Path) -> Path | None:
 
 def with_errors(paths: Sequence[Path]) -> list[Path]:
     """Return files of g2 and those of their errors."""
-    return [*dict.fromkeys([*paths, *filter(None, map(errors_beside, paths))])]
+    beside = dict.fromkeys(filter(None, map(errors_beside, paths)))
+    return [*paths, *(path for path in beside if path not in paths)]
 
 
 def without_errors(paths: Sequence[Path]) -> list[Path]:

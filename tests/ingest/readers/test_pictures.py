@@ -91,7 +91,7 @@ def test_counts_of_aps_u_come_with_its_pictures(tmp_path):
 def test_what_is_no_picture_is_left_out(tmp_path, changes):
     path = edited(legacy(tmp_path), **changes)
     scan = hd.open_dataset(ingest.ingest(path).store)
-    assert [scan.optional_array(name) for name in OPTIONAL_ARRAYS] == [None, None]
+    assert [scan.optional_array(name) for name in OPTIONAL_ARRAYS] == [None] * 3
 
 
 def test_pixels_that_are_unknown_or_negative_do_not_enter_the_mean(tmp_path):
