@@ -240,6 +240,8 @@ def _follows(
 
     dof: of its standard error, NaN where it has none; by default the least of those of the parameters.
     """
+    if not parameters:  # a tie to a number
+        return Quantity(unit, value, np.nan, np.nan, np.nan)
     errors, method = np.full(2, np.nan), result.parameters.attrs["method"]
     for n, known in enumerate((result.covariance, result.errors.covariance_naive)):
         if known is not None:

@@ -78,6 +78,15 @@ _PLAIN: dict[Any, Any] = {
 """What a value of a type is in JSON."""
 
 
+def _require_type(kind: Any, value: Any) -> None:
+    """Raise ValueError for a plain value that is not of this type."""
+    wanted = _PLAIN.get(kind, object)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted in (int, (int, float))):
+        raise ValueError(f"{shown(value)} is no {getattr(kind, '__name__', kind)}")
+    if kind is float:
+        float(value)  # of too many digits
+
+
 def read_as(kind: Any, value: Any) -> Any:
     """Return a value of an annotated type from plain values; None is NaN where a number is required.
 
@@ -89,11 +98,7 @@ def read_as(kind: Any, value: Any) -> Any:
     if origin in (UnionType, Union):
         first, *others = (of for of in args if of is not NoneType)
         return value if others else read_as(first, value)
-    wanted: Any = _PLAIN.get(origin or kind, object)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted in (int, (int, float))):
-        raise ValueError(f"{shown(value)} is no {getattr(origin or kind, '__name__', kind)}")
-    if kind is float:
-        float(value)  # of too many digits
+    _require_type(origin or kind, value)
     if origin is tuple:
         kinds = args[:1] * len(value) if args[-1] is ... else args
         return tuple(read_as(of, part) for of, part in zip(kinds, value, strict=True))
