@@ -23,7 +23,7 @@ from tests.synthetic import fit_here
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 EXAMPLES = blocks("python3", ROOT / "docs" / "clients.md")
-SETTINGS = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+SETTINGS = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
 
 
 @pytest.fixture(scope="module", autouse=True)

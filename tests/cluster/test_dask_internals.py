@@ -115,7 +115,7 @@ def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
 
     monkeypatch.setattr(Client, "_update_scheduler_info", renewed_again)
     with Client(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
     ) as client:
         assert not client.scheduler_info(n_workers=-1)["workers"]
         assert len(known_workers(client)) == 2
