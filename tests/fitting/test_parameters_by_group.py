@@ -69,6 +69,7 @@ def test_a_fit_with_a_rate_for_each_group_is_that_of_dense_least_squares(store, 
     assert len(series.results) == max(GROUPS[group]) + 1
 
 
+@pytest.mark.long
 def test_outliers_of_a_loss_and_profiles_are_those_of_each_ring_by_itself(store):
     """Where all parameters differ; only the size of the noise is that of all."""
     options = {"loss": "huber", "profile": ["D0"]}

@@ -102,6 +102,7 @@ def test_workers_change_no_bit(series, stores):
     assert other.equals(series.global_fit.parameters)
 
 
+@pytest.mark.long
 def test_what_one_scan_alone_says_is_its_own_fit_to_first_order(series, stores):
     for number, store in enumerate(stores, 1):
         alone = hd.fit(store, "power_law").parameters.sel(param=["D0", "alpha"])
@@ -110,6 +111,7 @@ def test_what_one_scan_alone_says_is_its_own_fit_to_first_order(series, stores):
         np.testing.assert_allclose(near["stderr"], alone["stderr"], rtol=0.3)
 
 
+@pytest.mark.long
 def test_the_scan_that_disagrees_is_named(stores, tmp_path):
     other = ingested(tmp_path, "slow", D0=6e4)
     found = hd.fit([stores[0], other, stores[2]], "power_law")
@@ -119,6 +121,7 @@ def test_the_scan_that_disagrees_is_named(stores, tmp_path):
     assert found.results[1].misfit
 
 
+@pytest.mark.long
 def test_rates_may_differ_and_bins_of_one_store_alone_share_a_contrast(stores):
     found = hd.fit(stores, "power_law", per_scan="D0", scaling="shared")
     rates = found.global_fit.parameters.sel(param=[f"D0 of scan {n}" for n in (1, 2, 3)])

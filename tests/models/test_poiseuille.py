@@ -64,6 +64,7 @@ def test_a_flow_made_of_layers_is_found_by_the_parabola_and_not_by_the_linear_pr
     assert linear.misfit
 
 
+@pytest.mark.long
 def test_chisqr_is_that_of_the_predicted_matrices(tmp_path):
     made = flow(40)
     scan = store(made, tmp_path)

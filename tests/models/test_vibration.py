@@ -50,11 +50,13 @@ def test_a_vibration_is_found_without_initial_values(tmp_path, word, truth):
             assert abs(result.params[name].value - value) < 4 * result.params[name].stderr
 
 
+@pytest.mark.long
 def test_the_alias_of_a_vibration_faster_than_half_the_frame_rate_is_found(tmp_path):
     result = hd.fit(photographed(tmp_path, frames=80, frequency=177.0), "vibration")
     assert result.params["frequency"].value == pytest.approx(200 - 177, abs=0.5)
 
 
+@pytest.mark.long
 def test_without_a_vibration_its_amplitude_is_zero_within_its_error(tmp_path):
     result = hd.fit(photographed(tmp_path, frames=80, amplitude=0.0), "vibration")
     assert result.params["amplitude"].value < 0.02
