@@ -144,6 +144,7 @@ def tried(what, given=None):
         return str(e)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(
     "ignore:os.fork:RuntimeWarning", "ignore:This process:DeprecationWarning"
 )

@@ -55,6 +55,7 @@ def dense_fit(data, group):
     return np.append(scale[:n], found.x[n]), errors * scale
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_fit_with_a_rate_for_each_group_is_that_of_dense_least_squares(store, group):
     path, data = store

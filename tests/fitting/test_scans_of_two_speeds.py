@@ -131,6 +131,7 @@ def test_rates_may_differ_and_bins_of_one_store_alone_share_a_contrast(stores):
     assert len(np.unique(contrast)) == 3
 
 
+@pytest.mark.long
 def test_the_command_writes_each_scan_and_the_series(stores, tmp_path):
     given = ["--together", "--model", "power_law", "--no-pictures", "-o", str(tmp_path / "out")]
     text = done("fit", *map(str, stores), *given)

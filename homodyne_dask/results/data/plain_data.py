@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import xarray
@@ -95,6 +95,7 @@ def read_as(kind: Any, value: Any) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     if value is None and (kind in (float, Any) or origin in (UnionType, Union)):
         return np.nan if kind is float else None
+    value = cast("Any", value)
     if origin in (UnionType, Union):
         first, *others = (of for of in args if of is not NoneType)
         return value if others else read_as(first, value)
