@@ -376,15 +376,12 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
 
 
 def _text(path: Path) -> str:
+    """Return a text in UTF-16 with its mark, in UTF-8, or else in the 8 bits of older programs."""
     content = path.read_bytes()
-    for encoding in ("utf-16", "utf-8", "latin-1"):
-        if encoding == "utf-16" and content[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-            continue
-        try:
-            return content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-    raise SourceError(f"{path} is no text: check the file")
+    try:
+        return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def _separator(line: str) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, shown
@@ -195,6 +196,44 @@ def _penalty(fit: FitResult) -> float:
     return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
 
 
+def _chisqr_of_bins(
+    table: xarray.Dataset | None, penalty: float, bins: int
+) -> Float[np.ndarray, " cluster"]:
+    """Return what counts against a fit: χ² of each bin left out, or its share of CLIC; NaN if unknown."""
+    if table is None:
+        return np.full(bins, np.nan)
+    if bins >= MIN_INDEPENDENT_BINS:
+        return table["left_out_chisqr"].values
+    return table["chisqr"].values + 2 * penalty / bins
+
+
+def _compared(
+    name: str, fit: FitResult, free: int, penalty: float, noise: float, judged: Mapping[str, Any]
+) -> ComparedFit:
+    """Return the row of a fit; judged: what follows from the other fits."""
+    linear = of_data = np.nan
+    if (
+        kept := fit.diagnosis.left_out
+    ) is not None:  # a prior of a parameter is no datum of all fits
+        linear, of_data = float(kept["linear"]), float(kept["chisqr"].sum()) / noise
+    at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
+    return ComparedFit(
+        name=name,
+        model=fit.config["model"],
+        outcome=fit.outcome.name,
+        at_bound=", ".join(map(str, at_bound)),
+        parameters=free,
+        linear=linear,
+        chisqr=fit.chisqr,
+        redchi=fit.redchi,
+        misfit=fit.misfit,
+        penalty=penalty,
+        clic=of_data + 2 * penalty,
+        aic_naive=of_data + 2 * (free + linear),
+        **judged,
+    )
+
+
 def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     """Return the comparison of fits by name; raises OptionError as `hd.compare`."""
     _require_comparable(fits)
@@ -205,14 +244,7 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
         name: float(of["penalty"]) if by_left_out and of is not None else _penalty(fits[name])
         for name, of in tables.items()
     }
-    of_bins = {
-        name: np.full(bins, np.nan)
-        if of is None
-        else of["left_out_chisqr"].values
-        if by_left_out
-        else of["chisqr"].values + 2 * penalties[name] / bins
-        for name, of in tables.items()
-    }
+    of_bins = {name: _chisqr_of_bins(of, penalties[name], bins) for name, of in tables.items()}
     free = {name: int((~fit.parameters["fixed"].values).sum()) for name, fit in fits.items()}
     size = {
         name: np.inf if of is None else free[name] + float(of["linear"])
@@ -255,35 +287,16 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     chosen = next(n for n in np.flatnonzero(left) if above[n] <= enough * stderr[n])
     rows = []
     for n, name in enumerate(names):
-        fit, kept = fits[name], tables[name]
-        linear = of_data = np.nan
-        penalty = penalties[name] / noise
-        if kept is not None:  # a prior of a parameter is no datum of all fits
-            linear = float(kept["linear"])
-            of_data = float(kept["chisqr"].sum()) / noise
-        at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
-        row = ComparedFit(
-            name=name,
-            model=fit.config["model"],
-            outcome=fit.outcome.name,
-            at_bound=", ".join(map(str, at_bound)),
-            parameters=free[name],
-            linear=linear,
-            chisqr=fit.chisqr,
-            redchi=fit.redchi,
-            misfit=fit.misfit,
-            checked=bool(checked[n]),
-            score=float(-0.5 * totals[n] / noise),
-            worse_by=float(0.5 * above[n] / noise),
-            stderr=float(0.5 * stderr[n] / noise),
-            penalty=penalty,
-            clic=of_data + 2 * penalty,
-            aic_naive=of_data + 2 * (free[name] + linear),
-            told=bool(told[n]),
-            best=n == lowest,
-            chosen=bool(n == chosen),
-        )
-        rows.append(row)
+        judged = {
+            "checked": bool(checked[n]),
+            "score": float(-0.5 * totals[n] / noise),
+            "worse_by": float(0.5 * above[n] / noise),
+            "stderr": float(0.5 * stderr[n] / noise),
+            "told": bool(told[n]),
+            "best": n == lowest,
+            "chosen": bool(n == chosen),
+        }
+        rows.append(_compared(name, fits[name], free[name], penalties[name] / noise, noise, judged))
     rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
     return Comparison(tuple(rows), fits[names[0]].provenance.inputs["store"], bins, noise, fits)
 
