@@ -159,6 +159,23 @@ def test_data_that_are_no_further_measurement_are_refused(stores, tmp_path):
         hd.fit(stores, "beating_spline")
 
 
+@pytest.mark.long
+def test_stores_of_alike_scans_are_fitted_as_repeats_of_one_store(stores, tmp_path):
+    """Losses, profiles and errors included."""
+    other = ingested(tmp_path, "fast", "again", D0=3e4)
+    files = [stores[0].parent / "fast.npz", tmp_path / "again.npz"]
+    repeats = hd.ingest(files, tmp_path / "all.zarr", keep_copies=True).store  # of one noise
+    given = {"per_scan": "D0", "loss": "soft_l1", "profile": ("alpha",)}
+    apart = hd.fit([stores[0], other], "power_law", **given)
+    one = hd.fit_each(repeats, "power_law", over="scan", **given)
+    for key in ("value", "stderr"):
+        found, wanted = (of.global_fit.parameters[key].values for of in (apart, one))
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    for found, wanted in zip(apart.results, one.results, strict=True):
+        profiles = (of.errors.profiles["alpha"]["chisqr"].values for of in (found, wanted))
+        np.testing.assert_allclose(*profiles, rtol=1e-9)
+
+
 def test_ingest_says_how_scans_of_different_frames_are_fitted(stores, tmp_path):
     files = [store.parent / f"{name}.npz" for store, name in zip(stores, SCANS, strict=True)]
     with pytest.raises(SourceError, match="fit both stores with together"):

@@ -114,7 +114,6 @@ def global_request(
             "weights follow from the noise of one model",
         ),
         "rates": (search.smoothness is not None, "the strength of smoothing is that of one curve"),
-        "profile": (bool(others and options.profile), "it is computed for a single store"),
     }
     for name, (given, why) in refused.items():
         if given:
