@@ -124,7 +124,10 @@ $(DEPLOY)/ready: $(VENV)/ready
 	$(UV) pip install --quiet --python $(DEPLOY)/bin/python --compile-bytecode --editable '.[filters,slurm,view]' --group deploy
 	touch $@
 
-test-deploy: $(DEPLOY)/ready  ## what is in deploy/: Globus Compute, ewoks, MPI, dask-gateway, manifests, the image
+nginx:  ## install nginx from Debian's packages, where it is missing
+	test -x /usr/sbin/nginx || { apt-get update -q && apt-get install -q -y --no-install-recommends nginx-light; } >/dev/null
+
+test-deploy: $(DEPLOY)/ready nginx  ## what is in deploy/: Globus Compute, ewoks, MPI, dask-gateway, manifests, the image
 	$(DEPLOY)/bin/python -m pytest tests/deploy --override-ini filterwarnings=default
 
 lint: install  ## style, types and the layers of the imports; all but the types are a part of make test

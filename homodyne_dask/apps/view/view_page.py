@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
+from bokeh.core.templates import FILE
 from bokeh.document import Document
 from bokeh.events import Tap
 from bokeh.layouts import gridplot
@@ -16,6 +17,11 @@ from homodyne_dask.errors import HomodyneDaskError, printable
 from homodyne_dask.results.data.window_means import Window, cell_axes, read_window
 from homodyne_dask.results.views.figures.style import bin_name
 
+TEMPLATE = FILE.environment.from_string(
+    """{% extends base %}
+{% block js_resources %}{{ bokeh_js | replace('src="/static/', 'src="static/') }}{% endblock %}"""
+)
+"""Bokeh's own, with addresses of scripts relative to that of the page, which a proxy may serve elsewhere."""
 PAUSE_MS = 40
 """Milliseconds in which further changes join the first: of a turn of the wheel, many come."""
 HELP = (
@@ -45,6 +51,7 @@ class ViewPage:
         """Become the page of a browser."""
         self.document = document
         document.title = printable(self.shown.name)
+        document.template = TEMPLATE
         document.add_root(self.layout)
         self.update()
 

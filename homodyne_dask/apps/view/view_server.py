@@ -1,6 +1,7 @@
 """The server of the page, on the loopback address; whoever opens the page needs the token in its address."""
 
 import asyncio
+import html
 import logging
 import os
 import secrets
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 18
 ANY_PORT = 0
+FRAME = (
+    '<iframe src="{}" title="data and fits" width="100%" height="1100" style="border: 0"></iframe>'
+)
 MAX_BODY_BYTES = 1_000_000
 """Most of a request and of a message of the page, of which none is larger; more is refused unread."""
 
@@ -105,6 +109,8 @@ async def _serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         ready(address)
+        if at_hub := address_at_hub(address):
+            ready(f"on JupyterHub, with jupyter-server-proxy: {at_hub}")
         if opens:
             webbrowser.open(leading_file(address, Path(folder)).as_uri())
         await ended.wait()
@@ -120,13 +126,22 @@ def leading_file(address: str, folder: Path) -> Path:
     return file
 
 
+def address_at_hub(address: str) -> str | None:
+    """Return the path of a page on the JupyterHub in which this process runs, None elsewhere.
+
+    There, jupyter-server-proxy leads from /user/NAME/proxy/PORT to the ports of this machine.
+    """
+    prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX")
+    return prefix and f"{prefix.rstrip('/')}/proxy/{address.rpartition(':')[2]}"
+
+
 class View:
     """A page in a notebook, which shows it as the output of a cell; the page ends with this object."""
 
     def __init__(self, what: Sequence[Viewable], port: int) -> None:
         self._open = ExitStack()
         self.address = self._open.enter_context(page_server(what, port))
-        """Of the page by itself; who has it sees the data."""
+        """Of the page by itself, on this machine; who has it sees the data."""
 
     def close(self) -> None:
         """End the page."""
@@ -136,9 +151,7 @@ class View:
         return f"a page at {self.address}"
 
     def _repr_html_(self) -> str:
-        from bokeh.embed import server_document
-
-        return server_document(self.address)
+        return FRAME.format(html.escape(address_at_hub(self.address) or self.address))
 
 
 def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
@@ -148,9 +161,9 @@ def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
     on the page. port: by default a free port; give one that is forwarded if the browser is on another
     machine.
 
-    In a notebook, the page is the output of the cell. Otherwise its address is printed, a browser is opened
-    if there is a display, and the function returns after Ctrl-C. Raises OptionError, StoreError and
-    SourceError for what cannot be shown.
+    In a notebook, also of a JupyterHub, the page is the output of the cell. Otherwise its address is
+    printed, a browser is opened if there is a display, and the function returns after Ctrl-C. Raises
+    OptionError, StoreError and SourceError for what cannot be shown.
 
     >>> hd.view("A0123_fit", "A0123_c2.zarr")  # doctest: +SKIP
     """

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from homodyne_dask.apps.watch.watched_files import Stamp
+from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.shared_options import CLUSTER
 from homodyne_dask.errors import OptionError
@@ -112,10 +113,10 @@ class WatchState:
         self.save()
 
 
-def fit_identity(config: FitConfig, time_offset: float) -> Mapping[str, object]:
-    """Return what tells the fits of a configuration from others: model, options, selection."""
+def fit_identity(config: FitConfig, reading: FileOptions) -> Mapping[str, object]:
+    """Return what tells the fits of a configuration from others: model, options, selection, reading."""
     values = config.model_dump(mode="json", exclude={*_NOT_OF_THE_FIT})
-    return values | {"time_offset": time_offset}
+    return values | {"reading": reading.model_dump(mode="json")}
 
 
 def read_state(results: Path, fit: Mapping[str, object]) -> WatchState:

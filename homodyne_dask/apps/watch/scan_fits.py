@@ -7,7 +7,7 @@ from pathlib import Path
 from distributed import Client
 
 import homodyne_dask as hd
-from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
+from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS, FileOptions
 from homodyne_dask.cli.exit_status import DISK_FULL
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.run_fits import FitOfStore, model_of
@@ -43,8 +43,10 @@ def concerns_all(error: BaseException) -> bool:
 class ScanFitter:
     """Fits of one configuration, one scan after another or side by side, on the same workers."""
 
-    def __init__(self, config: FitConfig, pictures: bool, nexus: bool, time_offset: float) -> None:
-        self.config, self.written, self.time_offset = config, (pictures, nexus), time_offset
+    def __init__(
+        self, config: FitConfig, pictures: bool, nexus: bool, reading: FileOptions
+    ) -> None:
+        self.config, self.written, self.reading = config, (pictures, nexus), reading
         self.model = model_of(config)
         self.held = ExitStack()
         self.client: Client | None = None
@@ -74,7 +76,7 @@ class ScanFitter:
         with open(source, "rb", opener=open_without_waiting) as file:  # a refusal may pass
             large = os.fstat(file.fileno()).st_size >= MIN_BYTES_FOR_WORKERS
         client = self.client if large else None
-        hd.ingest(source, store, time_offset=self.time_offset, client=client)
+        hd.ingest(source, store, client=client, **self.reading.model_dump())
         assert self.client is not None  # it was connected before
         config = self.config.replaced(data=[store], output=folder)
         return FitOfStore(config, self.client, *self.written)

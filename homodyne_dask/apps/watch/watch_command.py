@@ -7,6 +7,7 @@ import click
 from pydantic import Field
 
 from homodyne_dask.apps.watch.watched_files import PATTERNS
+from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.shared_options import SectionCommand, given_of, options_of
@@ -19,6 +20,9 @@ NOT_OF_WATCHED = (
     "checkpoint",
 )
 """Options of a fit that a watched folder does not have, or has in another form."""
+
+OF_FILES = [name for name in FileOptions.model_fields if name not in FitConfig.model_fields]
+"""Options for reading a file; --q and --phi are those of a fit, unless the file cannot have them."""
 
 
 class WatchedFolder(Options):
@@ -36,8 +40,6 @@ class WatchedFolder(Options):
         1.0, use=COMMON
     )
     """Seconds between checks of the folder."""
-    time_offset: Number = option(0.0, DATA, use=COMMON)
-    """Seconds between loading the sample and the first frame of each scan."""
     pictures: bool | None = option(None, OUTPUT, use=COMMON)
     """Whether to draw the figures of each fit; default: yes."""
     nexus: bool = option(False, OUTPUT, use=COMMON)
@@ -48,6 +50,7 @@ class WatchedFolder(Options):
 @click.argument("folder", type=LOCAL_PATH)
 @click.argument("fit_yaml", metavar="[FIT.yaml]", type=LOCAL_PATH, required=False)
 @options_of(WatchedFolder)
+@options_of(FileOptions, OF_FILES)
 @options_of(FitConfig, [name for name in FitConfig.model_fields if name not in NOT_OF_WATCHED])
 @click.option(
     "--output",
@@ -72,12 +75,24 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     how = WatchedFolder(
         **given_of({name: options.pop(name) for name in WatchedFolder.model_fields})
     )
+    reading = _reading(options)
     config = _configuration(folder, fit_yaml, given_of(options))
     from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
 
     pictures = how.pictures is not False
-    fits = watch_loop.ScanFitter(config, pictures, how.nexus, how.time_offset)
+    fits = watch_loop.ScanFitter(config, pictures, how.nexus, reading)
     click.get_current_context().exit(watch_loop.run_watch(folder, config, how, fits))
+
+
+def _reading(options: dict[str, Any]) -> FileOptions:
+    """Return how files are read; what of the options says so is taken out of them.
+
+    With --dataset, --q and --phi are the values of its bins, as for ingest, where no dataset has them.
+    """
+    names = [*OF_FILES]
+    if options["dataset"] is not None:
+        names += [name for name in ("q", "phi") if options[f"{name}_dataset"] is None]
+    return FileOptions(**given_of({name: options.pop(name) for name in names}))
 
 
 def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:

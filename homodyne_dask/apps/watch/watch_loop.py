@@ -299,7 +299,7 @@ def run_watch(folder: Path, config: FitConfig, watching: WatchedFolder, fits: Sc
                 raise OptionError(
                     f"{results} contains the index of another set of scans: give another --output"
                 )
-            state = read_state(results, fit_identity(config, fits.time_offset))
+            state = read_state(results, fit_identity(config, fits.reading))
             watcher = FolderWatch(folder, state, fits, ScanTable(fits.model.names), watching)
             if not watching.once:
                 say(

@@ -25,13 +25,9 @@ ADDRESSES = 600_000_000
 """Bytes of address space that an ingest reserves: libraries, and 75 MB for each of its threads."""
 
 
-class IngestOptions(Options):
-    """Options of an ingest, by their names in `hd.ingest`, and of its workers."""
+class FileOptions(Options):
+    """How a file is read, by the names in `hd.ingest`."""
 
-    store: PathOrUrl | None = option(None, names=("--output", "-o"))
-    """Name of the store; required for several files."""
-    average: Literal["scans"] | None = option(None)
-    """Write the mean of the scans instead of the bins of each scan."""
     q: Quantities = option(None)
     """q in 1/Å, or with its unit ("0.22 1/nm"), if the file does not contain it: one or one per bin."""
     phi: Quantities = option(None)
@@ -42,8 +38,6 @@ class IngestOptions(Options):
     """Standard deviation of c2 of a single pair of frames: one number or one per bin."""
     time_offset: Number = option(0.0)
     """Seconds between loading the sample and the first frame."""
-    gap: str | None = option(None)
-    """Gap between the plates with its unit, such as "200 um"; stored with the data."""
     trains: str | None = option(None)
     """For files with one matrix per train: first train to use, counted from 0, and the one after the last,
     such as 0:500."""
@@ -61,10 +55,21 @@ class IngestOptions(Options):
     """Part of asymmetric matrices to use: one half, or the mean of both."""
     keep_copies: bool = option(False)
     """Keep bins that hold the data of another bin, instead of leaving them out."""
-    sharded: bool | None = option(None)
-    """Whether to store many chunks per file (Zarr shards); default: only for stores at a URL."""
     strict: bool = option(False)
     """Reject a file with a bin that contains no data, instead of leaving out the bin."""
+
+
+class IngestOptions(FileOptions):
+    """Options of an ingest, by their names in `hd.ingest`, and of its workers."""
+
+    store: PathOrUrl | None = option(None, names=("--output", "-o"))
+    """Name of the store; required for several files."""
+    average: Literal["scans"] | None = option(None)
+    """Write the mean of the scans instead of the bins of each scan."""
+    gap: str | None = option(None)
+    """Gap between the plates with its unit, such as "200 um"; stored with the data."""
+    sharded: bool | None = option(None)
+    """Whether to store many chunks per file (Zarr shards); default: only for stores at a URL."""
     overwrite: bool = option(False)
     """Replace a store that has different contents."""
     scheduler: str | None = option(None)

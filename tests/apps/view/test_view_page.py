@@ -352,13 +352,22 @@ def test_the_command_line_of_a_browser_does_not_hold_the_token(tmp_path):
     assert 'content="0; url=http://127.0.0.1:5006/token"' in file.read_text()
 
 
-def test_in_a_notebook_the_page_is_the_output_of_the_cell(one_bin):
-    async def cell() -> tuple[str, bytes, str]:
+def test_in_a_notebook_the_page_is_the_output_of_the_cell(one_bin, monkeypatch):
+    async def cell() -> tuple[str, bytes, str, str]:
         page = hd.view(one_bin)
         answer = await AsyncHTTPClient().fetch(page.address)
+        monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX", raising=False)
+        here = page._repr_html_()
+        monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/me/")
         page.close()
-        return page.address, answer.body, page._repr_html_()
+        return page.address, answer.body, here, page._repr_html_()
 
-    address, body, html = asyncio.run(cell())
+    address, body, here, at_hub = asyncio.run(cell())
     assert b"A0001_c2.zarr" in body
-    assert f"{address}/autoload.js" in html
+    assert f'<iframe src="{address}"' in here
+    port_and_token = address.removeprefix("http://127.0.0.1:")
+    assert f'<iframe src="/user/me/proxy/{port_and_token}"' in at_hub
+    # a proxy may serve the page below any path, so that no script is at an absolute one
+    scripts = re.findall(rb'<script[^>]* src="([^"]+)"', body)
+    assert scripts
+    assert all(path.startswith(b"static/js/") for path in scripts)

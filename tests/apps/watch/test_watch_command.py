@@ -5,8 +5,11 @@ import shutil
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+import h5py
+import numpy as np
 import pytest
 
+import homodyne_dask as hd
 from homodyne_dask.results.files.folder import locked_folder
 from homodyne_dask.results.files.saved_results import load_result
 from tests.html_pages import ParsedPage
@@ -58,6 +61,28 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     other = run(*words, "--fixed", "alpha=0")
     assert "out contains fits with another fixed: give another --output" in other.stderr
     assert len(rows()) == 2
+
+
+@pytest.mark.long
+def test_files_of_a_layout_of_their_own_are_read_as_by_ingest(watched):
+    with h5py.File("in/A0001_results.hdf") as source:
+        matrix = source["xpcs/twotime/correlation_map/c2_00001"][:]
+    for file in Path("in").iterdir():
+        file.unlink()
+    with h5py.File("in/own.h5", "w") as file:
+        file["corr/ttc"] = matrix + np.triu(matrix, 1).T
+    words = ("watch", "in", "fit.yaml", "-o", "out", *ONCE, "--dataset", "/corr/ttc")
+    assert run(*words).exit_code == 2
+    assert "--frame-time" in rows()[0]["message"]
+    shutil.rmtree("out")
+    words = (*words, "--q", "0.0054", "--phi", "0", "--dt", "100 ms")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    scan = hd.open_dataset("out/stores/own_c2.zarr")
+    assert scan.attrs["frame_time"] == 0.1
+    assert float(scan.q[0]) == 0.0054
+    other = run(*words[:-1], "50 ms")
+    assert "out contains fits with another reading: give another --output" in other.stderr
 
 
 @pytest.mark.long
