@@ -233,8 +233,8 @@ def _ingest(
                 )
                 records = _write_bins(source, target, use, job.sharded, client, progress)
             job_written.result()
-            if not job.options.keep_copies:
-                _leave_out_copies(source, target, use, job.sharded, records)
+            for index, why in _left_out(source, records, job.options.keep_copies).items():
+                records[index] = write_bin(source.only(index), target, index, use, job.sharded, why)
             _check_left_out(records, strict)
             attrs = _finish(source, target, job, use, records)
         store_writer.complete(target, attrs)
@@ -264,14 +264,26 @@ def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -
         raise error
 
 
-def _leave_out_copies(source, target: AnyPath, use, sharded, records: list[Record]) -> None:
-    """Write the bins that hold the data of another bin again, without data."""
-    for index, first in copies(source, records).items():
-        why = (
-            f"{source.name(index)} holds the data of {source.name(first)}, which count once (to keep "
-            f"both: --keep-copies)"
-        )
-        records[index] = write_bin(source.only(index), target, index, use, sharded, why)
+def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[int, str]:
+    """Return the bins that are to be written again, without data, as all bins show, and why."""
+    of_baseline = [
+        [n for n, of in enumerate(records) if of["baseline"] == to and not of["left_out"]]
+        for to in (0, 1)
+    ]
+    few, most = sorted(of_baseline, key=len)
+    why = {
+        n: f"{source.name(n)} decays to {records[n]['baseline']}, but most bins decay to "
+        f"{records[most[0]]['baseline']}"
+        for n in few
+        if len(few) < len(most)
+    }
+    if keep_copies:
+        return why
+    return why | {
+        index: f"{source.name(index)} holds the data of {source.name(first)}, which count once (to keep "
+        f"both: --keep-copies)"
+        for index, first in copies(source, records).items()
+    }
 
 
 def _check_left_out(records: list[Record], strict: bool) -> None:

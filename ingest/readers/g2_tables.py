@@ -33,6 +33,8 @@ ERROR = re.compile(r"err|std|sigma|σ|unc|dev|(^|[^a-z])(d|s|δ)_?g_?2")
 Q_OF_NAME = re.compile(
     rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({NUMBER})\s*([^)\],]*)|^({NUMBER})$"
 )
+RING = r"q\s*([(\[_/](?!ind|idx|bin|n(o|um)).*)?"
+"""A column of q, but not of the numbers of rings."""
 Q_OF_FILE = re.compile(r"(?:^|[^a-z])q[-_=]?(\d*\.\d+(?:e-?\d+)?)")
 """In a name of a file: its q in 1/Å."""
 HIGHEST_Q, LOWEST_G2 = 0.7, 0.8
@@ -250,11 +252,11 @@ def _curves(path: Path, options: IngestOptions, notes: list[str], errors: bool =
             f"{path.name} has {len(delays)} columns of delays among {', '.join(names)}: {NAME_THEM}"
         )
     others = [one for one in columns if one is not delays[0]]
-    rings = [one for one in others if re.fullmatch(r"q\s*([(\[_/].*)?", one.name.lower())]
+    rings = [one for one in others if re.fullmatch(RING, one.name.lower())]
     delay, frames = _delays(path, delays[0], notes)
     if rings:
         others, q = [one for one in others if one is not rings[0]], rings[0]
-        unit = q.unit or None
+        unit = None if re.fullmatch("val(ue)?s?|mean|cent(er|re)", q.unit) else q.unit or None
         of_q = converted("q", q.values, unit, f"column {q.name} of {path.name}", notes)
         return _of_long(path, delay, of_q, others)._replace(frames=frames)
     g2, error = _g2_and_errors(path, others, errors)
@@ -353,6 +355,7 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
     fields = [_fields(line, separator) for line in plain]
     comma = _decimal_comma(path, (f for of in fields for f in of)) if separator != "," else False
     numbers = [[_number(field, comma) for field in of] for of in fields]
+    _forget_texts(path, fields, numbers)
     begin = next((n for n, of in enumerate(numbers) if len(of) > 1 and None not in of), len(plain))
     data = numbers[begin:]
     if len(data) < 2:
@@ -373,6 +376,29 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
     names = next((of for of in heads if len(of) == width), [])
     used = ~np.isnan(table).all(0)
     return [name for name, keep in zip(names, used, strict=False) if keep], table[:, used]
+
+
+def _forget_texts(path: Path, fields: list[list[str]], numbers: list[list[float | None]]) -> None:
+    """Make a column of text, such as the name of the file, one of unknown numbers.
+
+    Raises SourceError if it has several texts, as those of several scans.
+    """
+    heads = [n for n, of in enumerate(numbers) if 2 * of.count(None) > len(of)]
+    begin = heads[-1] + 1 if heads else 0
+    for column in range(min(map(len, numbers[begin:]), default=0)):
+        values = [of[column] for of in numbers[begin:]]
+        if any(value is not None and not np.isnan(value) for value in values):
+            continue
+        texts = {
+            of[column] for of, value in zip(fields[begin:], values, strict=True) if value is None
+        }
+        if len(texts) > 1:
+            name = fields[begin - 1][column] if begin else f"column {column + 1}"
+            raise SourceError(
+                f"{path.name}: {name} has {len(texts)} texts, as of several scans: make a file of each"
+            )
+        for of in numbers[begin:]:
+            of[column] = np.nan
 
 
 def _text(path: Path) -> str:

@@ -58,6 +58,26 @@ def check(scan, error=ERROR):
         np.testing.assert_allclose(scan.sigma_row[:, 1:], error, rtol=1e-15)
 
 
+def test_a_column_of_text_is_passed_over_and_several_scans_in_one_file_are_refused(tmp_path):
+    rows = [f"{q},{tau},{g2},{e}" for q, g, s in zip(Q, G2, ERROR, strict=True)
+            for tau, g2, e in zip(TAU, g, s, strict=True)]  # fmt: skip
+    head = "file_name,q_val,tau,g2,g2_err\n"
+    check(read(tmp_path, head + "A_results.hdf," + "\n,".join(rows)))
+    two = head + "A.hdf," + "\n,".join(rows) + "\nB.hdf," + "\n,".join(rows)
+    with pytest.raises(SourceError, match="file_name has 2 texts, as of several scans"):
+        read(tmp_path, two, "B.csv")
+    with pytest.raises(SourceError, match="column 'q_index' is neither"):
+        read(tmp_path, "q_index,q_val,tau,g2,e\n" + "\n".join(f"1,{row}" for row in rows), "C.csv")
+
+
+def test_bins_that_decay_to_another_value_than_most_are_left_out_and_said(tmp_path):
+    curves = [G2[0], G2[1], G2[2] - 1]
+    content = text(",", "tau," + NAMES, TAU, *curves)
+    scan = read(tmp_path, content)
+    assert scan.q.tolist() == list(Q[:2])
+    assert "decays to 0, but most bins decay to 1" in " ".join(scan.attrs["notes"])
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_layout_gives_delays_q_g2_and_errors(tmp_path, layout):
     check(read(tmp_path, LAYOUTS[layout]))
