@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-DPI = 150
+DPI = 200
 """Pixels per inch of a figure."""
 _CSS_INCH = 96
 """CSS pixels per inch."""
