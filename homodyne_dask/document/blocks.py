@@ -9,6 +9,8 @@ from typing import Any, Self
 
 DPI = 200
 """Pixels per inch of a figure."""
+FORMATS = ("png", "pdf", "svg")
+"""Of the files of figures; pages show PNG."""
 _CSS_INCH = 96
 """CSS pixels per inch."""
 

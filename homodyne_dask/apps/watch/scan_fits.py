@@ -43,7 +43,7 @@ def concerns_all(error: BaseException) -> bool:
 class ScanFitter:
     """Fits of one configuration, one scan after another or side by side, on the same workers."""
 
-    def __init__(self, config: FitConfig, pictures: bool, nexus: bool, time_offset: float) -> None:
+    def __init__(self, config: FitConfig, pictures: str, nexus: bool, time_offset: float) -> None:
         self.config, self.written, self.time_offset = config, (pictures, nexus), time_offset
         self.model = model_of(config)
         self.held = ExitStack()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullLocator
@@ -70,6 +71,14 @@ def png_of(picture: Figure, about: Mapping[str, str]) -> bytes:
     content = io.BytesIO()
     # at PIL's own level of compression files are an eighth smaller, and take twice as long to write
     picture.savefig(content, format="png", metadata=about, pil_kwargs={"compress_level": 1})
+    return content.getvalue()
+
+
+def vector_of(picture: Figure, suffix: str) -> bytes:
+    """Return a figure as PDF or SVG, whose text stays text."""
+    content = io.BytesIO()
+    with rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}):
+        picture.savefig(content, format=suffix)
     return content.getvalue()
 
 
