@@ -238,7 +238,8 @@ def simulate(
 
     path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
     bins of each ring, spread over half a turn. rings: of q, from half to twice that of the scenario if there
-    are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
+    are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
+    layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
     pairs, independent for each pair of frames; or speckle, photons counted in moving speckle pixel by pixel,
     whose pairs are correlated like measured ones (about 0.2 s per angle of 300 frames).
 

@@ -21,7 +21,7 @@ from homodyne_dask.results.views.figures.style import (
     bin_name,
 )
 
-SIDE, LEFT, RIGHT = 1.4, 0.45, 0.48
+SIDE, LEFT, RIGHT = 1.36, 0.45, 0.52
 """Inches: side of a map, and what is left and right of it."""
 LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""

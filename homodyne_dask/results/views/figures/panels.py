@@ -209,10 +209,13 @@ def foot_line(picture: Figure, text: str) -> None:
 
 
 class _BetweenDecades(LogFormatter):
-    """Labels between decades where the axis has less than one decade."""
+    """Labels between decades where the axis has less than one decade, far enough apart to be read."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        return log_tick(x) if super().__call__(x, pos) else ""
+        assert self.axis is not None
+        low, high = self.axis.get_view_interval()
+        apart = high < 2 * low or f"{x:e}"[0] in "12357"
+        return log_tick(x) if apart and super().__call__(x, pos) else ""
 
 
 def logarithmic(axes: Axes, which: str, scale: str = "log", **options: float) -> None:
