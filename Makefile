@@ -18,12 +18,18 @@ $(VENV)/ready: pyproject.toml
 install: $(VENV)/ready  ## everything into .venv
 
 demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
-	mkdir -p demo
+	mkdir -p demo && touch demo/begun
 	$(BIN)/homodyne-dask simulate demo/A0001_results.hdf --scenario creep --angles 23 --frames 300 --noise speckle --overwrite
 	$(BIN)/homodyne-dask ingest demo/A0001_results.hdf --overwrite
 	$(BIN)/homodyne-dask fit demo/A0001_c2.zarr --model laminar_flow --overwrite
-	cp demo/A0001_fit/* demo/
-	@echo "the result is in demo/ and demo/A0001_fit; its report again: $(BIN)/homodyne-dask show demo/A0001_fit"
+	@$(BIN)/python -m tests.examples.demo demo/A0001_fit demo/begun
+
+demo-rings: install  ## the same for six rings, each fitted alone: D(q), and the power of q of the decay rate
+	mkdir -p demo && touch demo/begun
+	$(BIN)/homodyne-dask simulate demo/R0001_results.hdf --scenario brownian --rings 6 --angles 2 --noise speckle --overwrite
+	$(BIN)/homodyne-dask ingest demo/R0001_results.hdf --overwrite
+	$(BIN)/homodyne-dask fit demo/R0001_c2.zarr --model brownian --over q --overwrite
+	@$(BIN)/python -m tests.examples.demo demo/R0001_fit_q demo/begun
 
 picture: demo  ## docs/demo.png, the picture of the README, from the demo
 	$(BIN)/python -m tests.examples.demo_picture
@@ -137,4 +143,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) $(XPCSJAX) $(DEPLOY) .venv-versions demo artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-long test-versions dist release test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers benchmark-gpu reproduce test-deploy lint clean
+.PHONY: help install demo demo-rings picture test test-long test-versions dist release test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers benchmark-gpu reproduce test-deploy lint clean

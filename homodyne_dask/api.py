@@ -227,6 +227,7 @@ def simulate(
     *,
     angles: int = 23,
     frames: int = 300,
+    rings: int = 1,
     seed: int = 1,
     layout: str = "aps-u",
     convention: str = "physical",
@@ -236,8 +237,9 @@ def simulate(
     """Simulate a scan with known parameters and noise, and write it to a result file.
 
     path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
-    bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
-    noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
+    bins of each ring, spread over half a turn. rings: of q, from half to twice that of the scenario if there
+    are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
+    layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
     pairs, independent for each pair of frames; or speckle, photons counted in moving speckle pixel by pixel,
     whose pairs are correlated like measured ones (about 0.2 s per angle of 300 frames).
 
@@ -254,6 +256,7 @@ def simulate(
     made = data.SCENARIOS[scenario]
     require_count("angles", angles)
     require_count("frames", frames, MIN_FRAMES)
+    require_count("rings", rings)
     require_count("seed", seed, 0)
     require_type("overwrite", overwrite, bool, "True or False")
     known = convention_named(convention)
@@ -261,12 +264,13 @@ def simulate(
     photons = PHOTON_ARRAYS * 4 * data.COUNTED_PIXELS * frames * (noise == "speckle")
     require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2 + photons)
     made = made.over(frames)
-    phi, time = data.angles(angles), made.frame_time * np.arange(frames)
+    phi, time = np.tile(data.angles(angles), rings), made.frame_time * np.arange(frames)
+    q = made.q * np.repeat(np.geomspace(0.5, 2, rings) if rings > 1 else 1.0, angles)
     contrast, offset = made.contrasts(phi), made.offsets(phi)
 
     def c2_of_bin(k: int) -> np.ndarray:
         of_bin: dict[str, Any] = {
-            "q": made.q, "phi": phi[k], "gap": made.gap, "contrast": contrast[k], "offset": offset[k],
+            "q": q[k], "phi": phi[k], "gap": made.gap, "contrast": contrast[k], "offset": offset[k],
             "convention": known,
         }  # fmt: skip
         if made.model not in MODELS:
@@ -275,13 +279,13 @@ def simulate(
 
     def counted(k: int, counts: np.ndarray) -> np.ndarray:
         at = point_of_scenario(made.model, made.parameters, time, made.gap, known)
-        root = field_root(at, time, np.array([made.q]), phi[k : k + 1])
+        root = field_root(at, time, q[k : k + 1], phi[k : k + 1])
         rngs = (np.random.default_rng([seed, k, part]) for part in range(2))
         return counted_c2(root, contrast[k], counts, data.COUNTED_PIXELS, *rngs) + offset[k] - 1
 
     photons_of = {"counted": counted, "n_pixels": data.COUNTED_PIXELS} if noise == "speckle" else {}
     data.simulate(
-        file, c2_of_bin, layout=layout, q=made.q, phi=phi, contrast=contrast, n_frames=frames,
+        file, c2_of_bin, layout=layout, q=q, phi=phi, contrast=contrast, n_frames=frames,
         frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
         **photons_of,
     )  # fmt: skip

@@ -13,9 +13,15 @@ from homodyne_dask.cli.printing import echo_progress
 from homodyne_dask.errors import ObjectStoreError, OptionError
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files.folder import FILES, LOCK, FolderInUse, write_pictures
-from homodyne_dask.results.files.saved_results import SUMMARY, data_of, load_result
+from homodyne_dask.results.files.saved_results import (
+    SERIES,
+    SUMMARY,
+    data_of,
+    load_result,
+    load_series,
+)
 from homodyne_dask.store import objects
-from homodyne_dask.store.files import AnyPath, children
+from homodyne_dask.store.files import AnyPath, children, write_atomic
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.text import counted
@@ -106,17 +112,24 @@ def _fetch(url: UrlPath, folder: Path) -> dict[Path, bytes]:
     return contents
 
 
-def pictures_drawn(where: AnyPath, store: AnyPath | None) -> Iterator[list[str]]:
+def pictures_drawn(where: AnyPath, store: AnyPath | None, suffix: str) -> Iterator[list[str]]:
     """Draw the figures of a result, or of each below a folder; yield the files of each that are written.
 
-    store: the data of all of them, by default those beside them.
+    store: the data of all of them, by default those beside them. suffix: a format beside PNG; of a series its
+    own figure is written in it, too.
     """
     with on_disk(where) as (local, name_of):
+        if suffix != "png" and (local / SERIES).is_file():
+            from homodyne_dask.results.views.figures.panels import vector_of
+
+            content = vector_of(load_series(local / SERIES).plot(), suffix)
+            write_atomic(local / f"series.{suffix}", content)
+            yield [name_of(local / f"series.{suffix}")]
         for summary in [*local.glob(SUMMARY), *sorted(local.glob(f"*/{SUMMARY}"))]:
             folder, result = summary.parent, load_result(summary)
             at = where if isinstance(where, UrlPath) else folder
             view = FitView(result, data_of(result, at, WITH_STORE, store))
-            yield list(map(name_of, write_pictures(view, folder)))
+            yield list(map(name_of, write_pictures(view, folder, suffix)))
 
 
 def _results_below(url: UrlPath) -> list[UrlPath]:

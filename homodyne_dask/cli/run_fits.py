@@ -20,7 +20,7 @@ from homodyne_dask.cli.exit_status import (
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo, echo_json, echo_progress
 from homodyne_dask.cli.result_upload import delivered
-from homodyne_dask.cli.shared_options import selected
+from homodyne_dask.cli.shared_options import format_of, selected
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError, in_line
@@ -86,7 +86,7 @@ def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
         else:
             jobs = fit_jobs(config)
         series = config.over or config.over_scans
-        drawn = len(jobs) <= MOST_DRAWN if chosen.pictures is None else chosen.pictures
+        drawn = format_of(chosen.pictures) if chosen.pictures or len(jobs) <= MOST_DRAWN else ""
         jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
         shown = partial(_print_result, chosen.as_json, where)
         if len(jobs) == 1 and not series:
@@ -313,7 +313,7 @@ class FitOfStore:
     What is left in its folder is kept where it is of the same fit, and else replaced.
     """
 
-    def __init__(self, config: FitConfig, client: "Client", pictures: bool, nexus: bool) -> None:
+    def __init__(self, config: FitConfig, client: "Client", pictures: str, nexus: bool) -> None:
         from homodyne_dask.fitting.series.run_many import begun
 
         model, (job,) = model_of(config), fit_jobs(config)

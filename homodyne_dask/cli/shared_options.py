@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.shell_completion import CompletionItem
@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import EXCLUSION, SELECTION, FitConfig, read_config
 from homodyne_dask.cli.printing import echo
+from homodyne_dask.document.blocks import FORMATS
 from homodyne_dask.errors import OptionError
 from homodyne_dask.request.options import COMMON, SECTIONS, Option, Options
 from homodyne_dask.store.files import AnyPath
@@ -54,7 +55,29 @@ class ModelOption(click.Option):
         return [CompletionItem(word) for word in known if word.startswith(incomplete)]
 
 
-class SectionCommand(click.Command):
+PictureFormat = Literal["png", "pdf", "svg", "none"] | None
+
+
+def format_of(pictures: PictureFormat) -> str:
+    """Return the format of figures, by default PNG; '' for none."""
+    return "" if pictures == "none" else pictures or "png"
+
+
+class PicturesCommand(click.Command):
+    """A command whose option --pictures may have a format after it; --no-pictures stands for none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, --pictures with its format in one."""
+        given = []
+        for word, following in zip(args, [*args[1:], ""], strict=True):
+            alone = word == "--pictures" and following not in (*FORMATS, "none")
+            given.append("--pictures=png" if alone else word)
+        return super().parse_args(
+            ctx, ["--pictures=none" if w == "--no-pictures" else w for w in given]
+        )
+
+
+class SectionCommand(PicturesCommand):
     """A command whose help lists options under headings, the uncommon ones with --help-all only."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

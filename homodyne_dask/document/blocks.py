@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-DPI = 150
+DPI = 200
 """Pixels per inch of a figure."""
+FORMATS = ("png", "pdf", "svg")
+"""Of the files of figures; pages show PNG."""
 _CSS_INCH = 96
 """CSS pixels per inch."""
 

@@ -22,7 +22,7 @@ def main() -> None:
     scan = hd.open_dataset(STORE).select(phi=[(angle - 1, angle + 1) for angle in ANGLES])
     result = hd.fit(scan, hd.LAMINAR_FLOW)
     drawn = io.BytesIO()
-    result.plot.maps(scan).savefig(drawn, dpi=100)
+    result.plot.maps(scan).savefig(drawn, dpi=150)
     Image.open(drawn).convert("RGB").quantize(COLOURS).save(PICTURE, optimize=True)
 
 

@@ -43,9 +43,7 @@ def concerns_all(error: BaseException) -> bool:
 class ScanFitter:
     """Fits of one configuration, one scan after another or side by side, on the same workers."""
 
-    def __init__(
-        self, config: FitConfig, pictures: bool, nexus: bool, reading: FileOptions
-    ) -> None:
+    def __init__(self, config: FitConfig, pictures: str, nexus: bool, reading: FileOptions) -> None:
         self.config, self.written, self.reading = config, (pictures, nexus), reading
         self.model = model_of(config)
         self.held = ExitStack()

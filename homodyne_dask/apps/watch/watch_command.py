@@ -10,7 +10,13 @@ from homodyne_dask.apps.watch.watched_files import PATTERNS
 from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
-from homodyne_dask.cli.shared_options import SectionCommand, given_of, options_of
+from homodyne_dask.cli.shared_options import (
+    PictureFormat,
+    SectionCommand,
+    format_of,
+    given_of,
+    options_of,
+)
 from homodyne_dask.errors import OptionError
 from homodyne_dask.request.option_types import Form, Names, Number
 from homodyne_dask.request.options import COMMON, DATA, OUTPUT, Options, option
@@ -40,8 +46,8 @@ class WatchedFolder(Options):
         1.0, use=COMMON
     )
     """Seconds between checks of the folder."""
-    pictures: bool | None = option(None, OUTPUT, use=COMMON)
-    """Whether to draw the figures of each fit; default: yes."""
+    pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
+    """Format of the figures of each fit, which are also drawn as PNG, or none; default: png."""
     nexus: bool = option(False, OUTPUT, use=COMMON)
     """Also write each result as a NeXus file, result.nx.h5."""
 
@@ -79,7 +85,7 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     config = _configuration(folder, fit_yaml, given_of(options))
     from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
 
-    pictures = how.pictures is not False
+    pictures = format_of(how.pictures)
     fits = watch_loop.ScanFitter(config, pictures, how.nexus, reading)
     click.get_current_context().exit(watch_loop.run_watch(folder, config, how, fits))
 

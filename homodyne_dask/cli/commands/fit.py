@@ -6,7 +6,13 @@ import click
 
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import printing
-from homodyne_dask.cli.shared_options import SectionCommand, configuration, given_of, options_of
+from homodyne_dask.cli.shared_options import (
+    PictureFormat,
+    SectionCommand,
+    configuration,
+    given_of,
+    options_of,
+)
 from homodyne_dask.request.options import COMMON, OUTPUT, Options, option
 
 
@@ -15,9 +21,9 @@ class FitOutput(Options):
 
     resume: bool = option(False, OUTPUT, use=COMMON)
     """Resume an interrupted fit from its checkpoint, if there is one; otherwise start a new fit."""
-    pictures: bool | None = option(None, OUTPUT, use=COMMON)
-    """Whether to draw the figures of each fit; default: only if there are at most 8 fits. `show FOLDER
-    --pictures` draws them later."""
+    pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
+    """Format of the figures of each fit, which are also drawn as PNG, or none (--no-pictures); default: png
+    if there are at most 8 fits, otherwise none. `show FOLDER --pictures` draws them later."""
     nexus: bool = option(False, OUTPUT)
     """Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."""
     as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))

@@ -5,12 +5,14 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.path_arguments import ANY_PATH, STORE, require_one_fit
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import PicturesCommand
+from homodyne_dask.document.blocks import FORMATS
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import in_line
 from homodyne_dask.store.files import AnyPath, is_file
 
 
-@click.command()
+@click.command(cls=PicturesCommand)
 @click.argument("folder", type=ANY_PATH)
 @AS_JSON
 @click.option("--all", "all_details", is_flag=True, help="Print all details, as in report.txt.")
@@ -19,15 +21,17 @@ from homodyne_dask.store.files import AnyPath, is_file
     help="Also print confidence intervals of this level in per cent, such as 95.",
 )  # fmt: skip
 @click.option(
-    "--pictures", is_flag=True, help="Add the figures of the fit, or of each fit, to its report."
-)
+    "--pictures", type=click.Choice(FORMATS),
+    help="Add the figures of the fit, or of each fit, to its report, and write them in this format, too; "
+    "default: png.",
+)  # fmt: skip
 @STORE
 def show(
     folder: AnyPath,
     as_json: bool,
     all_details: bool,
     ci: float | None,
-    pictures: bool,
+    pictures: str | None,
     store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
@@ -48,5 +52,5 @@ def show(
     if pictures:
         from homodyne_dask.cli.result_upload import pictures_drawn  # it loads what writes folders
 
-        for files in pictures_drawn(folder, store):
+        for files in pictures_drawn(folder, store, pictures):
             echo(f"written: {in_line(', '.join(files))}")

@@ -25,6 +25,8 @@ class Simulation(Options):
     """Number of angles."""
     frames: Count = option(300)
     """Number of frames."""
+    rings: Count = option(1)
+    """Number of rings, from half to twice the q of the scenario."""
     seed: Integer = option(1)
     """Seed of the noise."""
     layout: Literal["aps-u", "aps-legacy"] = option("aps-u")
@@ -56,8 +58,9 @@ def simulate(path: Path, as_json: bool, **given: Any) -> None:
         echo_json({"file": str(path)} | chosen | facts)
         return
     values = ", ".join(f"{name} {value:g}" for name, value in made.parameters.items())
+    of_rings = f"{chosen['rings']} rings × " if chosen["rings"] > 1 else ""
     echo(
         f"{in_line(str(path))} written: {chosen['scenario']}, "
-        f"{chosen['angles']} angles × {chosen['frames']} frames of {made.frame_time:g} s "
+        f"{of_rings}{chosen['angles']} angles × {chosen['frames']} frames of {made.frame_time:g} s "
         f"at q = {made.q:g} 1/Å, {chosen['convention']} convention, {values}"
     )

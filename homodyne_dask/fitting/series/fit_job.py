@@ -33,7 +33,8 @@ class Job(NamedTuple):
     checkpoint: Path | None = None
     """By default in its folder."""
     overwrite: bool = False
-    pictures: bool = True
+    pictures: str = "png"
+    """Format of the figures, beside PNG; '' for none."""
     nexus: bool = False
     """Whether `result.nx.h5` is written."""
     compared: tuple[dict[str, Any], ...] = ()

@@ -399,11 +399,11 @@ class FitSeries(Saved):
         rates = [name for name in self.names if self.unit(name) == "1/s"]
         return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good)]
 
-    def plot(self, ax: "Axes | None" = None) -> Any:
-        """Plot each parameter and rate with its error against q, angle, age or scan."""
+    def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
+        """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
         from homodyne_dask.results.views.figures.scans_figure import draw_series
 
-        with in_place_of(ax):
+        with in_place_of(ax, panel):
             return draw_series(self)
 
     def to_dict(self) -> dict[str, Any]:

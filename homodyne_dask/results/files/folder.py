@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from homodyne_dask.document.blocks import Picture
+from homodyne_dask.document.blocks import FORMATS, Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FORMAT, FitResult
@@ -38,7 +38,7 @@ FILES = (
     "report.html",
     "result.nc",
     NEXUS,
-    *(f"{picture}.png" for picture in TITLES),
+    *(f"{picture}.{suffix}" for picture in TITLES for suffix in FORMATS),
     "posterior.nc",
     POSTERIOR_PICTURES,
 )
@@ -138,11 +138,12 @@ def is_summary(file: Path) -> bool:
 
 
 def write_result(
-    result: FitResult, scan: Scan, folder: Path, pictures: bool = True, nexus: bool = False
+    result: FitResult, scan: Scan, folder: Path, pictures: str = "png", nexus: bool = False
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
-    pictures: False leaves out the figures, which `write_pictures` draws later. nexus: adds `result.nx.h5`.
+    pictures: format of figures beside PNG; '' leaves them out, and `write_pictures` draws them later. nexus:
+    adds `result.nx.h5`.
     Everything is written to a temporary folder first, and a failure leaves the folder unchanged. The files of
     an earlier result are removed before the first new one is moved: a folder never holds those of two.
     """
@@ -153,7 +154,7 @@ def write_result(
         if has_rates(result):
             write_file(there / "rates.csv", columns_csv(rates_in(view), "t"))
         write_file(there / "report.txt", result.report(all=True) + "\n")
-        write_report(result, there, _drawn(view, there) if pictures else ())
+        write_report(result, there, _drawn(view, there, pictures) if pictures else ())
         write_file(there / "result.nc", result_netcdf(view))
         if nexus:
             write_file(there / NEXUS, nexus_file(view))
@@ -161,12 +162,12 @@ def write_result(
         return _exchange(there, folder)
 
 
-def write_pictures(view: FitView, folder: Path) -> list[Path]:
+def write_pictures(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
     """Draw the figures of an earlier result into its folder, and into its report; return these files."""
     with locked_folder(folder, LOCK), staging(folder) as there:
         held = view.result.errors.posterior is not None
         of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if held else []
-        write_report(view.result, there, _drawn(view, there), of_posterior)
+        write_report(view.result, there, _drawn(view, there, suffix), of_posterior)
         return move_files(there, folder)
 
 
@@ -178,10 +179,10 @@ def write_report(
     write_file(folder / "report.html", as_page(report_of(result, *both)))
 
 
-def _drawn(view: FitView, folder: Path) -> list[Path]:
+def _drawn(view: FitView, folder: Path, suffix: str) -> list[Path]:
     from homodyne_dask.results.views.figures.fit_figures import save_all
 
-    return save_all(view, folder)
+    return save_all(view, folder, suffix)
 
 
 @contextmanager

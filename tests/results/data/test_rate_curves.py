@@ -183,7 +183,7 @@ def test_truth_is_drawn_where_it_is_known_of_these_rates(truth, drawn, flowing):
 
 
 @pytest.mark.long
-def test_a_rate_without_a_formula_is_drawn_over_the_nearest_power_law(tmp_path):
+def test_a_rate_without_a_formula_is_drawn_with_its_truth_and_no_power_law(tmp_path):
     hd.simulate(tmp_path / "S.h5", "step", angles=3, frames=60)
     scan = hd.open_dataset(hd.ingest(tmp_path / "S.h5").store)
     result = fit_here(scan, "static_free")
@@ -195,5 +195,6 @@ def test_a_rate_without_a_formula_is_drawn_over_the_nearest_power_law(tmp_path):
     assert axis.get_xscale() == "linear"
     lines = axis.get_lines()
     drawn = {line.get_label(): line.get_ydata() for line in lines}
-    np.testing.assert_array_equal(drawn["nearest power law"], found["J_power_law"])
+    assert {*drawn} >= {"fit", "truth"}
+    assert not any("power law" in str(label) for label in drawn)
     np.testing.assert_allclose(drawn["truth"], truth, rtol=1e-4)

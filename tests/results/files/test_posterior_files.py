@@ -45,7 +45,7 @@ def saved(flowing, fitted, tmp_path_factory):
     """A folder with a fit and its posterior."""
     folder = tmp_path_factory.mktemp("saved") / "A0123_fit"
     folder.mkdir()
-    write_result(fitted, flowing, folder, pictures=False)
+    write_result(fitted, flowing, folder, pictures="")
     posterior_of(fitted, draws_of(fitted, banana(fitted)), flowing).save(folder)
     return folder
 

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data.cuts import cell_errors
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
 from homodyne_dask.results.views.figures import panels as draw
@@ -26,102 +24,101 @@ from homodyne_dask.store.scan import Scan
 
 OfModel = Callable[[FittedModel], Float[np.ndarray, " n"]]
 """A value of each bin of a model."""
-POLAR_RANGE = 150.0
-"""Range of φ [degree] from which a polar plot is added."""
 AGE_FRACTION = 1 / 3
 """Share of the selected time: age at which the decays of the bins are compared at one lag."""
-MARKS_PER_ROW = 4
-"""Of the legend."""
 ACROSS = 4
 """Panels of influence in a row."""
 LINE_POINTS = 181
 """Of a line of the model against φ."""
+ALIKE = 0.01
+"""Scatter of f below which bins do not differ."""
+SAME_RING = 0.02
+"""Relative range of q within which repeats have one ring."""
 MAX_SAMPLES = 12
 """Most frames, and most lags, at which the model is averaged over a cell."""
 
 
 def draw_angles(view: FitView) -> draw.FitFigure:
-    """Draw contrast, offset, reduced χ² and decay of every bin against φ."""
+    """Draw contrast, offset and decay of every bin against φ, of repeats at one φ against their number.
+
+    Bars are standard errors of contrast and offset; those of decays as if pairs were independent would be far
+    too small where speckle is correlated, and are not drawn.
+    """
     scan, table = view.scan, view.result.scaling
-    found, hollow = at_one_lag(view), table["undetermined"].values
-    compared = found is not None and bool(np.isfinite(found.f).any())
-    around = compared and bool(np.ptp(scan.phi) >= POLAR_RANGE)  # not where a φ is unknown
-    marks = _marks(scan.q, bool(hollow.any()))
-    picture, axes = draw.panels(5 + around, 3, 2.85, 2.3, _legend_height(marks, MARKS_PER_ROW))
-    contrast_error, of_contrast = _scaling_errors(view.result, "contrast")
-    offset_error, of_offset = _scaling_errors(view.result, "offset")
-    decay, decay_error = measured_decay_times(view)
-    middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
-    of_decay = f"lag where f = 1/e, age {middle:.3g} s; line: model"
+    hollow = table["undetermined"].values
     contrast = np.where(hollow, np.nan, table["contrast"].values)
-    for axis, y, title, values, stderr, line in (
-        (axes[0], "contrast", of_contrast, contrast, contrast_error, None),
-        (axes[1], "offset", of_offset, table["offset"].values, offset_error, None),
-        (axes[2], "reduced χ²", "", table["redchi"].values, None, None),
-        (axes[3], "decay time [s]", of_decay, decay, decay_error, partial(decay_times, scan=scan)),
-    ):
-        draw.label_axes(axis, "", y, title)
-        _by_angle(axis, view, values, stderr, hollow, line)
-    both = np.concatenate([decay, np.where(hollow, np.nan, view.decay_times)])
-    draw.log_scale_if_wide(axes[3], "y", both)
-    if not np.isfinite(both).any():
-        _write(axes[3], "no decay to 1/e in the scan")
-    draw.label_axes(axes[4], "", "(c₂ − offset) / contrast")
-    if found is None or not compared:
-        _write(axes[4], "no lag has data in all bins")
-    else:
+    shown = [
+        _panel(view, "contrast", _bars(view.result, "contrast"), contrast, hollow=hollow),
+        _panel(view, "offset", _bars(view.result, "offset"), table["offset"].values, hollow=hollow),
+    ]
+    decay, lines = measured_decay_times(view), np.where(hollow, np.nan, view.decay_times)
+    if np.isfinite([decay, lines]).any():
+        middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
+        title = f"lag where f = 1/e, age {middle:.3g} s; line: model"
+        of_model, log = partial(decay_times, scan=scan), np.concatenate([decay, lines])
+        look = {"hollow": hollow, "line": of_model, "log": log}
+        shown.append(_panel(view, "decay time [s]", title, decay, **look))
+    found = at_one_lag(view)
+    if found is not None and np.isfinite(found.f).any():
         age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
-        axes[4].set_title(f"f at lag {lag:.3g} s, age {age:.3g} s; line: model", fontsize=10)
-        _by_angle(axes[4], view, found.f, found.stderr, None, found.of_model, 4)
-        if around:
-            _around(picture, axes, view, found)
-    for axis in axes[:5]:
-        _angle_axis(axis, scan)
-    _legend(picture, marks, MARKS_PER_ROW)
-    return picture
+        title = f"f at lag {lag:.3g} s, age {age:.3g} s; line: model"
+        shown.append(_panel(view, "(c₂ − offset) / contrast", title, found.f, line=found.of_model))
+    return draw.page(shown, 2, 1.7)
 
 
-def _scaling_errors(result: FitResult, name: str) -> tuple[Float[np.ndarray, " bin"] | None, str]:
-    """Return the errors of contrast or offset, and which they are: by their method, else naive, else none."""
-    method = result.parameters.attrs["method"] or CLUSTER_ROBUST
-    for suffix, words in (("", f"one standard error, {method}"), ("_naive", "naive error")):
-        stderr = result.scaling[f"{name}_stderr{suffix}"].values
-        if np.isfinite(stderr).any():
-            return stderr, f"bars: {words}"
-    return None, ""
+_NAMES = {"decay time [s]": "decay_time", "(c₂ − offset) / contrast": "f_at_lag"}
+"""Of panels, by their labels."""
 
 
-def measured_decay_times(
+def _panel(
     view: FitView,
-) -> tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
-    """Return the lag [s] at which the data of each bin fall to 1/e, and its error; NaN where they do not.
+    y: str,
+    title: str,
+    values: Float[np.ndarray, " bin"],
+    *,
+    hollow: Bool[np.ndarray, " bin"] | None = None,
+    line: OfModel | None = None,
+    log: Float[np.ndarray, " n"] | None = None,
+) -> draw.Panel:
+    """Return the panel of a value of each bin; log: values that say whether its axis is logarithmic."""
+    stderr = view.result.scaling[f"{y}_stderr"].values if y in ("contrast", "offset") else None
 
-    Between cells in the middle of the record, as if pairs were independent.
+    def drawn(axes: Axes) -> None:
+        draw.label_axes(axes, "", y, title)
+        _by_angle(axes, view, values, stderr, hollow, line)
+        if log is not None:
+            draw.log_scale_if_wide(axes, "y", log)
+
+    return draw.Panel(_NAMES.get(y, y), drawn)
+
+
+def _bars(result: FitResult, name: str) -> str:
+    """Return what the bars of contrast or offset are; nothing where there are none."""
+    known = np.isfinite(result.scaling[f"{name}_stderr"].values).any()
+    method = result.parameters.attrs["method"] or CLUSTER_ROBUST
+    return f"bars: standard errors ({method})" if known else ""
+
+
+def measured_decay_times(view: FitView) -> Float[np.ndarray, " bin"]:
+    """Return the lag [s] at which the data of each bin fall to 1/e; NaN where they do not.
+
+    Between cells in the middle of the record.
     """
     scan, read = view.scan, view.cuts
     first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
     age = read.age[np.argmin(np.abs(read.t1 - 0.5 * (first + last)))]
     cells = np.flatnonzero(read.age == age)
     cells = cells[np.argsort(read.lag[cells])]
-    decays, sigmas = _measured(view, cells)
     log_lag = np.log(read.t2[cells] - read.t1[cells])
-    found = []
-    for f, sigma in zip(decays, sigmas, strict=True):
-        at, slope, n = fall_to_1_e(log_lag, f)
-        found.append((np.exp(at), np.exp(at) * sigma[n : n + 2].mean() / slope))
-    times, errors = np.array(found).T
-    return times, errors
+    return np.exp([fall_to_1_e(log_lag, f)[0] for f in _measured(view, cells)])
 
 
-def _measured(
-    view: FitView, cells: Int[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, "bin n"], Float[np.ndarray, "bin n"]]:
-    """Return (c2 - offset)/contrast of every bin in some cells, and its error; NaN without a contrast."""
+def _measured(view: FitView, cells: Int[np.ndarray, " n"]) -> Float[np.ndarray, "bin n"]:
+    """Return (c2 - offset)/contrast of every bin in some cells; NaN without a contrast."""
     table = view.result.scaling
     known = (table["ndata"].values > 0) & ~table["undetermined"].values
     contrast = np.where(known, table["contrast"].values, np.nan)[:, None]
-    f = (view.cuts.c2[:, cells] - table["offset"].values[:, None]) / contrast
-    return f, np.abs(cell_errors(view.scan, view.cuts, cells) / contrast)
+    return (view.cuts.c2[:, cells] - table["offset"].values[:, None]) / contrast
 
 
 class AtLag(NamedTuple):
@@ -132,7 +129,6 @@ class AtLag(NamedTuple):
     t2: Float[np.ndarray, " n"]
     f: Float[np.ndarray, " bin"]
     """Measured, (c2 - offset)/contrast."""
-    stderr: Float[np.ndarray, " bin"]
 
     def of_model(self, model: FittedModel) -> Float[np.ndarray, " n"]:
         """Return the mean of f of each bin of a model."""
@@ -142,7 +138,8 @@ class AtLag(NamedTuple):
 def at_one_lag(view: FitView) -> AtLag | None:
     """Return the decay at the lag where the bins differ most, a third of the time into the scan.
 
-    None if no lag is known for all bins that have pairs.
+    Of bins that do not differ the lag is that where f is nearest to a half. None if no lag is known for all
+    bins that have pairs.
     """
     scan, read = view.scan, view.cuts
     there = view.result.scaling["ndata"].values > 0
@@ -153,7 +150,9 @@ def at_one_lag(view: FitView) -> AtLag | None:
     age = read.age[cells[np.argmin(np.abs(read.t1[cells] - first - AGE_FRACTION * (last - first)))]]
     cells = cells[read.age[cells] == age]
     f = view.model.shape(np.arange(len(scan.bins)), read.t1[cells], read.t2[cells])
-    differ = f[there].std(axis=0) if there.sum() > 1 else -np.abs(f[there][0] - 0.5)
+    differ = f[there].std(axis=0)
+    if differ.max() < ALIKE:
+        differ = -np.abs(f[there].mean(axis=0) - 0.5)
     cell = int(cells[np.argmax(np.nan_to_num(differ, nan=-1.0))])
     # times of pairs spread over the cell
     edges = read.age_edges[read.age[cell] :], read.lag_edges[read.lag[cell] :]
@@ -162,8 +161,7 @@ def at_one_lag(view: FitView) -> AtLag | None:
     inside = later < scan.n_frames
     earlier = np.broadcast_to(starts[:, None], later.shape)
     t1, t2 = scan.time[earlier[inside]], scan.time[later[inside]]
-    measured, stderr = (of[:, 0] for of in _measured(view, np.array([cell])))
-    return AtLag(t1, t2, measured, stderr)
+    return AtLag(t1, t2, _measured(view, np.array([cell]))[:, 0])
 
 
 def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
@@ -172,43 +170,28 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
     return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
 
 
-def _around(picture: draw.FitFigure, axes: list[Axes], view: FitView, found: AtLag) -> None:
-    """Draw the same in polar axes in the place of the last panel, smaller by the labels around them."""
-    axes[5].remove()
-    left, bottom, width, height = axes[5].get_position().bounds
-    polar: Any = picture.add_axes((left, bottom, width, 0.92 * height), projection="polar")
-    polar.set_title("the same, polar", fontsize=10)
-    degrees = ("0", "45", "90", "135", "180", "−135", "−90", "−45")
-    polar.set_thetagrids(range(0, 360, 45), [f"{angle}°" for angle in degrees])
-    _by_angle(polar, view, found.f, found.stderr, None, found.of_model, 4)
-    low, high = axes[4].get_ylim()
-    polar.set_ylim(min(low, 0.0), high)
-    polar.set_yticks([tick for tick in axes[4].get_yticks() if 0 < tick < 0.9 * high][1::2])
-
-
 def draw_influence(view: FitView) -> draw.FitFigure:
     """Draw the change of each parameter without each bin, in standard errors, against φ.
 
     Raises OptionError where the result does not hold it.
     """
-    scan, table = view.scan, view.result.diagnosis.influence
-    if table is None:
-        raise OptionError("the result does not contain the influence of bins: it has no errors")
+    table = view.result.diagnosis.influence
     moved = influential(view.result)
+    if table is None or not moved.any():
+        raise OptionError("the result does not contain the influence of bins: it has no errors")
     names, change = table["param"].values[moved], table["change"].values[:, moved]
-    across = min(len(names), ACROSS)
-    marks, per_row = _marks(scan.q, hollow=False), min(2 * across, MARKS_PER_ROW)
-    picture, axes = draw.panels(len(names), across, 2.2, 1.85, _legend_height(marks, per_row), 0.75)
-    for n, (axis, name) in enumerate(zip(axes, names, strict=True)):
-        draw.label_axes(axis, "", "change / error" if n % across == 0 else "", str(name))
-        axis.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
-        axis.axhline(0, color=GREY, linewidth=0.8)
-        _by_angle(axis, view, change[:, n])
-        _angle_axis(axis, scan)
-        if n + across < len(names):
-            axis.set_xlabel("")
-    _legend(picture, marks, per_row)
-    return picture
+    shown = [
+        draw.Panel(str(name), partial(_influence, view=view, name=str(name), change=of))
+        for name, of in zip(names, change.T, strict=True)
+    ]
+    return draw.page(shown, min(len(names), ACROSS), 1.2, left=0.6)
+
+
+def _influence(axes: Axes, view: FitView, name: str, change: Float[np.ndarray, " bin"]) -> None:
+    draw.label_axes(axes, "", "change / stderr", name)
+    axes.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    _by_angle(axes, view, change, ms=3)
 
 
 def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
@@ -224,70 +207,73 @@ def _by_angle(
     stderr: Float[np.ndarray, " bin"] | None = None,
     hollow: Bool[np.ndarray, " bin"] | None = None,
     line: OfModel | None = None,
-    ms: float = 5,
+    ms: float = 4,
 ) -> None:
-    """Draw a value of each bin, with its error, against φ, or the label if φ is not known for all.
+    """Draw a value of each bin, with its error, against φ, or what stands in its place (`_place`).
 
-    line: the same of a model, which has the angles of the bins, or others.
+    line: the same of a model, at the angles of the bins, or at others between them.
     """
-    scan, polar = view.scan, axis.name == "polar"
-    known = bool(np.isfinite(scan.phi).all())
-    x = np.deg2rad(scan.phi) if polar else scan.phi if known else scan.label
+    scan = view.scan
+    x, name = _place(scan)
     hollow = np.zeros(len(x), bool) if hollow is None else hollow
-    for ring, colour, marker in ring_styles(scan.q):
-        here = (scan.q == ring) | np.isnan(ring)
+    of, styles = _groups(scan)
+    for value, colour, marker in styles:
+        here = (of == value) | np.isnan(value)
         for empty in (False, True):
             some = here & (hollow == empty)
-            error = None if stderr is None else stderr[some]
+            if not some.any():
+                continue
+            error = None if stderr is None or not np.isfinite(stderr).any() else stderr[some]
             look = {"fmt": marker, "ms": ms, "color": colour, "hollow": empty}
+            look["label"] = _label(scan, value, styles, empty)
             draw.points(axis, x[some], values[some], error, **look)
-        if line is not None and known:
-            ends = (-180.0, 180.0) if polar else (scan.phi[here].min(), scan.phi[here].max())
-            phi = np.linspace(*ends, LINE_POINTS)
-            f = line(view.at_angles(ring if np.isfinite(ring) else 1.0, phi))
-            axis.plot(np.deg2rad(phi) if polar else phi, f, color=colour, lw=1)
-        elif line is not None:
-            order, f = np.argsort(x[here]), np.where(hollow, np.nan, line(view.model))
-            axis.plot(x[here][order], f[here][order], color=colour, lw=1)
+        if line is None:
+            continue
+        order, f = np.argsort(x[here]), np.where(hollow, np.nan, line(view.model))
+        line_x, line_y = x[here][order], f[here][order]
+        if name.startswith("φ"):
+            line_x = np.linspace(line_x[0], line_x[-1], LINE_POINTS)
+            q = float(np.mean(scan.q[here]))
+            line_y = line(view.at_angles(q if np.isfinite(q) else 1.0, line_x))
+        one = len(np.unique(line_x)) == 1  # a line of one point is not seen
+        look = {"marker": "_", "ms": 14} if one else {}
+        of_all = GREY if of is not scan.q else colour  # one model of all scans
+        axis.plot(line_x, line_y, color=of_all, lw=1, **look)
+    axis.set_xlabel(name, fontsize=draw.FONT)
+    steps = [1, 1.5, 3, 4.5, 9, 10] if name.startswith("φ") else None
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=True))
+    if np.ptp(x) < 1:
+        middle, reach = float(np.mean(x)), 50.0 if steps else 1.0
+        axis.set_xlim(middle - reach, middle + reach)
 
 
-def _angle_axis(axis: Axes, scan: Scan) -> None:
-    """Label the axis of φ, or of labels if φ is not known for all."""
+def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
+    """Return what bins are drawn against: φ, the number of the scan if only that differs, or the bin."""
     if not np.isfinite(scan.phi).all():
-        axis.set_xlabel("bin")
-        return
-    axis.set_xlabel("φ [°]")
-    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=[1, 1.5, 3, 4.5, 9, 10]))
-    if np.ptp(scan.phi) < 1:
-        axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)
+        return scan.label.astype(float), "bin"
+    if np.ptp(scan.phi) < 1 and "scans" in scan.attrs:
+        return scan.scan_number.astype(float), "scan"
+    return scan.phi, "φ [°]"
 
 
-def _marks(q: Float[np.ndarray, " bin"], hollow: bool) -> list[Line2D]:
-    """Return a mark for each ring if there are several, and one for hollow symbols if there are any."""
-    rings = ring_styles(q)
-    if len(rings) > len(COLOURS):
-        rings = [rings[0], rings[len(rings) // 2], rings[-1]]
-    looks: list[dict[str, Any]] = [
-        {"label": f"q = {ring:.4g} Å⁻¹", "color": colour, "marker": marker}
-        for ring, colour, marker in rings
-    ]
-    looks = looks if len(rings) > 1 else []
+def _groups(
+    scan: Scan,
+) -> tuple[Float[np.ndarray, " bin"], list[tuple[float, str, str]]]:
+    """Return by what bins have a colour, q or at one q the number of the scan, and what each looks like."""
+    one_ring = np.isfinite(scan.q).all() and np.ptp(scan.q) <= SAME_RING * scan.q.mean()
+    repeats = "scans" in scan.attrs and one_ring and _place(scan)[1] != "scan"
+    of = scan.scan_number.astype(float) if repeats else scan.q
+    return of, ring_styles(of)
+
+
+def _label(
+    scan: Scan, value: float, styles: list[tuple[float, str, str]], hollow: bool
+) -> str | None:
+    """Return the label of the symbols of a ring or scan; of many only the first, middle and last have one."""
     if hollow:
-        face = {"color": COLOURS[0], "marker": "o", "markerfacecolor": "none"}
-        looks.append({"label": "no decay: contrast unknown", **face})
-    return [Line2D([], [], linestyle="none", **look) for look in looks]
-
-
-def _legend_height(marks: list[Line2D], columns: int) -> float:
-    """Return the height of a legend in inches."""
-    return draw.LINE * -(-len(marks) // columns) + 0.11 if marks else 0.0
-
-
-def _legend(picture: draw.FitFigure, marks: list[Line2D], columns: int) -> None:
-    """Add a legend below all panels."""
-    if marks:
-        draw.legend(picture, *marks, loc="lower center", ncols=columns)
-
-
-def _write(axis: Axes, text: str) -> None:
-    axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color=GREY)
+        return "no decay: contrast unknown"
+    known = [style[0] for style in styles]
+    named = known if len(known) <= len(COLOURS) else [known[0], known[len(known) // 2], known[-1]]
+    if len(known) == 1 or value not in named:
+        return None
+    return f"q = {value:.4g} Å⁻¹" if value in scan.q else f"scan {value:.0f}"

@@ -20,10 +20,8 @@ MOST = 10
 """Most parameters that are drawn, the first ones."""
 FEW = 4
 """Parameters up to which the legend is above all panels; of more it is right of the first ones."""
-SIDE, GAP, LEFT, RIGHT, BELOW, ABOVE = 1.2, 0.1, 1.0, 0.15, 0.75, 0.15
-"""Inches: of a panel, between two, and around all."""
-LEAST_WIDTH = 4.4
-"""Inches of the figure, for its legend."""
+SIDE, GAP, LEFT, RIGHT, BELOW, ABOVE = 1.2, 0.08, 0.85, 0.1, 0.65, 0.15
+"""Inches: of a panel at most, between two, and around all."""
 CELLS = 40
 """Cells of a density along one axis."""
 MARGIN = 0.12
@@ -55,12 +53,16 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
     free = [*free_names(posterior.result).items()][:MOST]
     shown = [_drawn(posterior, name, at) for name, at in free]
     n = len(shown)
-    inside = n * SIDE + (n - 1) * GAP
-    width = max(LEFT + inside + RIGHT, LEAST_WIDTH)
-    words = _words(posterior, shown, width - 0.3 - (LEFT + SIDE if n > FEW else 0.0))
+    width = draw.PAGE
+    side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
+    inside = n * side + (n - 1) * GAP
+    words = _words(posterior, shown, width - 0.3 - (LEFT + side if n > FEW else 0.0))
     above = ABOVE + (0.0 if n > FEW else draw.LINE * len(words))
-    margins = (LEFT, width - LEFT - inside, BELOW, above)
-    picture, grid = draw.grid_of(n, n, SIDE, SIDE, margins, (GAP, GAP))
+    height = BELOW + inside + above
+    picture, space = draw.figure(width, height), GAP / side
+    ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
+    ends |= {"bottom": BELOW / height, "top": 1 - above / height}
+    grid = picture.add_gridspec(n, n, **ends, wspace=space, hspace=space)
     for row, column in np.argwhere(np.tri(n)).tolist():
         axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
         axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
@@ -72,22 +74,21 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
         axes.set_xlim(*across.edges[[0, -1]])
         _lines(axes.axvline, across)
         if row == n - 1:
-            axes.set_xlabel(across.label, fontsize=8)
+            axes.set_xlabel(across.label, fontsize=draw.SMALL)
         if column == 0 < row:
-            axes.set_ylabel(up.label, fontsize=8, va="center")
-            axes.yaxis.set_label_coords(-(LEFT - 0.25) / SIDE, 0.5)
-    height = BELOW + inside + above
+            axes.set_ylabel(up.label, fontsize=draw.SMALL, va="center")
+            axes.yaxis.set_label_coords(-(LEFT - 0.25) / side, 0.5)
     for line, (text, colour) in enumerate(words):
         at = (width - 0.1) / width, 1 - (0.1 + draw.LINE * line) / height
-        picture.text(*at, text, ha="right", va="top", fontsize=8, color=colour)
+        picture.text(*at, text, ha="right", va="top", fontsize=draw.SMALL, color=colour)
     return picture
 
 
 def _drawn(posterior: Posterior, name: str, at: int) -> _Drawn:
     """Return one parameter, the one at this place in theta, as it is drawn."""
     table, draws = posterior.result.parameters, posterior.theta[:, at]
-    low, high = np.quantile(draws, (0.001, 0.999))
-    margin = 0.08 * (high - low) or 1.0
+    low, high = np.quantile(draws, (0.005, 0.995))
+    margin = 0.15 * (high - low) or 1.0
     ends = max(low - margin, draws.min()), min(high + margin, draws.max())
     if ends[0] == ends[1]:
         ends = ends[0] - margin, ends[1] + margin

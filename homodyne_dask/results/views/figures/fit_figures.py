@@ -1,4 +1,4 @@
-"""The figures of a fit by their names, and all as PNG files."""
+"""The figures of a fit by their names, and all as files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import has_rates
 from homodyne_dask.results.views.figures.angles import draw_angles, draw_influence, influential
 from homodyne_dask.results.views.figures.maps import draw_cuts, draw_maps, draw_residuals
-from homodyne_dask.results.views.figures.panels import FitFigure, png_of
+from homodyne_dask.results.views.figures.panels import FitFigure, png_of, vector_of
 from homodyne_dask.results.views.figures.passes import draw_passes
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from homodyne_dask.results.views.figures.style import TITLES, alternative
@@ -25,8 +25,8 @@ PICTURES: dict[str, Callable[[FitView], FitFigure]] = {
 }
 
 
-def save_all(view: FitView, folder: Path) -> list[Path]:
-    """Write every figure of a fit into a folder and return their paths.
+def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
+    """Write every figure of a fit into a folder, as PNG and as `suffix`, and return the paths of the PNG.
 
     Maps are not drawn of tables of g2, rates for transport models only, influence only where the result
     has it; neither rates nor angles where no decay was seen, and no angles of a single bin.
@@ -42,5 +42,8 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     paths = [folder / f"{name}.png" for name in PICTURES if wanted.get(name, True)]
     for path in paths:
         about = {"Title": TITLES[path.stem], "Description": alternative(path.stem, view)}
-        write_file(path, png_of(PICTURES[path.stem](view), about))
+        picture = PICTURES[path.stem](view)
+        write_file(path, png_of(picture, about))
+        if suffix != "png":
+            write_file(path.with_suffix(f".{suffix}"), vector_of(picture, suffix))
     return paths

@@ -1,33 +1,47 @@
 """The pieces of every figure: panels with labels, points with error bars, bands, logarithmic axes."""
 
 import io
-from collections.abc import Mapping
-from typing import Any
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import LogFormatter, NullLocator
 
 from homodyne_dask.document.blocks import DPI
-from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data.plots import AXES
+from homodyne_dask.errors import OptionError, require_known
+from homodyne_dask.errors import shown as shown_value
+from homodyne_dask.results.data.plots import PLACE
 from homodyne_dask.results.views.figures.style import COLOURS, GREY, power_of_ten
+
+if TYPE_CHECKING:
+    import pandas
 
 MAX_MINOR_TICKS = 16
 """Of an axis, about two decades: more take most of the time of a figure, and label nothing."""
-MAX_INTERVALS = 6
+MAX_INTERVALS = 5
 """Most intervals between the ticks of a linear axis; each label takes time to draw."""
-LEFT, RIGHT, ABOVE, BELOW = 1.15, 0.15, 0.35, 0.55
+PAGE, COLUMN = 7.0, 3.4
+"""Inches: width of a page of a journal, and of one of its two columns."""
+LEFT, RIGHT, ABOVE, BELOW = 0.78, 0.1, 0.27, 0.45
 """Inches around a panel, for its labels: those on the left have up to nine characters."""
-FOOT = 0.3
-"""Inches below all panels, for a legend or a line of text."""
-LINE, LETTER = 0.17, 0.066
+FONT, SMALL = 8, 7
+"""Points: of labels and titles, and of ticks, legends and lines of text."""
+LINE, LETTER = 0.14, 0.058
 """Inches of small text: height of a line, and width of a letter."""
 NARROWEST = 0.2
 """Least range of a curve beside its band, as a share of its largest value."""
+
+
+class Panel(NamedTuple):
+    """A part of a figure: its name, by which it is drawn alone, and what draws it."""
+
+    name: str
+    draw: Callable[[Axes], None]
 
 
 class FitFigure(Figure):
@@ -35,6 +49,18 @@ class FitFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         return png_of(self, {})
+
+    @property
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """What each panel shows, by its name: x, y and, where drawn, the error of every symbol and line.
+
+        `series` is the label in the legend; a band has its ends `low` and `high`, a map a row for each cell.
+        """
+        from homodyne_dask.results.views.figures.panel_tables import (
+            table_of_panel,
+        )  # pandas: half a second
+
+        return {str(axes.get_label()): table_of_panel(axes) for axes in self.axes}
 
 
 def png_of(picture: Figure, about: Mapping[str, str]) -> bytes:
@@ -48,13 +74,21 @@ def png_of(picture: Figure, about: Mapping[str, str]) -> bytes:
     return content.getvalue()
 
 
+def vector_of(picture: Figure, suffix: str) -> bytes:
+    """Return a figure as PDF or SVG, whose text stays text."""
+    content = io.BytesIO()
+    with rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}):
+        picture.savefig(content, format=suffix)
+    return content.getvalue()
+
+
 def figure(width: float, height: float) -> FitFigure:
     """Return an empty figure; width and height in inches. No global state of matplotlib is changed.
 
-    Where `AXES` are given it is a SubFigure in their place, of whatever size that is. Raises OptionError for
-    axes that are in no grid.
+    Where axes are given (`PLACE`) it is a SubFigure in their place, of whatever size that is. Raises
+    OptionError for axes that are in no grid.
     """
-    axes: Any = AXES.get()
+    axes: Any = PLACE.get().ax
     if axes is None:
         return FitFigure(figsize=(width, height), dpi=DPI)
     cell = getattr(axes, "get_subplotspec", lambda: None)()
@@ -65,47 +99,75 @@ def figure(width: float, height: float) -> FitFigure:
     return made
 
 
-def panels(
-    number: int, columns: int, width: float, height: float, foot: float = 0.0, left: float = LEFT
-) -> tuple[FitFigure, list[Axes]]:
-    """Return a figure with so many panels in rows, each of this width and height in inches.
-
-    foot: inches below all; left: inches for the labels left of each panel.
-    Their positions are fixed: a constrained layout of all labels takes longer than drawing.
-    """
-    columns = min(columns, number)
-    rows = -(-number // columns)
-    margins = (left, RIGHT, foot + BELOW, ABOVE)
-    picture, grid = grid_of(rows, columns, width, height, margins, (left + RIGHT, ABOVE + BELOW))
-    return picture, [picture.add_subplot(grid[divmod(n, columns)]) for n in range(number)]
-
-
-def grid_of(
-    rows: int,
+def page(
+    shown: Sequence[Panel],
     columns: int,
-    width: float,
     height: float,
-    margins: tuple[float, float, float, float],
-    gaps: tuple[float, float],
-) -> tuple[FitFigure, GridSpec]:
-    """Return a figure and its grid of cells of this width and height; all lengths in inches.
+    words: str = "",
+    left: float = LEFT,
+    right: float = RIGHT,
+    below: float = 0.0,
+) -> FitFigure:
+    """Return a figure of panels in rows, as wide as a page, or as a column if it has one panel.
 
-    margins: left, right, below and above. gaps: between columns, and between rows.
+    height: of each panel in inches. words: below all, under one legend for all panels. left, right: inches
+    beside each panel; below: inches more under the last row. Where one panel is to be drawn alone (`PLACE`)
+    the others are left out; in given axes it is drawn itself. Positions are fixed: a constrained layout takes
+    longer than drawing. Raises OptionError for an unknown panel.
     """
-    left, right, below, above = margins
-    w = left + columns * width + (columns - 1) * gaps[0] + right
-    h = below + rows * height + (rows - 1) * gaps[1] + above
-    picture = figure(w, h)
-    ends = {"left": left / w, "right": 1 - right / w, "bottom": below / h, "top": 1 - above / h}
-    spaces = {"wspace": gaps[0] / width, "hspace": gaps[1] / height}
-    return picture, picture.add_gridspec(rows, columns, **ends, **spaces)
+    ax, name = PLACE.get()
+    if name is not None:
+        names = [panel.name for panel in shown]
+        require_known(name, names, f"panel = {shown_value(name)} is unknown")
+        shown = [shown[names.index(name)]]
+    if ax is not None and len(shown) == 1:
+        shown[0].draw(ax)
+        if ax.get_legend_handles_labels()[0]:
+            legend(ax)
+        picture: Any = ax.figure
+        return picture
+    columns = min(columns, len(shown))
+    width = PAGE if columns > 1 else COLUMN
+    whole: Any = figure(width, height)
+    grid = whole.add_gridspec(-(-len(shown) // columns), columns)
+    for n, panel in enumerate(shown):
+        panel.draw(whole.add_subplot(grid[divmod(n, columns)], label=panel.name))
+    lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
+    labelled = [axes.get_legend_handles_labels() for axes in whole.axes]
+    marks = {
+        name: mark for handles, names in labelled for mark, name in zip(handles, names, strict=True)
+    }
+    across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
+    text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
+    foot = below + text + key
+    row, column = ABOVE + height + BELOW, width / columns
+    total = grid.nrows * row + foot
+    if ax is None:
+        whole.set_size_inches(width, total)
+    for n, axes in enumerate(whole.axes):
+        down, along = divmod(n, columns)
+        corner = along * column + left, foot + (grid.nrows - 1 - down) * row + BELOW
+        inside = column - left - right
+        axes.set_position((corner[0] / width, corner[1] / total, inside / width, height / total))
+    if marks:
+        look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}
+        legend(whole, *marks.values(), labels=list(marks), borderaxespad=0.2, **look)
+    if lines:
+        foot_line(whole, "\n".join(lines))
+    return whole
+
+
+def columns_for(number: int) -> int:
+    """Return how many columns leave the fewest empty places: two for four panels, otherwise up to three."""
+    return 2 if number == 4 else min(number, 3)
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str = "", log: str = "") -> None:
     """Set labels and title of axes without an upper and right spine; log: 'x', 'y' or 'xy'."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x, fontsize=FONT)
+    axes.set_ylabel(y, fontsize=FONT)
+    axes.set_title(title, fontsize=FONT)
+    axes.tick_params(which="both", labelsize=SMALL)
     axes.ticklabel_format(axis="both", useOffset=False)
     axes.locator_params(nbins=MAX_INTERVALS)
     axes.spines[["top", "right"]].set_visible(False)
@@ -124,7 +186,7 @@ def points(
     **look: Any,
 ) -> None:
     """Draw symbols with error bars, along x too if `across` is given; look: fmt, ms, color, label."""
-    look = {"fmt": "o", "ms": 5, "color": COLOURS[0], "elinewidth": 0.8} | look
+    look = {"fmt": "o", "ms": 4, "color": COLOURS[0], "elinewidth": 0.8} | look
     look |= {"markerfacecolor": "none"} if hollow else {}
     axes.errorbar(x, y, error, across, **look)
 
@@ -135,7 +197,7 @@ def band(axes: Axes, x: np.ndarray, ends: np.ndarray, percent: int) -> None:
     axes.fill_between(x, *ends, color=COLOURS[0], alpha=strength, linewidth=0)
 
 
-def legend(where: Axes | Figure, *handles: Any, fontsize: float = 8, **look: Any) -> None:
+def legend(where: Axes | Figure, *handles: Any, fontsize: float = SMALL, **look: Any) -> None:
     """Add a legend without a frame; handles: by default all that have labels."""
     look |= {"handles": handles} if handles else {}
     where.legend(frameon=False, fontsize=fontsize, **look)
@@ -143,14 +205,17 @@ def legend(where: Axes | Figure, *handles: Any, fontsize: float = 8, **look: Any
 
 def foot_line(picture: Figure, text: str) -> None:
     """Add a small line of text below all panels."""
-    picture.supxlabel(text, fontsize=8, color=GREY)
+    picture.supxlabel(text, fontsize=SMALL, color=GREY)
 
 
 class _BetweenDecades(LogFormatter):
-    """Labels between decades where the axis has less than one decade."""
+    """Labels between decades where the axis has less than one decade, far enough apart to be read."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        return log_tick(x) if super().__call__(x, pos) else ""
+        assert self.axis is not None
+        low, high = self.axis.get_view_interval()
+        apart = high < 2 * low or f"{x:e}"[0] in "12357"
+        return log_tick(x) if apart and super().__call__(x, pos) else ""
 
 
 def logarithmic(axes: Axes, which: str, scale: str = "log", **options: float) -> None:
@@ -193,7 +258,11 @@ def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray,
     known = values[np.isfinite(values)]
     if not len(known):
         return
-    span = max(np.ptp(known), 0.0 if log else NARROWEST * np.abs(known).max()) or 1.0
+    narrow = np.fmin.reduce(
+        np.ptp(ends, axis=0), initial=np.inf
+    )  # the band is seen where it is narrowest
+    least = NARROWEST * np.abs(known).max()
+    span = max(np.ptp(known), 0.0 if log else max(least, narrow * np.isfinite(narrow))) or 1.0
     inside = np.clip(ends[np.isfinite(ends)], known.min() - span, known.max() + span)
     shown = np.concatenate([known, inside])
     low, high = shown.min(), shown.max()

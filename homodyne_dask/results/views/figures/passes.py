@@ -1,6 +1,7 @@
 """The convergence of the fit: χ², distance to the minimum and time of each pass."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,26 +22,30 @@ ROOM_FOR_ZERO = 0.5
 
 def draw_passes(view: FitView) -> draw.FitFigure:
     """Draw χ² above its lowest, the estimated distance to the minimum, and the time of each pass."""
-    history, passes = view.result.run.history, view.result.passes
-    picture, axes = draw.panels(3, 3, 3.0, 2.7, draw.FOOT, left=0.95)
+    history = view.result.run.history
     full = [entry for entry in history if "pass" in entry]
-    _difference(axes[0], full)
-    _distance(axes[1], full)
-    begins = _durations(axes[2], history)
-    margin = max(0.5, 0.03 * passes)
-    marks = {}
-    for axis in axes:
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlim((begins if axis is axes[2] else 1) - margin, passes + margin)
-        handles, names = axis.get_legend_handles_labels()
-        marks |= dict(zip(names, handles, strict=True))
-    draw.legend(picture, *marks.values(), loc="lower center", ncols=6)
-    return picture
+    parts: tuple[tuple[str, Any, History], ...] = (
+        ("chisqr", _difference, full),
+        ("distance", _distance, full),
+        ("seconds", _durations, history),
+    )
+    passes = view.result.passes
+    shown = [
+        draw.Panel(name, partial(_part, of=of, history=h, passes=passes)) for name, of, h in parts
+    ]
+    return draw.page(shown, 3, 1.6)
 
 
-def _difference(axis: Axes, full: History) -> None:
+def _part(axis: Axes, of: Callable[[Axes, History], int], history: History, passes: int) -> None:
+    """Draw one of the panels, from the number of its first pass on."""
+    begins, margin = of(axis, history), max(0.5, 0.03 * passes)
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
+    axis.set_xlim(begins - margin, passes + margin)
+
+
+def _difference(axis: Axes, full: History) -> int:
     """Draw χ² - lowest χ² on a logarithmic axis that includes 0."""
-    draw.label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest value")
+    draw.label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
     chisqr = np.array([entry["chisqr"] for entry in full], float)
     above = chisqr - np.fmin.reduce(chisqr, initial=np.inf)
     positive = above[above > 0]
@@ -48,28 +53,29 @@ def _difference(axis: Axes, full: History) -> None:
         smallest = 10.0 ** np.floor(np.log10(positive.min()))
         draw.logarithmic(axis, "y", "symlog", linthresh=smallest, linscale=ROOM_FOR_ZERO)
         axis.set_ylim(-0.3 * smallest, 3 * positive.max())
-    _by_pass(axis, full, above)
+    return _by_pass(axis, full, above)
 
 
-def _distance(axis: Axes, full: History) -> None:
-    title = "estimated distance to the minimum"
-    draw.label_axes(axis, "pass", "distance [standard errors]", title, log="y")
+def _distance(axis: Axes, full: History) -> int:
+    title = "distance to the minimum"
+    draw.label_axes(axis, "pass", "distance [stderr]", title, log="y")
     enough = lm.Options().decrement
     decrement = np.array([entry["decrement"] for entry in full], float)
     known = decrement[decrement > 0]
     axis.set_ylim(known.min(initial=enough) / 3, known.max(initial=enough) * 3)
     axis.axhline(enough, color=GREY, linestyle=":", label="convergence limit")
-    _by_pass(axis, full, np.where(decrement > 0, decrement, np.nan))
+    return _by_pass(axis, full, np.where(decrement > 0, decrement, np.nan))
 
 
-def _by_pass(axis: Axes, full: History, values: np.ndarray) -> None:
+def _by_pass(axis: Axes, full: History, values: np.ndarray) -> int:
     number, accepted = (np.array([entry[key] for entry in full]) for key in ("pass", "accepted"))
     axis.plot(number, values, color=UNKNOWN_COLOUR, zorder=1)
     for wanted, marker, label in ((True, "o", "accepted"), (False, "X", "rejected")):
         some = np.isfinite(values) & (accepted == wanted)
         if some.any():
-            look = {"ms": 7, "color": COLOURS[not wanted], "label": label}
+            look = {"ms": 4.5, "color": COLOURS[not wanted], "label": label}
             axis.plot(number[some], values[some], marker, **look)
+    return 1
 
 
 def _durations(axis: Axes, history: History) -> int:
@@ -77,21 +83,19 @@ def _durations(axis: Axes, history: History) -> int:
 
     Return the position of the first coarse pass.
     """
-    draw.label_axes(
-        axis, "pass over all data", "time of one pass [s]", "coarse and full passes", log="y"
-    )
+    draw.label_axes(axis, "pass", "time of one pass [s]", "coarse and full passes", log="y")
     levels = [entry for entry in history if "level" in entry]
     begins = at = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
         n = entry["passes"]
-        look = {"color": colour, "ms": 6, "markerfacecolor": "none"}
+        look = {"color": colour, "ms": 4, "markerfacecolor": "none"}
         label = level_name(entry["level"])
         each = [entry["seconds"] / max(n, 1)] * n
         axis.plot(range(at, at + n), each, marker, label=label, **look)
         at += n
     full = [entry for entry in history if "pass" in entry and "seconds" in entry]
     number, seconds = ([entry[key] for entry in full] for key in ("pass", "seconds"))
-    axis.plot(number, seconds, "o", color=COLOURS[0], ms=6)
+    axis.plot(number, seconds, "o", color=COLOURS[0], ms=4)
     if levels:
         axis.axvline(0.5, color=UNKNOWN_COLOUR, zorder=0)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}" if x >= 1 else ""))

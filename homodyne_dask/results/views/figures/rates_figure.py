@@ -1,6 +1,6 @@
 """The figures of rates against time: of a fit, and of its posterior."""
 
-import textwrap
+from functools import partial
 
 import numpy as np
 import xarray
@@ -14,59 +14,57 @@ from homodyne_dask.results.data.known_truth import true_rates_of
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.rate_curves import EVERYWHERE, rates_in
 from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.style import COLOURS, GREY, plain_label
+from homodyne_dask.results.views.figures.style import COLOURS, plain_label
 
 AXES = {
     "J": ("J [Å²/s]", "transport rate"),
     "gamma_dot": ("dγ/dt [1/s]", "shear rate"),
-    "strain": ("γ", "accumulated strain"),
+    "strain": ("strain γ", "accumulated strain"),
 }
 """Axis and title of each panel."""
+HEIGHT = 1.6
+"""Inches of a panel."""
 OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
-
-
-def _panels(
-    rows: int, columns: int, height: float, words: str
-) -> tuple[draw.FitFigure, list[Axes]]:
-    """Return a figure with so many panels, and words below them."""
-    width = 2.85 if columns > 1 else 4.0
-    letters = int((columns * (draw.LEFT + width + draw.RIGHT) - 0.3) / draw.LETTER)
-    lines = textwrap.wrap(plain_label(words), letters)
-    foot = draw.FOOT + draw.LINE * (len(lines) - 1)
-    picture, axes = draw.panels(rows * columns, columns, width, height, foot)
-    draw.foot_line(picture, "\n".join(lines))
-    return picture, axes
 
 
 def draw_rates(view: FitView) -> draw.FitFigure:
     """Draw J, γ̇ and the strain against time, with bands of 68 and 95 %, and of 95 % at all times at once."""
     rates, truth = rates_in(view), _truth(view)
-    names = [name for name in AXES if name in rates]
-    picture, axes = _panels(1, len(names), 2.7, _bands_sentence(rates))
     unknown_q = bool(np.isnan(view.scan.q).any())
-    free = any(name.endswith("_power_law") for name in map(str, rates))
-    t = rates["t"].values
-    for axis, name in zip(axes, names, strict=True):
-        draw.label_axes(axis, "t [s]", *(OF_UNKNOWN_Q if name == "J" and unknown_q else AXES[name]))
-        for percent in (95, 68):
-            draw.band(axis, t, _edges(rates, name, f"{percent}"), percent)
-        axis.plot(t, _edges(rates, name, EVERYWHERE).T, ":", color=COLOURS[0], linewidth=0.8)
-        axis.plot(t, rates[name].values, color=COLOURS[0], label="fit")
-        shown = [rates[name].values]
-        if f"{name}_power_law" in rates:
-            law = rates[f"{name}_power_law"].values
-            axis.plot(t, law, "-.", color=GREY, linewidth=1.0, label="nearest power law")
-        if name in truth:
-            axis.plot(t, truth[name], "--", color=COLOURS[1], label="truth")
-            shown.append(truth[name])
-        if name != "strain":
-            if not free:  # splines lie at equal distances
-                draw.log_scale_if_wide(axis, "x", t)
-            draw.log_scale_if_wide(axis, "y", rates[name].values)
-        draw.limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
-    if truth or free:
-        draw.legend(axes[0])
-    return picture
+    shown = []
+    for name in AXES:
+        if name in rates:
+            words = OF_UNKNOWN_Q if name == "J" and unknown_q else AXES[name]
+            of = partial(_fitted_rate, rates=rates, name=name, words=words, truth=truth.get(name))
+            shown.append(draw.Panel(name, of))
+    return draw.page(shown, len(shown), HEIGHT, plain_label(_bands_sentence(rates)))
+
+
+def _fitted_rate(
+    axis: Axes,
+    rates: xarray.Dataset,
+    name: str,
+    words: tuple[str, str],
+    truth: Float[np.ndarray, " n"] | None,
+) -> None:
+    """Draw one rate; an axis is logarithmic only where the rate is above 0 by more than its error."""
+    t, value = rates["t"].values, rates[name].values
+    draw.label_axes(axis, "t [s]", *words)
+    for percent in (95, 68):
+        draw.band(axis, t, _edges(rates, name, f"{percent}"), percent)
+    axis.plot(t, _edges(rates, name, EVERYWHERE).T, ":", color=COLOURS[0], linewidth=0.8)
+    axis.plot(t, value, color=COLOURS[0], lw=1.4, label=None if truth is None else "fit")
+    shown = [value]
+    if truth is not None:
+        axis.plot(t, truth, "--", color=COLOURS[1], lw=1.2, label="truth")
+        shown.append(truth)
+    splines = any(str(key).endswith("_power_law") for key in rates)
+    if name != "strain":
+        if not splines:  # which lie at equal distances
+            draw.log_scale_if_wide(axis, "x", t)
+        if (_edges(rates, name, "68") > 0).all():
+            draw.log_scale_if_wide(axis, "y", value)
+    draw.limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
 
 
 def _bands_sentence(rates: xarray.Dataset) -> str:
@@ -110,15 +108,19 @@ def draw_posterior_rates(posterior: Posterior) -> draw.FitFigure:
     names = [name for name in AXES if name in group]
     note = posterior.tree.attrs["adjust_note"]
     words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {note}"
-    picture, axes = _panels(2, len(names), 2.2, words)
-    for n, name in enumerate(names):
-        _rate(axes[n], axes[n + len(names)], posterior, name)
-    draw.legend(axes[0])
-    return picture
+    shown = [
+        draw.Panel(
+            f"{name} difference" if away else name,
+            partial(_drawn_rate, posterior=posterior, name=name, away=away),
+        )
+        for away in (False, True)
+        for name in names
+    ]
+    return draw.page(shown, len(names), HEIGHT, plain_label(words))
 
 
-def _rate(above: Axes, below: Axes, posterior: Posterior, name: str) -> None:
-    """Draw a rate, and below it the difference from the fit, in per cent where no value is 0."""
+def _drawn_rate(axis: Axes, posterior: Posterior, name: str, away: bool) -> None:
+    """Draw a rate, or its difference from the fit, in per cent where no value is 0."""
     of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
     t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
     unit, (y, title) = of[name].attrs["units"], AXES[name]
@@ -129,15 +131,16 @@ def _rate(above: Axes, below: Axes, posterior: Posterior, name: str) -> None:
         t, curves = t[1:], curves[:, 1:]
     fit = curves[5]
     relative = bool((fit > 0).all() or (fit < 0).all())
-    difference = (curves - fit) * (100 / np.abs(fit) if relative else 1.0)
-    draw.label_axes(above, "", y.replace("Å²/s", unit), title)
-    draw.label_axes(below, "t [s]", "difference [%]" if relative else f"difference [{unit}]")
-    _draw_draws(above, t, curves)
-    _draw_draws(below, t, difference)
+    words = y.replace("Å²/s", unit), title
+    if away:
+        curves = (curves - fit) * (100 / np.abs(fit) if relative else 1.0)
+        words = "difference [%]" if relative else f"difference [{unit}]", ""
+    draw.label_axes(axis, "t [s]", *words)
+    _draw_draws(axis, t, curves)
     if name != "strain":
-        draw.log_scale_if_wide(above, "x", t)
-        draw.log_scale_if_wide(below, "x", t)
-        draw.log_scale_if_wide(above, "y", curves[2])
+        draw.log_scale_if_wide(axis, "x", t)
+        if not away:
+            draw.log_scale_if_wide(axis, "y", curves[2])
 
 
 def _draw_draws(axis: Axes, t: Float[np.ndarray, " n"], curves: np.ndarray) -> None:

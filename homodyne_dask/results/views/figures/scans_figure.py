@@ -1,9 +1,10 @@
 """Parameters of several fits, scan by scan or against q or age."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +15,7 @@ from homodyne_dask.errors import HomodyneDaskError, in_line
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
+from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, drawable, plain_label, ring_styles
@@ -22,7 +24,8 @@ from homodyne_dask.store.age_average import average_over_age
 
 Columns = Mapping[str, np.ndarray]
 """Columns of a table by their names."""
-COLUMNS = 3
+HEIGHT = 1.6
+"""Inches of a panel."""
 MAX_NAMES = 12
 """Most scans that are labelled one by one; of more, only some are."""
 MAX_LETTERS = 40
@@ -42,15 +45,25 @@ _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
 def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
-    """Draw each parameter with its error, and the reduced χ², for each scan."""
+    """Draw each parameter with its error for each scan."""
     labels = [_label(entry.name.removesuffix(".zarr")) for entry in entries]
     at = np.arange(len(entries))
-    picture, axes = _panels(entries, at, "", LETTER * max(map(len, labels)))
     shown = at[:: -(-len(at) // MAX_NAMES)]
-    for axis in axes:
-        axis.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=8)
-        axis.set_xlim(-0.5, len(at) - 0.5)
-    _label_last(axes)
+
+    def finish(axes: Axes) -> None:
+        axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
+        axes.set_xlim(-0.5, len(at) - 0.5)
+
+    return _page(_panels(entries, at, "", finish), below=LETTER * max(map(len, labels)))
+
+
+def _page(shown: Sequence[draw.Panel], words: str = "", below: float = 0.0) -> draw.FitFigure:
+    """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
+    columns = draw.columns_for(len(shown))
+    picture = draw.page(shown, columns, HEIGHT, words, below=below)
+    for axes in picture.axes[:-columns] if below else ():
+        axes.set_xlabel("")
+        axes.tick_params(labelbottom=False)
     return picture
 
 
@@ -60,30 +73,23 @@ def _label(name: str) -> str:
     return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
 
 
-def _label_last(axes: Sequence[Axes]) -> None:
-    """Leave only the lowest panels of each column their labels."""
-    for axis in axes[:-COLUMNS]:
-        axis.set_xlabel("")
-        axis.tick_params(labelbottom=False)
-
-
 def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
-    """Draw each parameter with its error, and the reduced χ², against the number or the time of the scans.
+    """Draw each parameter with its error against the number or the time of the scans.
 
     against: 'number' or 'time'.
     """
     zone = datetime.now().astimezone().tzinfo
     at = np.array([_place(row.at[against]) for row in rows])
-    picture, axes = _panels(rows, at, "", draw.FOOT)
-    for axis in axes:
+
+    def finish(axis: Axes) -> None:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
         ticks = MaxNLocator(5, integer=True)
         if against == "time":
             ticks = AutoDateLocator(zone, minticks=3, maxticks=5)
             axis.xaxis.set_major_formatter(ConciseDateFormatter(ticks, zone))
         axis.xaxis.set_major_locator(ticks)
-    _label_last(axes)
-    return picture
+
+    return _page(_panels(rows, at, "", finish), below=0.1)
 
 
 def _place(at: Any) -> float:
@@ -109,33 +115,32 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
     tables = [(scan, {name: drawable(of[name]) for name in of}) for scan, of in tables]
     *earlier, (newest, last) = tables
     names = rates_drawn(last)
-    picture, axes = draw.panels(len(names), len(names), 4.2, 2.6, draw.FOOT)
-    for axis, name in zip(axes, names, strict=True):
+
+    def rate(axis: Axes, name: str) -> None:
         draw.label_axes(axis, "t [s]", _RATES[name])
         for n, (scan, of) in enumerate(earlier):
             shade = str(0.8 - 0.4 * n / len(tables))
             axis.plot(of["t"], of[name], color=shade, lw=1, label=_label(scan))
-        axis.plot(last["t"], last[name], color=COLOURS[0], lw=2, label=_label(newest))
+        axis.plot(last["t"], last[name], color=COLOURS[0], lw=1.6, label=_label(newest))
         ends = np.stack([last[f"{name}_{end}_68"] for end in ("low", "high")])
         draw.band(axis, last["t"], ends, 68)
         values = np.concatenate([of[name] for _, of in tables])
         draw.log_scale_if_wide(axis, "y", values)
         draw.logarithmic(axis, "x")
         draw.limits(axis, values, ends)
-    draw.legend(axes[-1], fontsize=7)
-    return picture
+
+    return draw.page([draw.Panel(name, partial(rate, name=name)) for name in names], 2, 2.0)
 
 
 def draw_series(whole: FitSeries) -> draw.FitFigure:
-    """Draw each parameter and rate with its error, and the reduced χ², against q or age.
+    """Draw each parameter and rate with its error against q, age or another variable.
 
-    Over q also the decay rates on logarithmic axes with the line of q² and, where the stores are, the decays
-    averaged over age. A dashed line is the weighted mean of consistent fits; horizontal bars are the windows
-    of age.
+    Rates over q are on logarithmic axes with the line of q², and beside them, where the stores are, the
+    decays averaged over age. A dashed line is the weighted mean of consistent fits; horizontal bars are
+    the windows of age.
     """
     entries = [entry for entry in whole.entries if entry.result is not None]
     rates = whole.decay_rates if whole.over == "q" and len(entries) > 1 else []
-    views = _views(entries) if rates else []
     at = np.array([entry.at[whole.over] for entry in entries])
     x = _AXES.get(whole.over) or plain_label(whole.over, whole.unit_of(whole.over))
     windows = None  # below and above the mean age
@@ -143,43 +148,80 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
         windows = np.array(
             [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
         )
-    more = len(rates) + bool(views)
-    picture, axes = _panels(entries, at, x, draw.FOOT, windows, more)
-    names, said = names_drawn(entries), dict[str, None]()
-    for axis, name in zip(axes, names, strict=False):
-        axis.set_title(_TITLES.get(name, ""), fontsize=10)
-        same = whole.agreement.get(name)
-        if same is not None and same.p >= DOUBTFUL:
-            axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
-            said["dashed: weighted mean of consistent fits"] = None
-        for of in whole.repeats.values():
-            if (again := of.agreement.get(name)) is not None and again.p >= DOUBTFUL:
-                place = np.array([of.entries[0].at[whole.over]])
-                mean = np.array([again.mean]), np.nan_to_num([again.stderr])
-                look = {"fmt": "D", "ms": 9, "color": COLOURS[4], "hollow": True, "zorder": 3}
-                draw.points(axis, place, *mean, **look)
-                said["diamonds: weighted means of repeats that agree"] = None
-    if said:
-        draw.foot_line(picture, "; ".join(said))
-    for axis, name in zip(axes[len(names) + 1 :], rates, strict=False):
-        _draw_decay_rates(axis, name, entries, at)
+
+    def finish(axes: Axes) -> None:
+        _integers_where(axes, at)
+
+    names, said = [name for name in names_drawn(entries) if name not in rates], dict[str, None]()
+    shown = _panels(entries, at, x, finish, windows, names)
+    for n, name in enumerate(names):
+        means = _means(whole, name, said)
+        shown[n] = draw.Panel(name, partial(_with_means, panel=shown[n], means=means))
+    shown += [
+        draw.Panel(name, partial(_draw_decay_rates, name=name, whole=whole, entries=entries, q=at))
+        for name in rates
+    ]
+    views = _views(entries) if rates else []
     if views:
-        _draw_decays(axes[-1], views)
-    return picture
+        shown.append(draw.Panel("decays", partial(_draw_decays, views=views)))
+    return _page(shown, "; ".join(said))
 
 
-def _draw_decay_rates(axis: Axes, name: str, entries: Sequence[FitRow], q: np.ndarray) -> None:
+def _integers_where(axes: Axes, at: np.ndarray) -> None:
+    """Draw ticks at whole numbers where all values are: there is no scan 1.5."""
+    if (at == np.round(at)).all():
+        axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
+
+
+class _Mean(NamedTuple):
+    """A weighted mean: of all fits, or of repeats at one place."""
+
+    at: float | None
+    value: float
+    stderr: float
+
+
+def _means(whole: FitSeries, name: str, said: dict[str, None]) -> list[_Mean]:
+    """Return the weighted means of fits that agree in a parameter; `said` gets what stands for them."""
+    found = []
+    same = whole.agreement.get(name)
+    if same is not None and same.p >= DOUBTFUL:
+        found.append(_Mean(None, same.mean, same.stderr))
+        said["dashed: weighted mean of consistent fits"] = None
+    for of in whole.repeats.values():
+        if (again := of.agreement.get(name)) is not None and again.p >= DOUBTFUL:
+            found.append(_Mean(of.entries[0].at[whole.over], again.mean, again.stderr))
+            said["diamonds: weighted means of repeats that agree"] = None
+    return found
+
+
+def _with_means(axes: Axes, panel: draw.Panel, means: Sequence[_Mean]) -> None:
+    """Draw a panel, and weighted means in it."""
+    panel.draw(axes)
+    for mean in means:
+        if mean.at is None:
+            axes.axhline(mean.value, color=COLOURS[4], linestyle="--", zorder=0)
+            continue
+        look = {"fmt": "D", "ms": 7, "color": COLOURS[4], "hollow": True, "zorder": 3}
+        value, stderr = np.array([mean.value]), np.nan_to_num([mean.stderr])
+        draw.points(axes, np.array([mean.at]), value, stderr, **look)
+
+
+def _draw_decay_rates(
+    axis: Axes, name: str, whole: FitSeries, entries: Sequence[FitRow], q: np.ndarray
+) -> None:
     """Draw the decay rate Γ of each q on logarithmic axes, and the line ∝ q² through them."""
     rate, error = _columns(entries, name)
     known = np.isfinite(rate) & (rate > 0)
     q, rate, error = q[known], rate[known], np.nan_to_num(error[known])
     y = "Γ [1/s]" if name == "Gamma" else plain_label(name, "1/s")
-    draw.label_axes(axis, _AXES["q"], y, log="xy")
+    law = whole.powers_of_q.get(name)
+    title = "" if law is None else f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
+    draw.label_axes(axis, _AXES["q"], y, title, log="xy")
     draw.points(axis, q, rate, error)
     if len(q):
         line = q**2 * np.exp(np.mean(np.log(rate / q**2)))
         axis.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
-        draw.legend(axis)
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
@@ -196,7 +238,7 @@ def _views(entries: Sequence[FitRow]) -> list[FitView]:
 
 def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
     """Draw f against lag, the mean over age and bins, for all q: symbols are data, lines the model."""
-    title = "mean over age; line: model"
+    title = "mean over age"
     draw.label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
     of_rings = np.array([float(np.mean(view.scan.q)) for view in views])
     for view, (q, colour, marker) in zip(views, ring_styles(of_rings), strict=True):
@@ -205,12 +247,9 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
         model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
         both = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
         lag, f, of_model = average_over_age(read, both)
-        times = view.decay_times[np.isfinite(view.decay_times)]
-        time = f", τ = {np.median(times):.3g} s" if len(times) else ""
-        axis.plot(lag, f, marker, label=f"q = {q:.4g}{time}", color=colour, ms=3)
+        label = f"q = {q:.4g} Å⁻¹" if len(views) <= MAX_NAMES else None
+        axis.plot(lag, f, marker, label=label, color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
-    if len(views) <= MAX_NAMES:
-        draw.legend(axis, fontsize=5.5)
 
 
 def names_drawn(entries: Sequence[FitRow]) -> list[str]:
@@ -243,37 +282,35 @@ def _panels(
     entries: Sequence[FitRow],
     at: np.ndarray,
     x: str,
-    below: float,
+    finish: Callable[[Axes], None],
     reach: np.ndarray | None = None,
-    more: int = 0,
-) -> tuple[draw.FitFigure, list[Axes]]:
-    """Return a figure with a panel for each quantity, one for χ², and `more` empty ones.
+    names: Sequence[str] | None = None,
+) -> list[draw.Panel]:
+    """Return a panel for each quantity; finish: what is done to each at last.
 
-    at: place of each fit, and `reach` to both sides of it. below: inches more for labels below all.
+    at: place of each fit, and `reach` to both sides of it. names: by default all worth a panel.
     """
-    names = names_drawn(entries)
     q = np.array([entry.at.get("q", np.nan) for entry in entries])
     rings = (
         ring_styles(q) if x != _AXES["q"] and np.isfinite(q).all() else [(np.nan, COLOURS[0], "")]
     )
-    picture, axes = draw.panels(len(names) + 1 + more, COLUMNS, 2.85, 1.9, below)
-    for axis, name in zip(axes, names, strict=False):
+
+    def quantity(axes: Axes, name: str) -> None:
         value, error = _columns(entries, name)
         known, bound = np.isfinite(error), column(entries, name, "at_bound")
-        draw.label_axes(axis, x, plain_label(name, entries[0].quantities[name].unit))
+        y = plain_label(name, entries[0].quantities[name].unit)
+        draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         kinds = ((known, "o", False), (~known & ~bound, "o", True), (bound, "x", True))
         for (ring, colour, _), (kind, marker, hollow) in product(rings, kinds):
             some = kind & ((q == ring) | np.isnan(ring))
             if some.any():
                 across = None if reach is None else reach[:, some]
-                look = {"fmt": marker, "across": across, "hollow": hollow, "elinewidth": 1}
-                label = f"q = {ring:.4g}" if len(rings) > 1 and axis is axes[0] else None
-                look |= {"color": colour, "label": label}
-                draw.points(axis, at[some], value[some], np.nan_to_num(error[some]), **look)
-        draw.log_scale_if_wide(axis, "y", value)
-    if 1 < len(rings) <= MAX_NAMES:
-        draw.legend(axes[0], fontsize=5.5)
-    draw.label_axes(axes[len(names)], x, "reduced χ²")
-    redchi = drawable(np.array([entry.redchi for entry in entries], float))
-    axes[len(names)].plot(at, redchi, "o", ms=5, color=COLOURS[1])
-    return picture, axes
+                look = {"fmt": marker, "across": across, "hollow": hollow, "color": colour}
+                named = 1 < len(rings) <= MAX_NAMES
+                look["label"] = f"q = {ring:.4g} Å⁻¹" if named else None
+                draw.points(axes, at[some], value[some], np.nan_to_num(error[some]), **look)
+        draw.log_scale_if_wide(axes, "y", value)
+        finish(axes)
+
+    drawn = names_drawn(entries) if names is None else names
+    return [draw.Panel(name, partial(quantity, name=name)) for name in drawn]

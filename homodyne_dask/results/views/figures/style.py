@@ -60,10 +60,9 @@ def ring_styles(q: np.ndarray) -> list[tuple[float, str, str]]:
 
 TITLES = {
     "maps": "Data, model and residuals of single bins against both times",
-    "cuts": "c₂ against lag at several ages: data with error bars that treat pairs as independent, and model "
-    "as lines",
-    "angles": "Dependence on the direction φ; the error bars of f and of the decay time treat pairs as "
-    "independent",
+    "cuts": "c₂ against lag at several ages: data as symbols, model as lines",
+    "angles": "Dependence on the direction φ, of repeats on the scan: contrast and offset with standard "
+    "errors, decay time and f with the model as a line",
     "rates": "Rates against time, with 68 % and 95 % bands",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",

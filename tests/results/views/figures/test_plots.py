@@ -62,27 +62,31 @@ def test_a_picture_shows_something_and_no_text_is_cut_off_or_lies_on_another(nam
     canvas = FigureCanvasAgg(picture)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba()) / 255
-    assert min(pixels.shape[:2]) > 400
+    assert min(pixels.shape[:2]) > 300
     assert (pixels.std(axis=(0, 1))[:3] > 0.05).all()
     shown = [(text, box) for text, box in texts_of(picture) if text]
     assert len(shown) > 5
     check_places(shown, picture.bbox)
 
 
-def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
+def test_contrast_and_offset_are_drawn_with_their_errors_and_never_naive_ones(flowing):
     result, stderr = result_for(flowing, FLOW), np.array([0.01, 0.02, 0.03])
     scaling = result.scaling.assign(
         {"contrast_stderr": ("bin", np.full(3, np.nan)), "contrast_stderr_naive": ("bin", stderr)}
         | {"offset_stderr": ("bin", stderr / 2), "offset_stderr_naive": ("bin", stderr / 9)}
     )
-    axes = plots.draw_angles(FitView(replace(result, scaling=scaling), flowing)).axes
-    for axis, wanted, which in ((axes[0], stderr, "naive error"), (axes[1], stderr / 2, "robust")):
-        drawn = [segment for bars in axis.containers for segment in bars.lines[2][0].get_segments()]
-        np.testing.assert_allclose([np.ptp(segment[:, 1]) / 2 for segment in drawn], wanted)
-        assert axis.get_title().endswith(which)
+    picture = plots.draw_angles(FitView(replace(result, scaling=scaling), flowing))
+    assert picture.axes[0].get_title() == ""
+    assert picture.axes[1].get_title() == "bars: standard errors (cluster-robust)"
+    tables = picture.tables
+    for name in ("contrast", "offset"):
+        np.testing.assert_allclose(tables[name][name], scaling[name])
+        np.testing.assert_allclose(tables[name]["φ [°]"], flowing.phi)
+    assert "stderr" not in tables["contrast"]
+    np.testing.assert_allclose(tables["offset"]["stderr"], stderr / 2)
     few = by_speckle(fit_of(flowing))
     axes = plots.draw_angles(FitView(replace(few, scaling=scaling), flowing)).axes
-    assert axes[1].get_title().endswith("speckle")
+    assert axes[1].get_title() == "bars: standard errors (speckle)"
 
 
 def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tmp_path):
@@ -94,7 +98,7 @@ def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tm
     noisy = scan_of(tmp_path, FLOW, n=128, phi=np.arange(-90.0, 90.0, 12.0), dt=0.2)
     view = FitView(result_for(noisy, FLOW), noisy)
     again = at_one_lag(view)
-    assert 0.3 < ((again.f - again.of_model(view.model)) / again.stderr).std() < 2
+    assert 0 < (again.f - again.of_model(view.model)).std() < 0.05
 
 
 def test_the_model_around_the_circle_passes_through_every_bin(flowing):
@@ -108,11 +112,11 @@ def test_the_model_around_the_circle_passes_through_every_bin(flowing):
 def test_measured_decay_times_scatter_about_a_smooth_line_of_the_model(tmp_path):
     scan = scan_of(tmp_path, FLOW, n=200, phi=np.arange(-80.0, 81.0, 20.0))
     view = FitView(result_for(scan, FLOW), scan)
-    time, stderr = measured_decay_times(view)
+    time = measured_decay_times(view)
     known = np.isfinite(time)
     assert known.sum() > 5
-    assert (np.abs(time - view.decay_times)[known] < 5 * stderr[known] + 0.02 * time[known]).all()
-    lines = plots.draw_angles(view).axes[3].get_lines()
+    np.testing.assert_allclose(time[known], view.decay_times[known], rtol=0.1)
+    lines = plots.draw_angles(view).axes[2].get_lines()
     line = next(line for line in lines if len(line.get_xdata()) > len(scan.bins))
     (here,) = np.flatnonzero(np.isclose(line.get_xdata(), 0.0))
     assert line.get_ydata()[here] == pytest.approx(view.decay_times[scan.phi == 0.0][0])
