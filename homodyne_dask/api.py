@@ -84,6 +84,7 @@ def ingest(
     axes: str | Sequence[str] | None = None,
     half: str | None = None,
     average: str | None = None,
+    keep: str | Sequence[str] = (),
     keep_copies: bool = False,
     sharded: bool | None = None,
     strict: bool = False,
@@ -110,7 +111,8 @@ def ingest(
     file (a dataset, or a group with one for each bin) or .npz of another layout; q_dataset, phi_dataset:
     names of q and φ; time_dataset: name of the times of the frames, or of their spacing, in s. axes: such
     as 't,t,q', if shape and symmetry do not show which axes are the times. half: 'upper', 'lower' or
-    'mean', for matrices that are not symmetric. keep_copies: True for bins that hold the data of another
+    'mean', for matrices that are not symmetric. keep: paths of numbers in an HDF5 file, such as
+    '/entry/sample/humidity', for fits over scans. keep_copies: True for bins that hold the data of another
     bin, which else are left out, with a note. sharded: whether to store many chunks per file; by default
     only for stores at a URL. strict: reject a file that has a bin without data; by default the bin is
     left out, with a note. overwrite: replace a store that has different contents. client: a Dask client;
@@ -153,7 +155,7 @@ def ingest(
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
             strict=strict, overwrite=overwrite, client=client, progress=progress, dataset=dataset,
             q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
-            average=average, keep_copies=keep_copies,
+            average=average, keep=keep, keep_copies=keep_copies,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from homodyne_dask.assessment.pooled_repeats import clusters_of_pooled
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
+from homodyne_dask.models.spline_models import LOG_DENSITY
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -114,7 +115,7 @@ def _alternatives_of(request: Request) -> set[str]:
     model, free = request.problem.model, np.array(request.search.names)[request.search.free]
     found = {OF_PARAMETERS[name] for name in free if name in OF_PARAMETERS}
     found |= set() if model.isotropic else {"shear"}
-    return found | ({"rate"} if getattr(model, "splines", None) else set())
+    return found | {"stretching" if name == LOG_DENSITY else "rate" for name in model.splines}
 
 
 def _means(

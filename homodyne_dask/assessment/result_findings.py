@@ -208,7 +208,7 @@ def _other_flow(request: Request, chosen: list[str]) -> Iterator[Finding]:
         if request.problem.model.shear:
             command = command_of(request, convention=Convention.PHYSICAL)
             yield finding("other-convention", (), command)
-    elif "gamma_dot" in getattr(request.problem.model, "splines", {}) and "gamma_dot" not in chosen:
+    elif "gamma_dot" in request.problem.model.splines and "gamma_dot" not in chosen:
         command = f"{command_of(request)} --bounds gamma_dot={EITHER_SIGN}"
         yield finding("flow-may-reverse", ["gamma_dot"], command)
 
@@ -237,10 +237,11 @@ def _compared(request: Request) -> str:
 def _free_rates(request: Request) -> str:
     """Return the command that fits rates without a formula, and age windows where there is none."""
     model = request.problem.model
+    if free_forms(model):
+        return f"{command_of(request)} --rates spline"
     if not isinstance(model, TransportModel) or model.splines:
         return f"{command_of(request)} {_AGE_WINDOWS}"
-    general = "" if free_forms(model) else power_law_model(model).name
-    return f"{command_of(request, general)} --rates spline"
+    return f"{command_of(request, power_law_model(model).name)} --rates spline"
 
 
 def _of_deviations(request: Request, depends_on: str) -> Finding:
@@ -418,7 +419,7 @@ def _shear_sign(end: FitEnd) -> Iterator[Finding]:
     rates = shear_rate_at(problem.model, end.state.theta, np.append(times, np.median(times)))
     if rates is None or problem.convention is Convention.HOMODYNE:
         return
-    changes = bool(rates.min() < 0 < rates.max() and getattr(problem.model, "splines", {}))
+    changes = bool(rates.min() < 0 < rates.max() and problem.model.splines)
     if rates[-1] < 0 or changes:
         free = "gamma_dot_t0" not in problem.model.names
         bounded = "" if changes else "gamma_dot" if free else "gamma_dot_t_offset"

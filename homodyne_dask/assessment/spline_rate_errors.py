@@ -39,7 +39,7 @@ def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
         return {}
     point = backend.point(request.problem, state.theta, scan.time)
     curves = backend.rates(point, scan.time, scan.frames)
-    at = some_ages(len(curves["J"].time), AGES)
+    at = some_ages(len(next(iter(curves.values())).time), AGES)
     return {
         name: of._replace(time=of.time[at], value=of.value[at], gradient=of.gradient[:, at])
         for name, of in curves.items()
@@ -69,7 +69,7 @@ def rate_freedom(
     if dof is None:
         freedom = _combination_freedom(request, state, np.concatenate([*of_rate.values()]))
         of_rate = dict(zip(curves, freedom.reshape(len(curves), -1), strict=True))
-    return RateFreedom(curves["J"].time, of_rate)
+    return RateFreedom(next(iter(curves.values())).time, of_rate)
 
 
 def _combination_freedom(

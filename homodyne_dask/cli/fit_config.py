@@ -43,7 +43,7 @@ MODELS = (
     *("poiseuille_flow", "beating", "beating_spline"),
     *("two_component", "two_component_spline", "two_component_xpcsjax", "damped_cosine"),
     *("stretched", "stretched_q", "stretched_ageing", "ballistic", "cumulant", "cumulant_q"),
-    *("vibration", "auto"),
+    *("vibration", "distribution_of_rates", "auto"),
 )
 """Names that `model` may have, beside those of installed packages; help lists them and loads no models."""
 SITES = ("generic", "perlmutter", "esrf", "alcf")
@@ -110,7 +110,8 @@ class FitConfig(FitOptions, _Source):
     (scan) separately; default: the whole selection in one fit."""
     over_scans: Name | None = option(None, DATA, "temperature", COMMON)
     """Fit each store, or each scan of one store, and show all against this variable of theirs, such as
-    temperature; 'scan' is the number. With over, fit the parts of each."""
+    temperature, or the path of a number that `ingest --keep` kept; 'scan' is the number. With over, fit the
+    parts of each."""
     scan_values: ScanValues = option(None, DATA, "{A0123: 25 C, A0124: 35 C}")
     """With over_scans: its values, as a CSV table of scans and values or one by one; default: those that
     ingest found."""

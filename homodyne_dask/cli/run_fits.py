@@ -35,6 +35,7 @@ from homodyne_dask.fitting.series.rings_and_windows import (
     jobs_of,
     parts_of_stores,
 )
+from homodyne_dask.fitting.series.variable_of_scans import axis_of
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
@@ -118,7 +119,7 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         for scan in scans:  # an error is reported once, not for each part
             require_gap(prepare(scan, model_of(config), **options))
         over = "together" if config.together and len(scans) > 1 else config.over
-        over = (config.over_scans or over or "").replace(" ", "_")
+        over = axis_of(config.over_scans or over or "").replace(" ", "_")
         folder = config.folder or folders.default_folder(config.data[0], over)
         each = zip(_parts(config, scans), scans, strict=True)
         jobs = [job for own, scan in each for job in jobs_of(own, scan, options, folder)]
@@ -245,7 +246,7 @@ def _fit_many(
     from homodyne_dask.fitting.series import run_many as many  # it loads Dask's client
     from homodyne_dask.results.views.fits_report import report_of_fits
 
-    over = config.over_scans or config.over
+    over = axis_of(config.over_scans or config.over or "")
     model, kind = model_of(config), PARTS if over else SCANS
     where = jobs[0].folder.parent
     if not over:
@@ -278,7 +279,7 @@ def _fit_many(
             with progress_bar.progress_on_stderr() as show:
                 series = fit_parts_together(
                     data, model, _parts(config, data), config.per_scan,
-                    config.over_scans or config.over or "scan", client, [show], config.values(),
+                    over or "scan", client, [show], config.values(),
                 )  # fmt: skip
             together = series.global_fit
             made = zip(jobs, series.results, strict=True)

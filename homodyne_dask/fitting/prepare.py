@@ -15,6 +15,7 @@ from homodyne_dask.models import Model, TransportModel, convention_named, scan_m
 from homodyne_dask.models.parameter_priors import priors_of
 from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
 from homodyne_dask.models.rate_forms import power_laws
+from homodyne_dask.models.spline_models import RATE
 from homodyne_dask.models.spline_rates import (
     by_coefficient,
     check_priors,
@@ -102,7 +103,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         "periods": {p.name: p.period for p in parameters if p.period is not None},
         "gap_angstrom": width,
         "changed": options.changed(),
-        "splines": {name: asdict(form) for name, form in getattr(model, "splines", {}).items()},
+        "splines": {name: asdict(form) for name, form in model.splines.items()},
     }
     of_pairs = used.min_lag, used.precision, used.loss, loss_scale
     problem = Problem(model, convention, width if model.shear else None, *of_pairs)
@@ -129,9 +130,11 @@ def computed_on(request: Request, device: Device) -> Request:
 
 def _check_times(model: Model, scan: Scan) -> None:
     first = scan.time[scan.use][0]
-    if (isinstance(model, TransportModel) or model.power_laws) and first < 0:
+    if (
+        isinstance(model, TransportModel) or model.power_laws or RATE in model.splines
+    ) and first < 0:
         raise SelectionError(
-            f"the selected times begin at {first:g} s, but the rates of {model.name} are powers of the time "
+            f"the selected times begin at {first:g} s, but the rates of {model.name} are those of the time "
             f"since 0 s: select later times (--time 0:...), or ingest again with another --time-offset"
         )
 

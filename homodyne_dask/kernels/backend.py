@@ -11,16 +11,19 @@ from homodyne_dask.kernels import transport_evaluation
 from homodyne_dask.kernels.backend_interface import Backend, Evaluation
 from homodyne_dask.kernels.tied_backend import TiedBackend
 from homodyne_dask.models import Convention, Model, TransportModel
+from homodyne_dask.models.spline_models import RATE, SplineModel
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Shear
 
 
 def backend_of(model: Model) -> Backend:
     """Return the backend that computes a model."""
-    from homodyne_dask.kernels import separable_backend, transport_backend
+    from homodyne_dask.kernels import separable_backend, separable_rate_backend, transport_backend
 
     if isinstance(model, TiedModel):
         return cast(Backend, _tied(backend_of(model.base)))
+    if isinstance(model, SplineModel) and model.of == RATE:
+        return cast(Backend, separable_rate_backend)
     transport = isinstance(model, TransportModel)
     return cast(Backend, transport_backend if transport else separable_backend)
 

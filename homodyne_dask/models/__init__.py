@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
-from homodyne_dask.models import stretched_exponentials, transport, two_component
+from homodyne_dask.models import spline_models, stretched_exponentials, transport, two_component
 from homodyne_dask.models.composite import composed, parsed
 from homodyne_dask.models.parameters import OPERATORS, Parametrized
 from homodyne_dask.models.tied import TiedModel
@@ -64,6 +64,7 @@ MODELS: dict[str, Model] = {
         *two_component.MODELS,
         *stretched_exponentials.MODELS,
         *transport.FREE_MODELS,
+        *spline_models.SPLINE_MODELS,
     )
 }
 BUILT_IN.update(MODELS)

@@ -187,6 +187,17 @@ class Parametrized(Printed):
         """The number of parameters p."""
         return len(self.parameters)
 
+    @property
+    def splines(self) -> Mapping[str, SplineForm]:
+        """What has no formula but a sum of splines, by name, such as a rate."""
+        return {}
+
+    @property
+    def places(self) -> dict[str, slice]:
+        """Positions in theta of the coefficients of these, name_1 and so on."""
+        first = {name: self.names.index(f"{name}_1") for name in self.splines}
+        return {name: slice(at, at + self.splines[name].size) for name, at in first.items()}
+
     def __add__(self, other: object) -> Any:
         """Return the model of two populations whose fields add up (`models.composite`)."""
         return OPERATORS["+"](self, other)

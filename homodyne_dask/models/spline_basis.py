@@ -4,8 +4,8 @@ Eilers and Marx (1996), "Flexible smoothing with B-splines and penalties".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,6 +14,12 @@ DEFAULT_KNOTS = 20
 """Coefficients of a free form, where nobody says how many."""
 MIN_KNOTS = 4
 """Of one cubic piece."""
+FRAMES_PER_SPLINE = 3
+"""Fewest frames of a record for each spline by default."""
+SLOWEST, FASTEST = 0.1, 3.0
+"""Rates of a distribution: from SLOWEST over the longest lag to FASTEST over the shortest one."""
+SPLINES_PER_DECADE, MAX_SPLINES = 6, 40
+"""Of the logarithm of a distribution of rates, by default."""
 _DIFFERENCE, _PER_DIFFERENCE = 8, 1 / 1000
 """Error of the splines nearest to a sharp bend over the eighth differences of their coefficients: of those
 around kinks and ramps 85 to 91 % were below twice that. Fourth differences told kinks as well, but of sines
@@ -34,6 +40,12 @@ class SplineForm:
     last: float = 1.0
     """s."""
 
+    @classmethod
+    def over(cls, time: Float[np.ndarray, " n"], knots: int | None) -> Self:
+        """Return the splines spread over times [s]: so many, or by default as many as suit them."""
+        number = knots or max(MIN_KNOTS, min(DEFAULT_KNOTS, len(time) // FRAMES_PER_SPLINE))
+        return cls(number, float(time[0]), float(time[-1]))
+
     @property
     def step(self) -> float:
         """From one spline to the next [s]."""
@@ -50,9 +62,10 @@ class SplineForm:
         return np.maximum(self.centres[1:-1], self.step / 2) / self.last
 
     def basis(self, t: Any) -> Any:
-        """Return the splines at times [s], (size, n), of NumPy or JAX as t is."""
+        """Return the splines at times [s] of any shape, (size, ...), of NumPy or JAX as t is."""
         xp = t.__array_namespace__()
-        away = xp.abs((xp.clip(t, self.first, self.last) - self.centres[:, None]) / self.step)
+        centres = self.centres.reshape(-1, *[1] * t.ndim)
+        away = xp.abs((xp.clip(t, self.first, self.last) - centres) / self.step)
         inner = 2 / 3 - away**2 + away**3 / 2
         return xp.where(away < 1, inner, xp.maximum(2 - away, 0.0) ** 3 / 6)
 
@@ -75,6 +88,29 @@ class SplineForm:
         D = np.diff(np.eye(self.size), 2, axis=0)  # 0 of coefficients on a straight line
         smooth = 1e-3 * np.trace(normal) / self.size * (D.T @ D)
         return np.linalg.solve(normal + smooth, basis @ rate)
+
+
+@dataclass(frozen=True)
+class LogDensityForm(SplineForm):
+    """The logarithm of a density over x = ln Γ, Γ in 1/s, in the same splines from `first` to `last`."""
+
+    @classmethod
+    def over(cls, time: Float[np.ndarray, " n"], knots: int | None) -> Self:
+        """Return the splines over the rates that lags between these times [s] show."""
+        shortest, longest = float(np.diff(time).min()), float(time[-1] - time[0])
+        ends = np.log([SLOWEST / longest, FASTEST / shortest])
+        number = knots or round(SPLINES_PER_DECADE * np.ptp(ends) / np.log(10)) + 3
+        return cls(knots or min(number, MAX_SPLINES), float(ends[0]), float(ends[1]))
+
+    @property
+    def ages(self) -> Float[np.ndarray, " size-2"]:
+        """1: bends of the logarithm count alike at all rates."""
+        return np.ones(self.size - 2)
+
+    @property
+    def nodes(self) -> Float[np.ndarray, " node"]:
+        """Values of x at equal distances, a quarter of that of the splines, at which it is summed."""
+        return np.linspace(self.first, self.last, 4 * (self.size - 3) + 1)
 
 
 def basis_error(coefficients: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
@@ -101,6 +137,8 @@ class Smoothness:
     """Strengths λ that a user gave, by rate; the others are chosen from the data."""
     clusters: Int[np.ndarray, " bin"]
     """A number per bin; bins that see the same speckle share one."""
+    third: Mapping[str, float] = field(default_factory=dict)
+    """By rate, the weight of third differences beside the second ones."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,17 +153,24 @@ class Smoothness:
         exponents: each second difference is weighted by its age to that power.
         """
         found = np.zeros((len(self.places), p, p))
-        for S, (at, weight) in zip(found, self._weights(exponents), strict=True):
-            D = weight[:, None] * np.diff(np.eye(at.stop - at.start), 2, axis=0)
-            S[at, at] = D.T @ D
+        for S, (at, terms) in zip(found, self._terms(exponents), strict=True):
+            for order, weight in terms:
+                D = weight[:, None] * np.diff(np.eye(at.stop - at.start), order, axis=0)
+                S[at, at] += D.T @ D
         return found
 
     def penalties(
         self, theta: Float[np.ndarray, " p"], exponents: Float[np.ndarray, " rate"]
     ) -> Float[np.ndarray, " rate"]:
         """Return thetaᵀ S theta of each rate, to rounding of the differences."""
-        weighted = (w * np.diff(theta[at], 2) for at, w in self._weights(exponents))
-        return np.array([d @ d for d in weighted])
+        return np.array(
+            [
+                sum(
+                    float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in of
+                )
+                for at, of in self._terms(exponents)
+            ]
+        )
 
     def slope(
         self,
@@ -135,17 +180,23 @@ class Smoothness:
     ) -> Float[np.ndarray, " p"]:
         """Return Σ λ S theta, to rounding of the differences."""
         found = np.zeros_like(theta)
-        for strength, (at, weight) in zip(strengths, self._weights(exponents), strict=True):
-            d = weight * np.diff(theta[at], 2)
-            found[at] = strength * np.convolve(weight * d, [1, -2, 1])
+        for strength, (at, terms) in zip(strengths, self._terms(exponents), strict=True):
+            for order, weight in terms:
+                d = weight**2 * np.diff(theta[at], order)
+                found[at] += strength * np.convolve(d, np.diff(np.eye(order + 1), order, axis=0)[0])
         return found
 
-    def _weights(
+    def _terms(
         self, exponents: Float[np.ndarray, " rate"]
-    ) -> list[tuple[slice, Float[np.ndarray, " size-2"]]]:
-        """Return the place of the coefficients of each rate, and the weight of each second difference."""
-        each = zip(self.places.items(), exponents, strict=True)
-        return [(at, self.ages[name] ** exponent) for (name, at), exponent in each]
+    ) -> list[tuple[slice, list[tuple[int, Float[np.ndarray, " difference"]]]]]:
+        """Return the place of the coefficients of each rate; orders of differences, and weights of these."""
+        terms = []
+        for (name, at), exponent in zip(self.places.items(), exponents, strict=True):
+            of = [(2, self.ages[name] ** exponent)]
+            if name in self.third:
+                of.append((3, np.full(at.stop - at.start - 3, self.third[name])))
+            terms.append((at, of))
+        return terms
 
     def rounding(
         self,
@@ -155,7 +206,8 @@ class Smoothness:
     ) -> float:
         """Return the accuracy of Σ λ thetaᵀ S theta."""
         sizes = [
-            np.abs(weight * np.diff(theta[at], 2)).sum() * np.abs(theta[at]).max()
-            for at, weight in self._weights(exponents)
+            sum(np.abs(weight * np.diff(theta[at], order)).sum() for order, weight in of)
+            * np.abs(theta[at]).max()
+            for at, of in self._terms(exponents)
         ]
         return 8 * float(np.finfo(float).eps * (strengths @ np.array(sizes)))

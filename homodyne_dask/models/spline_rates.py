@@ -8,26 +8,33 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, nearest, require_known, shown
 from homodyne_dask.models.parameters import Parametrized, Search
-from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, Smoothness, SplineForm
-from homodyne_dask.models.transport import (
-    FREE_FORMS,
-    FREE_MODELS,
-    TransportModel,
-    with_splines,
+from homodyne_dask.models.spline_basis import MIN_KNOTS, Smoothness, SplineForm
+from homodyne_dask.models.spline_models import (
+    LOG_DENSITY,
+    SPLINE_MODELS,
+    STRETCHED_FREE,
+    THIRD,
+    SplineModel,
 )
+from homodyne_dask.models.stretched_exponentials import STRETCHED
+from homodyne_dask.models.transport import FREE_FORMS as OF_TRANSPORT
+from homodyne_dask.models.transport import FREE_MODELS, TransportModel, with_splines
 
-FRAMES_PER_SPLINE = 3
-"""Fewest frames of a record for each spline by default."""
+FREE_FORMS: Mapping[str, Mapping[str, TransportModel | SplineModel]] = {
+    **{law.name: forms for law, forms in OF_TRANSPORT.items()},
+    STRETCHED.name: {"spline": STRETCHED_FREE},
+}
+"""Models with rates of free form in place of formulas, by the name of the model and the option `rates`."""
 
 
-def free_forms(model: Parametrized) -> dict[str, TransportModel]:
-    """Return the models with rates of free form in place of power laws, by the option `rates`."""
-    if not isinstance(model, TransportModel) or model.splines:
-        return {}
-    return FREE_FORMS.get(model, {})
+def free_forms(model: Parametrized) -> Mapping[str, TransportModel | SplineModel]:
+    """Return the models with rates of free form in place of formulas, by the option `rates`."""
+    return FREE_FORMS.get(model.name, {})
 
 
-def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | TransportModel:
+def with_free_rates[M: Parametrized](
+    model: M, rates: str | None
+) -> M | TransportModel | SplineModel:
     """Return the model with the rates of free form that a user asked for, as 'spline' or 'J=spline'.
 
     Raises OptionError for other texts and for models that have no such form.
@@ -37,7 +44,7 @@ def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | Transpo
     forms = free_forms(model)
     if rates in forms:
         return forms[rates]
-    if model.name in {forms[rates].name for forms in FREE_FORMS.values() if rates in forms}:
+    if model.name in {of[rates].name for of in FREE_FORMS.values() if rates in of}:
         return model
     if forms:
         raise OptionError(
@@ -45,19 +52,19 @@ def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | Transpo
         )
     raise OptionError(
         f"rates = {shown(rates)} is given, but the rates of {model.name} cannot be splines: use static, "
-        f"laminar_flow or poiseuille_flow"
+        f"laminar_flow, poiseuille_flow or stretched"
     )
 
 
 def on_times[M: Parametrized](
     model: M, time: Float[np.ndarray, " n"], knots: int | None
-) -> M | TransportModel:
-    """Return the model with its splines spread over the times of the frames in use.
+) -> M | TransportModel | SplineModel:
+    """Return the model with its splines spread over the times of the frames in use, or over their rates.
 
     knots: how many splines a rate has. Raises OptionError for fewer than 4, for more than frames, and
     where no rate is of free form.
     """
-    if not (isinstance(model, TransportModel) and model.splines):
+    if not (isinstance(model, TransportModel | SplineModel) and model.splines):
         if knots is not None:
             raise OptionError(
                 f"knots = {knots} is given, but {model.name} has no splines: add rates='spline'"
@@ -68,30 +75,40 @@ def on_times[M: Parametrized](
             f"knots = {knots} cannot be used: give a number from {MIN_KNOTS} to {len(time)}, the number of "
             f"frames in use"
         )
-    number = knots or max(MIN_KNOTS, min(DEFAULT_KNOTS, len(time) // FRAMES_PER_SPLINE))
-    form = SplineForm(number, float(time[0]), float(time[-1]))
-    return with_splines(model, dict.fromkeys(model.splines, form))
+    return _with(model, {name: form.over(time, knots) for name, form in model.splines.items()})
+
+
+def _with(
+    model: TransportModel | SplineModel, splines: Mapping[str, SplineForm]
+) -> TransportModel | SplineModel:
+    """Return the model with other knots of its splines."""
+    if isinstance(model, SplineModel):
+        return model.made(splines[model.of])
+    return with_splines(model, splines)
 
 
 def with_coefficients[M: Parametrized](
     model: M, number: int, time: Float[np.ndarray, " n"]
-) -> M | TransportModel:
+) -> M | TransportModel | SplineModel:
     """Return the model with its splines spread over times, as many as so many parameters make.
 
     As it is where its splines have places already, or the number does not fit.
     """
-    splines = getattr(model, "splines", {})
-    if not splines or any(form != SplineForm() for form in splines.values()):
+    splines = model.splines
+    if not splines or any(form != type(form)() for form in splines.values()):
         return model
     others = len(model.names) - sum(form.size for form in splines.values())
     knots, left = divmod(number - others, len(splines))
     return model if left or knots < MIN_KNOTS else on_times(model, time, knots)
 
 
-def with_stored_splines(name: str, splines: Mapping[str, Mapping[str, Any]]) -> TransportModel:
+def with_stored_splines(
+    name: str, splines: Mapping[str, Mapping[str, Any]]
+) -> TransportModel | SplineModel:
     """Return the model of that name with the splines that a result stored."""
-    model = next(free for free in FREE_MODELS if free.name == name)
-    return with_splines(model, {rate: SplineForm(**form) for rate, form in splines.items()})
+    model = next(free for free in (*FREE_MODELS, *SPLINE_MODELS) if free.name == name)
+    stored = {one: type(form)(**splines[one]) for one, form in model.splines.items()}
+    return _with(model, stored)
 
 
 def by_coefficient(
@@ -102,7 +119,7 @@ def by_coefficient(
     Splines sum to 1: coefficients of one value are a rate of that value. Raises OptionError for a rate and
     one of its coefficients together.
     """
-    places = model.places if isinstance(model, TransportModel) else {}
+    places = model.places
     if given is None or not any(name in places for name in given):
         return given
     values: dict[str, Any] = {}
@@ -118,7 +135,7 @@ def by_coefficient(
 
 def check_profile(model: Parametrized, name: object) -> None:
     """Raise OptionError where χ² cannot be followed along a parameter of that name."""
-    if getattr(model, "splines", {}):
+    if model.splines:
         raise OptionError(
             f"profile of {name}: {model.name} has rates without a formula, whose smoothness would "
             f"change along the profile: leave it out"
@@ -128,7 +145,7 @@ def check_profile(model: Parametrized, name: object) -> None:
 
 def check_priors(model: Parametrized, given: Mapping[str, Any] | None) -> None:
     """Raise OptionError for a prior of a whole rate of free form: coefficients may have some."""
-    for name, form in getattr(model, "splines", {}).items():
+    for name, form in model.splines.items():
         if given is not None and name in given:
             raise OptionError(
                 f"prior of {name}: {model.name} has no formula for this rate, and one prior cannot describe "
@@ -146,12 +163,13 @@ def smoothness_of(
 
     given: strengths by rate. Raises OptionError for unknown rates, and where bounds let J be negative.
     """
-    places = model.places if isinstance(model, TransportModel) else {}
-    if "J" in places and (search.lower[places["J"]] < 0).any():
-        raise OptionError(
-            f"bounds of J begin at {search.lower[places['J']].min():g}, but a rate of decorrelation "
-            f"cannot be negative: give bounds of 0 or above"
-        )
+    places = model.places
+    for name in {"J", "rate"} & places.keys():
+        if (lowest := search.lower[places[name]].min()) < 0:
+            raise OptionError(
+                f"bounds of {name} begin at {lowest:g}, but a rate of decorrelation cannot be negative: "
+                f"give bounds of 0 or above"
+            )
     given = given or {}
     for name in given:
         if not places:
@@ -161,15 +179,16 @@ def smoothness_of(
         wrong = f"smoothness: {model.name} has no splines for a rate {shown(name)}"
         require_known(name, places, wrong)
     moving = {name: at for name, at in places.items() if search.free[at].any()}
-    if not (isinstance(model, TransportModel) and moving):
+    if not moving:
         return None
     ages = {name: model.splines[name].ages for name in moving}
-    return Smoothness(moving, ages, dict(given), clusters)
+    third = {name: THIRD for name in moving if name == LOG_DENSITY}
+    return Smoothness(moving, ages, dict(given), clusters, third)
 
 
 def power_law_model(model: TransportModel) -> TransportModel:
     """Return the model with the same shear whose rates are power laws."""
-    return next(law for law in FREE_FORMS if law.shear is model.shear)
+    return next(law for law in OF_TRANSPORT if law.shear is model.shear)
 
 
 def of_power_law(

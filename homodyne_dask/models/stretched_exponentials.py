@@ -21,14 +21,14 @@ Q_REFERENCE = 0.01
 """1/Å: where Γ of stretched_q is its parameter `rate`."""
 _RATE = Parameter("rate", "1/s", (1e-6, 1e6), scale="log")
 _Q_EXPONENT = Parameter("q_exponent", "", (0.0, 6.0))
-_STRETCHING = Parameter("stretching", "", (0.1, 3.0))
+STRETCHING = Parameter("stretching", "", (0.1, 3.0))
 _POLYDISPERSITY = Parameter("polydispersity", "", (0.0, 2.0))
 """The variance of Γ over its square; above 2 the second cumulant is no decay."""
 MAX_X = 350.0
 """From which on the exponential of a cumulant is 0, however large its factor."""
 
 
-def _decay(x: Any, stretching: Any) -> Any:
+def decay(x: Any, stretching: Any) -> Any:
     """Return exp(-2 x^γ), 1 at x = 0."""
     xp = x.__array_namespace__()
     log = xp.log(xp.where(x > 0, x, 1.0))
@@ -48,22 +48,22 @@ def _scaled(rate: Any, q_exponent: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 def _constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, stretching = theta
-    return _decay(rate * abs(t2 - t1), stretching)
+    return decay(rate * abs(t2 - t1), stretching)
 
 
 def _at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, q_exponent, stretching = theta
-    return _decay(_scaled(rate, q_exponent, t1, t2, bin), stretching)
+    return decay(_scaled(rate, q_exponent, t1, t2, bin), stretching)
 
 
 def _ageing(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, mu, stretching = theta
-    return _decay(rate * (0.5 * (t1 + t2)) ** mu * abs(t2 - t1), stretching)
+    return decay(rate * (0.5 * (t1 + t2)) ** mu * abs(t2 - t1), stretching)
 
 
 def _ballistic(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     velocity, stretching = theta
-    return _decay(velocity * bin.q * abs(t2 - t1), stretching)
+    return decay(velocity * bin.q * abs(t2 - t1), stretching)
 
 
 def _cumulant_constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -80,21 +80,19 @@ def _vibrating(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, stretching, amplitude, frequency = theta
     lag = abs(t2 - t1)
     wave = lag.__array_namespace__().cos(2 * math.pi * frequency * lag)
-    return (1 + amplitude * wave) / (1 + amplitude) * _decay(rate * lag, stretching)
+    return (1 + amplitude * wave) / (1 + amplitude) * decay(rate * lag, stretching)
 
 
-STRETCHED = SeparableModel("stretched", (_RATE, _STRETCHING), _constant, isotropic=True)
+STRETCHED = SeparableModel("stretched", (_RATE, STRETCHING), _constant, isotropic=True)
 """A stretched exponential of the lag, the same at every age."""
-STRETCHED_Q = SeparableModel(
-    "stretched_q", (_RATE, _Q_EXPONENT, _STRETCHING), _at_q, isotropic=True
-)
+STRETCHED_Q = SeparableModel("stretched_q", (_RATE, _Q_EXPONENT, STRETCHING), _at_q, isotropic=True)
 """The same with a rate that is a power of q: `rate` is that at q = 0.01 1/Å; q_exponent 2 is diffusion."""
 STRETCHED_AGEING = SeparableModel(
     "stretched_ageing",
     (
         Parameter("rate", "1/s", (1e-9, 1e9), scale="log"),
         Parameter("mu", "", (-3.0, 3.0)),
-        _STRETCHING,
+        STRETCHING,
     ),
     _ageing,
     isotropic=True,
@@ -102,7 +100,7 @@ STRETCHED_AGEING = SeparableModel(
 """The same with a rate that is a power of the age: `rate` is that at an age of 1 s."""
 BALLISTIC = SeparableModel(
     "ballistic",
-    (Parameter("velocity", "Å/s", (1e-6, 1e12), scale="log"), _STRETCHING),
+    (Parameter("velocity", "Å/s", (1e-6, 1e12), scale="log"), STRETCHING),
     _ballistic,
     isotropic=True,
 )

@@ -88,7 +88,7 @@ def with_ties(
     base = model.base if isinstance(model, TiedModel) else model
     if not given:
         return base
-    if getattr(base, "splines", {}):
+    if base.splines:
         raise OptionError(
             f"{base.name} has rates without a formula, which cannot be tied: leave out tie"
         )

@@ -101,11 +101,6 @@ class TransportModel(Parametrized):
             name: form for name, (form, _) in self.rates.items() if isinstance(form, SplineForm)
         }
 
-    @property
-    def places(self) -> dict[str, slice]:
-        """Positions in theta of the coefficients of rates of free form."""
-        return {name: self.rates[name][1] for name in self.splines}
-
     def with_parts(
         self,
         theta: Float[np.ndarray, " p"] | None = None,
@@ -365,6 +360,8 @@ STATIC_FREE = _free("static_free", STATIC, "J")
 """Diffusion at a rate of free form."""
 FREE_FORMS = {
     STATIC: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
+    BROWNIAN: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
+    POWER_LAW: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
     LAMINAR_FLOW: _free_forms(LAMINAR_FLOW),
     POISEUILLE_FLOW: _free_forms(POISEUILLE_FLOW),
 }

@@ -263,8 +263,8 @@ class FitOptions(Options):
     rates: Literal["spline", "J=spline", "gamma_dot=spline"] | None = option(
         None, MODEL, "spline", PLAN | UNLISTED
     )
-    """For static and laminar_flow, rates without a formula, as cubic B-splines of time: spline, or, for one
-    rate only, J=spline or gamma_dot=spline; default: the power laws of the model."""
+    """For static, laminar_flow and stretched, rates without a formula, as cubic B-splines of time: spline,
+    or, for one rate only, J=spline or gamma_dot=spline; default: the formulas of the model."""
     knots: Count | None = option(None, MODEL, "20", PLAN | CHANGEABLE | UNLISTED)
     """Number of splines for each rate without a formula; default: 20, or fewer for a short record."""
     smoothness: PositiveByName = option(None, MODEL, "{J: 1e-3}", UNLISTED)

@@ -83,7 +83,8 @@ def _best_exponents(at: "_Quadratic") -> tuple["_Quadratic", Float[np.ndarray, "
     free = at.minimum(chosen)[1]
     for r, scale in enumerate(scales):
         highest = at.likelihood(chosen, scale, free)
-        for exponent in EXPONENTS:
+        ages = at.smooth.ages[at.smooth.names[r]]
+        for exponent in EXPONENTS if np.ptp(ages) else ():
             own = np.arange(len(scales)) == r
             one = replace(at, exponents=np.where(own, exponent, at.exponents))
             there, _ = one.strengths(chosen * one.units / at.units, scales)
@@ -137,8 +138,9 @@ class _Quadratic:
         same = len(clusters) == len(used)  # averages of all bins have one contrast in some modes
         members = [used & (clusters == one) for one in np.unique(clusters[used])] if same else []
         if len(members) < MIN_CLUSTERS_OF_RATES:
-            variance = reduced.variance(int(self.search.free.sum()))
-            return np.full(len(self.S), max(variance, SINGULAR))
+            # coefficients count as far as the penalty leaves them free: a table has few more points
+            effective = np.trace(solved(A, reduced.hessian[np.ix_(free, free)]))
+            return np.full(len(self.S), max(reduced.variance(round(effective)), SINGULAR))
         blocks = np.array([reduced.bin_hessian[of].sum(0) for of in members])
         scores = np.array([reduced.bin_gradient[of].sum(0) for of in members])
         scores = (scores - blocks @ (there - self.theta))[:, free]

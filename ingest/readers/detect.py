@@ -8,6 +8,7 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -104,9 +105,12 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     source = _open_built_in(path, options)
     if isinstance(source, str):
         source = _open_installed(path, options, why=source)
+    if options.keep and not first_bytes(path).startswith((HDF5, MATLAB_HDF5)):
+        raise OptionError(f"keep is for HDF5 files, which {path.name} is not: leave it out")
+    whole = with_options(source, options)
     if source.scans:
-        return joined([with_options(scan, options) for scan in source.scans], source.scan_names)
-    return with_options(source, options)
+        whole = joined([with_options(scan, options) for scan in source.scans], source.scan_names)
+    return replace(whole, experiment=whole.experiment | hdf5.kept(path, options.keep))
 
 
 def _open_built_in(path: Path, options: IngestOptions) -> Source | str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,27 @@ def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str
     found = {
         name: _value(file, f"{group}/{name}") for group, names in groups.items() for name in names
     }
+    return {name: held for name, held in found.items() if held is not None}
+
+
+def kept(path: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the values at paths in a file, such as /entry/sample/humidity, by path as `experiment` has them.
+
+    Raises SourceError where a path is not that of one number or word.
+    """
+    if not names:
+        return {}
+    with open_hdf5(path) as file:
+        found = {name: _value(file, name) for name in names}
+        for name in (name for name, held in found.items() if held is None):
+            held = dataset(file, name)
+            what = (
+                "no dataset" if held is None else f"no single number (its shape is {held.shape}) at"
+            )
+            raise SourceError(
+                f"{path.name} has {what} {name}: correct keep, or leave it out and give the values of "
+                f"scans to the fit (--scan-values)"
+            )
     return {name: held for name, held in found.items() if held is not None}
 
 

@@ -122,6 +122,9 @@ class IngestOptions(BaseModel):
     ) = Field(
         None, description="name every axis of the matrices, t for each of the two times, as t,t,q"
     )
+    keep: Annotated[tuple[ArrayName, ...], BeforeValidator(_split)] = Field(
+        (), description="give paths of single numbers in HDF5 files, such as /entry/sample/humidity"
+    )
     average: Literal["scans"] | None = Field(None, description="give 'scans' for the mean of scans")
     keep_copies: StrictBool = Field(
         False, description="give True to keep bins that hold the data of another one"
@@ -136,7 +139,7 @@ class IngestOptions(BaseModel):
         return {
             name: [str(v) if v != v else v for v in value] if isinstance(value, tuple) else value
             for name, value in self
-            if (value is not None and value is not False) or name in always
+            if value not in (None, False, ()) or name in always
         }
 
 

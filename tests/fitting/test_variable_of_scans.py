@@ -55,6 +55,19 @@ def test_values_are_those_of_the_stores_where_none_are_given():
     assert [of["scan"] for of in places_of("scan", parts, None, False)] == [1, 2, 3]
 
 
+def test_a_path_that_ingest_kept_is_a_variable_named_by_its_last_word():
+    path = "/entry/sample/humidity"
+    parts = [part(name, **{path: {"value": n, "units": "%"}}) for n, name in enumerate(NAMES)]
+    found = places_of(path, parts, None, False)
+    assert found == [{"humidity": float(n), "humidity_unit": "%"} for n in (0, 1, 2)]
+    with pytest.raises(OptionError, match=f"the store has {path}\\): ingest with keep /a/b, or"):
+        places_of("/a/b", parts, None, False)
+    with pytest.raises(OptionError, match="cannot name a variable"):
+        places_of("/entry/q", parts, None, False)
+    given = {"A": 1, "B c2": 2, "C": 3}
+    assert places_of("/entry/sample/x", parts, given, False)[1] == {"x": 2.0}
+
+
 MISTAKES = [
     ("missing", {"A": 1, "B c2": 2}, "temperature of C_c2.zarr is unknown: give it with"),
     ("no number", {"A": 1, "B c2": "hot", "C": 3}, "of B c2.zarr is 'hot', not a number"),
@@ -87,6 +100,13 @@ def test_scans_at_one_value_are_repeats_and_the_axis_is_in_all_that_is_written(t
     values = {"S1": "35 C", "S2": "25 C", "S3": "25 C"}
     given = {"over_scans": "temperature", "scan_values": values}
     series = hd.fit_each(scans, "brownian", **given)
+    damaged = store(measured(np.array([1e4, 0.0, 0.0]), 60, (0.0,), seed=4), tmp_path, "S4")
+    for chunk in (path for path in (tmp_path / "S4.zarr/c2/c").rglob("*") if path.is_file()):
+        chunk.write_bytes(chunk.read_bytes()[:-9])
+    more = given | {"scan_values": values | {"S4": "30 C"}}
+    entries = hd.fit_each([*scans[:1], damaged], "brownian", **more).entries
+    assert [entry.result is None for entry in entries] == [False, True]
+    assert "S4.zarr" in entries[1].message
     assert series.table["temperature"].values.tolist() == [35, 25, 25]
     assert series.table["temperature"].attrs["units"] == "°C"
     assert [*series.repeats] == ["temperature = 25 °C"]

@@ -14,7 +14,7 @@ from homodyne_dask.cli.path_arguments import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.cluster.memory import require_addresses
-from homodyne_dask.request.option_types import Number, Numbers, Quantities
+from homodyne_dask.request.option_types import Names, Number, Numbers, Quantities
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.files import AnyPath, path_of
 
@@ -53,6 +53,9 @@ class FileOptions(Options):
     """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
     half: Literal["upper", "lower", "mean"] | None = option(None)
     """Part of asymmetric matrices to use: one half, or the mean of both."""
+    keep: Names = option(())
+    """Paths of numbers in an HDF5 file, such as /entry/sample/humidity, over which scans may then be fitted
+    (fit --over-scans /entry/sample/humidity)."""
     keep_copies: bool = option(False)
     """Keep bins that hold the data of another bin, instead of leaving them out."""
     strict: bool = option(False)

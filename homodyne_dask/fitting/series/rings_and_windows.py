@@ -24,7 +24,7 @@ from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job
-from homodyne_dask.fitting.series.variable_of_scans import Values, places_of
+from homodyne_dask.fitting.series.variable_of_scans import Values, axis_of, places_of
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
 from homodyne_dask.results.data.fit_rows import fit_row
@@ -288,7 +288,8 @@ def fit_each(
     over: 'q', 'phi' (each angle of each ring), 'angle' (of all rings), 'label', 'age' or 'scan' (of a store
         of repeats).
     over_scans: a variable such as 'temperature' as the axis: fits each of several stores in `data`, or each
-        scan of one, and with over its parts; 'scan' is the number.
+        scan of one, and with over its parts; 'scan' is the number. Also the path of a number in HDF5 files
+        that ingest kept, '/entry/sample/humidity'.
     scan_values: of that variable, by names of scans, numbers or text with a unit ('25 C'), or the path of a
         table of them; by default those that ingest found.
     windows: for 'age', the number of windows of equal length in frames, or a list of (start, end) in s.
@@ -328,10 +329,10 @@ def fit_each(
         raise OptionError(
             f"per with over {over!r} is not available with over_scans: leave out one of them"
         )
+    axis = axis_of(over_scans or str(over))
     given = over, windows, over_scans, scan_values
     parts = parts_of_stores(scans, *given, together=bool(own))
     if own:
-        axis = over_scans or str(over)
         return fit_parts_together(scans, model, parts, own, axis, client, callbacks, options)
     for scan in scans:
         require_gap(prepare(scan, model, **options))
@@ -349,7 +350,7 @@ def fit_each(
                 for callback in callbacks:
                     callback(event)
             rows.append(fit_row(job.name, None, output.result, str(error or ""), job.at))
-    return FitSeries(over_scans or str(over), tuple(rows))
+    return FitSeries(axis, tuple(rows))
 
 
 @takes_options()

@@ -164,7 +164,7 @@ def _is_part_of(part: "Part", whole: Request) -> bool:
 def _check_alike(stores: Sequence[Request]) -> None:
     """Raise OptionError for stores that no parameters describe together, or that hold the same data."""
     model = stores[0].problem.model
-    splines = getattr(model, "splines", {}) or (model.beat is not None and model.beat.law)
+    splines = model.splines or (model.beat is not None and model.beat.law)
     if len(stores) > 1 and splines:
         raise OptionError(
             f"the splines of {model.name} are spread over the record of one scan, but {len(stores)} stores "

@@ -10,6 +10,7 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, in_line, require_type, shown
 from homodyne_dask.results.data.series import UNITS
+from homodyne_dask.text import joined_with_and
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.series.rings_and_windows import Part
@@ -25,24 +26,32 @@ _UNITS = {"c": "°C", "°c": "°C", "degc": "°C", "celsius": "°C", "k": "K", "
 """Units of temperature as they are written."""
 
 
+def axis_of(variable: str) -> str:
+    """Return the name of a variable in tables: the last word of a path."""
+    return variable.rpartition("/")[2]
+
+
 def places_of(
     variable: str, parts: Sequence["Part"], values: Values, apart: bool
 ) -> list[dict[str, Any]]:
     """Return the value of a variable at each of some scans by its name, and its unit where it has one.
 
-    values: by names of scans, or the path of a table of them; by default those of the stores. apart: whether
-    the scans are those of one store. Raises OptionError where a value is missing or no number, or in another
+    variable: a word, or the path of a number in HDF5 files that ingest has kept. values: by names of scans,
+    or the path of a table of them; by default those of the stores. apart: whether the scans are those of one
+    store. Raises OptionError where a value is missing or no number, or in another
     unit than the first.
     """
     require_type("over_scans", variable, str, "a word such as temperature")
+    axis = axis_of(variable)
     require_type(
         "scan_values", values, Mapping | str | Path | None, "values by scan, or a table's path"
     )
-    if variable in _TAKEN or not variable.strip() or "/" in variable:
+    if axis in _TAKEN or not axis.strip():
         raise OptionError(
-            f"over_scans = {shown(variable)} cannot name a variable: give a word such as temperature"
+            f"over_scans = {shown(variable)} cannot name a variable: give a word such as temperature, or a "
+            f"path such as /entry/sample/humidity"
         )
-    given = _table(Path(values), variable) if isinstance(values, str | Path) else values
+    given = _table(Path(values), axis) if isinstance(values, str | Path) else values
     places = [_value_of(variable, n, part, given, apart) for n, part in enumerate(parts, 1)]
     for part, (_, unit) in zip(parts, places, strict=True):
         if unit != places[0][1]:
@@ -50,7 +59,7 @@ def places_of(
                 f"{variable} of {in_line(part.name)} is in {unit or 'no unit'}, but of "
                 f"{in_line(parts[0].name)} in {places[0][1] or 'no unit'}: give all in one unit"
             )
-    return [{variable: at} | ({f"{variable}_unit": unit} if unit else {}) for at, unit in places]
+    return [{axis: at} | ({f"{axis}_unit": unit} if unit else {}) for at, unit in places]
 
 
 def _value_of(
@@ -77,7 +86,11 @@ def _value_of(
         f"of scans and values"
     )
     if held is None:
-        raise OptionError(f"{variable} of {in_line(part.name)} is unknown: {ways}")
+        if "/" in variable:
+            ways = f"ingest with --keep {variable}, or {ways}"
+        there = sorted(scan.attrs.get("experiment", {}))
+        known_too = f" (the store has {joined_with_and(there)})" if there else ""
+        raise OptionError(f"{variable} of {in_line(part.name)} is unknown{known_too}: {ways}")
     read = _VALUE.fullmatch(str(held))
     if read is None or not np.isfinite(float(read[1])):
         raise OptionError(

@@ -38,7 +38,9 @@ from homodyne_dask.models import MODELS
 from homodyne_dask.models.parameters import Beat, Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_basis import SplineForm
+from homodyne_dask.models.spline_models import LOG_DENSITY, SplineModel, lognormals
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
+from homodyne_dask.models.stretched_exponentials import STRETCHED_AGEING
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, TransportModel, positive_times
 from homodyne_dask.request.request import Request
@@ -49,6 +51,8 @@ MAX_SPLINE_STARTS = 4
 """Minima of power laws from which fits of free forms to the averages start."""
 MAX_SPLINE_START_CHISQR_RATIO = 10.0
 """Their largest χ² over the lowest."""
+MIN_SHARE = 1e-3
+"""Of the mean of a rate, that splines start with: where a rate is 0, c2 does not show that it should rise."""
 POINTS_PER_PARAMETER = 100
 """Points of the scan for each parameter without an initial value; at most MAX_POINTS together."""
 MAX_POINTS = 1000
@@ -95,8 +99,8 @@ def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[The
         made = of_power_law(model, theta, t)
         made[shear] = np.abs(made[shear])
         floor = np.zeros(model.size)
-        for at in model.places.values():  # where a rate is 0, c2 does not show that it should rise
-            floor[at] = 1e-3 * np.abs(made[at]).mean()
+        for at in model.places.values():
+            floor[at] = MIN_SHARE * np.abs(made[at]).mean()
         made = np.where(made < floor, floor, made)
         return found.inside(np.where(np.isfinite(found.start), found.start, made))
 
@@ -164,8 +168,16 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     if isinstance(model, TiedModel):
         return as_given if given.all() else _minima_of_ties(request, data)
     summary = binned_averages(request.scan, request.problem, data)
+    if search.smoothness is not None and given.all():
+        return as_given
+    if search.smoothness is not None and isinstance(model, SplineModel):
+        summary = averaged_over_scans(summary, request.scan)
+        points = _points_of_splines(request, model, summary, data)
+        fits = BinnedFits(partial(averaged_gram, summary), search, mode)
+        ends = fits.ends(points, PASSES_TO_MINIMUM)
+        return [end.minimum(int(search.free.sum())) for end in ends]
     if search.smoothness is not None:
-        return as_given if given.all() else _free_rate_minima(request, summary, data)
+        return _free_rate_minima(request, summary, data)
     if isinstance(model, TransportModel):
         return transport_minima(averaged_over_scans(summary, request.scan), search, mode, starts)
     if given.all():
@@ -233,6 +245,28 @@ def _points_of_speed(
     known = np.isfinite(given[speeds]).any()
     signs = [1.0 if known or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
     return [np.where(speeds, sign * theta, theta) for sign, theta in zip(signs, ends, strict=True)]
+
+
+def _points_of_splines(
+    request: Request, model: SplineModel, summary: BinnedAverages, data: Passes | None
+) -> list[Theta]:
+    """Return rates nearest to powers of the age, or the best of many broad lognormal distributions."""
+    found, mode = request.search, request.scaling.mode_for_initial_values
+
+    def inside(theta: Theta) -> Theta:
+        return found.inside(np.where(np.isfinite(found.start), found.start, theta))
+
+    if model.of == LOG_DENSITY:
+        points = np.array([inside(of) for of in lognormals(model.form)])
+        return best_points(summary, found, mode, request.options.starts or N_STARTS, points)
+    t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
+    of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING))
+    for minimum in find_initial_values(of_law, data)[:MAX_SPLINE_STARTS]:
+        rate, power, stretching = minimum.theta
+        course = rate * t**power
+        rates = np.maximum(model.form.projected(t, course), MIN_SHARE * course.mean())
+        points.append(inside(np.append(rates, stretching)))
+    return points
 
 
 def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:

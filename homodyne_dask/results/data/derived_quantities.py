@@ -12,7 +12,8 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.tied_backend import slopes
 from homodyne_dask.models import BROWNIAN
 from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
-from homodyne_dask.models.spline_basis import SplineForm
+from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
+from homodyne_dask.models.spline_models import LOG_DENSITY, RATE, slopes_of, weights_of
 from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
@@ -116,10 +117,10 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
     age, found = result.mean_age if age is None else age, {}
     names = set(result.parameters["param"].values.tolist())
     splines = {name: SplineForm(**stored) for name, stored in result.config["splines"].items()}
-    for name, law in RATES.items():
+    for name, law in (RATES | {RATE: ()}).items():
         form = splines.get(name)
         of = law if form is None else [f"{name}_{n + 1}" for n in range(form.size)]
-        if names.issuperset(of):
+        if of and names.issuperset(of):
             found[name] = _rate_at(result, name, of, age, form)
     found |= _decay_rates(result, found, age)
     if (
@@ -130,6 +131,8 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
     if (power := result.diagnosis.power_of_q) is not None:
         of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
         found["power_of_q"] = of._replace(formula="with which rates scale: 2 for diffusion")
+    if LOG_DENSITY in splines:
+        found |= dict(_moments(result, splines[LOG_DENSITY]))
     return found | dict(_tied(result))
 
 
@@ -162,7 +165,14 @@ def _decay_rates(
         for name, one in zip(names, rings, strict=True):
             yield name, _times(J, 0.5 * one**2, "1/s", f"q² J / 2, q = {one:.6g} 1/Å")
         yield "D", _times(J, 0.5, J.unit, "J / 2")
-    elif model in _POWERS and "rate" in result.parameters["param"].values:
+    elif RATE in rates:
+        yield "Gamma", rates[RATE]
+        if len(rings) == 1:
+            yield (
+                "D",
+                _times(rates[RATE], rings[0] ** -2, "Å²/s", f"Gamma / q², q = {rings[0]:.6g} 1/Å"),
+            )
+    elif model in _POWERS and RATE in result.parameters["param"].values:
         power = _POWERS[model]
         at = f"at the mean age of {age:.4g} s" if power == "mu" else ""
         several = power == "q_exponent" or len(rings) == 1
@@ -183,6 +193,28 @@ def _power_law(result: "FitResult", power: str, base: float) -> Quantity:
     factor = base ** theta[1] if len(names) > 1 else 1.0
     slope = [factor, theta[0] * factor * np.log(base)][: len(names)]
     return _follows(result, names, np.array(slope), theta[0] * factor, "1/s")
+
+
+def _moments(result: "FitResult", stored: SplineForm) -> Iterator[tuple[str, Quantity]]:
+    """Yield the mean of a distribution of rates [1/s], and its variance over the square of the mean.
+
+    Their errors include what smoothing adds, as the bands of rates do.
+    """
+    form = LogDensityForm(stored.size, stored.first, stored.last)
+    names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
+    weight, rate = weights_of(form, result.parameters["value"].values), np.exp(form.nodes)
+    slopes, mean, square = slopes_of(form, weight), float(weight @ rate), float(weight @ rate**2)
+    by_mean, by_square = slopes @ (weight * rate), slopes @ (weight * rate**2)
+    by_variance = by_square / mean**2 - 2 * square / mean**3 * by_mean
+    relative = "variance of Γ over the square of its mean"
+    for name, slope, value, unit, formula in (
+        ("mean_rate", by_mean, mean, "1/s", "Σ w Γ"),
+        ("polydispersity", by_variance, square / mean**2 - 1, "", relative),
+    ):
+        of = _follows(result, names, slope, value, unit)
+        if (smoothing := result.diagnosis.smoothing) is not None:
+            of = of._replace(stderr=float(np.hypot(of.stderr, smoothing["bias"].values @ slope)))
+        yield name, of._replace(formula=formula)
 
 
 def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:

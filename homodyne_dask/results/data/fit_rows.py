@@ -100,7 +100,7 @@ def quantities_of(result: FitResult, age: float | None = None) -> dict[str, Quan
         quantities[name] = quantities[name]._replace(conditional=True)
     free, derived = result.config["splines"], derived_quantities(result, age)
     coefficients = {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
-    whole = {name: derived[name] for name in free} | quantities | derived
+    whole = {name: derived[name] for name in free if name in derived} | quantities | derived
     return {name: of for name, of in whole.items() if name not in coefficients}
 
 

@@ -68,7 +68,9 @@ _MOST = 0.5
 """Share of a rate that splines at a bound make up, above which its band reaches to the bound."""
 EXPONENTS = np.linspace(-2.0, 2.0, 81)
 """Of power laws beside rates without a formula: those within the bounds of fits."""
-UNITS = {"J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1"}
+UNITS = {
+    "J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1", "rate": "1/s",
+}  # fmt: skip
 UNITS_OF_UNKNOWN_Q = {"J": "1/s", "J_integral": "1"}
 """J is then q²J."""
 WORDS = {
@@ -76,6 +78,7 @@ WORDS = {
     "J_integral": "integral of the transport rate",
     "gamma_dot": "shear rate",
     "strain": "accumulated strain",
+    "rate": "rate of decay",
 }
 ERRORS = {
     "robust": "cluster-robust covariance",
@@ -93,7 +96,7 @@ def rates_in(view: FitView) -> xarray.Dataset:
     result, scan = view.result, view.scan
     rates = evaluation_of(view.model.at.problem.model).rates
     if rates is None:
-        raise OptionError(f"{result.config['model']} has no rates J and γ̇")
+        raise OptionError(f"{result.config['model']} has no rates of the age")
     kind, known = "robust", result.covariance
     if known is None:
         known = result.errors.covariance_naive
@@ -119,7 +122,7 @@ def rates_in(view: FitView) -> xarray.Dataset:
             notes.setdefault(note, []).append(name)
     return xarray.Dataset(
         columns,
-        coords={"t": ("t", curves["J"].time, {"units": "s"})},
+        coords={"t": ("t", next(iter(curves.values())).time, {"units": "s"})},
         attrs={
             "model": result.config["model"],
             "convention": result.config["convention"],
@@ -159,7 +162,7 @@ def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]
         ends = [(p.min, p.max) for p in splines if p.min is not None and p.max is not None]
         if len(ends) == len(splines):
             return min(low for low, _ in ends), max(high for _, high in ends)
-    return (0.0 if name.startswith("J") else -np.inf), np.inf
+    return (0.0 if name.startswith(("J", "rate")) else -np.inf), np.inf
 
 
 def _band(

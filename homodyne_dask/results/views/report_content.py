@@ -18,12 +18,14 @@ from homodyne_dask.document.blocks import (
     Table,
 )
 from homodyne_dask.models.rate_forms import RATES
+from homodyne_dask.models.spline_models import LOG_DENSITY
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.finding_catalogue import Severity
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.number_format import or_dash
+from homodyne_dask.results.data.rate_distribution import resolution_sentences
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.posterior_section import posterior_section
@@ -121,7 +123,7 @@ def _parameters(result: FitResult) -> list[list[str]]:
         own = [known.pop(f"{rate}_{n + 1}") for n in range(int(of["splines"]))]
         values = [row["value"] for row in own]
         shown = f"{min(values):.4g} to {max(values):.4g}"
-        rows.append([f"{rate}(t)", shown, own[0]["unit"], *["-"] * (len(head) - 3)])
+        rows.append([f"{rate}({_argument(rate)})", shown, own[0]["unit"], *["-"] * (len(head) - 3)])
     for name, of in known.items():
         shown = numbers.value_and_error(of["value"], of["stderr"])
         dof = [f"{of['dof']:.1f}" if isfinite(of["stderr"]) else "-"] * robust
@@ -135,6 +137,11 @@ def _parameters(result: FitResult) -> list[list[str]]:
             ]
         rows.append(row)
     return [head + ["truth", "pull"] * (truth is not None), *rows]
+
+
+def _argument(rate: str) -> str:
+    """Return of what splines of that name are a function."""
+    return "ln Γ" if rate == LOG_DENSITY else "t"
 
 
 def _free_rates(result: FitResult) -> dict[str, dict[str, Any]]:
@@ -151,15 +158,16 @@ def _on_parameters(result: FitResult) -> Sentences:
         for name, (mean, sd) in (result.config["prior"] or {}).items()
     ]
     free = [
-        f"{rate}(t): {int(of['splines'])} splines with {of['effective']:.1f} effective degrees of freedom, "
-        f"smoothness {of['strength']:.3g}, design effect {of['design_effect']:.3g}"
+        f"{rate}({_argument(rate)}): {int(of['splines'])} splines with {of['effective']:.1f} effective "
+        f"degrees of freedom, smoothness {of['strength']:.3g}, design effect {of['design_effect']:.3g}"
         for rate, of in _free_rates(result).items()
     ]
     averaged = result.config["weighting"] == "speckle"
     naive = "the weights are the covariance" if averaged else "noise is uncorrelated"
     errors = f"stderr: {_HOW[result.parameters.attrs['method']]}; naive error: as if {naive}"
     on_pulls = [ON_PULLS] * bool(pulls(result))
-    return Sentences([*priors, *free, *derived_sentences(result), errors, *on_pulls])
+    found = [*derived_sentences(result), *resolution_sentences(result)]
+    return Sentences([*priors, *free, *found, errors, *on_pulls])
 
 
 def derived_sentences(result: FitResult) -> list[str]:

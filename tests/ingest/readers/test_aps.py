@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.errors import SourceError
+from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers.detect import open_source
 from ingest.readers.options import checked_options
 from ingest.readers.source import decimals
@@ -177,3 +177,33 @@ def test_what_the_file_says_of_the_measurement_is_kept_and_nothing_else(tmp_path
         "scan_number": {"value": 17},
         "incident_energy": {"value": 10.9, "units": "keV"},
     }
+
+
+def test_paths_that_are_asked_for_are_kept_or_refused(tmp_path):
+    path = simulated(tmp_path / "A_results.hdf", "aps-u")
+    edited(path, **{"/entry/sample/humidity": [12.5], "/entry/log": [1.0, 2.0], "/entry/T": "25 C"})
+    kept = ingest.ingest(path, keep="/entry/sample/humidity, /entry/T")
+    assert attributes(kept.store)["experiment"] == {
+        "/entry/sample/humidity": {"value": 12.5},
+        "/entry/T": {"value": "25 C"},
+    }
+    both = ingest.ingest(
+        [path, other(tmp_path, path)], tmp_path / "b.zarr", keep="/entry/sample/humidity"
+    )
+    assert attributes(both.store)["experiment"]["/entry/sample/humidity"]["value"] == [12.5, 13.5]
+    for name, says in (
+        ("/entry/log", r"no single number \(its shape is \(2,\)\) at /entry/log"),
+        ("/entry", "no dataset /entry:"),
+    ):
+        with pytest.raises(SourceError, match=says):
+            ingest.ingest(path, tmp_path / "c.zarr", keep=name)
+    np.save(tmp_path / "c2.npy", np.ones((9, 9)))
+    with pytest.raises(OptionError, match="keep is for HDF5 files, which c2"):
+        ingest.ingest(tmp_path / "c2.npy", q=0.01, phi=0, frame_time=1, keep="/entry/T")
+
+
+def other(folder, path):
+    """The path of another scan, of other noise and humidity."""
+    made = simulated(folder / "B_results.hdf", "aps-u", seed=2)
+    edited(made, **{"/entry/sample/humidity": 13.5})
+    return made

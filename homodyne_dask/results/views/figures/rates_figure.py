@@ -20,6 +20,7 @@ AXES = {
     "J": ("J [Å²/s]", "transport rate"),
     "gamma_dot": ("dγ/dt [1/s]", "shear rate"),
     "strain": ("strain γ", "accumulated strain"),
+    "rate": ("Γ [1/s]", "rate of decay"),
 }
 """Axis and title of each panel."""
 HEIGHT = 1.6

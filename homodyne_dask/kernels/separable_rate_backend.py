@@ -1,0 +1,38 @@
+"""The backend of models given as f with a rate of free form: that of all such models, and their rate."""
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.kernels.autodiff import SeparablePoint
+from homodyne_dask.kernels.backend_interface import RateCurve
+from homodyne_dask.kernels.separable_backend import (  # noqa: F401 - parts of this backend
+    adequate,
+    candidate_grams,
+    cell_sums,
+    correlation_time,
+    f_and_derivatives_at,
+    f_at,
+    f_of_theta,
+    gram,
+    pair_times,
+    point,
+    robust_gram,
+    sign_at,
+    tile_grams,
+    wide_gram,
+)
+from homodyne_dask.models.spline_models import SplineModel
+from homodyne_dask.models.transport import frame_spacing, positive_times
+
+rates_of_draws = None
+
+
+def rates(
+    at: SeparablePoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
+) -> dict[str, RateCurve]:
+    """Return the rate [1/s] at the selected frames."""
+    model = at.problem.model
+    assert isinstance(model, SplineModel)
+    place, t = model.places[model.of], positive_times(time, frame_spacing(time))[slice(*frames)]
+    basis = model.form.basis(t)
+    return {model.of: RateCurve(t, at.theta[place] @ basis, basis, model.names[place])}

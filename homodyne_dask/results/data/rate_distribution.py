@@ -1,0 +1,59 @@
+"""The distribution of rates of a fit with bands, and its resolution."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray
+
+from homodyne_dask.models.spline_basis import LogDensityForm
+from homodyne_dask.models.spline_models import LOG_DENSITY, slopes_of, weights_of
+from homodyne_dask.results.data.derived_quantities import (
+    covariance_of,
+    fitted_quantities,
+)
+from homodyne_dask.results.data.intervals import half_width
+
+if TYPE_CHECKING:
+    from homodyne_dask.results.data.fit_result import FitResult
+
+CLEAR = 2.0
+"""Standard errors of the relative variance from which on a width is told from 0."""
+
+
+def distribution_in(result: "FitResult") -> xarray.Dataset:
+    """Return the density G of ln Γ over `rate`, Γ [1/s], with bands at each rate; NaN without an error."""
+    form = LogDensityForm(**result.config["splines"][LOG_DENSITY])
+    names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
+    weight = weights_of(form, result.parameters["value"].values)
+    slopes = slopes_of(form, weight)
+    density, known = weight / np.diff(form.nodes).mean(), result.covariance
+    error = np.full(len(weight), np.nan)
+    if known is not None:
+        covariance, _ = covariance_of(result, names, known)
+        error = np.sqrt(np.einsum("in,ij,jn->n", slopes, covariance, slopes))
+    dof = min(one.dof for name, one in fitted_quantities(result).items() if name in names)
+    columns = {"density": density}
+    for level in (68, 95):
+        reach = np.minimum(float(half_width(float(level), dof)) * error, 500.0)
+        columns |= {
+            f"low_{level}": density * np.exp(-reach),
+            f"high_{level}": density * np.exp(reach),
+        }
+    return xarray.Dataset(
+        {name: ("rate", values, {"units": "1"}) for name, values in columns.items()},
+        {"rate": ("rate", np.exp(form.nodes), {"units": "1/s"})},
+    )
+
+
+def resolution_sentences(result: "FitResult") -> list[str]:
+    """Return how narrow a distribution the errors tell from a single rate; none of other models."""
+    if LOG_DENSITY not in result.config["splines"]:
+        return []
+    if not np.isfinite(error := result.derived["polydispersity"].stderr):
+        return []
+    decades = np.sqrt(np.log1p(CLEAR * error)) / np.log(10)
+    return [
+        f"distribution of rates: one of a width below {decades:.2g} decades (one standard deviation) cannot "
+        f"be told from a single rate; its mean and relative variance are better determined than its shape, "
+        f"and peaks are wider than the true ones"
+    ]

@@ -1,0 +1,154 @@
+"""Models given as f with splines: rates of the age, and distributions of rates."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
+from homodyne_dask.models.spline_models import THIRD, slopes_of, weights_of
+from homodyne_dask.results.data.rate_distribution import distribution_in
+from tests import reference
+from tests.synthetic import angles, fit_here, measured, store
+
+SIGMA = 0.02
+
+
+def ageing(course, stretching, frames=24, bins=4, seed=0):
+    """A scan whose rate at the mean age of a pair is course(age / length)."""
+    scans = measured((2500.0, 0.0, 0.0), frames, angles(bins), noise=False, sigma=SIGMA)
+    t = scans.time
+    age = 0.5 * (t[:, None] + t)
+    f = np.exp(-2 * (course(age / t[-1]) * np.abs(t[:, None] - t)) ** stretching)
+    c2 = 1 + 0.3 * f + SIGMA * np.random.default_rng(seed).standard_normal((bins, *f.shape))
+    return replace(scans, c2=np.triu(c2, 1).astype(np.float32))
+
+
+def wave(u):
+    return 1 + 0.5 * np.sin(2 * np.pi * u)
+
+
+@pytest.mark.long
+def test_a_rate_of_the_age_is_that_of_dense_penalized_least_squares(tmp_path):
+    scans, strength = ageing(wave, 0.8), 30.0
+    result = fit_here(
+        store(scans, tmp_path), "stretched", rates="spline", knots=6, smoothness={"rate": strength},
+    )  # fmt: skip
+    assert result.converged
+    form, t = SplineForm(**result.config["splines"]["rate"]), scans.time
+    i, j = np.triu_indices(len(t), 1)
+    basis, weight = (
+        form.basis(0.5 * (t[i] + t[j])),
+        form.ages ** float(result.diagnosis.smoothing["exponent"].values[0]),
+    )
+
+    def residuals(x):
+        f = np.exp(-2 * (x[:6] @ basis * (t[j] - t[i])) ** x[6])
+        c2 = x[11:, None] + x[7:11, None] * f
+        of_data = (scans.c2[:, i, j].astype(float) - c2) / SIGMA
+        return np.append(of_data.ravel(), np.sqrt(strength) * weight * np.diff(x[:6], 2))
+
+    start = np.concatenate([np.ones(6), [1.0], np.full(4, 0.3), np.ones(4)])
+    lowest = np.append(np.zeros(6), np.full(9, -9.0))
+    found = least_squares(
+        residuals, start, bounds=(lowest, 9), xtol=1e-14, ftol=1e-14, gtol=1e-12
+    ).x
+    values, errors = (result.parameters[key].values for key in ("value", "stderr_naive"))
+    inside = ~result.parameters["at_bound"].values
+    assert inside[1:].all()  # the first spline is nearly all before the record
+    # what fits with penalties leave at most (`levenberg_marquardt.SMOOTHED`)
+    assert (np.abs(values - found[:7]) < 0.02 * errors)[inside].all()
+    derived = result.derived["Gamma"]
+    assert derived.value == pytest.approx(values[:6] @ form.basis(np.array([t.mean()]))[:, 0])
+
+
+@pytest.mark.long
+def test_bands_of_a_rate_hold_what_has_no_formula_and_the_files_show_it(tmp_path):
+    result = fit_here(store(ageing(wave, 0.8, 80, 8), tmp_path), "stretched", rates="spline")
+    rates = result.rates
+    truth = wave(rates["t"].values / rates["t"].values[-1])
+    held = (rates["rate_low_95"] <= truth) & (truth <= rates["rate_high_95"])
+    assert held.mean() > 0.9
+    assert np.abs(rates["rate"].values - truth).max() < 0.15
+    assert "rate(t)" in str(result)
+    assert result.plot.rates() is not None
+    assert abs(result.params["stretching"].value - 0.8) < 0.06
+
+
+def test_rates_that_are_no_such_splines_are_refused(tmp_path):
+    scan = store(ageing(wave, 1.0, 12, 1), tmp_path)
+    with pytest.raises(OptionError, match="bounds of rate begin at -1"):
+        fit_here(scan, "stretched", rates="spline", bounds={"rate": (-1.0, 9.0)})
+    with pytest.raises(OptionError, match="unknown for stretched"):
+        fit_here(scan, "stretched", rates="J=spline")
+
+
+TAU, ERROR = np.geomspace(1e-2, 10, 30), 1e-3
+PEAKS = {
+    "one rate": ([2.0], 0.0),
+    "two rates a factor 10 apart": ([0.6, 6.0], 0.0),
+    "a lognormal distribution": ([2.0], 0.5),
+}
+"""Rates of equal weights, and the width of each in ln Γ."""
+
+
+def curve(word, tmp_path, seed=0):
+    """A table of g2, and the mean rate."""
+    rates, width = PEAKS[word]
+    x = np.linspace(-4, 4, 81)
+    spread = np.exp(width * x[:, None]) * np.array(rates)
+    weight = np.exp(-(x**2) / 2)[:, None] / np.exp(-(x**2) / 2).sum() / len(rates)
+    g = (weight[..., None] * np.exp(-spread[..., None] * TAU)).sum((0, 1))
+    g2 = 1 + 0.2 * g**2 + ERROR * np.random.default_rng(seed).standard_normal(len(TAU))
+    table = np.column_stack([TAU, g2, np.full(len(TAU), ERROR)])
+    names = "delay(s),q=0.01,error(q=0.01)"
+    np.savetxt(tmp_path / "a_g2.csv", table, delimiter=",", header=names, comments="")
+    return hd.read_g2(tmp_path / "a_g2.csv"), float((weight * spread).sum()), g2
+
+
+def test_splines_of_a_log_density_hold_lognormal_distributions_of_any_width():
+    form = LogDensityForm.over(TAU, 20)
+    x = form.nodes
+    for width in (0.2, 1.0, 3.0):
+        coefficients = form.projected(x, -((x / width) ** 2) / 2)
+        weight, exact = weights_of(form, coefficients), np.exp(-((x / width) ** 2) / 2)
+        assert weight == pytest.approx(exact / exact.sum(), abs=2e-3)
+        steps = reference.gradient(lambda c: np.log(weights_of(form, c)), coefficients)
+        assert slopes_of(form, weight) == pytest.approx(steps, abs=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("word", PEAKS)
+def test_a_distribution_is_that_of_dense_penalized_least_squares(word, tmp_path):
+    """The errors are linear in the mean rate, and hold the true one."""
+    scan, mean, g2 = curve(word, tmp_path)
+    strength = 0.03
+    result = hd.fit(scan, "distribution_of_rates", knots=12, smoothness={"log_density": strength})
+    assert result.converged
+    form = LogDensityForm(**result.config["splines"]["log_density"])
+    rates, fixed = np.exp(form.nodes), result.parameters["fixed"].values
+
+    def residuals(x):
+        c = np.insert(x[2:], np.flatnonzero(fixed)[0], 0.0)
+        log = c @ form.basis(form.nodes)
+        weight = np.exp(log - log.max())
+        g = weight / weight.sum() @ np.exp(-rates[:, None] * TAU)
+        bends = [np.diff(c, 2), THIRD * np.diff(c, 3)]
+        return np.concatenate(
+            [(x[0] + x[1] * g**2 - g2) / ERROR, np.sqrt(strength) * np.concatenate(bends)]
+        )
+
+    values = result.parameters["value"].values
+    start = np.concatenate([[1.0, 0.2], values[~fixed] + 0.1])
+    found = least_squares(residuals, start, xtol=1e-14, ftol=1e-14, gtol=1e-10, x_scale="jac").x
+    c = np.insert(found[2:], np.flatnonzero(fixed)[0], 0.0)
+    known = result.derived["mean_rate"]
+    assert known.value == pytest.approx(weights_of(form, c) @ rates, rel=1e-5)
+    assert abs(known.value - mean) < 3 * known.stderr + 0.02 * mean
+    shown = distribution_in(result)
+    assert (shown["low_95"] <= shown["density"]).all()
+    assert (shown["density"] <= shown["high_95"]).all()
+    assert "cannot be told from a single rate" in " ".join(str(result).split())
