@@ -34,13 +34,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files of long tests first; of a parametrized test that is long the first case is not."""
+    """Put the files of long tests first.
+
+    Of a parametrized test that is long the first case is not, but for `long(whole=True)`.
+    """
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     begun = set()
     for item in items:
         name = item.nodeid.split("[")[0]
         if "[" in item.nodeid and name not in begun:
-            item.own_markers = [mark for mark in item.own_markers if mark.name != "long"]
+            item.own_markers = [
+                mark for mark in item.own_markers if mark.name != "long" or "whole" in mark.kwargs
+            ]
         begun.add(name)
 
 

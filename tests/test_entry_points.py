@@ -207,6 +207,7 @@ def test_built_in_models_are_fitted_whatever_packages_are_broken(installed, tmp_
     assert f"error: {BROKEN['ends']}" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_reader_of_a_package_is_asked_about_files_of_unknown_formats(installed, tmp_path):
     c2 = 1 + np.exp(-0.1 * np.abs(np.subtract.outer(np.arange(12), np.arange(12))))
     with h5py.File(tmp_path / "run_results.h5", "w") as file:

@@ -77,6 +77,7 @@ def test_the_folder_holds_what_is_listed(scan):
         assert "*" in name or (scan / "A0123_fit" / name).exists(), name
 
 
+@pytest.mark.long
 def test_the_python_runs_as_a_plain_script_with_workers(scan):
     script = "\n".join(blocks("python"))
     # a scan this small would not start workers by itself

@@ -90,6 +90,7 @@ def fits(tmp_path_factory):
     return {words: ended(case, tmp_path_factory.mktemp("bins")) for words, case in CASES.items()}
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("words", CASES)
 def test_progress_counts_the_bins(fits, words):
     _, said = assessment(*fits[words])
@@ -108,7 +109,7 @@ def test_a_cluster_that_is_lost_after_the_last_pass_does_not_cost_the_result(fit
 
 
 @pytest.mark.cluster
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("number", "task_seconds"), [(2, 0.0), (1, 0.25), (3, 0.05)])
 def test_any_number_of_workers_gives_the_same_bits(fits, number, task_seconds, monkeypatch):
     sent, plain = [], bin_tasks.BinExecutor._on_workers

@@ -106,6 +106,7 @@ def close(frames):
     return f[np.triu_indices(frames, 1)]
 
 
+@pytest.mark.long
 def test_pairs_are_as_noisy_as_counts_and_speckle_make_them():
     f, square = close(FRAMES), []
     for seed in range(40):
@@ -123,6 +124,7 @@ def test_pairs_are_as_noisy_as_counts_and_speckle_make_them():
     np.testing.assert_allclose(found, wanted, atol=0.1)
 
 
+@pytest.mark.long
 def test_reduced_chisqr_is_one_where_the_record_is_long_against_the_memory():
     """Elsewhere it is what the pairs that are close make of it, which no separable σ can know."""
     frames, chosen = 300, search(STATIC.parameters, fixed={"D_offset": 1000.0})

@@ -70,6 +70,7 @@ def test_a_weak_decay_of_five_standard_errors_is_seen(bins, tmp_path):
     assert result.outcome.name == "CONVERGED", str(result)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_decay_in_the_one_bin_across_a_strong_flow_is_seen(seed, tmp_path):
     """The shear of the others is over within a frame."""
@@ -112,6 +113,7 @@ def test_the_variance_is_the_sum_over_pairs_of_pairs_that_share_a_block():
     assert _dyadic(s) == pytest.approx(wanted)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("noise_not_of_speckle")
 def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):
     """Else a short window of a long record takes memory for all pairs of short blocks of all of it."""

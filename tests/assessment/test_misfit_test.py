@@ -30,6 +30,7 @@ def one_rate(steady) -> hd.FitResult:
     return fit_here(steady, STRETCHED)
 
 
+@pytest.mark.long
 def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     result = one_rate
     assert result.converged
@@ -76,6 +77,7 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     assert not [*result_findings._misfit(end)]
 
 
+@pytest.mark.long
 def test_effective_parameters_count_in_the_check_of_rates_without_a_formula(tmp_path):
     """More coefficients than cells, of which smoothness leaves a few, were not checked."""
     rings = replace(RING, frames=36, q=(0.006, 0.008, 0.01), pixels=600)
@@ -103,7 +105,7 @@ def test_correlation_that_is_lost_at_once_is_a_misfit(lost, tmp_path):
     assert result.misfit == bool(lost)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("number", "tested"), [(5, False), (7, True)])
 def test_bins_seen_twice_show_the_trends_with_phi_of_bins_seen_once(
     number, tested, tmp_path, monkeypatch
@@ -148,6 +150,7 @@ def test_a_bin_that_deviates_by_less_than_the_noise_of_any_cell_is_found_in_its_
     assert check.where == "the bins at q = 0.01 1/Å"
 
 
+@pytest.mark.long
 def test_a_corner_of_the_record_with_few_pairs_is_not_taken_for_decayed(tmp_path):
     slow = np.array([500.0, 0.0, 0.0])  # hardly decays within the record, nor in its last corner
     scan = store(measured(slow, 800, np.zeros(1), noise=False), tmp_path)

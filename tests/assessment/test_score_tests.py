@@ -50,6 +50,7 @@ OTHERWISE = {
 }  # fmt: skip
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("word", OTHERWISE)
 def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
     """Of most of it means over cells showed nothing, and the rest was called stretching or frames."""
@@ -59,6 +60,7 @@ def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
     assert check.alternative.name == name
 
 
+@pytest.mark.long
 def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
     """Power laws in part have no splines; models of one ring are compared by their information criterion."""
     scan = store(SLOWER.scan(1), tmp_path)
@@ -105,6 +107,7 @@ def test_an_alternative_is_kept_with_the_result(tmp_path):
     assert exponent.numbers["size"] == result.diagnosis.check.alternative.size < 0
 
 
+@pytest.mark.long
 def test_without_the_odd_frame_the_model_describes_the_data(tmp_path):
     scan = store(WRONG["one frame"][0].scan(0), tmp_path)
     check = fit_here(scan.select(exclude={"frames": (50, 51)}), hd.STATIC).diagnosis.check
@@ -147,6 +150,7 @@ PRODUCT = hd.separable(
 """A decay of which no data tell its two parameters apart."""
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("stretching", "found"), [(1.0, None), (0.6, "stretching")])
 def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
     stretching, found, tmp_path

@@ -77,6 +77,7 @@ def test_with_many_bins_errors_are_robust_and_the_ratio_is_said(tmp_path):
     assert 0.4 < np.nanmedian(ratio) < 2.5
 
 
+@pytest.mark.long
 def test_errors_that_a_bin_alone_determines_are_not_lost_with_the_eighth_bin(tmp_path):
     """Of a model with a rate for each ring, of which all have one contrast."""
     q = np.linspace(0.008, 0.012, 8)
@@ -93,6 +94,7 @@ def test_errors_that_a_bin_alone_determines_are_not_lost_with_the_eighth_bin(tmp
     assert (table["stderr"] > 1.5 * table["stderr_naive"]).all()
 
 
+@pytest.mark.long
 def test_pixels_and_counts_that_the_residuals_do_not_tell_apart_are_absent(tmp_path):
     """With few counts nearly all noise is white: it tells P·μ², and so the errors, but neither alone."""
     result = fitted(replace(RING, frames=60, mean=0.02, pixels=30_000), tmp_path)
@@ -177,6 +179,7 @@ def test_masked_frames_leave_errors_alike(tmp_path):
     np.testing.assert_allclose(ratio, 1, atol=0.35)
 
 
+@pytest.mark.long
 def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
     scan = store(replace(RING, frames=160).scan(4), tmp_path)
     whole, part = (fit_here(of, **AT_TRUTH) for of in (scan, scan.select(frames=(40, 120))))

@@ -38,6 +38,7 @@ def test_a_fit_writes_a_folder_with_the_whole_result(here):
     assert len(csv_rows(folder, "scaling.csv")) == 3
 
 
+@pytest.mark.long
 def test_figures_are_drawn_later_where_they_were_not_wanted(here, monkeypatch):
     monkeypatch.setattr(plots, "PICTURES", {"passes": plots.draw_passes})
     printed = done(*FIT, "--no-pictures", "--nexus")
@@ -66,6 +67,7 @@ def test_a_file_of_options_gives_the_same_as_the_command_line(here, no_pictures)
     assert one == two
 
 
+@pytest.mark.long
 def test_a_selection_and_other_options_reach_the_fit(here, no_pictures):
     options = ("--phi", "-30:70", "--frames", "0:30", "--min-lag", "2", "--bounds", "D0=1:1e7")
     done(*FIT, *options, "--scaling", "shared", "--initial", "alpha=-0.3", "--q", "0.0054")

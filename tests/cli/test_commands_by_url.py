@@ -26,6 +26,7 @@ def names_below(url: str) -> set[str]:
     return {path.relative_to(below) for path in objects.below(below)}
 
 
+@pytest.mark.long
 def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
     assert f"→ {STORE}: 3 bins" in done("ingest", "A_results.hdf", STORE)
     assert "A_c2.zarr: 3 of 3 bins" in done("info", STORE)
@@ -74,6 +75,7 @@ def test_a_result_that_cannot_be_copied_is_kept(here, monkeypatch):
     assert "summary.json" not in names_below(f"{ROOT}/refused")
 
 
+@pytest.mark.long
 def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
     series = ("fit", "A_c2.zarr", *FIT[2:], "--over", "age", "--windows", "2", "-o")
     done(*series, "A_fit_age")
@@ -108,6 +110,7 @@ def test_the_page_of_view_opens_stores_and_results_by_url(here):
     assert [open_shown(one).name for one in several] == [*map(name_of, several)]
 
 
+@pytest.mark.long
 def test_fits_by_url_are_compared(here, no_pictures):
     urls = [f"{ROOT}/{model}" for model in ("brownian", "power_law")]
     for url in urls:

@@ -47,6 +47,7 @@ def test_every_ring_has_its_result_and_a_series_lists_them(here):
     assert "2 of 2 fits converged" in printed
 
 
+@pytest.mark.long
 def test_windows_of_age_are_fitted_in_the_same_way(here):
     options = "over: age\nwindows: [[0, 4], [5, 9]]\nq: 0.004\noutput: windows\n"
     Path("fit.yaml").write_text(f"data: R_c2.zarr\nmodel: static\n{options}")

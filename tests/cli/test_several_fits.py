@@ -52,6 +52,7 @@ def test_a_bad_scan_does_not_stop_the_others_and_all_are_listed(three):
     assert "B_c2.zarr is damaged" in bad["message"]
 
 
+@pytest.mark.long
 def test_the_index_is_a_page_with_links_to_every_report(three):
     run(*FIT, *STORES)
     page = ParsedPage((three / "scans.html").read_text())
@@ -66,7 +67,7 @@ def test_the_index_is_a_page_with_links_to_every_report(three):
     assert "D0 " in str(picture["alt"])
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("words", "most", "drawn"),
     [((), 3, True), ((), 2, False), (("--pictures",), 2, True), (("--no-pictures",), 3, False)],
@@ -82,6 +83,7 @@ def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
     assert ("--pictures` draws them" in printed) == (not drawn and not words)
 
 
+@pytest.mark.long
 def test_each_of_several_stores_is_opened_once(three, monkeypatch):
     of, select = [], run_fits.selected
     monkeypatch.setattr(
@@ -111,6 +113,7 @@ def test_scans_that_do_not_converge_are_distinguished_from_those_that_fail(three
     assert {row["outcome"] for row in rows()} == {"MAX_PASSES"}
 
 
+@pytest.mark.long
 def test_an_index_is_replaced_only_with_overwrite(three):
     done(*FIT, "A_c2.zarr", "N_c2.zarr")
     before = Path("scans.csv").read_bytes()
@@ -121,6 +124,7 @@ def test_an_index_is_replaced_only_with_overwrite(three):
     done(*FIT, "A_c2.zarr", "N_c2.zarr", "--overwrite")
 
 
+@pytest.mark.long
 def test_resume_keeps_earlier_results_and_fits_the_rest(three):
     assert run(*FIT, *STORES).exit_code == 2
     before = {name: Path(f"{name}_fit/summary.json").stat().st_mtime_ns for name in "AN"}
@@ -169,6 +173,7 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     assert run(*FIT, *stores, "--resume").stderr.count("already contains its result") == 4
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("what", "options"),
     [("scaling", ["--scaling", "shared"]), ("frames", ["--frames", "0:30"]), ("labels", ["--phi", "0"])],
@@ -195,6 +200,7 @@ def test_ctrl_c_ends_the_command_and_the_index_lists_the_finished_fits(three, mo
     assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 2
 
 
+@pytest.mark.long
 def test_with_output_all_of_several_results_go_into_one_folder(three):
     done(*FIT, "A_c2.zarr", "N_c2.zarr", "--output", "all")
     assert {path.name for path in Path("all").iterdir()} == {
@@ -202,6 +208,7 @@ def test_with_output_all_of_several_results_go_into_one_folder(three):
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_two_stores_of_one_name_cannot_share_an_output(three):
     shutil.copytree("A_c2.zarr", "other/A_c2.zarr")
     result = run(*FIT, "A_c2.zarr", "other/A_c2.zarr", "--output", "all")

@@ -294,6 +294,7 @@ def test_show_prints_a_series_as_json(here):
     assert done("show", "A_fit_age", "--ci", "68").count("68 % confidence intervals") == 2
 
 
+@pytest.mark.long
 def test_times_before_0_are_not_fitted_with_powers_of_time(here):
     done("ingest", "A_results.hdf", "N_c2.zarr", "--time-offset", "-0.5")
     wrong = run("fit", "N_c2.zarr", "--model", "static")

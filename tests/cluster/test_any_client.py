@@ -66,6 +66,7 @@ def test_workers_in_another_folder_give_the_bits_of_a_fit_in_this_process(
     assert set(pools.values()) == {"1"}
 
 
+@pytest.mark.long
 def test_workers_that_do_not_see_the_store_are_named_before_the_first_pass(folder, client):
     passes = []
     given = GIVEN | {"callbacks": [on_pass(passes.append)]}

@@ -57,7 +57,7 @@ def refused(call, error, words):
     assert time.monotonic() - began < 5  # one on a machine with nothing else to do
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("n", range(1, len(EXAMPLES)))
 def test_an_example_of_the_page_runs(n, cluster, client, folder, monkeypatch, capsys):
     for name, made in (("dask_gateway", "Gateway"), ("dask_kubernetes.operator", "KubeCluster")):

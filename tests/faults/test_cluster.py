@@ -215,7 +215,7 @@ STEPS = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_scheduler_that_dies_is_one_sentence_whenever_it_dies(
     scan, elsewhere, monkeypatch, capfd, step
@@ -235,7 +235,7 @@ def test_a_scheduler_that_dies_is_one_sentence_whenever_it_dies(
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_finished_result_is_kept_where_the_scheduler_is_lost_after_the_last_pass(
     scan, quiet, elsewhere, monkeypatch, sent

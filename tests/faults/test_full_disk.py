@@ -127,6 +127,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("what", WRITERS)
 def test_a_file_without_room_is_named_and_what_was_there_is_kept(
     disk, fitted, one_picture, capfd, monkeypatch, what
@@ -183,6 +184,7 @@ def source(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "free",

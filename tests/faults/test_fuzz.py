@@ -27,7 +27,7 @@ def _short(monkeypatch):
     monkeypatch.setattr("ingest.readers.detect.DESCRIPTION_TIMEOUT", PATIENCE / 2)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_reading_a_damaged_file_ends_with_data_or_a_sentence(tmp_path, kind):
     assert all_read(kind, 60, 1, tmp_path) >= 60
@@ -91,6 +91,7 @@ def watched(program: subprocess.Popen, done: Path) -> str:
     return (done.parent / "said").read_text()
 
 
+@pytest.mark.long
 def test_a_file_that_makes_hdf5_hang_is_said_by_an_ingest_from_python(tmp_path, monkeypatch):
     """The strings of its attributes lie in a heap, whose first entry now says that it is empty."""
     monkeypatch.setattr("ingest.readers.detect.DESCRIPTION_TIMEOUT", 3.0)

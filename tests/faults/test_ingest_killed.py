@@ -50,6 +50,7 @@ def begun(source, store) -> None:
         ingest.ingest(source, store, progress=stop)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "text", ["{", '{"tiles": {}}', *(pytest.param(t, marks=pytest.mark.slow) for t in ("", "[]"))]
 )

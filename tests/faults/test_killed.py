@@ -118,6 +118,7 @@ def moments(seed: int, each: int) -> list[tuple[str, signal.Signals, float]]:
 QUICK = [("fit", signal.SIGKILL, 0.5)]
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("name", "sent", "share"),
     [*QUICK, *(pytest.param(*moment, marks=pytest.mark.slow) for moment in moments(5, 10))],
@@ -155,6 +156,7 @@ with dask.config.set({"temporary-directory": sys.argv[1]}), local_cluster(proces
 """
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "seconds", [0.2, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2, 4, 8))]
 )

@@ -134,6 +134,7 @@ def test_the_ending_says_what_is_wrong(tmp_path, word):
     assert re.search(says, said)
 
 
+@pytest.mark.long
 def test_what_is_not_determined_is_said_once_however_many_directions_it_is(tmp_path):
     scan = store(measured(CREEP, 3, angles(4), dt=0.1, sigma=0.002), tmp_path)
     found = [(one.code, one.about) for one in hd.fit(scan, hd.STATIC).findings]

@@ -91,6 +91,7 @@ def test_the_digest_differs_by_any_change_of_the_sources(tmp_path, monkeypatch, 
     assert processes.digest_of_sources() != code_digest()
 
 
+@pytest.mark.long
 def test_a_result_and_its_report_tell_the_code(scan):
     result = fit_here(scan, hd.STATIC, **GIVEN)
     assert result.provenance.versions[OUR_CODE] == code_digest()

@@ -103,6 +103,7 @@ def huge(held):
     held["posterior"].create_dataset("D0", (4, 10**9), "f8", chunks=(1, 1000))
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("change", [nan, large, huge])
 def test_draws_that_no_sampler_makes_are_a_sentence(scan, result, tmp_path, change):
     file = tmp_path / "posterior.nc"

@@ -127,6 +127,7 @@ def test_the_file_of_a_scheduler_leads_to_no_other_machine_without_encryption(
         pass
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_local_cluster_is_for_this_machine_alone_and_leaves_nothing_behind():
     with workers(2) as client:

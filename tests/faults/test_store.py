@@ -56,6 +56,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("word", DAMAGE)
 def test_a_damaged_chunk_is_named_by_bin_and_tile(copy, word):
     damage, says = DAMAGE[word]
@@ -230,12 +231,14 @@ def test_a_store_replaced_between_two_passes_ends_the_fit(copy, other, client, o
     assert passes == [1]
 
 
+@pytest.mark.long
 def test_two_fits_of_one_store_at_once_are_as_one(copy):
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: result_bits(fit(copy)), range(2))
     assert one == other
 
 
+@pytest.mark.long
 def test_leaving_out_nothing_changes_no_bit(copy):
     options = {"gap": "200 um", "initial": START}
     assert result_bits(skipping(copy)) == result_bits(hd.fit(copy, hd.LAMINAR_FLOW, **options))
@@ -333,6 +336,7 @@ def outcomes(path: Path, changes: Iterable[Damage]) -> tuple[Counter, list[str]]
     return counted, differ
 
 
+@pytest.mark.long
 def test_a_bit_turned_or_a_file_exchanged_is_a_sentence_or_changes_nothing(copy, other):
     """A sample of what the slow test does."""
     every = list(directed(copy, Path(other.path)))

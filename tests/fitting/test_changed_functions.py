@@ -197,6 +197,7 @@ def test_a_result_draws_the_model_it_was_fitted_with(series):
         assert f_of(result, scan) == pytest.approx(float(own(theta, 0.0, lag, None)), rel=1e-6)
 
 
+@pytest.mark.long
 def test_a_series_of_ones_own_model_is_printed_and_stored(series, tmp_path):
     fits, _ = series
     assert "rate" in str(fits)

@@ -77,7 +77,7 @@ def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, fram
     assert ratio.max() < most
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("theta", "chosen"),
     [
@@ -110,6 +110,7 @@ def test_correlated_speckle_deceives_the_naive_aic_and_not_the_angles_left_out(t
     assert "the data do not distinguish" in found.sentence
 
 
+@pytest.mark.long
 def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
     """Where c2 rises with the lag only a model that rises, too, sees its signal."""
     scan = store(measured(STATIC_THETA, 40, angles(9), contrast=-0.1, seed=5), tmp_path)
@@ -178,6 +179,7 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     assert (found.chosen, found.adequate) == (chosen, True), found
 
 
+@pytest.mark.long
 def test_that_no_model_is_adequate_is_said(tmp_path):
     thetas = [[20000.0 * scale, 0.0, 0.0] for scale in (1.0, 4.0, 0.5)]
     scan = store(three_rings(thetas), tmp_path)

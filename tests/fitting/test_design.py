@@ -34,7 +34,7 @@ def errors(design, weighting="pairs"):
     return dict(zip(one["parameter"].values.tolist(), one["stderr"].values, strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("weighting", ["pairs", "speckle"])
 def test_a_fit_of_the_scan_that_was_planned_has_the_errors_that_were_expected(weighting, tmp_path):
     found = []

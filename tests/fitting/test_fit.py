@@ -95,6 +95,7 @@ MANY = 40
 """More bins than one block holds."""
 
 
+@pytest.mark.long
 def test_many_bins_without_q_are_each_counted_once(tmp_path):
     scans = measured([5.0, -0.2, 0.0], 12, np.zeros(MANY), q=1.0, dt=0.1, sigma=0.01)
     scan = store(scans, tmp_path, q=np.full(MANY, np.nan))
@@ -147,7 +148,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("word", "n", "chosen", "options"), WINDOWS, ids=[w for w, *_ in WINDOWS])
 def test_a_window_may_be_narrower_than_the_averages(tmp_path, word, n, chosen, options):
     scans = measured(CREEP, n, np.zeros(3), dt=0.05, sigma=0.003, contrast=0.3)
@@ -180,6 +181,7 @@ def test_a_series_over_phi_and_given_values_find_the_truth(tmp_path):
         assert (np.isnan(errors) if mode == "fixed" else errors > 0).all()
 
 
+@pytest.mark.long
 def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
     """At late ages D0 t^alpha is far below D_offset; the shear rate is known to 1 %."""
     late = 350 + 0.4 * np.arange(60)
@@ -193,6 +195,7 @@ def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
     assert known.about == ("alpha", "gamma_dot_t0", "beta", "phi0")
 
 
+@pytest.mark.long
 def test_rates_that_are_constant_within_their_errors_are_one_finding(tmp_path):
     """Both of three parameters: the data tell none of these, and most ended at bounds."""
     found = []
@@ -225,6 +228,7 @@ def test_the_search_covers_all_that_diffuses(tmp_path, D0):
     assert result.params["D0"].value == pytest.approx(D0, rel=0.02)
 
 
+@pytest.mark.long
 def test_errors_allow_for_a_bound_beside_the_optimum_and_hold_with_one_far_from_it(tmp_path):
     """Values that a bound keeps far from the optimum have no error that spans the two."""
     scan = store(measured([8000.0, 0.0, 0.0], 100, np.zeros(3), q=10 * Q / 2, dt=0.05), tmp_path)
@@ -255,6 +259,7 @@ def test_a_decay_far_longer_than_the_record_is_undetermined_and_no_bound_is_to_b
     assert not result.findings.of("at-bound")
 
 
+@pytest.mark.long
 def test_a_misfit_in_the_convention_of_homodyne_suggests_the_physical_one(tmp_path):
     scans = measured([2e4, 0, 0, 2e-3, 0, 0, 5], 50, angles(6), dt=0.1, sigma=0.003, contrast=0.3)
     result = hd.fit(store(scans, tmp_path), "couette", gap=GAP, convention="homodyne")

@@ -70,6 +70,7 @@ def test_every_tile_and_pair_is_counted_once_and_rates_follow(scan):
     assert any(s.doing == "estimating the errors" for s in shown)
 
 
+@pytest.mark.long
 def test_coarse_passes_do_not_count_as_those_over_all_data(tmp_path, monkeypatch):
     monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
     scan = store(measured(CREEP, 300, angles(9), dt=0.02), tmp_path)
@@ -219,6 +220,7 @@ def test_the_time_left_follows_from_the_tiles_that_are_done(scan):
     assert replace(at, now=now, done=(before,)).seconds_left(101.0) == pytest.approx(6.0)
 
 
+@pytest.mark.long
 def test_a_notebook_shows_progress_and_result_in_its_cell(scan, tmp_path):
     from nbclient import NotebookClient
     from nbformat.v4 import new_code_cell, new_notebook

@@ -93,6 +93,7 @@ def test_the_gram_is_that_of_the_means_over_cells(tmp_path, model, theta, conven
     assert gram.pairs.tolist() == [len(INSIDE)] * 2
 
 
+@pytest.mark.long
 def test_a_fit_is_the_least_squares_of_the_cells(cells, fitted):
     data = [(cells.c2(b), INSIDE, TIME, Q[b], SIGMA) for b in range(2)]
     result = hd.fit(cells.store, hd.STATIC)
@@ -182,6 +183,7 @@ def speckle_store(folder, seed=1):
     return bright.theta, ingest.ingest(path, phi=[0.0]).store
 
 
+@pytest.mark.long
 def test_means_are_weighted_by_their_noise_too(tmp_path):
     theta, data = speckle_store(tmp_path)
     pairs, weighted = (

@@ -39,6 +39,7 @@ def result(store):
     return hd.fit(store, "brownian")
 
 
+@pytest.mark.long
 def test_scans_share_dynamics_and_have_contrasts_of_their_own(result):
     assert result.converged
     value, stderr = (float(result.parameters[name].sel(param="D0")) for name in ("value", "stderr"))
@@ -139,6 +140,7 @@ def test_each_angle_has_a_frequency_of_its_own(tmp_path):
     assert (tmp_path / "out" / "series.png").is_file()
 
 
+@pytest.mark.long
 def test_angles_of_several_rings_are_parts_of_their_own(tmp_path):
     fringes = stored_fringes(tmp_path / "A.npz", q=[0.01, 0.01, 0.02, 0.02], phi=[0, 30, 0, 30])
     series = hd.fit_each(fringes, "damped_cosine", over="phi")

@@ -38,6 +38,7 @@ QUICK = [("lags below 10", "pairs"), ("one lag", "pairs"), ("even lags", "speckl
 CASES = [(mask, weighting) for mask in MASKS for weighting in ("pairs", "speckle")]
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("mask", "weighting"),
     [pytest.param(*of, marks=[] if of in QUICK else pytest.mark.long) for of in CASES],
@@ -52,6 +53,7 @@ def test_a_right_model_is_found_right_whatever_pairs_are_unknown(mask, weighting
     assert error < 0.013  # 0.004 with all pairs, 0.011 without lags below 10
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("lag", [16, pytest.param(20, marks=pytest.mark.long)])
 def test_unknown_pairs_of_short_lags_give_the_errors_of_a_smallest_lag(lag, tmp_path):
     """16 is an edge of stored cells: they hold all of their pairs or none."""
@@ -63,6 +65,7 @@ def test_unknown_pairs_of_short_lags_give_the_errors_of_a_smallest_lag(lag, tmp_
     assert unknown[1] == pytest.approx(left_out[1], rel=0.1)
 
 
+@pytest.mark.long
 def test_scattered_frames_that_are_excluded_leave_the_errors_known(tmp_path):
     scan = store(measured(TRUTH, 150, angles(4), sigma=0.02), tmp_path)
     frames = [(first, first + 1) for first in range(7, 150, 12)]

@@ -46,6 +46,7 @@ def test_a_value_that_is_not_one_of_the_choices_is_refused(scan, name):
         prepare(scan, hd.STATIC, **{name: "xyzzy"})
 
 
+@pytest.mark.long
 def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, tmp_path):
     """What JSON cannot hold would end the fit after its first pass."""
     of_numpy = {
@@ -93,6 +94,7 @@ turn = module_scan(lambda: measured(CREEP, 60, np.arange(12) * 30.0, dt=0.2))
 """Twelve sectors over 360°."""
 
 
+@pytest.mark.long
 def test_twelve_sectors_over_a_turn_are_six_and_it_is_said(turn):
     result = hd.fit(turn, "static", **START)
     (few,) = result.findings.of("few-independent-bins")

@@ -88,6 +88,7 @@ def test_outliers_of_a_loss_and_profiles_are_those_of_each_ring_by_itself(store)
         )
 
 
+@pytest.mark.long
 def test_contrasts_that_differ_by_ring_or_angle_are_a_scaling_mode(store):
     ring = hd.fit(store[0], "power_law", scaling="rings").scaling["contrast"].values
     assert (ring[::2] == ring[1::2]).all()
@@ -102,6 +103,7 @@ def test_contrasts_that_differ_by_ring_or_angle_are_a_scaling_mode(store):
     assert np.ptp(both.results[0].scaling["contrast"].values) == 0
 
 
+@pytest.mark.long
 def test_the_command_takes_groups_and_parameters(store, tmp_path):
     options = ["--model", "power_law", "--output", str(tmp_path / "out"), "--no-pictures"]
     text = done("fit", str(store[0]), *options, "--per", "ring", "D0", "--per", "ring", "alpha")

@@ -57,6 +57,7 @@ def test_the_power_is_tested_whatever_the_scaling_loss_and_rates(tmp_path, optio
         assert law.differs == bool(result.findings.of("power-of-q")) == (power == 1.0)
 
 
+@pytest.mark.long
 def test_two_rings_and_a_model_with_its_own_power_have_none(tmp_path):
     scan = rings(tmp_path, 2.0)
     assert hd.fit(scan.select(q=Q[:2].tolist()), "brownian").diagnosis.power_of_q is None

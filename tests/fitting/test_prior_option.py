@@ -52,6 +52,7 @@ def test_a_fit_far_from_its_prior_says_so(scan, result):
     assert not result.findings.of("far-from-prior", "prior-outweighed")
 
 
+@pytest.mark.long
 def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
     """Its χ² of 1e15 would be taken for noise of the data: no decay seen, and converged anywhere."""
     far = fit_here(scan, hd.STATIC, prior={"D_offset": (5e4, 1e-3)})
@@ -114,6 +115,7 @@ def even(theta, t1, t2, bin):
     return jnp.exp(-jnp.square(theta[0] * (t2 - t1)))
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_of_minima_alike_the_prior_chooses_and_starts_where_nothing_else_does(scan, sign):
     model = hd.separable(even, [hd.Parameter("rate", "1/s")], name="even")

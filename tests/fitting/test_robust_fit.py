@@ -42,6 +42,7 @@ def test_a_fit_with_outliers_finds_the_truth(result):
     assert 0.8 < result.statistics.mean_weight < 0.98
 
 
+@pytest.mark.long
 def test_the_report_names_the_loss(result, tmp_path):
     said = result.report(all=True)
     assert "huber, scale 1.345 σ, mean weight " in said
@@ -50,6 +51,7 @@ def test_the_report_names_the_loss(result, tmp_path):
     assert hd.load_result(tmp_path / "result.json").report(all=True) == said
 
 
+@pytest.mark.long
 def test_resuming_after_any_pass_gives_the_same_bits(scan, result, tmp_path):
     path = tmp_path / "fit.ckpt"
     assert fit_here(scan, hd.LAMINAR_FLOW, path, stop_after=1, **LOSS) is None
@@ -84,6 +86,7 @@ def test_outliers_that_all_bins_share_are_seen_though_bins_do_not_differ(tmp_pat
     assert found.findings.of("frames-differ")
 
 
+@pytest.mark.long
 def test_a_scale_far_below_the_noise_gives_no_errors_and_says_so(scan):
     found = fit_here(
         scan, hd.LAMINAR_FLOW, gap="200 um", initial=START, loss="huber", loss_scale=0.05

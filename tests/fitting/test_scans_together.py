@@ -144,6 +144,7 @@ AS_ALONE = {
 """Options, and how far errors may differ: P and μ of speckle are averaged without the prior."""
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("word", AS_ALONE)
 def test_errors_of_parameters_that_all_differ_are_those_of_each_scan_by_itself(word, tmp_path):
     made = counted(tmp_path, [(2e4, 1), (2e4, 2)], 2)

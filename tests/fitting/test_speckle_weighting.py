@@ -211,13 +211,14 @@ def test_masked_frames_and_rings_of_several_q(tmp_path):
     assert abs(table["value"].values[0] - STILL[0]) < 4 * table["stderr"].values[0]
 
 
+@pytest.mark.long
 def test_a_model_given_as_f_alone(bright):
     table = fitted(bright, {"model": STRETCHED}).parameters
     np.testing.assert_allclose(table["value"].values, [0.5, 1.0], rtol=0.4)
     assert (table["method"].values == "speckle").all()
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("masked", [0, 20])
 def test_opposite_angles_that_see_one_pattern_count_once(masked, tmp_path):
     """masked: frames at the end that only one of them lacks."""

@@ -128,6 +128,7 @@ def test_splines_miss_a_sharp_bend_by_what_their_coefficients_tell():
     assert (basis_error(np.array([1.0, 5.0, 2.0, 9.0])) == 0).all()
 
 
+@pytest.mark.long
 def test_the_bias_of_smoothing_is_that_of_a_fit_of_data_without_noise(tmp_path):
     """The penalty pulls a hump down by a sixth; two standard errors hold J at a third of the times."""
     scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.02)

@@ -53,6 +53,7 @@ def test_derivatives_of_a_tied_model_are_those_of_differences():
         np.testing.assert_allclose(slopes[:, n], (up - down) / (2 * step), rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.long
 def test_the_gram_of_a_tied_model_is_that_of_its_columns():
     scans = measured(FLOW, 60, angles(3), offset=1.1)
     whole, tied = backend_of(LAMINAR_FLOW), backend_of(TIED)
@@ -68,6 +69,7 @@ def test_the_gram_of_a_tied_model_is_that_of_its_columns():
         )
 
 
+@pytest.mark.long
 def test_a_tied_fit_finds_the_truth_and_the_errors_of_what_is_tied(scan):
     result = hd.fit(scan, "laminar_flow", gap=GAP, tie=TIES)
     assert result.converged
@@ -81,6 +83,7 @@ def test_a_tied_fit_finds_the_truth_and_the_errors_of_what_is_tied(scan):
     assert "(alpha + 0.5)" in str(result)
 
 
+@pytest.mark.long
 def test_a_tied_fit_is_that_of_the_same_model_written_out(scan):
     """`power_law` is `static` with D_offset tied to 0, `couette` is `laminar_flow` with constant rates."""
     tied = hd.fit(scan, "static", tie={"D_offset": "0"}, initial={"D0": 2000.0, "alpha": -0.2})

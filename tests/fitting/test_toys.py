@@ -67,6 +67,7 @@ def test_photons_of_a_model_given_as_f_alone():
     assert np.isfinite(c2[np.triu_indices(30, 1)]).all()
 
 
+@pytest.mark.long
 def test_toys_scatter_about_the_fit_and_say_how(scan, result):
     toys = hd.toys(result, scan, n=3, counts=2.0, pixels=300)
     table = toys.table

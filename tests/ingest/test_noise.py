@@ -98,6 +98,7 @@ def correlated(counts: np.ndarray) -> np.ndarray:
     return counts.T @ counts * len(counts) / np.outer(*[np.where(total > 0, total, 1)] * 2)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("mean", "errors"), [(0.06, (0.02, 0.006)), (0.03, (0.04, 0.01)), (0.02, (0.08, 0.02))]
 )

@@ -234,6 +234,7 @@ def entries(folder, name="*"):
     return sorted(folder.glob(f"*/jit_{name}-*"))
 
 
+@pytest.mark.long
 def test_processes_that_begin_at_once_and_later_ones_have_the_same_bits(folder):
     script = "from tests.kernels.test_devices import computed; print(computed())"
     run = [

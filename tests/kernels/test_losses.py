@@ -89,6 +89,7 @@ def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
         assert gram.pairs[b] == pairs
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mode):
     """Where contrast and offset rest, so that the reduced gradient is the plain one."""
@@ -121,6 +122,7 @@ def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
     np.testing.assert_allclose(loss.reduced.hessian, squares.reduced.hessian, rtol=1e-6)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("sigma", "at_most"), [(0.01, 60), (0.003, 100)])
 @pytest.mark.parametrize(("loss", "scale"), LOSSES)
 def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_most):

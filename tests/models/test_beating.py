@@ -64,6 +64,7 @@ def test_a_fit_weighted_by_the_noise_finds_them_from_nothing_too(flowing):
         assert result.params[name].value == pytest.approx(TRUTH[name], abs=within)
 
 
+@pytest.mark.long
 def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
     notes = []
     far = free(BEATING, TRUTH) | {"v0": 6000.0, "v_beta": 0.0}
@@ -87,6 +88,7 @@ def test_a_damped_cosine_is_a_quick_look_at_the_fringes_of_one_bin(flowing):
     assert turns.min() < result.params["frequency"].value < turns.max()
 
 
+@pytest.mark.long
 def test_the_parameters_of_xpcsjax_give_the_same_c2():
     truth = TRUTH | {"D0_ref": 500.0, "alpha_ref": 0.3}
     theirs = hd.MODELS["two_component_xpcsjax"]
@@ -296,7 +298,7 @@ def test_predict_is_the_formula(name, theta):
     np.testing.assert_array_equal(np.diag(f), 1.0)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("name", "theta"), CASES)
 def test_a_fit_from_the_data_alone_is_scipys_optimum(tmp_path, name, theta):
     scans, i, j = scans_of(name, theta)
@@ -315,6 +317,7 @@ def test_a_fit_from_the_data_alone_is_scipys_optimum(tmp_path, name, theta):
     assert np.abs(away).max() < 1e-3
 
 
+@pytest.mark.long
 def test_a_rate_that_is_a_power_of_q_is_found_from_several_rings(tmp_path):
     q, theta = np.array([0.004, 0.008, 0.016]), (0.3, 2.0, 0.9)
     scans = measured(np.ones(3), 50, np.zeros(3), q=q, sigma=0.01, noise=False)

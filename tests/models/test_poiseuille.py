@@ -24,6 +24,7 @@ def averaged(x):
     return abs(mean) ** 2, 2 * (mean.conjugate() * slope).real
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_the_factor_and_its_slope_are_those_of_an_average_over_the_profile(library):
     x = np.array([0.0, 1e-300, -1e-9, 1e-3, 0.3, -1.5, *JOINT, -2.5, 7, 30.2, -444, 5e3, 5e4, 1e5])

@@ -74,7 +74,7 @@ def _columns(model, convention, theta, scans, b):
     )
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("model", "convention"), [(STATIC_FREE, "physical"), (LAMINAR_FLOW_FREE, "homodyne")]
 )
@@ -135,11 +135,13 @@ def test_a_rate_that_bends_early_is_smooth_later(fitted, tmp_path):
     assert float(found.diagnosis.smoothing["exponent"][0]) >= 1
 
 
+@pytest.mark.long
 def test_the_name_of_the_model_and_the_option_mean_the_same(stepped, fitted):
     again = fit_here(stepped[0], "static_free", knots=12)
     assert np.array_equal(again.parameters["value"], fitted.parameters["value"])
 
 
+@pytest.mark.long
 def test_coefficients_are_not_negative_and_bounds_hold_for_the_rate(stepped):
     result = fit_here(stepped[0], "static_free", knots=6, bounds={"J": (0, 4000)})
     assert (result.parameters["value"].values <= 4000).all()
@@ -198,6 +200,7 @@ def test_a_prediction_spreads_the_splines_over_its_times(fitted, stepped):
         hd.predict("static_free", [1.0, 2.0], scan.time, q=0.01)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("rate", [0.0, 1e-160, 1e-155, 1e-100, 1e-30, 1e-4])
 def test_a_shear_rate_that_no_pair_shows_has_a_finite_smoothing(rate, tmp_path):
     """The curvature of χ² was above zero by its rounding only, and the strengths overflowed."""

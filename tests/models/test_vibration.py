@@ -32,7 +32,7 @@ def photographed(tmp_path, frames=150, **truth):
     return store(made.scan(1), tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("word", "truth"),
     [

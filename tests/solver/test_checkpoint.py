@@ -209,6 +209,7 @@ def test_another_version_of_what_computes_is_another_fit(fitted, tmp_path, packa
         fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
 
 
+@pytest.mark.long
 def test_the_same_matrices_with_another_time_step_are_other_data(tmp_path):
     scans = measured(TRUTH, 30, angles(3), contrast=0.3)
     scan, path = store(scans, tmp_path), tmp_path / "fit.ckpt"

@@ -60,6 +60,7 @@ CASES += [
 ]
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("mode", "loss"), CASES)
 def test_the_optimum_is_scipys_with_a_row_more_for_each_prior(mode, loss):
     scans = measured(CREEP, 16, angles(4), contrast=0.25, sigma=0.003)

@@ -14,6 +14,7 @@ from tests.synthetic import CREEP, STRONG_FLOW, angles, evaluator, measured, sol
 NEAR = 1 + 0.002
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("theta", [CREEP, STRONG_FLOW], ids=["static", "flow"])
 def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode, theta):

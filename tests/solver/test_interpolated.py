@@ -192,6 +192,7 @@ def mistakes(number, truth, frames, mode_and_bins, noise):
     return found
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("which", range(0, 120, 17))
 def test_a_fit_of_few_frames_ends_and_claims_no_more_than_its_data_hold(which):
     assert len(CASES) == 120

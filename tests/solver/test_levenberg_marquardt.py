@@ -61,6 +61,7 @@ def test_the_published_case_reaches_its_optimum_in_ten_passes(published):
     assert last.reduced.chisqr / last.reduced.ndata == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.long
 def test_one_shared_contrast_and_offset_bias_the_published_case(published):
     _, evaluate = published
     last = solve(evaluate, ANYWHERE, START, "shared")[-1]
@@ -111,6 +112,7 @@ def quiet(n=60, bins=7, theta=STRONG, **options):
     return measured(theta, n, angles(bins), sigma=0.003, contrast=0.3, **options)
 
 
+@pytest.mark.long
 def test_a_bound_holds_and_the_rest_is_the_optimum_there():
     scans = quiet()
     evaluate = evaluator(scans, side=128)
@@ -199,6 +201,7 @@ def test_a_trial_that_is_no_number_is_stepped_back_from():
     assert in_errors(last.theta, wanted.theta, wanted.reduced) < 1e-3
 
 
+@pytest.mark.long
 def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest():
     scans = measured(FLOW, 60, angles(7))
     evaluate = evaluator(scans)

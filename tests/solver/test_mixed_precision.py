@@ -47,6 +47,7 @@ def test_a_fit_of_precise_data_converges_in_float32_as_in_float64(word, theta, p
     assert double.reduced.rounding < 1e-6 * single.reduced.rounding
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("truth", "phi"), [(FLOW, angles(5)), (CREEP, np.zeros(3))])
 def test_rounding_along_the_flattest_direction_is_below_what_is_said(truth, phi):
     """It is not that of the sum along the direction, 2⁻²⁵ of the eigenvalue: larger terms cancel in it."""
@@ -69,6 +70,7 @@ def test_rounding_along_the_flattest_direction_is_below_what_is_said(truth, phi)
     assert any(larger)
 
 
+@pytest.mark.long
 def test_what_rounding_hides_is_not_said_to_be_undetermined_by_the_data(tmp_path):
     """D0 is known to 10 % with sums of float64; those of float32 leave its valley no certain rank."""
     truth = CREEP * [1, 0.075, 1]

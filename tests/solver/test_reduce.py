@@ -66,6 +66,7 @@ def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
 UNDETERMINED = [("f constant: too small a q", 1e-9), ("f gone: too large a q", 5.0)]
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("word", "q"), UNDETERMINED, ids=[w for w, _ in UNDETERMINED])
 def test_a_bin_without_decay_adds_its_offset_only_chisqr_and_nothing_else(word, q):
     scans = measured(FLOW, 40, (0.0, 40.0, 80.0), q=[0.0054, 0.0054, q])

@@ -50,7 +50,7 @@ def simulated_sums(photons: Photons, fields, pixels, seed=1):
     return np.concatenate(sums)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "photons",
     [

@@ -161,6 +161,7 @@ def test_a_fit_excludes_what_options_name_and_its_result_remembers(tmp_path, mon
     assert "bins               2 in" in plan
 
 
+@pytest.mark.long
 def test_a_comma_between_values_is_as_good_as_a_second_option(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store(measured(FLOW, 40, angles(4), dt=0.5), tmp_path, "S_c2")

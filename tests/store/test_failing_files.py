@@ -71,6 +71,7 @@ def fit(path: Path, **options):
     return hd.fit(str(path), hd.STATIC, **GIVEN, **options)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
 def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, on_bad_tile):
     expected = result_bits(fit(whole))
@@ -199,6 +200,7 @@ def matrices_fail(monkeypatch, times: int) -> None:
     monkeypatch.setattr(h5py.Dataset, "__getitem__", read)
 
 
+@pytest.mark.long
 def test_a_source_on_a_file_system_that_fails_for_a_moment_is_read_again(
     source, tmp_path, monkeypatch, pauses
 ):
@@ -216,6 +218,7 @@ def test_a_source_on_a_file_system_that_fails_for_a_moment_is_read_again(
     assert len(pauses) == 4
 
 
+@pytest.mark.long
 def test_a_source_on_a_file_system_that_goes_on_failing_is_not_damaged(
     source, tmp_path, monkeypatch
 ):

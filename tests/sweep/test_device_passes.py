@@ -76,7 +76,7 @@ CASES = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("make", "theta", "options"), [row for _, *row in CASES], ids=[word for word, *_ in CASES]
 )
@@ -96,6 +96,7 @@ def test_passes_on_a_device_give_what_processors_do(make, theta, options, tmp_pa
     assert again.moments.tobytes() == grams[1][0].moments.tobytes()
 
 
+@pytest.mark.long
 def test_a_task_is_one_call_and_one_copy_and_how_tiles_are_grouped_changes_no_bit(
     tmp_path, monkeypatch
 ):
@@ -133,6 +134,7 @@ def test_a_block_in_which_f_has_decayed_is_neither_read_nor_computed(tmp_path):
     assert again.moments.tobytes() == first.moments.tobytes()
 
 
+@pytest.mark.long
 def test_at_most_four_numbers_of_bins_are_compiled_for(tmp_path):
     q: Any = 0.005 + 0.001 * (np.arange(21) // 9)
     scan = store(measured(FLOW, 60, angles(21), q=q), tmp_path)

@@ -44,6 +44,7 @@ def _many_tasks(monkeypatch):
     monkeypatch.setattr(layouts, "SCHEDULER_SECONDS", 0.0)
 
 
+@pytest.mark.long
 def test_any_number_of_threads_gives_the_same_bits(scan, threads):
     fitted = []
     for number in (1, 2, 3, 16):
@@ -52,6 +53,7 @@ def test_any_number_of_threads_gives_the_same_bits(scan, threads):
     assert fitted == fitted[:1] * 4
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("options", [{"loss": "soft_l1"}, {"memory": "stream"}, {"min_lag": 600}])
 def test_any_pass_has_the_same_bits(scan, threads, options):
     fitted = []
@@ -147,6 +149,7 @@ def test_large_data_do_not_stay_in_memory_after_a_fit(scan, monkeypatch):
     assert not block_cache.BLOCKS
 
 
+@pytest.mark.long
 def test_fits_at_the_same_time_have_the_bits_of_each_alone(scan, threads):
     threads(2)
     alone, made = result_bits(hd.fit(scan, hd.STATIC, **GIVEN)), []

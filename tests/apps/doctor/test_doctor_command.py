@@ -72,6 +72,7 @@ def test_a_variable_is_explained(case):
     assert finding.ok is (advice == "")
 
 
+@pytest.mark.long
 def test_a_bound_process_and_little_memory_are_seen(monkeypatch):
     monkeypatch.setattr(checks, "cores", lambda: 1)
     monkeypatch.setattr(checks.os, "cpu_count", lambda: 64)

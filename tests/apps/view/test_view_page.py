@@ -335,7 +335,7 @@ def test_the_command_serves_who_has_the_address_until_ctrl_c(served):
     assert program.communicate() == ("", "")
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("how", LARGE)
 def test_a_large_body_is_refused_before_it_is_there(served, how):
     _, address = served

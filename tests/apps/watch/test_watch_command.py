@@ -122,6 +122,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("words", "says"), MISTAKES)
 def test_a_mistake_is_one_sentence(watched, words, says):
     Path("other").mkdir()

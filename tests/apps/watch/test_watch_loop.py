@@ -423,7 +423,7 @@ def test_a_clock_that_is_set_loses_and_repeats_nothing(source, results, monkeypa
     assert all(0 <= float(seconds) < 20 for seconds in lines)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("seconds", [-1e30, 1e20, float("nan"), float("inf")])
 def test_a_file_of_an_impossible_time_is_a_row_like_others(tmp_path, seconds):
     row = fit_row("A.h5", tmp_path, flow_result())

@@ -27,6 +27,7 @@ def decay_data(n=200, seed=0, spread=0.1, weighted=False):
     return xarray.Dataset({name: ("i", values) for name, values in columns.items()})
 
 
+@pytest.mark.long
 def test_sigma_of_a_dataset_and_of_arrays_is_one():
     data = decay_data(weighted=True)
     found = hd.curve_fit(decay, data, sigma="sigma", absolute_sigma=True)
@@ -57,6 +58,7 @@ def test_what_the_data_do_not_determine_has_no_covariance():
     assert "a and b" in str(result)
 
 
+@pytest.mark.long
 def test_a_store_gives_the_bits_of_memory(tmp_path):
     data = decay_data(1000)
     data.chunk({"i": 128}).to_zarr(tmp_path / "points.zarr", consolidated=False)
@@ -82,6 +84,7 @@ def test_workers_give_the_bits_of_this_process(tmp_path):
         hd.curve_fit(decay, decay_data(), client=client)
 
 
+@pytest.mark.long
 def test_several_dimensions_broadcast():
     rng = np.random.default_rng(0)
     grid = xarray.Dataset(coords={"t": np.arange(20.0), "z": np.arange(7.0)})

@@ -41,6 +41,7 @@ def extended(data):
     return theta.astype(float), (inverse @ inverse.T / np.outer(size, size)).astype(float)
 
 
+@pytest.mark.long
 def test_the_values_and_the_covariance_are_those_of_extended_precision(data, result):
     theta, covariance = extended(data)
     sigma = np.sqrt(np.diag(covariance))

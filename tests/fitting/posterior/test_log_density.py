@@ -53,6 +53,7 @@ def adjusted(scan, model, **options):
     return found, ratios(np.linalg.inv(found.precision), found.hessian)
 
 
+@pytest.mark.long
 def test_with_bins_enough_directions_are_as_wide_as_the_bins_scatter(still):
     found, known = adjusted(still, "static", fixed={"D_offset": 1e3})
     assert found.kind == "robust"
@@ -100,6 +101,7 @@ def widths_of(found):
     return np.sqrt(np.diag(np.linalg.inv(found.precision)))
 
 
+@pytest.mark.long
 def test_the_posterior_of_one_ring_is_as_wide_as_the_noise_of_speckle(ring, of_ring):
     found, _ = adjusted(ring, "static", **HELD)
     assert found.kind == "robust"

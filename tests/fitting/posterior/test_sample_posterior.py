@@ -85,6 +85,7 @@ def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
     assert found.largest_error < 0.05
 
 
+@pytest.mark.long
 def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
     result, found, _, _ = drawn
     assert found.adjust == "robust"
@@ -121,6 +122,7 @@ def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
     assert not request.scan.excluded
 
 
+@pytest.mark.long
 def test_a_parameter_without_bounds_needs_a_prior(scan):
     def decay(theta, t1, t2, bin):
         return jnp.exp(-(t2 - t1) / theta[0])
@@ -244,6 +246,7 @@ still = module_scan(
 QUICK = ("individual", "priors of contrast and offset")
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "word", [pytest.param(w, marks=[] if w in QUICK else pytest.mark.slow) for w in CASES]
 )
@@ -273,6 +276,7 @@ def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     assert compared >= 8
 
 
+@pytest.mark.long
 def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(still):
     sampler = sampler_of(still, "static")
     of = sampler.likelihood(sampler.explored()[1])

@@ -42,6 +42,7 @@ TRUTHS = [
 QUIET = {"sigma": 0.01, "contrast": 0.3}
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("word", "truth", "dt"), TRUTHS, ids=[w for w, *_ in TRUTHS])
 @pytest.mark.parametrize(
     "convention", ["physical", pytest.param("homodyne", marks=pytest.mark.slow)]
@@ -96,6 +97,7 @@ def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
     assert found.reduced.chisqr <= best.reduced.chisqr + 1
 
 
+@pytest.mark.long
 def test_directions_the_data_cannot_tell_apart_are_both_reported():
     # two bins across each other see phi0 and -phi0 alike
     scans = measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 120, [0.0, 90.0], dt=0.1, **QUIET)
@@ -110,6 +112,7 @@ def test_directions_the_data_cannot_tell_apart_are_both_reported():
     assert ends[0].reduced.chisqr == pytest.approx(ends[1].reduced.chisqr, abs=1e-3)
 
 
+@pytest.mark.long
 def test_every_minimum_keeps_what_the_user_gave():
     scans = measured([8000, -0.2, 0, 3e-3, -0.1, 0, 20], 60, angles(7), dt=0.1, **QUIET)
     given = {"fixed": {"D_offset": 0.0}, "bounds": {"beta": (-0.3, 0.3), "phi0": (-50.0, 30.0)}}
@@ -128,6 +131,7 @@ def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
     assert len(competing_minima([Minimum(at, np.nan, 1)])) == 1
 
 
+@pytest.mark.long
 def test_a_fit_reports_the_minima_of_its_starts(tmp_path):
     scan = store(measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 60, angles(9), dt=0.1), tmp_path)
     result = fit_here(scan, LAMINAR_FLOW, gap=2e6, starts=20)
@@ -151,7 +155,7 @@ GIVEN = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("given", GIVEN, ids=[str(g) for g in GIVEN])
 def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
     truth = np.array([30000, -0.5, 0, 5e-4, -0.5, 0, 0])
@@ -168,6 +172,7 @@ def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
     assert last.reduced.chisqr <= best.reduced.chisqr + 0.1
 
 
+@pytest.mark.long
 def test_a_short_window_of_a_long_record_starts_from_its_own_averages(tmp_path):
     window = slice(200, 225)
     whole = measured([3e5, 0, 0], 400, np.zeros(3), dt=0.1, **QUIET)

@@ -37,12 +37,14 @@ def test_the_start_has_the_opposite_rate_and_growth_in_the_middle_of_the_record(
     assert mirrored_shear(Grid(floored, asked(scans)), scans.theta) == []
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("seed", [12, 35])
 def test_the_better_of_both_signs_is_found(seed):
     """From starts of one sign alone these ended 2.0 and 1.6 above."""
     assert truths.attempt(truths.drawn("laminar_flow", seed)).excess < 0.1
 
 
+@pytest.mark.long
 def test_minima_that_the_averages_do_not_tell_apart_are_fitted_to_the_data(tmp_path):
     truth = np.array([8000, -0.2, 200, 3e-3, -0.1, 0, 20])
     scan = store(measured(truth, 60, angles(9), dt=0.1, sigma=0.01), tmp_path)
@@ -84,6 +86,7 @@ def shear_of(result):
     return result.rates["gamma_dot"].values
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("frames", "options"),
     [

@@ -61,6 +61,7 @@ def test_a_damaged_aps_u_file_is_refused_naming_the_thing(tmp_path, word):
         assert attributes(tmp_path / "A_c2.zarr")["complete"] is False
 
 
+@pytest.mark.long
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
     whole = simulated(tmp_path / "A.hdf", n=60).read_bytes()
     for part in (0.999, 0.9, 0.5, 0.01, 0.0):

@@ -151,6 +151,7 @@ def same_draws(read, written):
         xarray.testing.assert_identical(group.to_dataset(), read.tree[name].to_dataset())
 
 
+@pytest.mark.long
 def test_what_is_written_is_read_again(normal, tmp_path):
     path = tmp_path / "p.nc"
     normal.to_netcdf(path)
@@ -257,6 +258,7 @@ def test_what_is_no_posterior_is_refused_in_a_sentence(normal, tmp_path, word):
         load_posterior(tmp_path / "p.nc")
 
 
+@pytest.mark.long
 def test_a_flipped_bit_or_another_length_is_an_error_that_says_what_to_do(normal, tmp_path):
     path, rng = tmp_path / "p.nc", np.random.default_rng(3)
     normal.to_netcdf(path)

@@ -29,6 +29,7 @@ def replaced(result, theta):
     return replace(result, parameters=result.parameters.assign(value=("param", theta)))
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "convention", ["physical", pytest.param("homodyne", marks=pytest.mark.slow)]
 )
@@ -86,6 +87,7 @@ def test_bands_of_few_bins_are_of_speckle_with_its_degrees_of_freedom(tmp_path):
     np.testing.assert_allclose(rates["J_high_95"], J + half * rates["J_stderr"].values)
 
 
+@pytest.mark.long
 def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_path):
     """A fit's own: at each age those of the rate, which differ from those of D0, alpha and D_offset."""
     scans = measured(FLOW, 40, np.linspace(-80, 80, 60), sigma=0.02, seed=2)

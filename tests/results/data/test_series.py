@@ -106,6 +106,7 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert abs(law.exponent) < 4 * law.stderr < 0.2
 
 
+@pytest.mark.long
 def test_windows_see_the_rate_at_their_age(over_age):
     table = over_age.table
     J = 20000 * table["age"].values ** -0.4 + 1000
@@ -127,6 +128,7 @@ def test_fits_disagree_below_a_probability_of_1_per_cent_over_the_quantities(ove
     assert str(series).split().count(word) == 2
 
 
+@pytest.mark.long
 def test_rates_that_diffusion_makes_differ_with_q_are_not_called_inconsistent(diffusing):
     words = str(hd.fit_each(diffusing, "stretched", over="q"))
     assert "rate        3 of 3" not in words

@@ -72,6 +72,7 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert re.search(r'alt="Median: J \d', page)
 
 
+@pytest.mark.long
 def test_figures_that_are_drawn_later_leave_the_posterior_in_the_report(saved, monkeypatch):
     monkeypatch.setattr(plots, "PICTURES", {"cuts": plots.PICTURES["cuts"]})
     result = load_result(saved)
@@ -108,6 +109,7 @@ def test_a_posterior_is_not_written_beside_another_fit(flowing, fitted, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("name", "case"), [*(("corner", case) for case in CASES), ("rates", "seven parameters")]
 )

@@ -47,6 +47,7 @@ def shown(scan, result):
     }
 
 
+@pytest.mark.long
 def test_notebooks_show_tables(scan, result):
     for name, one in shown(scan, result).items():
         assert {"plan": "<dl>"}.get(name, "<table") in one._repr_html_(), name

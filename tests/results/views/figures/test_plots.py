@@ -43,7 +43,7 @@ RINGS = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("case", [*FIGURE_CASES, "two rings, wide bands, coarse passes"])
 @pytest.mark.parametrize("name", plots.PICTURES)
 def test_a_picture_shows_something_and_no_text_is_cut_off_or_lies_on_another(name, case, tmp_path):
