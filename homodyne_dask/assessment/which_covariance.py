@@ -111,7 +111,7 @@ CASES = (
     Case("undetermined", "The data, or those that a loss does not treat as outliers, do not determine all "
          "parameters.", "none",
          lambda known: known.by_bins.naive is None, lambda known: known.by_bins),
-    Case("table", "The data are tables of g2.", "that of their errors, of independent points",
+    Case("table", "The data are tables of g2.", "from their errors, as for independent points",
          lambda known: known.of_table is not None, lambda known: known.of_table or known.by_bins),
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "
          "rate.", "cluster-robust",

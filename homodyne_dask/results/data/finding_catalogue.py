@@ -51,42 +51,44 @@ model-misfit-shape error: a change that the model lacks explains the residuals >
   the model does not describe the data: c2 deviates by {share:share} the contrast in a way that no values of
   the parameters explain (p = {p:.1g})
 power-of-q error: the model assumes rates proportional to q² > fit the power of q, or each ring separately
-  the rates scale as q to the power of about {power:error} instead of 2 (p = {p:.1g}), which {model} assumes;
+  the rates scale as q to the power of about {power:error} instead of the power 2 of {model} (p = {p:.1g});
   `--model stretched_q` fits the power, and `{advice}` fits each ring separately
 chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
   χ²/N is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png and
   residuals.png before using the values{advice:?, and compare models with `&`}
-default-bounds-reached error: bounds that nobody chose kept the model from the data > widen the bounds
-  {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds}, as at-bound
-  says{advice:?; if c2 still deviates, try `&`}
+default-bounds-reached error: the default bounds kept the model from fitting the data > widen the bounds
+  {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds} as the
+  finding `at-bound` says{advice:?; if c2 still deviates, try `&`}
 flow-may-reverse error: a shear rate of free form was not searched for below 0 > give bounds of both signs
   {about} was kept at 0 or above, its default bound: if the flow may have reversed, try `{advice}`
 other-convention error: homodyne's shear factor is not that of a linear profile > fit the physical one
-  homodyne's convention has sinc⁴, and a linear profile of the velocity has sinc²: try `{advice}`
+  the shear factor of homodyne's convention is a sinc⁴, but that of a linear velocity profile is a sinc²: try
+  `{advice}`
 misfit-pattern error: where the deviations from the model differ most > try the command
   the deviations {depends_on:pattern}{advice:?: try `&`}
 one-direction error: bins of one q decay differently, but f is the same at all φ > fit a model with motion
   the decays depend on φ, as they would if the sample moved in one direction: `{advice}`, with your gap,
   models such motion
 other-exponent error: the decay is not that of the model at any age > fit a model with an exponent
-  the decay is {size:stretched|compressed}: one step from the fit changes its exponent by {size:+.2g};
-  {advice:?try `&`, or }define a model with the exponent (`homodyne-dask explain models`)
+  the decay is {size:stretched|compressed}: estimated in one step from the fit, its exponent differs by
+  {size:+.2g}; {advice:?try `&`, or }define a model with the exponent (`homodyne-dask explain models`)
 rate-changes error: rates change with age otherwise than the model says > fit rates without a formula
-  the rates change with age in another way than in the model: `{advice}` does not assume how
+  the rates change with age in another way than in the model: `{advice}` makes no assumption about this change
 rate-jumps error: the correlation across an age differs from the model > fit rates without a formula
   the correlation between frames before and after {moment:.4g} s is {size:lower|higher} than in the model by
-  about {size:change}, as where the sample moves {size:more|less} for a while: `{advice}` does not assume how
+  about {size:change}, as if the sample moved {size:more|less} for a while: `{advice}` does not assume how
   rates change
 baseline error: c2 depends on age at all lags > divide counts by the mean of each frame before correlating
   c2 without correlation {size:falls|rises} by about {size:change} over the record, as if counts were not
-  divided by the mean of their frame, or by a wrong one: correlate them again
-own-average error: c2 lacks its mean over time > divide counts by means over pixels before correlating
-  c2 is {size:lower|higher} where its mean over all lags is large, as if each pixel was divided by its own
-  average over time: correlate counts divided by means over pixels
+  divided by the mean of their frame, or were divided by a wrong mean: correlate them again
+own-average error: pixels seem to be divided by their own averages over time > divide counts by means over
+pixels before correlating
+  c2 is {size:lower|higher} where its mean over all lags is large, as if each pixel were divided by its own
+  average over time: correlate counts that are divided by means over pixels instead
 contrast-drift error: the contrast depends on age, as with a drifting beam > fit age windows
   the contrast {size:falls|rises} by about {size:change} over the record, as with a drifting beam: `{advice}`
   gives each age window its own contrast
-bin-differs error: one bin has a decay of its own > exclude it, or fit each scan
+bin-differs error: one bin has a decay of its own > exclude it, or fit each scan separately
   the bin labelled {about} decays about {size:change} {size:slower|faster} than the others: `{advice}` fits
   {of_scan:each scan separately|the other bins}
 frames-differ error: c2 of some frames differs from that of all others > exclude them
@@ -95,8 +97,8 @@ frames-differ error: c2 of some frames differs from that of all others > exclude
 rate-too-smooth error: a given smoothness is more than the data allow > leave the option out
   {about}(t) bends more than the given smoothness allows: omit `{advice}`, or give a smaller value
 not-checked note: too little is known of the noise of averages of c2 > fit more frames, or fewer parameters
-  whether the model describes the data was not checked: too few averages over cells of age and lag are known
-  with their noise
+  whether the model describes the data was not checked: the noise is known for too few averages over cells of
+  age and lag
 points-correlated note: a table has no covariance of its points > fit two-time data, or quote repeats
   errors are those of independent points, but points of one curve come from the same photons and are
   correlated, so that true errors may be several times larger and χ² checks the model only roughly; two-time
@@ -107,36 +109,41 @@ no-decay warning: c2 is constant within its noise > measure with shorter frames,
   alone reaches {threshold_of_bins:.1f} times{rises:?; c2 rises where the model falls}. No parameter is
   determined: use shorter frames{advice:? or &} for a faster decay, a longer record for a slower one, more
   pixels or frames for a weaker one
-constant-rate warning: amplitude, exponent and offset of a constant are not told apart > fix the last two
-  {rates:rates} at the mean age of {age:.4g} s: constant within {rates:its error|their errors}, so that the
-  data do not determine {about} one by one; with {held} fixed at 0, `{advice}` fits {rates:the constant|both
-  constants}
+constant-rate warning: amplitude, exponent and offset of a constant rate cannot be told apart > fix the last
+two
+  {rates:rates} at the mean age of {age:.4g} s {rates:is|are} constant within {rates:its error|their errors},
+  so that the data do not determine {about} separately; with {held} fixed at 0, `{advice}` fits {rates:the
+  constant|both constants}
 undetermined warning: χ² is the same for other values > fix one, or measure more angles, lags or q
   the data do not determine {about}: {about:χ² hardly depends on it|they compensate for each other}; fix
   {about:it|one of them}{advice:?, or try `&`}
 larger-error warning: zero, and twice the value, fit as well > fix the parameter, or use a simpler model
   the data do not determine {about}: {about:its error is larger than its value; fix it|their errors are larger
   than their values; fix one of them}{advice:?, or try `&`}
-hidden-by-rounding warning: sums in single precision do not show whether it is determined > fit in float64
+hidden-by-rounding warning: sums in single precision do not show whether the parameter is determined > fit in
+float64
   the rounding of precision 'mixed' hides whether the data determine {about}: fit with `{advice}`
 longer-than-record warning: only the beginning of the decay is seen > give the offset, or measure for longer
-  the data do not determine {about}: the decay is longer than the record, which shows only contrast times
-  {about}; treat the offset as known (`{advice}`), or measure for longer
-determined info: beside other parameters, which are not > use these
+  the data do not determine {about}: the decay is longer than the record, so that only contrast times {about}
+  is seen; treat the offset as known (`{advice}`), or measure for longer
+determined info: other parameters are not determined, but these are > use these
   the data do determine {about}
-almost-undetermined warning: it changes χ² by less than 1 part in 10 million > fix one of them
+almost-undetermined warning: changing the parameters changes χ² by less than 1 part in 10 million > fix one of
+them
   {about} {about:is almost undetermined: fix it|are almost undetermined: fix one of them, or report only the
   combination of them that the data determine}
-strongly-correlated note: each has an error, which says little without the others' > quote the covariance
+strongly-correlated note: each parameter has an error, which says little without the covariance > quote the
+covariance
   {about} are determined only in combination (correlation {correlation:+.4f}): quote them with their
   covariance
-mostly-outliers warning: the loss hardly weights what errors would be computed from > give a larger loss scale
-  the loss treats most pairs of some bins as outliers; the others do not determine the errors: give a larger
-  loss_scale
+mostly-outliers warning: the loss leaves too few pairs from which to compute errors > give a larger loss scale
+  the loss treats most pairs of some bins as outliers; the other pairs do not determine the errors: give a
+  larger loss_scale
 damaged-chunks warning: files of the store cannot be read > ingest again, or restore the files
   {chunks:,} damaged {chunks:chunk|chunks} with {pairs:,} pairs {chunks:is|are} excluded (on_bad_tile):
   {about:some}
-chisqr-high-in-bins warning: data and model differ by far more than σ > see maps.png, exclude, check σ
+chisqr-high-in-bins warning: data and model differ by far more than σ > see maps.png, exclude outliers, check
+σ
   χ² per {datum} is as high as {highest:.3g} (in the bins labelled {about:some}): some {datum}s are outliers,
   σ is too small, or the model is wrong; maps.png shows where
 chisqr-low-in-bins warning: no noise of counted photons is so small > check counts and pixels in the file
@@ -148,26 +155,28 @@ same-at-all-q warning: one rate was fitted to several rings > fit each ring sepa
 shear-sign note: c2 does not depend on the sign of the shear rate > give a bound, if you know the sign
   the sign of the shear rate ({rate:.3g} 1/s in the middle of the record) is not observable{bounded:?; a lower
   bound of 0 on & restricts it to positive rates}
-fringes-aliased warning: fringes turn more than half a period per frame > exclude them, or use shorter frames
+fringes-aliased warning: fringes turn more than half a period per frame > exclude these bins, or use shorter
+frames
   {speed} moves the fringes of {fast} of {bins} bins by up to {turns:.3g} periods per frame: above {limit:g},
   they appear slower than they are; exclude these bins, or use shorter frames
-fringes-limit info: which speeds the frames can show > measure faster ones with shorter frames
+fringes-limit info: which speeds the frames can show > measure faster flow with shorter frames
   fringes can be followed up to half a period per frame of {spacing:.4g} s: faster ones, above {highest:.4g}
   {unit}{q:? at q = & 1/Å}, appear slower than they are
 exchangeable note: only names tell the two components apart > fix a parameter of one of them, if you know it
   reference and sample are exchangeable: c2 is unchanged by exchanging {exchange}
 precision-limit note: rounding of the sums moves the optimum > fit in float64
   with precision {precision!r}, the optimum is known only to within {errors:.1g} standard errors
-rate-at-bound warning: a rate without a formula reached its bound at some ages > widen it
+rate-at-bound warning: a rate without a formula reached its bound at some ages > widen the bound
   {about}(t) is at its bound {bound:g} in {splines} of {total} splines: near these, the band is only a limit
 at-bound warning: χ² falls toward values outside the bounds > widen them, or fix the parameter
-  {bounds:bounds} {about:is at its bound|are at their bounds}: move {about:it|them} with `{advice}`, or fix
-  {about:the parameter|the parameters}{conditional:?; the errors of the other parameters assume that & cannot
-  move}
+  {bounds:bounds} {about:is at its bound|are at their bounds}: move {about:the bound|the bounds} with
+  `{advice}`, or fix {about:the parameter|the parameters}{conditional:?; the errors of the other parameters
+  assume that & cannot move}
 limits-only note: the interval of a parameter reaches a bound > quote the limit
   bounds lie within the 95 % intervals, so only limits are known (95 %): {limits:limits}; value ± error does
   not describe {about:it|them}
-no-error-beside-bound warning: its value follows from where another's bound is > widen that bound
+no-error-beside-bound warning: the bound of another parameter determines the value of this one > widen that
+bound
   {about} {about:has|have} no standard error, because the correlation with {bounded}, which ended at a bound,
   is above 0.7{advice:?; try `&`}
 bins-without-decay note: f has decayed before the first lag > use shorter frames to see them
@@ -177,29 +186,30 @@ bins-without-pairs note: all pairs of these bins are masked or unknown > check t
 q-unknown note: the file has no q > ingest it with q
   q is unknown: the {about:value|values} given for {about} {about:is|are} in 1/s and {about:includes|include}
   the factor q²
-few-independent-bins warning: Friedel pairs count as one bin > use sectors over 180°
+few-independent-bins warning: Friedel pairs count as one bin > divide 180° instead of 360° into sectors
   only {independent} of {bins} bins are independent: bins of one q that are 180° apart see the same speckle;
-  with {needed} or more, as in sectors over 180°, errors can be computed from their scatter; if opposite bins
-  see different speckle, give `{advice}`
+  with {needed} or more, for example sectors that divide 180° instead of 360°, errors can be computed from
+  their scatter; if opposite bins see different speckle, give `{advice}`
 no-standard-error warning: neither the scatter of bins nor the theory of speckle gives errors > fit more bins
   there {about:is|are} no standard {about:error|errors}{about:? of &}: with fewer than {clusters} independent
-  bins, or {freedom:g} degrees of freedom, they are computed from speckle noise, but here {why:objection}; fit
-  more frames, c2 that was not smoothed, or {clusters} independent bins, for example of repeats. Naive errors
-  are too small for correlated speckle
-not-a-correlation note: the theory of speckle needs a field with this correlation > trust the errors less
-  √f is not a valid field correlation: the standard errors are those of the nearest one ({percent:.0f} % away)
+  bins, or {freedom:g} degrees of freedom, errors are computed from speckle noise, but this is not possible
+  here, because {why:objection}; fit more frames, c2 that was not smoothed, or {clusters} independent bins,
+  for example of repeats. Naive errors are too small for correlated speckle
+not-a-correlation note: the theory of speckle needs a valid field correlation > trust the errors less
+  √f is not a valid field correlation: the standard errors are those of the nearest valid one ({percent:.0f} %
+  away)
 far-from-prior warning: prior and data contradict each other > check the prior, σ and the model
   {about} {about:is|are} {deviations:.1f} standard deviations from {about:its prior|their priors}: the prior,
   σ or the model is wrong
 prior-outweighed note: the fit hardly uses the prior > draw the posterior
   the {about:error|errors} of {about} {about:exceeds that of its prior|exceed those of their priors}: χ²
   counts correlated pairs as independent; `posterior` weights prior and data by their errors
-no-profile note: a profile starts from an error > widen the bound, or fix other parameters
+no-profile note: a profile needs a standard error to start from > widen the bound, or fix other parameters
   there is no profile of {about}: {about:it is|they are} at a bound, or {about:its error is|their errors are}
   unknown
 contrast-changes warning: the contrasts lie on a curve in q or φ > compare models, check the setup
   the contrast changes with {about} by more than its errors (a smooth curve varies between {low:.3g} and
-  {high:.3g}): it compensates for a decay that the model lacks, or that of the setup is not constant
+  {high:.3g}): it compensates for a decay that the model lacks, or the contrast of the setup is not constant
 decay-outside-record warning: contrast or offset is extrapolated > give the offset, or measure other lags
   the contrast is above 1 or the offset below {limit:g} in {bins} of {total} bins: they are extrapolated from
   a decay that is mostly outside the lags of the record; `{advice}` treats the offset as known
@@ -209,7 +219,8 @@ offset-high warning: c2 in the file has another scale > normalise c2 before inge
 scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
   the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
   parameters assume that it is fixed
-scans-disagree error: scans fitted together differ by more than their errors > let it differ between scans
+scans-disagree error: scans fitted together differ by more than their errors > let a parameter differ between
+scans
   the scans do not agree in {about} (p = {p:.1g}){scan:?: without scan & they do}; `{advice}`
   lets {about:it|them} differ between scans
 scan-outweighed warning: pairs that share speckle count as independent > fit scans separately, take their mean
