@@ -11,9 +11,10 @@ import h5py
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from homodyne_dask.errors import StoreError, require_known
+from homodyne_dask.errors import OptionError, StoreError, require_known
 from homodyne_dask.store.files import no_room, replacing
 from ingest.clean import sigma_from_counts
+from ingest.readers.source import MAX_BINS
 
 
 class FileForHdf5(io.FileIO):
@@ -194,6 +195,10 @@ def simulate(
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists: give --overwrite to replace it")
     phi = np.asarray(phi, dtype=np.float64)
+    if len(phi) > MAX_BINS:
+        raise OptionError(
+            f"{len(phi):,} angles cannot be simulated: no file may have more than {MAX_BINS:,} bins"
+        )
     q = np.broadcast_to(np.asarray(q, dtype=np.float64), phi.shape)
     contrasts = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
     order = np.lexsort((phi, q))
