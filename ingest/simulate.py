@@ -159,7 +159,11 @@ SCENARIOS = {
 
 
 def angles(n: int) -> Float[np.ndarray, " bin"]:
-    """Return n azimuths [degree], the middles of n sectors of a half circle."""
+    """Return n azimuths [degree], the middles of n sectors of a half circle; OptionError for too many."""
+    if n > MAX_BINS:
+        raise OptionError(
+            f"{n:,} angles cannot be simulated: no file may have more than {MAX_BINS:,} bins"
+        )
     return (np.arange(n) + 0.5) * 180.0 / n - 90.0
 
 
@@ -195,10 +199,6 @@ def simulate(
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists: give --overwrite to replace it")
     phi = np.asarray(phi, dtype=np.float64)
-    if len(phi) > MAX_BINS:
-        raise OptionError(
-            f"{len(phi):,} angles cannot be simulated: no file may have more than {MAX_BINS:,} bins"
-        )
     q = np.broadcast_to(np.asarray(q, dtype=np.float64), phi.shape)
     contrasts = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
     order = np.lexsort((phi, q))
