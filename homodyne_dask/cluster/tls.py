@@ -8,7 +8,8 @@ from pathlib import Path
 from distributed import Security
 
 from homodyne_dask.errors import ClusterError, require_package, why_unreadable
-from homodyne_dask.store.files import make_private, read_regular_file
+from homodyne_dask.store.files import read_regular_file
+from homodyne_dask.store.private_folder import make_private
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 MAX_BYTES = 1_000_000

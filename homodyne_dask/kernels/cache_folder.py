@@ -23,7 +23,7 @@ from typing import Any
 
 import jax
 
-from homodyne_dask.store.files import make_private
+from homodyne_dask.store.private_folder import make_private
 from homodyne_dask.store.processes import jax_threads, processor
 
 FOLDER = "HOMODYNE_DASK_CACHE"

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -42,14 +42,6 @@ NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 """With which a file system answers that it has no locks, or no way to wait for names in a folder."""
 INTERRUPTED = Event()
 """Set while a process leaves on an interrupt: no thread waits for a file system any more."""
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone, whatever the umask."""
-    for one in (*reversed(folder.parents), folder):
-        if not one.exists():
-            with suppress(FileExistsError):  # another process was first
-                one.mkdir(mode=0o700)
 
 
 def path_of(what: str, given: str | AnyPath) -> Path:

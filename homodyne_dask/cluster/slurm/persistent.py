@@ -19,7 +19,8 @@ from homodyne_dask.cluster.connect import closing_logged, connect, dashboard_of
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError, printable, why_unreadable
-from homodyne_dask.store.files import make_private, read_regular_file, write_atomic
+from homodyne_dask.store.files import read_regular_file, write_atomic
+from homodyne_dask.store.private_folder import make_private
 from homodyne_dask.store.processes import code_digest, python_command
 
 LOCAL = "local"
