@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distributions
 from importlib.util import find_spec
 from numbers import Integral
 from threading import Thread
@@ -201,8 +201,46 @@ class EntryPointError(OptionError):
 
 @cache
 def offered_in(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, in an order that is the same in every process."""
-    return tuple(sorted(entry_points(group=group), key=lambda point: (point.name, point.value)))
+    """Return the entry points of a group, in an order that is the same in every process.
+
+    Those of a package whose list cannot be read are passed over.
+    """
+    points, broken = _installed()
+    for sentence in broken:
+        warn_of(f"{sentence}: repair or remove the package")
+    found = [point for point in points if point.group == group]
+    return tuple(sorted(found, key=lambda point: (point.name, point.value)))
+
+
+def broken_packages() -> tuple[str, ...]:
+    """Return in words each installed package whose entry points cannot be read.
+
+    Libraries that look for extensions of their own fail of it, too.
+    """
+    return _installed()[1]
+
+
+@cache
+def _installed() -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
+    """Return what installed packages offer to this one, and in words each that cannot be read."""
+    found: dict[str, list[EntryPoint]] = {}
+    broken = []
+    for package in distributions():
+        try:
+            points = [p for p in package.entry_points if p.group.startswith("homodyne_dask.")]
+        except Exception as e:  # whatever a file that is no text, or no list, raises
+            broken.append(
+                f"the entry points of the package {_name_of(package)} cannot be read ({first_cause(e)})"
+            )
+        else:
+            if points:  # of two of one name the first is imported
+                found.setdefault(_name_of(package), points)
+    return tuple(point for points in found.values() for point in points), tuple(broken)
+
+
+def _name_of(package: Distribution) -> str:
+    """Return the name of an installed package; the place of one whose metadata cannot be read."""
+    return _metadata_of(package, "Name") or in_line(f"in {package.locate_file('')}")
 
 
 def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
@@ -252,8 +290,12 @@ def unusable(point: EntryPoint, why: str) -> EntryPointError:
 
 def metadata_of(point: EntryPoint, key: str) -> str | None:
     """Return what a package says of itself; None where its metadata are missing."""
+    return _metadata_of(point.dist, key) if point.dist else None
+
+
+def _metadata_of(package: Distribution, key: str) -> str | None:
     try:
-        found = point.dist.metadata.get(key) if point.dist else None
+        found = package.metadata.get(key)
     except Exception:  # whatever a file that is no text, or no metadata, raises
         return None
     return in_line(found) if found else None

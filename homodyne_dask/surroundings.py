@@ -9,6 +9,7 @@ import resource
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.machinery import PathFinder
@@ -17,10 +18,11 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import NamedTuple
 
-from homodyne_dask.errors import one_line, shown
+from homodyne_dask.errors import broken_packages, one_line, shown
 from homodyne_dask.store.processes import cgroups, jax_threads, system_text
 
 SHARED_MEMORY = Path("/dev/shm")
+_METADATA = str(Path("importlib", "metadata"))
 _NAME = re.compile(r"\b[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+\b")
 _CAUSE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b|F\d{4} ")
 """The last line of a traceback, or what XLA says before it ends a process."""
@@ -50,6 +52,7 @@ class Finding(NamedTuple):
 def examined() -> Iterator[Finding]:
     """Yield what every process of a fit needs of its surroundings."""
     yield from hidden_packages()
+    yield from (Finding("packages", one, "repair or remove it") for one in broken_packages())
     yield shared_memory()
     yield loopback()
     yield room_for_threads()
@@ -143,7 +146,7 @@ def blamed(error: BaseException) -> str:
     """Return what outside the program an error comes from, and the remedy, as a phrase; '' for nothing.
 
     It names a variable, or quotes the value of one that libraries read; or packages hide those of this
-    environment.
+    environment; or a library could not read what other packages offer.
     """
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
@@ -159,4 +162,7 @@ def blamed(error: BaseException) -> str:
             return f"a setting names the variable {one.args[0]}, which is not set: set it"
     if any(isinstance(one, ImportError | AttributeError | SyntaxError) for one in chain):
         return in_words(hidden_packages())
+    frames = (frame for one in chain for frame in traceback.extract_tb(one.__traceback__))
+    if any(_METADATA in frame.filename for frame in frames):
+        return ": repair or remove it; ".join([*broken_packages(), ""]).removesuffix("; ")
     return ""

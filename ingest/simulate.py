@@ -11,9 +11,10 @@ import h5py
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from homodyne_dask.errors import StoreError, require_known
+from homodyne_dask.errors import OptionError, StoreError, require_known
 from homodyne_dask.store.files import no_room, replacing
 from ingest.clean import sigma_from_counts
+from ingest.readers.source import MAX_BINS
 
 
 class FileForHdf5(io.FileIO):
@@ -158,7 +159,11 @@ SCENARIOS = {
 
 
 def angles(n: int) -> Float[np.ndarray, " bin"]:
-    """Return n azimuths [degree], the middles of n sectors of a half circle."""
+    """Return n azimuths [degree], the middles of n sectors of a half circle; OptionError for too many."""
+    if n > MAX_BINS:
+        raise OptionError(
+            f"{n:,} angles cannot be simulated: no file may have more than {MAX_BINS:,} bins"
+        )
     return (np.arange(n) + 0.5) * 180.0 / n - 90.0
 
 

@@ -226,3 +226,20 @@ def test_a_reader_of_a_package_is_asked_about_files_of_unknown_formats(installed
     assert "other.dat is neither HDF5 nor .npy nor .npz" in refused.stderr
     assert "the reader 'broken' (ours_missing:reader) cannot be used" in refused.stderr
     assert "the reader 'ends' (ours_ends:reader) cannot be used (SystemExit)" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [b"[homodyne_dask.models]\njust words\n", b"[caf\xe9]\nx = y:z\n"]
+)
+def test_a_package_whose_entry_points_cannot_be_read_is_named(tmp_path, content):
+    about = tmp_path / "torn-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_bytes(b"Metadata-Version: 2.1\nName: torn\nSummary: \xff\n")
+    (about / "entry_points.txt").write_bytes(content)
+    passed = command(tmp_path, tmp_path, "not-a-command")
+    of = f"the entry points of the package in {tmp_path} cannot be read"
+    assert passed.stderr.startswith(f"warning: {of}")
+    assert passed.stderr.count("\n") == 2
+    refused = command(tmp_path, tmp_path, "fit", "A_c2.zarr", "--model", "static")
+    assert refused.returncode == 2  # pydantic reads those of all packages
+    assert refused.stderr.startswith(f"error: {of}")

@@ -188,7 +188,7 @@ def _combined(
     if own is not None:
         maps = {b: scores @ own[b] for b, scores in maps.items()}
     efficiency = 1.0
-    if reduced.noise is not None:
+    if reduced.noise is not None and len(joint.inverse):
         # the Hessian under a loss over that of least squares: most noise lies where both are alike
         squares = np.sum([of @ bins[b].weights @ of.T for b, of in maps.items()], axis=0)
         efficiency = len(squares) / float(np.trace(joint.inverse @ squares))

@@ -17,6 +17,8 @@ from typing import Any
 
 import dask.config
 
+from homodyne_dask.store.private_folder import make_private
+
 SCRATCH = "HOMODYNE_DASK_SCRATCH"
 """Environment variable of workers: the folder, which they remove at their end."""
 DRIVER = "HOMODYNE_DASK_DRIVER"
@@ -29,7 +31,7 @@ _PREFIX = "homodyne-dask-"
 def scratch_folder() -> Iterator[Path]:
     """Yield a new folder below temporary-directory of Dask's configuration, removed afterwards."""
     around = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
-    around.mkdir(parents=True, exist_ok=True)
+    make_private(around.absolute())
     with tempfile.TemporaryDirectory(
         prefix=_PREFIX, dir=around.absolute(), ignore_cleanup_errors=True
     ) as folder:
@@ -68,7 +70,7 @@ def script_lines(around: str | None) -> list[str]:
     """
     place = around or dask.config.get("temporary-directory", None) or "${TMPDIR:-/tmp}"
     return [
-        f"mkdir -p {place}",
+        f"(umask 077; mkdir -p {place})",
         f"{SCRATCH}=$(mktemp -d -p {place} {_PREFIX}XXXXXXXX) || exit 1",
         f"export {SCRATCH}",
     ]

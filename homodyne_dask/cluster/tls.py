@@ -9,6 +9,7 @@ from distributed import Security
 
 from homodyne_dask.errors import ClusterError, require_package, why_unreadable
 from homodyne_dask.store.files import read_regular_file
+from homodyne_dask.store.private_folder import make_private
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 MAX_BYTES = 1_000_000
@@ -21,7 +22,7 @@ def make_key(folder: Path) -> Security:
     Raises ClusterError for a folder that others may enter.
     """
     require_package("the key of a cluster", "cryptography", "slurm")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     if folder.stat().st_mode & 0o077:
         raise ClusterError(
             f"others can access {folder}, but the key of a cluster needs a private "

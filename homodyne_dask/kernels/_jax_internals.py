@@ -9,8 +9,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 from homodyne_dask.errors import PlanError
+from homodyne_dask.store.processes import system_text
 
 _FORKED: list[int] = []
 """The process from which this one was forked when JAX had started there."""
@@ -56,7 +58,18 @@ def _after_fork() -> None:
         _FORKED.append(os.getppid())
 
 
+def _without_threads() -> bool:
+    """Return whether this process has no thread of JAX, which has some from its start on.
+
+    Private: they are called tf_XLAEigen and the like in jax 0.11.2 and 0.12.0; there is no public way.
+    """
+    names = [system_text(task / "comm") for task in Path("/proc/self/task").glob("*")]
+    return bool(names) and not any(name.startswith("tf_") for name in names)
+
+
 os.register_at_fork(after_in_child=_after_fork)
+if _without_threads():  # it was forked before it loaded this module
+    _after_fork()
 
 
 def checked_indices() -> AbstractContextManager[object]:

@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 
+from homodyne_dask.store.private_folder import make_private
 from homodyne_dask.store.processes import jax_threads, processor
 
 FOLDER = "HOMODYNE_DASK_CACHE"
@@ -61,9 +62,7 @@ def entries(folder: Path) -> list[tuple[float, int, Path]]:
 
     Raises OSError where this process cannot write there, or others could change what lies there.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
+    make_private(folder)
     mode, found = _mode_of_own(folder), []
     if not stat.S_ISDIR(mode) or mode & 0o077:
         raise PermissionError(0, "it is not a folder that this user alone can access")

@@ -285,8 +285,9 @@ def _g2_and_errors(
     path: Path, columns: list[_Column], errors: bool
 ) -> tuple[list[_Column], list[_Column]]:
     """Return the columns of g2, and that of the errors of each."""
-    of_error = [one for one in columns if ERROR.search(one.name.lower()) and not errors]
-    g2 = [one for one in columns if one not in of_error]
+    names_error = [not errors and bool(ERROR.search(one.name.lower())) for one in columns]
+    of_error = [one for one, named in zip(columns, names_error, strict=True) if named]
+    g2 = [one for one, named in zip(columns, names_error, strict=True) if not named]
     strange = [
         one.name for one in g2 if not (one.q or re.search(r"g_?\(?2|g₂|c2|corr", one.name.lower()))
     ]

@@ -160,3 +160,27 @@ def test_forked_children_refuse_jax_and_clients_of_before(client):
     assert "in which JAX had started" in said
     assert "the client belongs to the process" in said
     assert said.count(multiprocessing.get_context("spawn").get_start_method()) == 2
+
+
+@pytest.mark.long
+def test_a_child_forked_before_this_package_was_loaded_is_recognised():
+    code = """if True:
+        import os, jax
+        jax.devices()
+        if not os.fork():
+            from homodyne_dask.kernels.devices import float64_on_cpu
+            try:
+                with float64_on_cpu():
+                    jax.numpy.ones(3)
+            except Exception as e:
+                print(e, flush=True)
+            os._exit(0)
+        os.wait()
+        from homodyne_dask.kernels.devices import float64_on_cpu
+        with float64_on_cpu():
+            print(float(jax.numpy.ones(3).sum()))
+    """
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    said, whole = ran.stdout.splitlines()
+    assert said.startswith("this process was forked from one in which JAX had started")
+    assert whole == "3.0"

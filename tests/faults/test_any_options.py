@@ -108,7 +108,7 @@ def combined(rng: random.Random) -> dict:
         "weighting": "speckle",
         "loss": rng.choice(["huber", "soft_l1", "cauchy"]),
         "loss_scale": rng.choice([0.5, 5.0]),
-        "scaling": rng.choice(["shared", "fourier1", "fixed"]),
+        "scaling": rng.choice(["shared", "fourier1", "rings", "fixed"]),
         "contrast": {rng.choice(["bounds", "prior"]): [0.05, 0.5]},
         "offset": {rng.choice(["bounds", "prior"]): [0.9, 1.1]},
         "convention": "homodyne",
@@ -118,7 +118,8 @@ def combined(rng: random.Random) -> dict:
         "memory": "stream",
         "friedel": "off",
         "profile": rng.sample(list(low), 1),
-        "over": rng.choice(["age", "q"]),
+        "over": rng.choice(["age", "q", "label", "angle"]),
+        "per": {rng.choice(["ring", "angle", "label"]): rng.sample([*low, "contrast"], 1)},
         "windows": rng.choice([2, 3]),
         "phi": [-60, 60],
         "frames": [3, 27],
@@ -126,6 +127,22 @@ def combined(rng: random.Random) -> dict:
     }
     chosen = rng.sample(list(drawn), rng.randint(1, 5))
     return {"model": model} | {name: drawn[name] for name in chosen if drawn[name]}
+
+
+NAMED = {
+    "no free parameter under a loss": {"fixed": {"D0": 1e3}, "loss": "soft_l1"},
+    "a narrow prior": {"prior": {"D0": [1e3, 1e-6]}, "weighting": "speckle"},
+    "windows of a beating": {"model": "beating", "over": "age", "windows": 2},
+    "few lags": {"model": "two_component", "min_lag": 20},
+    "profiles of windows": {
+        "model": "static", "over": "age", "windows": 2, "profile": ["D_offset"],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.long) for case in NAMED])
+def test_options_that_once_did_not_go_together_fit(scan, case):
+    assert ending(scan, {"model": "brownian"} | NAMED[case], few_passes) == "a fit"
 
 
 @pytest.mark.slow

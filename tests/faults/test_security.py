@@ -1,19 +1,25 @@
 """Who reaches a cluster: on this machine its users, beyond it whoever holds its key."""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import dask.config
 import psutil
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import tls
+from homodyne_dask.cluster.scratch import scratch_folder, script_lines
 from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.kernels import cache_folder
 from tests.faults.local_workers import everything, shared_memory, workers
-from tests.faults.processes import dask, scheduler_at, still_there
+from tests.faults.processes import dask as dask_command
+from tests.faults.processes import scheduler_at, still_there
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -38,7 +44,7 @@ def encrypted(key, tmp_path_factory) -> Iterator[str]:
     with ExitStack() as stack:
         _, address = stack.enter_context(scheduler_at(folder, "--protocol", "tls", *files))
         words = ["worker", address, "--host", "tls://127.0.0.1", "--nthreads", "1", *files]
-        stack.enter_context(dask(folder, *words))
+        stack.enter_context(dask_command(folder, *words))
         yield address
 
 
@@ -139,3 +145,21 @@ def test_a_local_cluster_is_for_this_machine_alone_and_leaves_nothing_behind():
     assert not still_there(started, 20)
     assert shared
     assert not [path for path in shared if path.exists()]
+
+
+def test_what_decides_what_runs_is_private_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        tls.make_key(tmp_path / "keys" / "mine")
+        cache_folder.entries(tmp_path / ".cache" / "ours")
+        subprocess.run(["bash", "-c", script_lines(f"{tmp_path}/node/dask")[0]], check=True)
+        with (
+            dask.config.set({"temporary-directory": tmp_path / "a" / "b"}),
+            scratch_folder() as scratch,
+        ):
+            modes = {path: path.stat().st_mode & 0o077 for path in tmp_path.rglob("*")}
+    finally:
+        os.umask(before)
+    assert len(modes) == 11
+    assert scratch in modes
+    assert not any(modes.values()), modes

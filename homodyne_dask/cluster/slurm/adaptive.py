@@ -5,9 +5,10 @@ workers; and the message of sbatch about a refused job goes to a log only.
 """
 
 import asyncio
+import secrets
+import shlex
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from dask.utils import parse_timedelta
@@ -90,12 +91,30 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
         return ", ".join(reasons)
 
 
+class _SlurmJob(_ReportingJob, SLURMJob):
+    """A job with a name that no other has, by which it is found in the queue."""
+
+    _job_id_from_submit_output = queue.job_number
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.unique_name = f"{self.job_name}-{secrets.token_hex(4)}"
+
+    async def _submit_job(self, script_filename: str) -> str:
+        words = [f"--job-name={self.unique_name}", script_filename]
+        return await self._call([*shlex.split(self.submit_command), *words])
+
+    def found(self, number: str) -> None:
+        """Take the number that the queue has, also where sbatch failed after it had submitted the job."""
+        self.job_id, self.refusal = number, ""
+        if self.status is Status.failed:
+            self.status = Status.running
+
+
 class SlurmCluster(_ReportingCluster, SLURMCluster):
     """Workers as jobs of SLURM."""
 
-    job_cls = type(
-        "_SlurmJob", (_ReportingJob, SLURMJob), {"_job_id_from_submit_output": queue.job_number}
-    )
+    job_cls = _SlurmJob
 
 
 class PbsCluster(_ReportingCluster, PBSCluster):
@@ -123,13 +142,15 @@ class ReplacingAdaptive(Adaptive):
         lost, failed = self._lost(), await self._failed()
         lives = [self.lives[job] for job in lost.values()]
         young = any(last - first < STABLE_SECONDS for first, last in lives)
-        waits = [job for job in failed.values() if queue.passes(job.refusal)]
         # jobs lost at once count as one
-        self.cluster.failed_jobs += len(failed) - len(waits) + young
-        if waits:
-            self.cluster.refused_at = self.cluster.refused_at or time.monotonic()
-        elif any(job.job_id for job in self.cluster.workers.values()):
+        self.cluster.failed_jobs += (
+            sum(not queue.passes(j.refusal) for j in failed.values()) + young
+        )
+        jobs = self.cluster.workers.values()
+        if any(job.job_id for job in jobs):
             self.cluster.refused_at, self.cluster.refusal = None, ""
+        elif any(queue.passes(job.refusal) for job in jobs):
+            self.cluster.refused_at = self.cluster.refused_at or time.monotonic()
         for name, job in (lost | failed).items():
             self.cluster.refusal = job.refusal or self.cluster.refusal
             self.cluster.workers.pop(name, None)
@@ -165,12 +186,19 @@ class ReplacingAdaptive(Adaptive):
         if not new or time.monotonic() - self.listed_at < every:
             return {}
         self.listed_at = time.monotonic()
-        failed = {name: job for name, job in new.items() if job.status is Status.failed}
-        if self.cluster.site["batch"] == "slurm":
-            with suppress(ClusterError):  # the controller does not answer now
-                self.cluster.listing = await asyncio.to_thread(queue.jobs)
-                queued = {job.number for job in self.cluster.listing}
-                failed |= {
-                    n: job for n, job in new.items() if job.job_id and job.job_id not in queued
-                }
-        return failed
+        refused = {name: job for name, job in new.items() if job.status is Status.failed}
+        if self.cluster.site["batch"] != "slurm":
+            return refused
+        try:
+            self.cluster.listing = await asyncio.to_thread(queue.jobs)
+        except (
+            ClusterError
+        ):  # nobody knows now whether a job was submitted where sbatch failed in the end
+            return {name: job for name, job in refused.items() if not queue.passes(job.refusal)}
+        queued = {job.number: job.name for job in self.cluster.listing}
+        by_name = {name: number for number, name in queued.items()}
+        for job in new.values():
+            if number := by_name.get(job.unique_name):
+                job.found(number)
+        lost = {n: job for n, job in new.items() if job.job_id and job.job_id not in queued}
+        return lost | {name: job for name, job in refused.items() if job.status is Status.failed}

@@ -5,6 +5,7 @@ job replaces it. The end of a lifetime interrupts the task being computed: a lif
 as long as a task, and workers must not all leave at once.
 """
 
+import secrets
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,8 +120,8 @@ def environment(threads: int) -> list[str]:
     return [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
 
 
-def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
-    """Return the script of a job that runs `homodyne-dask WORDS` in a folder.
+def driver_script(site: Site, words: Sequence[str], folder: Path, suffix: str = "") -> str:
+    """Return the script of a job that runs `homodyne-dask WORDS` in a folder; suffix: of the job's name.
 
     Raises OptionError for a site without SLURM.
     """
@@ -135,6 +136,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
     directives += [f"--{option}={value}" for option, value in chosen.items() if value]
     return TEMPLATE.read_text().format(
         name=site["name"],
+        suffix=suffix,
         logs=site.logs,
         notice=driver["notice"],
         cores=driver["cores"],
@@ -154,8 +156,9 @@ def submit_fit(site: Site, words: Sequence[str], folder: Path, task: float) -> s
     task: seconds that a task of its workers may take. Raises ClusterError with sbatch's words where
     it, or the jobs of its workers, are refused.
     """
-    driver = driver_script(site, words, folder)
+    suffix = f"-{secrets.token_hex(4)}"
+    driver = driver_script(site, words, folder, suffix)
     site.logs.mkdir(parents=True, exist_ok=True)
     queue.probe(script(site, site.shared / "key", task), site.patience)
     queue.probe(driver, site.patience)
-    return queue.submit_script(driver, site.patience)
+    return queue.submit_script(driver, f"{site['name']}-driver{suffix}", site.patience)

@@ -20,6 +20,7 @@ from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError, printable, why_unreadable
 from homodyne_dask.store.files import read_regular_file, write_atomic
+from homodyne_dask.store.private_folder import make_private
 from homodyne_dask.store.processes import code_digest, python_command
 
 LOCAL = "local"
@@ -133,7 +134,7 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
     Raises ClusterError with the last line of its log if it ends.
     """
     refuse_second(file)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(file.parent)
     log = file.with_suffix(".log")
     words = ["cluster", "start", "--foreground", "--site", site, "--scheduler-file", str(file)]
     command = python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else []))

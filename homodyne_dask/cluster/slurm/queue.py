@@ -1,4 +1,8 @@
-"""Commands of SLURM: test a job script, submit it, list the user's jobs."""
+"""Commands of SLURM: test a job script, submit it, list the user's jobs.
+
+An sbatch that fails in the end may have submitted its job: the queue, in which the name of the job is unique,
+says so before it is asked again.
+"""
 
 import logging
 import os
@@ -6,6 +10,7 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from homodyne_dask.errors import ClusterError, one_line, shown
@@ -34,6 +39,7 @@ class QueuedJob(NamedTuple):
     number: str
     state: str
     reason: str
+    name: str = ""
 
 
 def passes(refusal: str) -> bool:
@@ -46,12 +52,17 @@ def probe(script: str, patience: float = 0.0) -> str:
     return one_line("".join(_sbatch("--test-only", script, patience)))
 
 
-def submit_script(script: str, patience: float = 0.0) -> str:
+def submit_script(script: str, name: str, patience: float = 0.0) -> str:
     """Submit a job script and return the job's number; raises ClusterError with sbatch's message.
 
-    patience: seconds for which it is tried again where SLURM cannot take it now.
+    name: of the job in the script, which no other job has. patience: seconds for which it is tried again
+    where SLURM cannot take it now.
     """
-    return job_number(None, _sbatch("--parsable", script, patience)[1])
+    printed = _sbatch("--parsable", script, patience, name)[1]
+    with suppress(ClusterError):  # the number that the queue has, whatever a site prints
+        if number := _number_of(name):
+            return number
+    return job_number(None, printed)
 
 
 def job_number(_: object, said: str) -> str:
@@ -73,33 +84,55 @@ def job_number(_: object, said: str) -> str:
 
 def jobs() -> list[QueuedJob]:
     """Return the user's waiting and running jobs; raises ClusterError if SLURM does not answer."""
-    words = ["squeue", "--noheader", "--format=%A|%T|%r", "--user", str(os.getuid())]
+    words = ["squeue", "--noheader", "--format=%A|%T|%r|%j", "--user", str(os.getuid())]
     status, said, listed = _run(words, "")
     if status:
         raise ClusterError(f"squeue failed ({one_line(said)})")
-    return [QueuedJob(*line.split("|", 2)) for line in listed.splitlines() if line.count("|") >= 2]
+    return [QueuedJob(*line.split("|", 3)) for line in listed.splitlines() if line.count("|") >= 2]
 
 
-def _sbatch(option: str, script: str, patience: float) -> tuple[str, str]:
-    began, pause = time.monotonic(), 1.0
+def _number_of(name: str) -> str | None:
+    return next((job.number for job in jobs() if job.name == name), None)
+
+
+def _sbatch(option: str, script: str, patience: float, name: str = "") -> tuple[str, str]:
+    """Return what sbatch says and prints; name: of the job to be submitted."""
+    began, pause, refusal, known = time.monotonic(), 1.0, "", True
     while True:
-        try:
-            status, said, printed = _run(["sbatch", option], script)
-            if not status:
+        if known:
+            refusal, said, printed = _asked(option, script)
+            if not refusal:
                 return said, printed
-            why, remedy = one_line(said + printed), "change the site's settings or the options"
-        except _NoAnswerError as e:
-            why, remedy = str(e), ""
+            LOG.warning("sbatch: %s; trying again", refusal)
         passed = time.monotonic() - began
-        if not passes(why):
-            raise ClusterError(f"sbatch rejected the job ({why}): {remedy}")
+        time.sleep(min(pause, max(patience - passed, 1.0)))
+        pause = min(2 * pause, LONGEST_PAUSE)
+        known = not name
+        with suppress(ClusterError):  # squeue does not answer either
+            if name and (number := _number_of(name)):
+                return "", number
+            known = True
         if passed >= patience:
             raise ClusterError(
-                f"sbatch has taken no job for {passed:.0f} s ({why}): see `scontrol ping` and `squeue --me`"
+                f"sbatch has taken no job for {passed:.0f} s ({refusal}): see `scontrol ping` and "
+                f"`squeue --me`"
             )
-        LOG.warning("sbatch: %s; trying again", why)
-        time.sleep(min(pause, patience - passed))
-        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _asked(option: str, script: str) -> tuple[str, str, str]:
+    """Return why sbatch cannot take a job now, '' where it did, and what it says and prints."""
+    try:
+        status, said, printed = _run(["sbatch", option], script)
+    except _NoAnswerError as e:
+        return str(e), "", ""
+    if not status:
+        return "", said, printed
+    refusal = one_line(said + printed) or f"exit status {status}"
+    if not passes(refusal):
+        raise ClusterError(
+            f"sbatch rejected the job ({refusal}): change the site's settings or the options"
+        )
+    return refusal, said, printed
 
 
 class _NoAnswerError(ClusterError):

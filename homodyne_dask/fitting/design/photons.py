@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 4_000_000
 """Normal numbers drawn at a time."""
+MOST_PHOTONS = 1e12
+"""Most counts per pixel and frame, and most pixels per bin."""
 RIDGE = 1e-6
 """Power of the field without memory, by which its root is well conditioned: all machines count alike."""
 
@@ -61,6 +63,11 @@ def detector_of(
     """Return counts and pixels of some bins of a fit: as given, else as its residuals determine them."""
     noise, found = result.errors.noise, {}
     for name, column in (("counts", "mean_counts"), ("pixels", "pixels")):
+        if given.get(name) is not None and not 0 < given[name] <= MOST_PHOTONS:
+            raise OptionError(
+                f"{name} = {shown(given[name])} cannot be used: give a positive number of at most "
+                f"{MOST_PHOTONS:g}"
+            )
         values = np.full(len(bins), np.nan) if noise is None else noise[column].values
         values = values if given.get(name) is None else np.full(len(bins), given[name], float)
         if not (np.isfinite(values[bins]) & (values[bins] > 0)).all():

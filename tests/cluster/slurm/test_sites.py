@@ -170,12 +170,15 @@ STAYS = [
 @pytest.mark.parametrize("words", PASSES + STAYS)
 def test_a_batch_system_is_asked_again_where_its_trouble_passes(words, monkeypatch):
     answers, pauses = [(1, words, "")] * 3 + [(0, "", "17;cluster\n")], list[float]()
-    monkeypatch.setattr(queue, "_run", lambda *_: answers.pop(0))
+    empty = 0, "", ""
+    monkeypatch.setattr(
+        queue, "_run", lambda command, _: answers.pop(0) if command[0] == "sbatch" else empty
+    )
     monkeypatch.setattr(queue.time, "sleep", pauses.append)
     if words in PASSES:
-        assert queue.submit_script("", patience=60.0) == "17"
+        assert queue.submit_script("", "ours-1", patience=60.0) == "17"
         assert pauses == [1.0, 2.0, 4.0]
         answers.append((1, words, ""))
     why = "has taken no job for 0 s" if words in PASSES else "rejected the job"
     with pytest.raises(ClusterError, match=why):
-        queue.submit_script("")
+        queue.submit_script("", "ours-2")

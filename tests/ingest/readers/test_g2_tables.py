@@ -25,6 +25,9 @@ def beside(*columns):
 NAMES = ",".join(f"q={q}" for q in Q)
 FIRST_ROW = np.c_[[0, *Q], np.vstack([TAU, *G2]).reshape(4, -1)].tolist()
 LAYOUTS = {
+    "errors beside, all of one name": text(
+        ",", "delay," + ",".join(f"q={q},error" for q in Q), TAU, *beside(G2, ERROR),
+    ),
     "errors beside, q and units in names": text(
         "\t", "# tau(s)" + "".join(f"\tG2_q{n:03d}(q={q})\tG2_err_q{n:03d}" for n, q in enumerate(Q)),
         TAU, *beside(G2, ERROR),

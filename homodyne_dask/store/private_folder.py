@@ -1,0 +1,12 @@
+"""Folders that this user alone can enter."""
+
+from contextlib import suppress
+from pathlib import Path
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone, whatever the umask."""
+    for one in (*reversed(folder.parents), folder):
+        if not one.exists():
+            with suppress(FileExistsError):  # another process was first
+                one.mkdir(mode=0o700)
