@@ -52,7 +52,7 @@ def from_homodyne(
     from homodyne_dask.apps.migration.compare_results import compare_with_homodyne
 
     (store,) = translation.config.data
-    folder = fit or default_folder(Path(store))
+    folder = fit or default_folder(Path(str(store)))
     if not folder.is_dir():
         raise OptionError(
             f"{folder} is not there: run `{translation.ingest}` and `fit` with the converted file first, or "

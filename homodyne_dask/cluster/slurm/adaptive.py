@@ -94,7 +94,8 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
 class _SlurmJob(_ReportingJob, SLURMJob):
     """A job with a name that no other has, by which it is found in the queue."""
 
-    _job_id_from_submit_output = queue.job_number
+    def _job_id_from_submit_output(self, out: str) -> str:
+        return queue.job_number(self, out)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

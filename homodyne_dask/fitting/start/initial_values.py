@@ -37,8 +37,8 @@ from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models import MODELS
 from homodyne_dask.models.parameters import Beat, Search, search
 from homodyne_dask.models.rate_forms import power_laws
-from homodyne_dask.models.spline_basis import SplineForm
-from homodyne_dask.models.spline_models import LOG_DENSITY, SplineModel, lognormals
+from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
+from homodyne_dask.models.spline_models import SplineModel, lognormals
 from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.stretched_exponentials import STRETCHED_AGEING
 from homodyne_dask.models.tied import TiedModel
@@ -256,7 +256,7 @@ def _points_of_splines(
     def inside(theta: Theta) -> Theta:
         return found.inside(np.where(np.isfinite(found.start), found.start, theta))
 
-    if model.of == LOG_DENSITY:
+    if isinstance(model.form, LogDensityForm):
         points = np.array([inside(of) for of in lognormals(model.form)])
         return best_points(summary, found, mode, request.options.starts or N_STARTS, points)
     t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
