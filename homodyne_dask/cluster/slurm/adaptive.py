@@ -95,7 +95,7 @@ class _SlurmJob(_ReportingJob, SLURMJob):
     """A job with a name that no other has, by which it is found in the queue."""
 
     def _job_id_from_submit_output(self, out: str) -> str:
-        return queue.job_number(self, out)
+        return queue.job_number(out)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -62,10 +62,10 @@ def submit_script(script: str, name: str, patience: float = 0.0) -> str:
     with suppress(ClusterError):  # the number that the queue has, whatever a site prints
         if number := _number_of(name):
             return number
-    return job_number(None, printed)
+    return job_number(printed)
 
 
-def job_number(_: object, said: str) -> str:
+def job_number(said: str) -> str:
     """Return the number of a job that sbatch has submitted, above which a site may print lines of its own.
 
     In place of dask-jobqueue's method. Raises ClusterError where there is none.
