@@ -26,12 +26,8 @@ def abridged(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= MAX_LINES:
         return text
-    return "\n".join(
-        [
-            *lines[: MAX_LINES - 1],
-            f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all",
-        ]
-    )
+    more = f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all"
+    return "\n".join([*lines[: MAX_LINES - 1], more])
 
 
 def aligned_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -275,11 +275,8 @@ def _profile(table: xarray.Dataset) -> list[list[str]]:
         [f"{value:.6g}", f"{chisqr - best:.3g}", f"{parabola - best:.3g}"]
         for value, chisqr, parabola in zip(*columns, strict=True)
     ]
-    return [
-        ["value", "χ² − lowest χ²", "of a parabola"],
-        *points[:middle],
-        *points[middle + 1 :],
-    ]
+    del points[middle]
+    return [["value", "χ² − lowest χ²", "of a parabola"], *points]
 
 
 def _minima(result: FitResult) -> Table:
@@ -318,6 +315,10 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     meaning = _MEANING[config["convention"]]
     if "phi0" not in result.parameters["param"].values:
         meaning = f"{config['model']} has no shear"
+    spacing = f"{inputs['frame_time']:g} s each; times {begin:g} to {end:g} s"
+    record = "frames", f"{first} to {stop - 1}, {spacing}"
+    if _is_table(result):
+        record = "delays", f"up to {end:g} s"
     rows = [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
         ("loss", loss),
@@ -335,13 +336,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("options", "; ".join(changed)),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
-        (
-            "frames",
-            ""
-            if _is_table(result)
-            else f"{first} to {stop - 1}, {inputs['frame_time']:g} s each; times {begin:g} to {end:g} s",
-        ),
-        ("delays", f"up to {end:g} s" if _is_table(result) else ""),
+        record,
         ("σ", sigma_words(inputs["sigma_source"])),
         *(("note", note) for note in inputs["notes"]),
         ("version", ", ".join(f"{name} {number}" for name, number in versions.items())),
