@@ -239,7 +239,6 @@ def local_cluster(
 
 
 def _named(security: Security) -> dict[str, Any]:
-    """Return the names of a worker's files, as they pass through a command."""
     names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
     return {"require_encryption": True} | {name: getattr(security, name) for name in names}
 

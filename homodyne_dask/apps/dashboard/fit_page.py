@@ -26,7 +26,6 @@ def render_cell(fit: events.Progress) -> str:
 
 
 def _content(fit: events.Progress) -> dict[str, Any]:
-    """Return the values of one fit that the templates show."""
     until = fit.at + (time.monotonic() - fit.seen if fit.running else 0.0)
     bar = _bar(fit, until)
     head = ["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time", *fit.names]

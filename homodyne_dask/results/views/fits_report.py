@@ -289,7 +289,6 @@ def _powers(series: FitSeries) -> list[list[str]]:
 
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> list[str]:
-    """Return χ², degrees of freedom and p."""
     if not of.freedom:
         return ["-", "0", "-"]
     p = f"{of.p:.2g}" if of.p >= SMALLEST_P else f"< {SMALLEST_P:g}"

@@ -138,7 +138,6 @@ def _parameters(result: FitResult) -> list[list[str]]:
 
 
 def _free_rates(result: FitResult) -> dict[str, dict[str, Any]]:
-    """Return what is known of each rate of free form."""
     table = result.diagnosis.smoothing
     return {} if table is None else plain_rows(table, "rate")
 
@@ -192,7 +191,6 @@ def _on_scaling(result: FitResult) -> Sentences:
 
 
 def _bins_table(result: FitResult) -> Table:
-    """Return a row for each bin."""
     table, scans = result.scaling, result.provenance.inputs.get("scans")
     empty, unknown = table["ndata"].values == 0, table["undetermined"].values
 
@@ -252,7 +250,6 @@ def _influence(result: FitResult) -> list[list[str]]:
 
 
 def _modes(table: xarray.Dataset) -> list[list[str]]:
-    """Return the table of scaling modes, header first."""
     rows = [["scaling", "free", "χ²", "AIC", "BIC", "largest change"]]
     least = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
@@ -355,7 +352,6 @@ def _comparison(result: FitResult) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return the value of an option."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_value(of)}" for name, of in value.items())
     if isinstance(value, list | tuple):
