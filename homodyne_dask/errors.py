@@ -117,17 +117,13 @@ def _missing(what: str, package: str, extra: str) -> PackageError:
     return PackageError(f'{what} needs {package}: pip install "homodyne-dask[{extra}]"')
 
 
-def shown(value: object) -> str:
+def shown(value: Any) -> str:
     """Return a value as a message quotes it: in one line, cut if it is long."""
-    text = one_line(_representation(value))
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-
-
-def _representation(value: Any) -> str:
     try:
-        return repr(value)
+        text = one_line(repr(value))
     except ValueError:  # a whole number of thousands of digits
-        return f"a number of {value.bit_length()} bits"
+        text = f"a number of {value.bit_length()} bits"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def require_type(what: str, value: Any, types: Any, form: str) -> None:

@@ -26,12 +26,8 @@ def abridged(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= MAX_LINES:
         return text
-    return "\n".join(
-        [
-            *lines[: MAX_LINES - 1],
-            f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all",
-        ]
-    )
+    more = f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all"
+    return "\n".join([*lines[: MAX_LINES - 1], more])
 
 
 def aligned_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
@@ -67,8 +63,12 @@ def counted(number: int, what: str) -> str:
 
 def shown_ranges(ranges: Sequence[Sequence[int]], more: str = "more") -> str:
     """Return ranges (first, after the last) as '51 to 60, 99', the first dozen of them."""
-    words = [f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges]
-    return ", ".join(words[:12]) + (f" and {len(words) - 12} {more}" if len(words) > 12 else "")
+    return some_of([f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges], 12, more)
+
+
+def some_of(words: Sequence[str], most: int, more: str = "more") -> str:
+    """Return the first words of a list, and how many follow: 'D0, alpha and 3 more'."""
+    return ", ".join(words[:most]) + f" and {len(words) - most} {more}" * (len(words) > most)
 
 
 def with_unit(text: str, unit: str) -> str:

@@ -20,6 +20,7 @@ MAX_ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
 SAMPLED_FRAMES = 100
 """Frames of which the symmetry of a matrix is looked at, to say how it is wrong."""
+SAMPLES = 200_000
 MIN_DIFFERENCES = 10
 """Fewest differences from which the scatter is estimated."""
 NEIGHBOURS = 3
@@ -219,23 +220,21 @@ def _trimmed_mean(values: np.ndarray) -> float | None:
 
 
 def measure_scatter(
-    c2: Float32[np.ndarray, "t t"],
-    time: Float[np.ndarray, " t"] | None = None,
-    samples: int = 200_000,
+    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"] | None = None
 ) -> float | None:
     """Return σ of one pair from its neighbours along the lag diagonal, None if too few.
 
     1.4826 · MAD of second differences / √6: neighbours along a lag diagonal share no frame beyond lag 2, and
     what decays slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root
-    mean square is taken. Rows are taken at even distance until there are about `samples` differences.
+    mean square is taken. Rows are taken at even distance until there are about SAMPLES differences.
     time: of the frames; where they are uneven, lags along a diagonal are, too, and differences are those from
     a smooth curve through seven pairs.
     """
     if time is not None and is_uneven(time):
-        apart = _from_smooth(c2, time, samples // 10)
+        apart = _from_smooth(c2, time, SAMPLES // 10)
         scale = 1.0
     else:
-        step = max(1, len(c2) ** 2 // (2 * samples))
+        step = max(1, len(c2) ** 2 // (2 * SAMPLES))
         first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
         apart, scale = first.astype(np.float64) - 2.0 * middle + last, np.sqrt(6)
         apart = apart[~np.isnan(apart)]

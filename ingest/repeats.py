@@ -11,6 +11,7 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
+from homodyne_dask.text import some_of
 from ingest import noise
 from ingest.clean import CleanMatrix, clean, measure_scatter
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
@@ -196,9 +197,7 @@ def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
             having.setdefault(note, []).append(name)
     said = []
     for note, of in having.items():
-        more = f" and {len(of) - MAX_NAMED} more" * (len(of) > MAX_NAMED)
-        some = f"{', '.join(of[:MAX_NAMED])}{more}: " * (len(of) < len(scans))
-        said.append(some + note)
+        said.append(f"{some_of(of, MAX_NAMED)}: " * (len(of) < len(scans)) + note)
     return (
         f"{len(scans)} scans: {', '.join(names[:MAX_NAMED])}{', ...' * (len(names) > MAX_NAMED)}",
         *said,

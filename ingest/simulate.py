@@ -131,7 +131,6 @@ class Scenario:
 
 
 def _flow(name: str, *values: float, **more: Any) -> Scenario:
-    """Return a scenario of laminar flow with these parameters."""
     names = ("D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0")
     return Scenario(name, "laminar_flow", dict(zip(names, values, strict=True)), gap=2e6, **more)
 

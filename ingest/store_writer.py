@@ -151,7 +151,6 @@ def _group(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_metadata(folder: AnyPath, metadata: dict[str, Any]) -> None:
-    """Write the metadata of a group or an array as zarr does."""
     _write(folder / "zarr.json", json.dumps(metadata, indent=2).encode())
 
 

@@ -101,6 +101,16 @@ def bin_residual(theta, contrast, offset, c2, time, q, phi, gap, sigma_row, min_
     return ((c2 - offset - contrast * f) / sigma)[use]
 
 
+def by_complex_step(residual):
+    """The derivatives of residuals, exact but for rounding."""
+
+    def jacobian(x):
+        steps = 1e-30j * np.eye(len(x))
+        return np.stack([residual(x + step).imag / 1e-30 for step in steps], axis=1)
+
+    return jacobian
+
+
 def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical"):
     """The joint least squares over theta and every contrast and offset; scipy does the work.
 
@@ -118,14 +128,10 @@ def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical
             ]
         )
 
-    def jacobian(x):
-        steps = 1e-30j * np.eye(len(x))
-        return np.stack([residual(x + step).imag / 1e-30 for step in steps], axis=1)
-
     x0 = np.concatenate([np.asarray(start) / size, np.full(k, 0.2), np.ones(k)])
     with np.errstate(all="ignore"):  # far from the optimum it may try anything
         best = scipy.optimize.least_squares(
-            residual, x0, jacobian, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
+            residual, x0, by_complex_step(residual), method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
         )
     return best.x[:p] * size, best.x[p : p + k], best.x[p + k :], 2 * best.cost
 
@@ -195,10 +201,6 @@ def robust_fit(
         known += [(theta[at] - mean) / sd for at, mean, sd in of_theta]
         return np.concatenate([*parts, np.array(known)])
 
-    def jacobian(x):
-        steps = 1e-30j * np.eye(len(x))
-        return np.stack([residual(x + step).imag / 1e-30 for step in steps], axis=1)
-
     options = {"loss": loss}
     if limits is not None:  # columns are those of one bin each, or all ones
         first = np.array([linear_params[np.argmax(column)] for column in columns.T])
@@ -210,7 +212,7 @@ def robust_fit(
     x = np.append(np.ones(p), np.zeros(2 * m))
     for _ in range(2):  # the second goes on where the first sees no more gain
         best = scipy.optimize.least_squares(
-            residual, x, jacobian, x_scale="jac", f_scale=f_scale, xtol=1e-15, ftol=1e-15,
+            residual, x, by_complex_step(residual), x_scale="jac", f_scale=f_scale, xtol=1e-15, ftol=1e-15,
             gtol=1e-15, max_nfev=400, **options,
         )  # fmt: skip
         x = best.x

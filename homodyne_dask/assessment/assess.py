@@ -231,7 +231,6 @@ def _checked(
     known: Assessment,
     weights: "SpeckleWeighting | None" = None,
 ) -> Assessment:
-    """Return what is known with all checks."""
     noise, linear = known.noise, request.problem.loss == "linear"
     moved, cells = request.search.free_inside_bounds(state.theta), None
     converged = state.outcome is lm.Outcome.CONVERGED

@@ -111,7 +111,6 @@ OF_PARAMETERS = {"stretching": "stretching", "q_exponent": "power_of_q"}
 
 
 def _alternatives_of(request: Request) -> set[str]:
-    """Return the alternatives that a model has."""
     model, free = request.problem.model, np.array(request.search.names)[request.search.free]
     found = {OF_PARAMETERS[name] for name in free if name in OF_PARAMETERS}
     found |= set() if model.isotropic else {"shear"}

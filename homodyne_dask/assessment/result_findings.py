@@ -268,7 +268,6 @@ def _motion(request: Request) -> Finding:
 
 
 def _of_alternative(request: Request, found: Alternative) -> Finding:
-    """Return the advice by what explains the deviations."""
     command, numbers = command_of(request), dict[str, Any](size=found.size)
     match found.name:
         case "stretching":
@@ -368,7 +367,6 @@ def _larger_errors(end: FitEnd) -> Iterator[Finding]:
 
 
 def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
-    """Yield the chunks that are excluded from the full resolution."""
     scan = end.request.scan
     if chunks := [chunk for chunk in scan.excluded if chunk.factor == 1]:
         pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)

@@ -449,7 +449,7 @@ def _noise_of_model(
     known: list[NoiseOfModel] | None,
 ) -> NoiseOfModel:
     model = BinModel(at, *data.place)
-    fine = bin_averages(data.averaged, 0, model) if data.means is None else data.means
+    fine = bin_averages(data.averaged, model) if data.means is None else data.means
     for one in known or ():
         if one.holds_for(data, at, fine.f):
             return one.at_point(at, merged_averages(fine, one.division, grid.min_pairs))
@@ -532,15 +532,15 @@ def _least_pixels(
     return np.maximum(left, 0) / chisqr / scatter
 
 
-def bin_averages(averaged: AveragedCells, bin: int, model: BinModel) -> Averages:
-    """Return c2 and the model averaged over the cells of a bin."""
-    points, number = averaged.points_of(bin), len(averaged.intervals)
+def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
+    """Return c2 and the model averaged over the cells of a single bin."""
+    points, number = averaged.points_of(0), len(averaged.intervals)
     f, slopes = (
         points.mean(of, number)
         for of in model.f_and_slopes(model.time(points.i), model.time(points.j))
     )
-    pairs, place = averaged.pairs[bin], np.arange(number)
-    every = Averages(averaged.intervals, averaged.c2[bin], pairs, f, slopes, place, pairs)
+    pairs, place = averaged.pairs[0], np.arange(number)
+    every = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
     return every.at((pairs > 0) & np.isfinite(f))
 
 

@@ -97,7 +97,6 @@ def on_disk(where: AnyPath, fetched: bool = True) -> Iterator[tuple[Path, Callab
 
 
 def _fetch(url: UrlPath, folder: Path) -> dict[Path, bytes]:
-    """Copy a result to a folder; return what each file contains."""
     contents = {}
     for path in _results_below(url):
         file = folder / path.relative_to(url)

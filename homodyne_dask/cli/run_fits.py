@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,7 +135,6 @@ def fit_jobs(config: FitConfig) -> list[Job]:
 
 
 def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Part, ...]]:
-    """Return the parts of each store."""
     given = config.over, config.windows, config.over_scans, config.scan_values
     return parts_of_stores(scans, *given, together=config.together)
 
@@ -183,7 +182,6 @@ def _print_result(
     result: FitResult,
     files: Sequence[Path],
 ) -> None:
-    """Print the result of a fit, and the files that were written."""
     folder = where(job.folder)
     if as_json:
         echo_json({"folder": folder} | result.to_dict())
@@ -231,6 +229,14 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
         ) from None
 
 
+def _say_what_is_kept(job: Job, before: PreviousFit) -> None:
+    folder = in_line(str(job.folder))
+    if before.result is not None:
+        echo_progress(f"{folder}/ already contains its result")
+    if before.changed:
+        echo_progress(f"{folder}/ is fitted again; changed since the last fit: {before.changed}")
+
+
 def _fit_many(
     config: FitConfig,
     jobs: Sequence[Job],
@@ -257,20 +263,11 @@ def _fit_many(
         min_fits = many.MIN_DRAWN_FITS_FOR_WORKERS
     rows, statuses, files, together = [], set(), [], None
 
-    @contextmanager
-    def observed(job: Job, before: PreviousFit) -> Iterator[Sequence[Callback]]:
+    def observed(job: Job, before: PreviousFit) -> AbstractContextManager[Sequence[Callback]]:
         echo_progress(f"\n{in_line(job.name)}, {len(rows) + 1} of {len(jobs)}")
-        folder = in_line(str(job.folder))
-        if before.result is not None:
-            echo_progress(f"{folder}/ already contains its result")
-        if before.changed:
-            echo_progress(
-                f"{folder}/ is fitted again; changed since the last fit: {before.changed}"
-            )
+        _say_what_is_kept(job, before)
         again = "; repeat the command with --resume to continue with it"
-        checkpoint = folders.checkpoint_in(job.folder)
-        with _observed(checkpoint, before.resume, again) as callbacks:
-            yield callbacks
+        return _observed(folders.checkpoint_in(job.folder), before.resume, again)
 
     with folders.locked_folder(where, f".{kind}.lock"):
         index.check_index(where, config.overwrite or resume, kind)

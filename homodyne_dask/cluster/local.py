@@ -213,15 +213,10 @@ def local_cluster(
             "dashboard_address": dashboard,
             "preload": ["homodyne_dask.apps.dashboard"] if dashboard is not None else [],
         }
-        workers = [
-            {
-                "cls": _Worker,
-                "options": {
-                    "worker_kwargs": of_worker | {"env": worker_environment(threads) | of_gpu}
-                },
-            }
-            for of_gpu in environments_of_gpus(gpus) or [{}] * made.processes
-        ]
+        gpu_of_each = environments_of_gpus(gpus) or [{}] * made.processes
+        environments = [worker_environment(threads) | of_gpu for of_gpu in gpu_of_each]
+        options = [{"worker_kwargs": of_worker | {"env": one}} for one in environments]
+        workers = [{"cls": _Worker, "options": one} for one in options]
         try:
             cluster = _Cluster(
                 workers=dict(enumerate(workers)),
@@ -244,7 +239,6 @@ def local_cluster(
 
 
 def _named(security: Security) -> dict[str, Any]:
-    """Return the names of a worker's files, as they pass through a command."""
     names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
     return {"require_encryption": True} | {name: getattr(security, name) for name in names}
 

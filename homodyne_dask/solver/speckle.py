@@ -173,7 +173,6 @@ def _cells_of_age(
     F: Float[np.ndarray, "n n"],
     one: Float[np.ndarray, " n"],
 ) -> _CellsOfAge:
-    """Return the cells of an interval of age."""
     rows = slice(*np.append(cells.first, cells.stop)[age : age + 2].tolist())
     kept, block = cells.number[age] >= 0, np.arange(len(F))
     start, end = (of[kept, rows].T[:, :, None] for of in (cells.start, cells.end))
@@ -271,7 +270,6 @@ def _product(
 def _diagonals(
     g: Float[np.ndarray, "n n"], products: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field n"]:
-    """Return the diagonals of g M, M the products."""
     return np.einsum("ji,aji->ai", g, products)
 
 

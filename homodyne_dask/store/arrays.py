@@ -241,5 +241,4 @@ def array_digest(values: np.ndarray) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """Return an error as one line."""
     return f"{type(error).__name__}: {why_unreadable(error)[:200]}"

@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, nearest
+from homodyne_dask.text import some_of
 from ingest.readers import hdf5
 from ingest.readers.array_axes import MatrixAxes, layout_of
 from ingest.readers.options import IngestOptions
@@ -240,8 +241,7 @@ def what_is_in(file: h5py.File) -> str:
 
 
 def _listed(found: list[tuple[str, tuple[int, ...]]]) -> str:
-    some = ", ".join(f"{name} {shape}" for name, shape in found[:MAX_LISTED])
-    return some + f" and {len(found) - MAX_LISTED} more" * (len(found) > MAX_LISTED)
+    return some_of([f"{name} {shape}" for name, shape in found], MAX_LISTED)
 
 
 def _equal_axes(shape: tuple[int, ...]) -> int:

@@ -110,7 +110,6 @@ def q_phi(file: h5py.File, label: np.ndarray, notes: list[str]) -> tuple[np.ndar
 
 
 def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
-    """Return the cell of the grid of each bin."""
     name, roi = f"{QMAP}/dynamic_index_mapping", hdf5.regions(file, ROI_MAP)
     if hdf5.dataset(file, name) is None:
         mapping, regions = np.arange(n_cells), 0

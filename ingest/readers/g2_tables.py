@@ -234,15 +234,13 @@ def _no_matrix(path: Path, where: str) -> np.ndarray:
 
 def _curves(path: Path, options: IngestOptions, notes: list[str], errors: bool = False) -> Curves:
     """Return what a table says; errors: all of it are errors, which are returned as g2."""
-    names, table = _table(path)
+    (names, table), q = _table(path), None
     if not names:
         names, table, q = _unnamed(path, table, options, errors)
-        columns = [_Column(*of) for of in zip(names, table.T, strict=True)]
-        if q is not None:
-            notes.append("q is that of the first row, taken to be in 1/Å")
-            return Curves(table[:, 0], table[:, 1:].T, None, q)
-    else:
-        columns = [_Column(*of) for of in zip(names, table.T, strict=True)]
+    if q is not None:
+        notes.append("q is that of the first row, taken to be in 1/Å")
+        return Curves(table[:, 0], table[:, 1:].T, None, q)
+    columns = [_Column(*of) for of in zip(names, table.T, strict=True)]
     if not columns[0].name and np.array_equal(columns[0].values, np.arange(len(table))):
         columns = columns[1:]  # a row number
     delays = [one for one in columns if DELAY.fullmatch(one.name.lower().strip())]
@@ -260,7 +258,6 @@ def _curves(path: Path, options: IngestOptions, notes: list[str], errors: bool =
         of_q = converted("q", q.values, unit, f"column {q.name} of {path.name}", notes)
         return _of_long(path, delay, of_q, others)._replace(frames=frames)
     g2, error = _g2_and_errors(path, others, errors)
-    q = None
     if all(one.q for one in g2):
         numbers, units = zip(*(one.q for one in g2 if one.q), strict=True)
         q = converted("q", np.array(numbers), units[0], f"q in columns of {path.name}", notes)
@@ -371,8 +368,9 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
                 f"{path.name}: {line[:40]!r} is not {width} numbers: correct this line"
             )
     table = np.array(data, float)
-    heads = [_fields(line, separator) for line in lines[: lines.index(plain[begin])][::-1]]
-    heads += [re.split(r"\s{2,}|\t|,", line) for line in lines[: lines.index(plain[begin])][::-1]]
+    above = lines[: lines.index(plain[begin])][::-1]
+    heads = [_fields(line, separator) for line in above]
+    heads += [re.split(r"\s{2,}|\t|,", line) for line in above]
     heads = [[field.strip(f" {COMMENT}\"'") for field in of] for of in heads]
     names = next((of for of in heads if len(of) == width), [])
     used = ~np.isnan(table).all(0)
@@ -413,11 +411,9 @@ def _text(path: Path) -> str:
 
 def _separator(line: str) -> str | None:
     """Return what separates the numbers of a line: tab, semicolon, comma, or None for spaces."""
-    for separator in "\t;":
-        if separator in line:
-            return separator
     by_comma = _fields(line, ",")
-    return "," if len(by_comma) > 1 and None not in map(_number, by_comma) else None
+    comma = len(by_comma) > 1 and None not in map(_number, by_comma)
+    return next((one for one in "\t;" if one in line), "," if comma else None)
 
 
 def _fields(line: str, separator: str | None) -> list[str]:
@@ -440,10 +436,7 @@ def _number(field: str, comma: bool = False) -> float | None:
 def _decimal_comma(path: Path, fields: Iterable[str]) -> bool:
     """Return whether a comma is decimal, not one of thousands; raises SourceError if both may be."""
     having = [field for field in fields if re.fullmatch(r"[-+]?[\d,.]+([eE][-+]?\d+)?", field)]
-    commas, point = (
-        [field for field in having if "," in field],
-        any("." in field for field in having),
-    )
+    commas, point = [field for field in having if "," in field], "." in "".join(having)
     thousands = [re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", field) for field in commas]
     if not commas or (point and all(thousands)):
         return False

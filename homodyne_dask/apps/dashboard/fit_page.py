@@ -26,15 +26,15 @@ def render_cell(fit: events.Progress) -> str:
 
 
 def _content(fit: events.Progress) -> dict[str, Any]:
-    """Return the values of one fit that the templates show."""
     until = fit.at + (time.monotonic() - fit.seen if fit.running else 0.0)
     bar = _bar(fit, until)
+    head = ["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time", *fit.names]
     return {
         "fit": fit,
         "bar": bar,
         "progress_rows": _progress_rows(fit, until, bar),
         "parameter_rows": _parameter_rows(fit),
-        "pass_rows": _pass_rows(fit),
+        "pass_rows": [head, *map(_pass_row, fit.done[-MAX_ROWS:])],
         "look": f"homodyne-dask view {shlex.quote(fit.store)}" if fit.store else "",
     }
 
@@ -72,11 +72,6 @@ def _parameter_rows(fit: events.Progress) -> list[list[str]]:
         band = [f"{end:.5g}" if math.isfinite(end) else "-" for end in ends]
         rows.append([name, value_and_error(value, fit.stderr[n]), unit, *band])
     return rows
-
-
-def _pass_rows(fit: events.Progress) -> list[list[str]]:
-    head = ["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time", *fit.names]
-    return [head, *map(_pass_row, fit.done[-MAX_ROWS:])]
 
 
 def _pass_row(ended: events.Pass) -> list[str]:

@@ -35,7 +35,6 @@ async def _serve(shown: ShownFits, listening: socket.socket) -> None:
 
 
 def _wait_for_viewers(shown: ShownFits) -> None:
-    """Return when viewers have fetched the outcome of the last fit, or take too long."""
     until = time.monotonic() + CLOSING_GRACE
     while shown.awaited and time.monotonic() < until:
         time.sleep(0.05)

@@ -30,13 +30,10 @@ def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
         content = _of_today(where, content)
     if not isinstance(content, dict) or "analysis_mode" not in content:
         converted = isinstance(content, dict) and "model" in content and "data" in content
+        ours = ": it is a configuration of homodyne-dask; run `homodyne-dask fit` with it"
         raise OptionError(
             f"{where} has no analysis_mode, so it is not a configuration of homodyne or xpcsjax"
-            + (
-                ": it is a configuration of homodyne-dask; run `homodyne-dask fit` with it"
-                if converted
-                else ""
-            )
+            + ours * converted
         )
     return HomodyneYaml(content)
 

@@ -65,13 +65,9 @@ WHICH_DATA = ("analyzer_parameters", "phi_filtering")
 """Sections of which an unknown key may decide which data are fitted."""
 
 
-def _sections() -> dict[str, list[str]]:
-    """Return the fields of each line of the table, by the name of the section."""
-    rows = ([part.strip() for part in line.split("|")] for line in _TABLE.strip("\n").splitlines())
-    return {name: fields for name, *fields in rows}
-
-
-SECTIONS = _sections()
+_ROWS = ([part.strip() for part in line.split("|")] for line in _TABLE.strip("\n").splitlines())
+SECTIONS = {name: fields for name, *fields in _ROWS}
+"""The fields of each line of the table, by the name of the section."""
 
 
 def unconverted_keys(

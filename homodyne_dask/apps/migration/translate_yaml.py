@@ -193,7 +193,6 @@ def _frames(
 
 
 def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
-    """Return the scaling and a remark on it."""
     path = "optimization.nlsq.anti_degeneracy"
     mode = theirs.get(f"{path}.per_angle_mode")
     mode = "auto" if mode is None else str(mode)

@@ -242,7 +242,6 @@ class FolderWatch:
         self.retry_at[what] = time.monotonic() + max(self.retry, self.options.interval)
 
     def _too_early(self, what: str) -> bool:
-        """Return whether it is too early to try something again."""
         return time.monotonic() < self.retry_at.get(what, 0.0)
 
     def _resolved(self, what: str) -> None:

@@ -136,7 +136,7 @@ def _of_bin(
     w = pixels / (1 / mu + contrast) ** 2
     hessian, variance = w * project @ weights @ project.T, w**2 / pixels * of_scores.at(mu)
     found = {PAIRS: _Scores(hessian, variance, of_scores.constant, w)}
-    fine = bin_averages(averaged, 0, model)
+    fine = bin_averages(averaged, model)
     cells, noise = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     X = np.column_stack([np.ones(len(cells.f)), cells.f, cells.slopes.T]) * size
     weighted = np.linalg.solve(regular(noise.at(mu)), X)

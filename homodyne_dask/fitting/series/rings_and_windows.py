@@ -146,7 +146,6 @@ def _require_known(scan: Scan, symbol: str, values: np.ndarray, by: str = "") ->
 def _part(
     scan: Scan, name: str, folder: str, at: dict[str, float], which: Bool[np.ndarray, " bin"]
 ) -> Part:
-    """Return the part of some bins."""
     bins = tuple(scan.bins[b] for b in np.flatnonzero(which))
     return Part(name, folder, at, replace(scan, bins=bins))
 
@@ -312,10 +311,8 @@ def fit_each(
     >>> hd.fit_each("A0123_c2.zarr", "brownian", over="age", windows=2).converged
     True
     """
-    scans = [
-        as_scan(one)
-        for one in (data if isinstance(data, Sequence) and not isinstance(data, str) else [data])
-    ]
+    several = isinstance(data, Sequence) and not isinstance(data, str)
+    scans = [as_scan(one) for one in (data if several else [data])]
     model = scan_model(model)
     require_client(client)
     require_callbacks(callbacks)

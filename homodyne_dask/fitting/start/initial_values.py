@@ -143,7 +143,6 @@ def averages_of(
 
 
 def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
-    """Return the minima of a model with ties, from those of the model without."""
     search, mode = request.search, request.scaling.mode_for_initial_values
     base = _of_problem(request, untied(request.problem))
     kept = [base.search.names.index(name) for name in search.names]

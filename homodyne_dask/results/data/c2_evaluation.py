@@ -106,7 +106,6 @@ def _block(
     offset: Float[np.ndarray, " bin"],
     block_info: Any = None,
 ) -> Float[np.ndarray, "bin t1 t2"]:
-    """Return one chunk."""
     bins, rows, columns = (slice(*ends) for ends in block_info[None]["array-location"])
     t1, t2 = time[rows, None], time[None, columns]
     f = model.shape(np.arange(len(contrast))[bins], np.minimum(t1, t2), np.maximum(t1, t2))

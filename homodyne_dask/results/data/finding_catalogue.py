@@ -8,11 +8,12 @@ adds words that depend on them.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from string import Formatter
 from typing import Any, NamedTuple
 
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.text import joined_with_and, with_unit
+from homodyne_dask.text import joined_with_and, some_of, with_unit
 
 
 class Severity(StrEnum):
@@ -260,12 +261,6 @@ def _joined(value: Any, spec: str = "") -> str:
     return joined_with_and(["unknown" if one is None else format(one, spec) for one in each])
 
 
-def _some(names: list[str]) -> str:
-    """Return the first six names, and how many follow."""
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(names[:6]) + more
-
-
 def _change(share: float) -> str:
     """Return '7.8 %', '120 %', or '8.9 times'."""
     size = abs(share)
@@ -298,7 +293,7 @@ def _limit(name: str, low: float | None, high: float | None, unit: str) -> str:
 
 
 _WORDS: dict[str, Callable[[Any], str]] = {
-    "some": _some,
+    "some": partial(some_of, most=6),
     "change": _change,
     "share": lambda share: _change(share) + " of" * (abs(share) < 2),
     "range": _range,

@@ -31,6 +31,8 @@ from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, 
 
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
+MOST_SHOWN = 4
+"""Bins of which single figures are drawn."""
 
 
 def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
@@ -238,21 +240,21 @@ def fall_to_1_e(x: Float[np.ndarray, " n"], f: Float[np.ndarray, " n"]) -> tuple
     return x[n - 1] + (f[n - 1] - np.exp(-1)) / slope, slope, n - 1
 
 
-def representative(result: FitResult, scan: Scan, most: int = 4) -> Int[np.ndarray, " b"]:
+def representative(result: FitResult, scan: Scan) -> Int[np.ndarray, " b"]:
     """Return positions of bins to show: along the flow, across, between; without flow spread evenly."""
     there = np.flatnonzero(result.scaling["ndata"].values > 0)
     there = there if len(there) else np.arange(len(scan.bins))
-    if len(there) <= most:
+    if len(there) <= MOST_SHOWN:
         return there
     names = list(result.parameters["param"].values)
     if "phi0" not in names:
         ordered = there[np.lexsort((scan.phi[there], scan.q[there]))]
-        return ordered[np.linspace(0, len(ordered) - 1, most).round().astype(int)]
+        return ordered[np.linspace(0, len(ordered) - 1, MOST_SHOWN).round().astype(int)]
     phi0 = float(np.nan_to_num(result.parameters["value"].values[names.index("phi0")]))
     rings = scan.q[there]
     from_middle = np.abs(np.log(rings / np.median(rings)))
     chosen = []
-    for angle in (0, 30, 60, 90)[:most]:
+    for angle in (0, 30, 60, 90):
         away = np.abs((scan.phi[there] - phi0 - angle + 90) % 180 - 90)
         chosen.append(there[np.lexsort((from_middle, away.round(3)))[0]])
     return np.array(list(dict.fromkeys(chosen)))

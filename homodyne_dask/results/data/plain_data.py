@@ -67,14 +67,7 @@ def read_fields[T](kind: type[T], read: Mapping[str, Any], **known: Any) -> T:
     return kind(**{name: read_as(of, read[name]) for name, of in types.items()} | known)
 
 
-_PLAIN: dict[Any, Any] = {
-    float: (int, float),
-    int: int,
-    str: str,
-    bool: bool,
-    dict: dict,
-    list: list,
-}
+_PLAIN: dict[Any, Any] = {of: of for of in (int, str, bool, dict, list)} | {float: (int, float)}
 """What a value of a type is in JSON."""
 
 

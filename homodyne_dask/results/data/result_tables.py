@@ -9,17 +9,9 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 
-DATASET_UNITS = {
-    "q": "1/angstrom",
-    "phi": "degree",
-    "contrast": "1",
-    "offset": "1",
-    "redchi_per_bin": "1",
-    "ndata_per_bin": "1",
-    "left_out_chisqr": "1",
-    "chisqr": "1",
-    "redchi": "1",
-}
+_NUMBERS = ("redchi_per_bin", "ndata_per_bin", "left_out_chisqr", "chisqr", "redchi")
+DATASET_UNITS = {"q": "1/angstrom", "phi": "degree"}
+DATASET_UNITS |= dict.fromkeys(("contrast", "offset", *_NUMBERS), "1")
 """In UDUNITS notation; units of the parameters are the coordinate `unit`."""
 PARAMETER_COLUMNS = [
     "value",

@@ -208,16 +208,8 @@ FORMAT = "homodyne_dask series"
 WORDS = {"q": "values of q", "phi": "angles", "angle": "angles", "label": "labels"}
 WORDS |= {"age": "age windows", "scan": "scans"}
 """What a series is over, in words."""
-UNITS = {
-    "q": "1/Å",
-    "phi": "degree",
-    "angle": "degree",
-    "label": "1",
-    "scan": "1",
-    "age": "s",
-    "from": "s",
-    "to": "s",
-}
+UNITS = {"q": "1/Å"} | dict.fromkeys(("phi", "angle"), "degree")
+UNITS |= dict.fromkeys(("label", "scan"), "1") | dict.fromkeys(("age", "from", "to"), "s")
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
 _POWER = {"power_of_q": "exponent"}
 _POWER |= {f"power_of_q_{key}": key for key in ("stderr", "chisqr", "dof", "p")}

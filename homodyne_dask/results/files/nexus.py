@@ -174,7 +174,6 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
 
 
 def _write_process(entry: h5py.Group, result: FitResult) -> None:
-    """Write the program, and with it all numbers of the fit as summary.json has them."""
     process = _group(entry, "process", "NXprocess")
     process["program"], process["version"] = "homodyne-dask", result.provenance.version
     note = _group(process, "summary", "NXnote")

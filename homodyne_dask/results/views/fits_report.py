@@ -42,7 +42,7 @@ from homodyne_dask.results.data.series import (
     HomogeneityTest,
     PowerLawOfQ,
 )
-from homodyne_dask.text import counted, in_brackets, joined_with_and, with_unit
+from homodyne_dask.text import counted, in_brackets, joined_with_and, some_of, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
 """p-values: below the first, over the number of quantities, the fits disagree; below the second the agreement
@@ -131,8 +131,7 @@ def _found(rows: Sequence[FitRow]) -> list[tuple[str, str]]:
             fits.setdefault(code, []).append(row.name)
     found = []
     for code, names in fits.items():
-        entry, more = CATALOGUE[code], len(names) - MOST_NAMED
-        where = ", ".join(names[:MOST_NAMED]) + f" and {more} others" * (more > 0)
+        entry, where = CATALOGUE[code], some_of(names, MOST_NAMED, "others")
         found.append((entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})"))
     return found
 
@@ -289,7 +288,6 @@ def _powers(series: FitSeries) -> list[list[str]]:
 
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> list[str]:
-    """Return χ², degrees of freedom and p."""
     if not of.freedom:
         return ["-", "0", "-"]
     p = f"{of.p:.2g}" if of.p >= SMALLEST_P else f"< {SMALLEST_P:g}"

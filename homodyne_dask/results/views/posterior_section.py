@@ -38,7 +38,6 @@ def posterior_section(held: dict[str, Any], pictures: Sequence[Picture] = ()) ->
 
 
 def _rows(held: dict[str, Any]) -> list[list[str]]:
-    """Return the table of quantiles, header first."""
     rows = [["parameter", "mean ± sd", "unit", "2.5 %", "50 %", "97.5 %", "shift", "quote"]]
     for name, of in held["parameters"].items():
         sd, shift = nan_if_none(of["sd"]), nan_if_none(of["shift"])

@@ -145,7 +145,6 @@ def _argument(rate: str) -> str:
 
 
 def _free_rates(result: FitResult) -> dict[str, dict[str, Any]]:
-    """Return what is known of each rate of free form."""
     table = result.diagnosis.smoothing
     return {} if table is None else plain_rows(table, "rate")
 
@@ -200,7 +199,6 @@ def _on_scaling(result: FitResult) -> Sentences:
 
 
 def _bins_table(result: FitResult) -> Table:
-    """Return a row for each bin."""
     table, scans = result.scaling, result.provenance.inputs.get("scans")
     empty, unknown = table["ndata"].values == 0, table["undetermined"].values
 
@@ -260,7 +258,6 @@ def _influence(result: FitResult) -> list[list[str]]:
 
 
 def _modes(table: xarray.Dataset) -> list[list[str]]:
-    """Return the table of scaling modes, header first."""
     rows = [["scaling", "free", "χ²", "AIC", "BIC", "largest change"]]
     least = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
@@ -283,11 +280,8 @@ def _profile(table: xarray.Dataset) -> list[list[str]]:
         [f"{value:.6g}", f"{chisqr - best:.3g}", f"{parabola - best:.3g}"]
         for value, chisqr, parabola in zip(*columns, strict=True)
     ]
-    return [
-        ["value", "χ² − lowest χ²", "of a parabola"],
-        *points[:middle],
-        *points[middle + 1 :],
-    ]
+    del points[middle]
+    return [["value", "χ² − lowest χ²", "of a parabola"], *points]
 
 
 def _minima(result: FitResult) -> Table:
@@ -326,6 +320,10 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     meaning = _MEANING[config["convention"]]
     if "phi0" not in result.parameters["param"].values:
         meaning = f"{config['model']} has no shear"
+    spacing = f"{inputs['frame_time']:g} s each; times {begin:g} to {end:g} s"
+    record = "frames", f"{first} to {stop - 1}, {spacing}"
+    if _is_table(result):
+        record = "delays", f"up to {end:g} s"
     rows = [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
         ("loss", loss),
@@ -343,13 +341,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("options", "; ".join(changed)),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
-        (
-            "frames",
-            ""
-            if _is_table(result)
-            else f"{first} to {stop - 1}, {inputs['frame_time']:g} s each; times {begin:g} to {end:g} s",
-        ),
-        ("delays", f"up to {end:g} s" if _is_table(result) else ""),
+        record,
         ("σ", sigma_words(inputs["sigma_source"])),
         *(("note", note) for note in inputs["notes"]),
         ("version", ", ".join(f"{name} {number}" for name, number in versions.items())),
@@ -368,7 +360,6 @@ def _comparison(result: FitResult) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return the value of an option."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_value(of)}" for name, of in value.items())
     if isinstance(value, list | tuple):

@@ -8,7 +8,6 @@ import h5py
 import numpy as np
 import pytest
 
-from homodyne_dask.results.data.derived_quantities import Quantity
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
@@ -88,8 +87,3 @@ def test_all_files_have_the_derived_quantities_of_the_report(tmp_path):
             assert [float(many[f"{name}{key}"]) for key in ("", "_stderr")] == [of.value, of.stderr]
             assert [nexus[name][()], nexus[name].attrs["error"]] == [of.value, of.stderr]
             assert nexus[name].attrs["units"] == of.unit
-
-
-def test_the_ends_of_an_interval_are_those_of_student():
-    of = Quantity("", 100.0, 10.0, np.nan, dof=5.0)
-    assert (of.low_95, of.high_95) == pytest.approx((100 - 25.70582, 100 + 25.70582), rel=1e-6)

@@ -84,6 +84,7 @@ def test_rounding_is_no_error_and_a_gradient_of_zero_has_none():
 def test_an_error_of_few_degrees_of_freedom_has_its_interval_beside_it():
     few = Quantity("", 100.0, 10.0, np.nan, dof=5.0)
     assert few.interval == "74 to 126 (dof 5.0)"
+    assert (few.low_95, few.high_95) == pytest.approx((100 - 25.70582, 100 + 25.70582), rel=1e-6)
     assert few._replace(dof=50.0).interval == ""
     assert few._replace(stderr=np.nan, dof=np.nan).interval == ""
 
