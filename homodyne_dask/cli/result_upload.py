@@ -11,6 +11,7 @@ from typing import Any
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo_progress
 from homodyne_dask.errors import ObjectStoreError, OptionError
+from homodyne_dask.results.data.fit_rows import PARTS, SCANS
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files.folder import FILES, LOCK, FolderInUse, write_pictures
 from homodyne_dask.results.files.saved_results import (
@@ -20,13 +21,14 @@ from homodyne_dask.results.files.saved_results import (
     load_result,
     load_series,
 )
+from homodyne_dask.results.files.scans_index import index_files
 from homodyne_dask.store import objects
 from homodyne_dask.store.files import AnyPath, children, write_atomic
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.text import counted
 
-LISTS = ("series.json", "series.csv", "series.html", "scans.csv", "scans.html")
+LISTS = tuple(file.name for prefix in (SCANS, PARTS) for file in index_files(Path(), prefix))
 """Files that list the results of several fits."""
 WITH_STORE = "give --store {}"
 """How to ask for the data of a result that lie elsewhere."""
