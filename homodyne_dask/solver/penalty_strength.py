@@ -171,7 +171,8 @@ class _Quadratic:
                 spent = rank - strengths[r] * float(np.trace(solved(A, S)))
                 gain = found[r] * max(spent, 0.0)
                 updated[r] = limit if gain >= limit * rough[r] else gain / rough[r]
-                updated[r] = max(updated[r], self.units[r] / MAX_STRENGTH)
+                least = found[r] * self.smooth.least.get(self.smooth.names[r], 0.0)
+                updated[r] = max(updated[r], self.units[r] / MAX_STRENGTH, least)
             updated = np.where(np.isnan(given), updated, given)
             done = np.abs(np.log(updated / strengths)).max()
             strengths = updated

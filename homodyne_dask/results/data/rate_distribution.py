@@ -10,14 +10,21 @@ from homodyne_dask.models.spline_models import LOG_DENSITY, slopes_of, weights_o
 from homodyne_dask.results.data.derived_quantities import (
     covariance_of,
     fitted_quantities,
+    moments_of_distribution,
 )
 from homodyne_dask.results.data.intervals import half_width
+from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
     from homodyne_dask.results.data.fit_result import FitResult
 
 CLEAR = 2.0
 """Standard errors of the relative variance from which on a width is told from 0."""
+
+
+def has_distribution(result: "FitResult") -> bool:
+    """Return whether a fit has a distribution of rates: its model has, and a decay was seen."""
+    return LOG_DENSITY in result.config["splines"] and result.outcome is not Outcome.NO_DECAY
 
 
 def distribution_in(result: "FitResult") -> xarray.Dataset:
@@ -49,11 +56,11 @@ def resolution_sentences(result: "FitResult") -> list[str]:
     """Return how narrow a distribution the errors tell from a single rate; none of other models."""
     if LOG_DENSITY not in result.config["splines"]:
         return []
-    if not np.isfinite(error := result.derived["polydispersity"].stderr):
+    if not np.isfinite(error := moments_of_distribution(result)[1].stderr):
         return []
     decades = np.sqrt(np.log1p(CLEAR * error)) / np.log(10)
     return [
         f"distribution of rates: one of a width below {decades:.2g} decades (one standard deviation) cannot "
-        f"be told from a single rate; its mean and relative variance are better determined than its shape, "
-        f"and peaks are wider than the true ones"
+        f"be told from a single rate; its mean is better determined than its width and shape, and peaks are "
+        f"wider than the true ones"
     ]
