@@ -28,7 +28,10 @@ def has_distribution(result: "FitResult") -> bool:
 
 
 def distribution_in(result: "FitResult") -> xarray.Dataset:
-    """Return the density G of ln Γ over `rate`, Γ [1/s], with bands at each rate; NaN without an error."""
+    """Return the density G of ln Γ over `rate`, Γ [1/s], with bands at each rate; NaN without an error.
+
+    They are wider by the bias of smoothing, on the side from which it pulls, as those of rates are.
+    """
     form = LogDensityForm(**result.config["splines"][LOG_DENSITY])
     names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
     weight = weights_of(form, result.parameters["value"].values)
@@ -39,13 +42,13 @@ def distribution_in(result: "FitResult") -> xarray.Dataset:
         covariance, _ = covariance_of(result, names, known)
         error = np.sqrt(np.einsum("in,ij,jn->n", slopes, covariance, slopes))
     dof = min(one.dof for name, one in fitted_quantities(result).items() if name in names)
-    columns = {"density": density}
+    columns, smoothing = {"density": density}, result.diagnosis.smoothing
+    bias = np.zeros(len(weight)) if smoothing is None else smoothing["bias"].values @ slopes
     for level in (68, 95):
-        reach = np.minimum(float(half_width(float(level), dof)) * error, 500.0)
-        columns |= {
-            f"low_{level}": density * np.exp(-reach),
-            f"high_{level}": density * np.exp(reach),
-        }
+        half = float(half_width(float(level), dof))
+        for end, sign in (("low", -1), ("high", 1)):
+            reach = np.minimum(half * np.hypot(error, np.maximum(-sign * bias, 0.0)), 500.0)
+            columns[f"{end}_{level}"] = density * np.exp(sign * reach)
     return xarray.Dataset(
         {name: ("rate", values, {"units": "1"}) for name, values in columns.items()},
         {"rate": ("rate", np.exp(form.nodes), {"units": "1/s"})},
