@@ -199,9 +199,9 @@ def moments_of_distribution(result: "FitResult") -> tuple[Quantity, Quantity]:
     """Return the mean of a distribution of rates [1/s], and its variance over the square of the mean.
 
     Less the estimated bias of smoothing, by which their errors are larger. Of 144 simulated curves, of
-    one rate, of two a factor 10 apart and lognormal, 95 % intervals held 138 true means. The variance depends on
-    rates that are hardly seen, as logarithmic means and widths do: it is not quoted, and tells what is
-    resolved.
+    one rate, of two a factor 10 apart and lognormal, 95 % intervals held 138 true means. The variance
+    depends on rates that are hardly seen, as logarithmic means and widths do: it is not quoted, and tells
+    what is resolved.
     """
     form = LogDensityForm(**result.config["splines"][LOG_DENSITY])
     names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
