@@ -16,8 +16,9 @@ MIN_KNOTS = 4
 """Of one cubic piece."""
 FRAMES_PER_SPLINE = 3
 """Fewest frames of a record for each spline by default."""
-SLOWEST, FASTEST = 0.1, 3.0
-"""Rates of a distribution: from SLOWEST over the longest lag to FASTEST over the shortest one."""
+SLOWEST, FASTEST = 0.3, 1.0
+"""Rates of a distribution: from SLOWEST over the longest lag to FASTEST over the shortest one. Slower and
+faster ones look like a change of the offset and the contrast."""
 SPLINES_PER_DECADE, MAX_SPLINES = 6, 40
 """Of the logarithm of a distribution of rates, by default."""
 _DIFFERENCE, _PER_DIFFERENCE = 8, 1 / 1000
@@ -139,6 +140,8 @@ class Smoothness:
     """A number per bin; bins that see the same speckle share one."""
     third: Mapping[str, float] = field(default_factory=dict)
     """By rate, the weight of third differences beside the second ones."""
+    least: Mapping[str, float] = field(default_factory=dict)
+    """By rate, the smallest λ/φ, for data that do not limit how sharply it bends."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ RATE, LOG_DENSITY = "rate", "log_density"
 THIRD = 10.0
 """Weight of third differences beside second ones: without them distributions have tails that are powers of
 the rate, and wrong means."""
+LEAST_STRENGTH = 1 / 256
+"""Smallest λ/φ. Data of a single rate fit all narrow peaks alike, and λ fell without end: a peak as narrow
+as the distance of two nodes has second differences of 16."""
 START_WIDTHS, START_SHARES = (0.3, 0.7, 1.5), (0.2, 0.5, 0.8)
 """In ln Γ, and of the first of two, of lognormal distributions from which fits may start."""
 

@@ -10,6 +10,7 @@ from homodyne_dask.errors import OptionError, nearest, require_known, shown
 from homodyne_dask.models.parameters import Parametrized, Search
 from homodyne_dask.models.spline_basis import MIN_KNOTS, Smoothness, SplineForm
 from homodyne_dask.models.spline_models import (
+    LEAST_STRENGTH,
     LOG_DENSITY,
     SPLINE_MODELS,
     STRETCHED_FREE,
@@ -182,8 +183,10 @@ def smoothness_of(
     if not moving:
         return None
     ages = {name: model.splines[name].ages for name in moving}
-    third = {name: THIRD for name in moving if name == LOG_DENSITY}
-    return Smoothness(moving, ages, dict(given), clusters, third)
+    third, least = (
+        {name: one for name in moving if name == LOG_DENSITY} for one in (THIRD, LEAST_STRENGTH)
+    )
+    return Smoothness(moving, ages, dict(given), clusters, third, least)
 
 
 def power_law_model(model: TransportModel) -> TransportModel:

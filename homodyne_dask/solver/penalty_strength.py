@@ -28,7 +28,7 @@ MAX_STRENGTH, UNSEEN = 1e5, 1e-100
 """Largest λ in units of the curvature of χ² over that of the penalty, and the least such unit."""
 ROUGHER = 100.0
 """λ over that of the fit that tells the bias: bands then hold rates around bends at 86 to 94 % of times,
-with 10 instead at 68 to 84 %, without the bias at 39 to 44 %."""
+with 10 instead at 68 to 84 %, without the bias at 39 to 44 %. At most the least λ, where there is one."""
 _TINY = np.finfo(float).tiny
 
 
@@ -63,11 +63,13 @@ def penalized(
     effective, moving = (
         np.array([float(one[at].sum()) for at in smooth.places.values()]) for one in (share, free)
     )
+    least = [smooth.least.get(name, np.inf) for name in smooth.names]
+    rougher = np.minimum(values / ROUGHER, least * scales)
     return reduced.with_penalty(
         Penalty(
             smooth.names, strengths, effective, float((moving - effective).sum()), weight,
             np.einsum("r,rpq->pq", scales, weights), gradient,
-            -smooth.slope(values, exponents, at.minimum(values / ROUGHER)[0]),
+            -smooth.slope(values, exponents, at.minimum(rougher)[0]),
             float(values @ smooth.penalties(theta, exponents)), smooth.rounding(values, exponents, theta),
         )
     )  # fmt: skip
@@ -171,7 +173,8 @@ class _Quadratic:
                 spent = rank - strengths[r] * float(np.trace(solved(A, S)))
                 gain = found[r] * max(spent, 0.0)
                 updated[r] = limit if gain >= limit * rough[r] else gain / rough[r]
-                updated[r] = max(updated[r], self.units[r] / MAX_STRENGTH)
+                least = found[r] * self.smooth.least.get(self.smooth.names[r], 0.0)
+                updated[r] = max(updated[r], self.units[r] / MAX_STRENGTH, least)
             updated = np.where(np.isnan(given), updated, given)
             done = np.abs(np.log(updated / strengths)).max()
             strengths = updated

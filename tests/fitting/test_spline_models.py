@@ -11,6 +11,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
 from homodyne_dask.models.spline_models import THIRD, slopes_of, weights_of
 from homodyne_dask.results.data.rate_distribution import distribution_in
+from homodyne_dask.results.files.folder import write_result
 from tests import reference
 from tests.synthetic import angles, fit_here, measured, store
 
@@ -145,10 +146,57 @@ def test_a_distribution_is_that_of_dense_penalized_least_squares(word, tmp_path)
     start = np.concatenate([[1.0, 0.2], values[~fixed] + 0.1])
     found = least_squares(residuals, start, xtol=1e-14, ftol=1e-14, gtol=1e-10, x_scale="jac").x
     c = np.insert(found[2:], np.flatnonzero(fixed)[0], 0.0)
-    known = result.derived["mean_rate"]
-    assert known.value == pytest.approx(weights_of(form, c) @ rates, rel=1e-5)
+    shown, known = distribution_in(result), result.derived["mean_rate"]
+    step = np.diff(form.nodes)[0]
+    assert shown["density"].values * step == pytest.approx(weights_of(form, c), abs=1e-5)
     assert abs(known.value - mean) < 3 * known.stderr + 0.02 * mean
-    shown = distribution_in(result)
     assert (shown["low_95"] <= shown["density"]).all()
     assert (shown["density"] <= shown["high_95"]).all()
     assert "cannot be told from a single rate" in " ".join(str(result).split())
+
+
+@pytest.mark.long
+def test_a_single_rate_is_a_narrow_peak_whose_mean_is_held(tmp_path):
+    """Its strength fell without end, and the fit did not converge."""
+    scan, mean, _ = curve("one rate", tmp_path)
+    result = hd.fit(scan, "distribution_of_rates")
+    assert result.converged
+    known = result.derived["mean_rate"]
+    assert known.low_95 < mean < known.high_95
+    assert known.stderr < 0.05 * mean
+    assert "polydispersity" not in result.derived
+
+
+@pytest.mark.long
+def test_the_files_of_two_time_data_show_the_distribution(tmp_path):
+    scans = measured((2500.0, 0.0, 0.0), 40, angles(8), noise=False, sigma=SIGMA)
+    lag = np.abs(scans.time[:, None] - scans.time)
+    f = np.exp(-np.array([0.3, 1.5])[:, None, None] * lag).mean(0) ** 2
+    c2 = 1 + 0.3 * f + SIGMA * np.random.default_rng(0).standard_normal((8, *f.shape))
+    scan = store(replace(scans, c2=np.triu(c2, 1).astype(np.float32)), tmp_path)
+    result = fit_here(scan, "distribution_of_rates")
+    assert result.converged
+    known = result.derived["mean_rate"]
+    assert known.low_95 < 0.9 < known.high_95
+    assert known.stderr < 0.1
+    folder = tmp_path / "fit"
+    folder.mkdir()
+    assert {"distribution.csv", "rates.png"} <= {p.name for p in write_result(result, scan, folder)}
+    table = np.genfromtxt(folder / "distribution.csv", delimiter=",", names=True)
+    assert np.trapezoid(table["density"], np.log(table["rate"])) == pytest.approx(1, abs=0.05)
+    assert list(result.plot.rates().tables) == ["distribution"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rates": "spline"}, "distribution_of_rates cannot be splines"),
+        ({"knots": 3}, "give a number from 4"),
+        ({"smoothness": {"rate": 1.0}}, "no splines for a rate 'rate'"),
+        ({"prior": {"log_density": (0.0, 1.0)}}, "one prior cannot describe"),
+        ({"profile": ["log_density"]}, "would change along the profile"),
+    ],
+)
+def test_what_a_distribution_cannot_have_is_refused(options, says, tmp_path):
+    with pytest.raises(OptionError, match=says):
+        hd.fit(curve("one rate", tmp_path)[0], "distribution_of_rates", **options)

@@ -135,9 +135,12 @@ def test_a_rate_that_bends_early_is_smooth_later(fitted, tmp_path):
     assert float(found.diagnosis.smoothing["exponent"][0]) >= 1
 
 
-@pytest.mark.long
-def test_the_name_of_the_model_and_the_option_mean_the_same(stepped, fitted):
-    again = fit_here(stepped[0], "static_free", knots=12)
+@pytest.mark.long(whole=True)
+@pytest.mark.parametrize(
+    ("model", "rates"), [("static_free", None), ("brownian", "spline"), ("power_law", "J=spline")]
+)
+def test_names_of_models_and_the_option_mean_the_same(model, rates, stepped, fitted):
+    again = fit_here(stepped[0], model, rates=rates, knots=12)
     assert np.array_equal(again.parameters["value"], fitted.parameters["value"])
 
 
@@ -171,7 +174,7 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
 
 
 MISTAKES = [
-    ("stretched", {"rates": "spline"}), ("static", {"rates": "gamma_dot=spline"}), ("static", {"knots": 9}),
+    ("cumulant", {"rates": "spline"}), ("static", {"rates": "gamma_dot=spline"}), ("static", {"knots": 9}),
     ("static", {"smoothness": {"J": 1.0}}), ("static_free", {"knots": 3}),
     ("static_free", {"smoothness": {"j": 1.0}}), ("static_free", {"smoothness": {"J": -1.0}}),
     ("static_free", {"bounds": {"J": (-1, 1)}}), ("static_free", {"profile": ["J_1"]}),

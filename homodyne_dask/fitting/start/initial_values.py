@@ -249,7 +249,10 @@ def _points_of_speed(
 def _points_of_splines(
     request: Request, model: SplineModel, summary: BinnedAverages, data: Passes | None
 ) -> list[Theta]:
-    """Return rates nearest to powers of the age, or the best of many broad lognormal distributions."""
+    """Return rates nearest to powers of the age, or the best of many lognormal distributions.
+
+    Of one: fits from several end at several strengths, and the lowest χ² is then that of the roughest.
+    """
     found, mode = request.search, request.scaling.mode_for_initial_values
 
     def inside(theta: Theta) -> Theta:
@@ -257,7 +260,7 @@ def _points_of_splines(
 
     if isinstance(model.form, LogDensityForm):
         points = np.array([inside(of) for of in lognormals(model.form)])
-        return best_points(summary, found, mode, request.options.starts or N_STARTS, points)
+        return best_points(summary, found, mode, request.options.starts or 1, points)
     t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
     of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING))
     for minimum in find_initial_values(of_law, data)[:MAX_SPLINE_STARTS]:

@@ -74,7 +74,7 @@ class Plots:
     maps = _figure("maps", "Data, model and residuals of single bins against both times.")
     cuts = _figure("cuts", "c2 against lag at several ages: data as symbols, model as lines.")
     angles = _figure("angles", "Contrast, offset, decay time and decay at one lag, by angle.")
-    rates = _figure("rates", "J(t), the shear rate and the strain, with bands of 68 and 95 %.")
+    rates = _figure("rates", "J(t), shear rate and strain, or a distribution of rates, with bands.")
     passes = _figure("passes", "χ², estimated distance to the minimum and time of each pass.")
     residuals = _figure("residuals", "Distribution of the residuals, and dependence on lag.")
     influence = _figure("influence", "Change of parameters, in errors, when one bin is excluded.")

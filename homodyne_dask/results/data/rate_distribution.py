@@ -10,8 +10,10 @@ from homodyne_dask.models.spline_models import LOG_DENSITY, slopes_of, weights_o
 from homodyne_dask.results.data.derived_quantities import (
     covariance_of,
     fitted_quantities,
+    moments_of_distribution,
 )
 from homodyne_dask.results.data.intervals import half_width
+from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
     from homodyne_dask.results.data.fit_result import FitResult
@@ -20,8 +22,16 @@ CLEAR = 2.0
 """Standard errors of the relative variance from which on a width is told from 0."""
 
 
+def has_distribution(result: "FitResult") -> bool:
+    """Return whether a fit has a distribution of rates: its model has, and a decay was seen."""
+    return LOG_DENSITY in result.config["splines"] and result.outcome is not Outcome.NO_DECAY
+
+
 def distribution_in(result: "FitResult") -> xarray.Dataset:
-    """Return the density G of ln Γ over `rate`, Γ [1/s], with bands at each rate; NaN without an error."""
+    """Return the density G of ln Γ over `rate`, Γ [1/s], with bands at each rate; NaN without an error.
+
+    They are wider by the bias of smoothing, on the side from which it pulls, as those of rates are.
+    """
     form = LogDensityForm(**result.config["splines"][LOG_DENSITY])
     names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
     weight = weights_of(form, result.parameters["value"].values)
@@ -32,13 +42,13 @@ def distribution_in(result: "FitResult") -> xarray.Dataset:
         covariance, _ = covariance_of(result, names, known)
         error = np.sqrt(np.einsum("in,ij,jn->n", slopes, covariance, slopes))
     dof = min(one.dof for name, one in fitted_quantities(result).items() if name in names)
-    columns = {"density": density}
+    columns, smoothing = {"density": density}, result.diagnosis.smoothing
+    bias = np.zeros(len(weight)) if smoothing is None else smoothing["bias"].values @ slopes
     for level in (68, 95):
-        reach = np.minimum(float(half_width(float(level), dof)) * error, 500.0)
-        columns |= {
-            f"low_{level}": density * np.exp(-reach),
-            f"high_{level}": density * np.exp(reach),
-        }
+        half = float(half_width(float(level), dof))
+        for end, sign in (("low", -1), ("high", 1)):
+            reach = np.minimum(half * np.hypot(error, np.maximum(-sign * bias, 0.0)), 500.0)
+            columns[f"{end}_{level}"] = density * np.exp(sign * reach)
     return xarray.Dataset(
         {name: ("rate", values, {"units": "1"}) for name, values in columns.items()},
         {"rate": ("rate", np.exp(form.nodes), {"units": "1/s"})},
@@ -49,11 +59,11 @@ def resolution_sentences(result: "FitResult") -> list[str]:
     """Return how narrow a distribution the errors tell from a single rate; none of other models."""
     if LOG_DENSITY not in result.config["splines"]:
         return []
-    if not np.isfinite(error := result.derived["polydispersity"].stderr):
+    if not np.isfinite(error := moments_of_distribution(result)[1].stderr):
         return []
     decades = np.sqrt(np.log1p(CLEAR * error)) / np.log(10)
     return [
         f"distribution of rates: one of a width below {decades:.2g} decades (one standard deviation) cannot "
-        f"be told from a single rate; its mean and relative variance are better determined than its shape, "
-        f"and peaks are wider than the true ones"
+        f"be told from a single rate; its mean is better determined than its width and shape, and peaks are "
+        f"wider than the true ones"
     ]

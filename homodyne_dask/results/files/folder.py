@@ -9,11 +9,10 @@ from pathlib import Path
 from homodyne_dask.document.blocks import FORMATS, Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.spline_models import LOG_DENSITY
 from homodyne_dask.results.data.fit_result import FORMAT, FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
-from homodyne_dask.results.data.rate_distribution import distribution_in
+from homodyne_dask.results.data.rate_distribution import distribution_in, has_distribution
 from homodyne_dask.results.files.csv_tables import columns_csv, parameters_csv
 from homodyne_dask.results.files.netcdf import result_netcdf
 from homodyne_dask.results.files.nexus import nexus_file
@@ -156,7 +155,7 @@ def write_result(
         write_file(there / "scaling.csv", columns_csv(result.scaling, "label"))
         if has_rates(result):
             write_file(there / "rates.csv", columns_csv(rates_in(view), "t"))
-        if LOG_DENSITY in result.config["splines"] and result.outcome is not Outcome.NO_DECAY:
+        if has_distribution(result):
             write_file(there / "distribution.csv", columns_csv(distribution_in(result), "rate"))
         write_file(there / "report.txt", result.report(all=True) + "\n")
         write_report(result, there, _drawn(view, there, pictures) if pictures else ())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import has_rates
+from homodyne_dask.results.data.rate_distribution import has_distribution
 from homodyne_dask.results.views.figures.angles import draw_angles, draw_influence, influential
 from homodyne_dask.results.views.figures.maps import draw_cuts, draw_maps, draw_residuals
 from homodyne_dask.results.views.figures.panels import FitFigure, png_of, vector_of
@@ -28,14 +29,14 @@ PICTURES: dict[str, Callable[[FitView], FitFigure]] = {
 def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
     """Write every figure of a fit into a folder, as PNG and as `suffix`, and return the paths of the PNG.
 
-    Maps are not drawn of tables of g2, rates for transport models only, influence only where the result
-    has it; neither rates nor angles where no decay was seen, and no angles of a single bin.
+    Maps are not drawn of tables of g2, rates and influence only where the result has them; neither rates nor
+    angles where no decay was seen, and no angles of a single bin.
     """
     folder.mkdir(parents=True, exist_ok=True)
     result = view.result
     wanted = {
         "maps": not view.scan.is_table,
-        "rates": has_rates(result),
+        "rates": has_rates(result) or has_distribution(result),
         "angles": result.outcome is not Outcome.NO_DECAY and len(view.scan.bins) > 1,
         "influence": influential(result).any(),
     }

@@ -1,4 +1,4 @@
-"""The figures of rates against time: of a fit, and of its posterior."""
+"""The figures of rates against time, of a fit and of its posterior, and of a distribution of rates."""
 
 from functools import partial
 
@@ -13,6 +13,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.known_truth import true_rates_of
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.rate_curves import EVERYWHERE, rates_in
+from homodyne_dask.results.data.rate_distribution import distribution_in, has_distribution
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, plain_label
 
@@ -29,7 +30,14 @@ OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
 
 
 def draw_rates(view: FitView) -> draw.FitFigure:
-    """Draw J, γ̇ and the strain against time, with bands of 68 and 95 %, and of 95 % at all times at once."""
+    """Draw J, γ̇ and the strain against time, with bands of 68 and 95 %, and of 95 % at all times at once.
+
+    Of a distribution of rates, the density of ln Γ.
+    """
+    if has_distribution(view.result):
+        of = partial(_density, found=distribution_in(view.result))
+        words = "bands: 68 % and 95 %, with the bias of smoothing"
+        return draw.page([draw.Panel("distribution", of)], 1, HEIGHT, words)
     rates, truth = rates_in(view), _truth(view)
     unknown_q = bool(np.isnan(view.scan.q).any())
     shown = []
@@ -96,6 +104,16 @@ def _edges(rates: xarray.Dataset, name: str, suffix: str) -> Float[np.ndarray, "
     """Return the edges of a band; those of the curve itself where there is none."""
     ends = np.stack([rates[f"{name}_{end}_{suffix}"].values for end in ("low", "high")])
     return np.where(np.isnan(ends), rates[name].values, ends)
+
+
+def _density(axis: Axes, found: xarray.Dataset) -> None:
+    rate, density = found["rate"].values, found["density"].values
+    draw.label_axes(axis, "Γ [1/s]", "density", "distribution of ln Γ", log="x")
+    ends = {n: np.stack([found[f"{end}_{n}"].values for end in ("low", "high")]) for n in (95, 68)}
+    for percent, edges in ends.items():
+        draw.band(axis, rate, np.where(np.isnan(edges), density, edges), percent)
+    axis.plot(rate, density, color=COLOURS[0], lw=1.4)
+    draw.limits(axis, density, ends[95])
 
 
 def draw_posterior_rates(posterior: Posterior) -> draw.FitFigure:

@@ -63,7 +63,7 @@ TITLES = {
     "cuts": "c₂ against lag at several ages: data as symbols, model as lines",
     "angles": "Dependence on the direction φ, of repeats on the scan: contrast and offset with standard "
     "errors, decay time and f with the model as a line",
-    "rates": "Rates against time, with 68 % and 95 % bands",
+    "rates": "Rates against time, or their distribution, with 68 % and 95 % bands",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",
     "influence": "Change of each parameter, in units of its error, when one bin is excluded",
