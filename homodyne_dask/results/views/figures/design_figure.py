@@ -29,7 +29,7 @@ def draw_design(design: Design) -> draw.FitFigure:
         raise OptionError(
             "a design of a single scan cannot be plotted: give vary, such as vary={'frames': [300, 3000]}"
         )
-    return draw.page([draw.Panel("errors", partial(_errors, design=design))], 1, 2.4)
+    return draw.page({"errors": partial(_errors, design=design)}, 1, 2.4)
 
 
 def _errors(axes: Axes, design: Design) -> None:
@@ -48,10 +48,10 @@ def _errors(axes: Axes, design: Design) -> None:
 def draw_pulls(toys: Toys) -> draw.FitFigure:
     """Draw a histogram of (estimate - truth)/error of each parameter, with the expected curve."""
     names, pulls = toys.dataset["param"].values, toys.pulls
-    shown = [
-        draw.Panel(str(name), partial(_pulls, name=str(name), values=values))
+    shown = {
+        str(name): partial(_pulls, name=str(name), values=values)
         for name, values in zip(names, pulls.T, strict=True)
-    ]
+    }
     return draw.page(shown, draw.columns_for(len(names)), 1.4)
 
 

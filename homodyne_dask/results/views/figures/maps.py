@@ -30,7 +30,7 @@ LAG_CELLS = 24
 def draw_maps(view: FitView) -> draw.FitFigure:
     """Draw data, model and residual of up to four bins, as means over cells of pairs."""
     reach = _reach(np.concatenate([each.residual.ravel() for each in view.maps]))
-    edges, side, shown = view.axis.edges(view.scan), view.axis.side, list[draw.Panel]()
+    edges, side, shown = view.axis.edges(view.scan), view.axis.side, dict[str, Any]()
     for each in view.maps:
         known = np.concatenate([v[np.isfinite(v)] for v in (each.data, each.model)])
         low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
@@ -42,7 +42,7 @@ def draw_maps(view: FitView) -> draw.FitFigure:
             ("residual", each.residual, "(data − model) / σ", ("RdBu_r", (-reach, reach))),
         ):
             of = partial(_map, edges=edges, values=values, title=title, look=look)
-            shown.append(draw.Panel(f"{name} {label}", of))
+            shown[f"{name} {label}"] = of
     cells = f"data are means over {side}×{side} pairs" if side > 1 else ""
     return draw.page(shown, 3, SIDE, cells, LEFT, RIGHT)
 
@@ -75,7 +75,7 @@ def draw_cuts(view: FitView) -> draw.FitFigure:
     independent are far too small where speckle is correlated.
     """
     bins = map(int, view.shown)
-    shown = [draw.Panel(f"bin {view.scan.label[b]}", partial(_cuts, view=view, b=b)) for b in bins]
+    shown = {f"bin {view.scan.label[b]}": partial(_cuts, view=view, b=b) for b in bins}
     return draw.page(shown, 2, 1.9)
 
 
@@ -100,10 +100,10 @@ def _reach(residual: np.ndarray) -> float:
 def draw_residuals(view: FitView) -> draw.FitFigure:
     """Draw the distribution of residual/σ of the cells of the maps, and its dependence on lag."""
     lag, residual = lags_and_residuals(view)
-    shown = [
-        draw.Panel("distribution", partial(_histogram, residual=residual)),
-        draw.Panel("against lag", partial(_by_lag, lag=lag, residual=residual)),
-    ]
+    shown = {
+        "distribution": partial(_histogram, residual=residual),
+        "against lag": partial(_by_lag, lag=lag, residual=residual),
+    }
     return draw.page(shown, 2, 1.9)
 
 

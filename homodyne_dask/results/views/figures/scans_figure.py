@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -36,9 +36,7 @@ _AXES = {
     "q": "q [Å⁻¹]",
     "phi": "φ [°]",
     "angle": "φ [°]",
-    "label": "label",
     "age": "age [s]",
-    "scan": "scan",
 }
 _RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
@@ -50,17 +48,17 @@ def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
     at = np.arange(len(entries))
     shown = at[:: -(-len(at) // MAX_NAMES)]
 
-    def finish(axes: Axes) -> None:
+    def finish(axes: Axes, _: str) -> None:
         axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
         axes.set_xlim(-0.5, len(at) - 0.5)
 
     return _page(_panels(entries, at, "", finish), below=LETTER * max(map(len, labels)))
 
 
-def _page(shown: Sequence[draw.Panel], words: str = "", below: float = 0.0) -> draw.FitFigure:
+def _page(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
     """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
     columns = draw.columns_for(len(shown))
-    picture = draw.page(shown, columns, HEIGHT, words, below=below)
+    picture = draw.page(shown, columns, HEIGHT, below=below)
     for axes in picture.axes[:-columns] if below else ():
         axes.set_xlabel("")
         axes.tick_params(labelbottom=False)
@@ -81,7 +79,7 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
     zone = datetime.now().astimezone().tzinfo
     at = np.array([_place(row.at[against]) for row in rows])
 
-    def finish(axis: Axes) -> None:
+    def finish(axis: Axes, _: str) -> None:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
         ticks = MaxNLocator(5, integer=True)
         if against == "time":
@@ -129,7 +127,7 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
         draw.logarithmic(axis, "x")
         draw.limits(axis, values, ends)
 
-    return draw.page([draw.Panel(name, partial(rate, name=name)) for name in names], 2, 2.0)
+    return draw.page({name: partial(rate, name=name) for name in names}, 2, 2.0)
 
 
 def draw_series(whole: FitSeries) -> draw.FitFigure:
@@ -149,79 +147,51 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
             [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
         )
 
-    def finish(axes: Axes) -> None:
-        _integers_where(axes, at)
+    def finish(axes: Axes, name: str) -> None:
+        if name in rates:
+            _draw_power_of_q(axes, whole, name, at, _columns(entries, name)[0])
+            return
+        _draw_means(axes, whole, name)
+        if (at == np.round(at)).all():  # there is no scan 1.5
+            axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
 
-    names, said = [name for name in names_drawn(entries) if name not in rates], dict[str, None]()
-    shown = _panels(entries, at, x, finish, windows, names)
-    for n, name in enumerate(names):
-        means = _means(whole, name, said)
-        shown[n] = draw.Panel(name, partial(_with_means, panel=shown[n], means=means))
-    shown += [
-        draw.Panel(name, partial(_draw_decay_rates, name=name, whole=whole, entries=entries, q=at))
-        for name in rates
-    ]
+    names = [name for name in names_drawn(entries) if name not in rates]
+    shown = _panels(entries, at, x, finish, windows, [*names, *rates])
     views = _views(entries) if rates else []
     if views:
-        shown.append(draw.Panel("decays", partial(_draw_decays, views=views)))
-    return _page(shown, "; ".join(said))
+        shown["decays"] = partial(_draw_decays, views=views)
+    return _page(shown)
 
 
-def _integers_where(axes: Axes, at: np.ndarray) -> None:
-    """Draw ticks at whole numbers where all values are: there is no scan 1.5."""
-    if (at == np.round(at)).all():
-        axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
-
-
-class _Mean(NamedTuple):
-    """A weighted mean: of all fits, or of repeats at one place."""
-
-    at: float | None
-    value: float
-    stderr: float
-
-
-def _means(whole: FitSeries, name: str, said: dict[str, None]) -> list[_Mean]:
-    """Return the weighted means of fits that agree in a parameter; `said` gets what stands for them."""
-    found = []
+def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
+    """Draw the weighted means of fits that agree in a parameter: of all, and of repeats at one place."""
+    look = {"color": COLOURS[4]}
     same = whole.agreement.get(name)
     if same is not None and same.p >= DOUBTFUL:
-        found.append(_Mean(None, same.mean, same.stderr))
-        said["dashed: weighted mean of consistent fits"] = None
+        axes.axhline(same.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
+    look |= {"fmt": "D", "ms": 7, "label": "weighted mean of repeats that agree"}
     for of in whole.repeats.values():
-        if (again := of.agreement.get(name)) is not None and again.p >= DOUBTFUL:
-            found.append(_Mean(of.entries[0].at[whole.over], again.mean, again.stderr))
-            said["diamonds: weighted means of repeats that agree"] = None
-    return found
+        again = of.agreement.get(name)
+        if again is not None and again.p >= DOUBTFUL:
+            at, mean, stderr = (
+                np.array([n]) for n in (of.entries[0].at[whole.over], again.mean, again.stderr)
+            )
+            draw.points(axes, at, mean, np.nan_to_num(stderr), hollow=True, zorder=3, **look)
 
 
-def _with_means(axes: Axes, panel: draw.Panel, means: Sequence[_Mean]) -> None:
-    """Draw a panel, and weighted means in it."""
-    panel.draw(axes)
-    for mean in means:
-        if mean.at is None:
-            axes.axhline(mean.value, color=COLOURS[4], linestyle="--", zorder=0)
-            continue
-        look = {"fmt": "D", "ms": 7, "color": COLOURS[4], "hollow": True, "zorder": 3}
-        value, stderr = np.array([mean.value]), np.nan_to_num([mean.stderr])
-        draw.points(axes, np.array([mean.at]), value, stderr, **look)
-
-
-def _draw_decay_rates(
-    axis: Axes, name: str, whole: FitSeries, entries: Sequence[FitRow], q: np.ndarray
+def _draw_power_of_q(
+    axes: Axes, whole: FitSeries, name: str, q: np.ndarray, rate: np.ndarray
 ) -> None:
-    """Draw the decay rate Γ of each q on logarithmic axes, and the line ∝ q² through them."""
-    rate, error = _columns(entries, name)
-    known = np.isfinite(rate) & (rate > 0)
-    q, rate, error = q[known], rate[known], np.nan_to_num(error[known])
-    y = "Γ [1/s]" if name == "Gamma" else plain_label(name, "1/s")
+    """Make the axes of a rate of decorrelation logarithmic, and draw the line ∝ q² through it."""
     law = whole.powers_of_q.get(name)
-    title = "" if law is None else f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
-    draw.label_axes(axis, _AXES["q"], y, title, log="xy")
-    draw.points(axis, q, rate, error)
-    if len(q):
-        line = q**2 * np.exp(np.mean(np.log(rate / q**2)))
-        axis.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
+    if law is not None:
+        axes.set_title(f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})")
+    for which in "xy":
+        draw.logarithmic(axes, which)
+    known = np.isfinite(rate) & (rate > 0)
+    if known.any():
+        line = q**2 * np.exp(np.mean(np.log(rate[known] / q[known] ** 2)))
+        axes.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
@@ -241,13 +211,12 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
     title = "mean over age"
     draw.label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
     of_rings = np.array([float(np.mean(view.scan.q)) for view in views])
-    for view, (q, colour, marker) in zip(views, ring_styles(of_rings), strict=True):
+    for view, (_, colour, marker, label) in zip(views, ring_styles(of_rings), strict=True):
         scaling, read = view.result.scaling, view.cuts
         offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
         model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
         both = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
         lag, f, of_model = average_over_age(read, both)
-        label = f"q = {q:.4g} Å⁻¹" if len(views) <= MAX_NAMES else None
         axis.plot(lag, f, marker, label=label, color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
 
@@ -282,18 +251,16 @@ def _panels(
     entries: Sequence[FitRow],
     at: np.ndarray,
     x: str,
-    finish: Callable[[Axes], None],
+    finish: Callable[[Axes, str], None],
     reach: np.ndarray | None = None,
     names: Sequence[str] | None = None,
-) -> list[draw.Panel]:
-    """Return a panel for each quantity; finish: what is done to each at last.
+) -> dict[str, Any]:
+    """Return a panel for each quantity; finish: what is done to each at last, with its name.
 
     at: place of each fit, and `reach` to both sides of it. names: by default all worth a panel.
     """
     q = np.array([entry.at.get("q", np.nan) for entry in entries])
-    rings = (
-        ring_styles(q) if x != _AXES["q"] and np.isfinite(q).all() else [(np.nan, COLOURS[0], "")]
-    )
+    rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
 
     def quantity(axes: Axes, name: str) -> None:
         value, error = _columns(entries, name)
@@ -301,16 +268,15 @@ def _panels(
         y = plain_label(name, entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         kinds = ((known, "o", False), (~known & ~bound, "o", True), (bound, "x", True))
-        for (ring, colour, _), (kind, marker, hollow) in product(rings, kinds):
+        for (ring, colour, _, label), (kind, marker, hollow) in product(rings, kinds):
             some = kind & ((q == ring) | np.isnan(ring))
             if some.any():
                 across = None if reach is None else reach[:, some]
-                look = {"fmt": marker, "across": across, "hollow": hollow, "color": colour}
-                named = 1 < len(rings) <= MAX_NAMES
-                look["label"] = f"q = {ring:.4g} Å⁻¹" if named else None
-                draw.points(axes, at[some], value[some], np.nan_to_num(error[some]), **look)
+                look = {"fmt": marker, "hollow": hollow, "color": colour, "label": label}
+                bars = np.nan_to_num(error[some])
+                draw.points(axes, at[some], value[some], bars, across=across, **look)
         draw.log_scale_if_wide(axes, "y", value)
-        finish(axes)
+        finish(axes, name)
 
     drawn = names_drawn(entries) if names is None else names
-    return [draw.Panel(name, partial(quantity, name=name)) for name in drawn]
+    return {name: partial(quantity, name=name) for name in drawn}
