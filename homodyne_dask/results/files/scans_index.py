@@ -87,10 +87,11 @@ def write_index(
     write_atomic(numbers, netcdf(series.table))
     for picture in pictures:
         write_atomic(drawn, picture.png)
+    figures = [drawn] * len(pictures)
     if pictures and suffix not in ("", "png"):
-        write_series_for_print(series, folder, suffix)
+        figures.append(write_series_for_print(series, folder, suffix))
     series.to_json(whole)
-    return [table, file, text, numbers, *[drawn] * len(pictures), whole]
+    return [table, file, text, numbers, *figures, whole]
 
 
 def write_series_for_print(series: FitSeries, folder: Path, suffix: str) -> Path:

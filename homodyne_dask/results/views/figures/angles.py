@@ -52,16 +52,21 @@ def draw_angles(view: FitView) -> draw.FitFigure:
     decay = measured_decay_times(view)
     if np.isfinite([decay, view.decay_times]).any():
         middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
-        title = f"lag where f = 1/e, age {middle:.3g} s; line: model"
+        title = f"lag where f = 1/e{_age(scan, middle)}; line: model"
         look = {"y": "decay time [s]", "title": title, "values": decay}
         shown["decay_time"] = partial(panel, **look, line=partial(decay_times, scan=scan), log=True)
     found = at_one_lag(view)
     if found is not None and np.isfinite(found.f).any():
         age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
-        title = f"f at lag {lag:.3g} s, age {age:.3g} s; line: model"
+        title = f"f at lag {lag:.3g} s{_age(scan, age)}; line: model"
         look = {"y": "(c₂ − offset) / contrast", "title": title, "values": found.f}
         shown["f_at_lag"] = partial(panel, **look, line=found.of_model)
     return draw.page(shown, 2, 1.7)
+
+
+def _age(scan: Scan, age: float) -> str:
+    """Return the age of what is drawn; a table of g2 has none."""
+    return "" if scan.is_table else f", age {age:.3g} s"
 
 
 def measured_decay_times(view: FitView) -> Float[np.ndarray, " bin"]:

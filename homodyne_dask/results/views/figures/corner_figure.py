@@ -53,7 +53,7 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
     width = draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
     inside = n * side + (n - 1) * GAP
-    picture, space = draw.figure(width, width), GAP / side
+    picture, space = draw.figure(width), GAP / side
     grid = picture.add_gridspec(n, n, wspace=space, hspace=space)
     for row, column in np.argwhere(np.tri(n)).tolist():
         axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
@@ -74,6 +74,8 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
     foot, height = draw.footer(picture, width, BELOW + inside + ABOVE, note)
     ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
     grid.update(**ends, bottom=(BELOW + foot) / height, top=1 - ABOVE / height)
+    for axes in picture.axes:
+        axes.set_position(axes.get_subplotspec().get_position(picture))
     return picture
 
 

@@ -39,10 +39,13 @@ def _errors(axes: Axes, design: Design) -> None:
     for n, name in enumerate(map(str, data["parameter"].values)):
         value = abs(float(data["value"][n]))
         look = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[n % len(MARKERS)], "ms": 3}
+        known = data["stderr"].isel(parameter=n)
         for line, weighting in (("--", "pairs"), ("-", "speckle")):
-            y = data["stderr"].sel(weighting=weighting).isel(parameter=n).values / (value or 1.0)
+            y = known.sel(weighting=weighting).values / (value or 1.0)
             axes.plot(data["varied"].values, np.where(y > 0, y, np.nan), line, lw=1.2, **look)
-        axes.lines[-1].set_label(plain_label(name if value else f"{name} (absolute)"))
+        words = "" if value else " (absolute)"
+        words = words if np.isfinite(known).any() else " (undetermined)"
+        axes.lines[-1].set_label(plain_label(f"{name}{words}"))
 
 
 def draw_pulls(toys: Toys) -> draw.FitFigure:

@@ -81,12 +81,14 @@ def draw_cuts(view: FitView) -> draw.FitFigure:
 
 def _cuts(axes: Axes, view: FitView, b: int) -> None:
     scan, read = view.scan, view.cuts
-    draw.label_axes(axes, "lag t₂ − t₁ [s]", "c₂", bin_name(scan, b), log="x")
+    x, y = ("lag [s]", "g₂") if scan.is_table else ("lag t₂ − t₁ [s]", "c₂")
+    draw.label_axes(axes, x, y, bin_name(scan, b), log="x")
     chosen = ages(read, b, scan)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
     for age, colour, marker in zip(chosen, shades, MARKERS, strict=False):
         cut = cut_at_age(scan, read, b, age)
-        look = {"fmt": marker, "ms": 3, "color": colour, "label": f"t₁ = {cut.t1[0]:.3g} s"}
+        look = {"fmt": marker, "ms": 3, "color": colour}
+        look["label"] = None if scan.is_table else f"t₁ = {cut.t1[0]:.3g} s"
         draw.points(axes, cut.lag, cut.c2, cut.stderr if scan.is_table else None, **look)
         axes.plot(*view.curve(b, cut), color=colour, lw=1.2)
 
@@ -102,7 +104,7 @@ def draw_residuals(view: FitView) -> draw.FitFigure:
     lag, residual = lags_and_residuals(view)
     shown = {
         "distribution": partial(_histogram, residual=residual),
-        "against lag": partial(_by_lag, lag=lag, residual=residual),
+        "against lag": partial(_by_lag, lag=lag, residual=residual, is_table=view.scan.is_table),
     }
     return draw.page(shown, 2, 1.9)
 
@@ -117,7 +119,7 @@ def lags_and_residuals(view: FitView) -> tuple[Float[np.ndarray, " n"], Float[np
 
 
 def _histogram(axis: Axes, residual: Float[np.ndarray, " n"]) -> None:
-    draw.label_axes(axis, "residual / σ", "density", "residuals of the maps", log="y")
+    draw.label_axes(axis, "residual / σ", "density", "residuals", log="y")
     if not len(residual):
         return
     reach = _reach(residual) * 1.5
@@ -132,8 +134,14 @@ def _histogram(axis: Axes, residual: Float[np.ndarray, " n"]) -> None:
     axis.set_ylim(0.3 / len(residual), 1.5)
 
 
-def _by_lag(axis: Axes, lag: Float[np.ndarray, " n"], residual: Float[np.ndarray, " n"]) -> None:
-    draw.label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
+def _by_lag(
+    axis: Axes,
+    lag: Float[np.ndarray, " n"],
+    residual: Float[np.ndarray, " n"],
+    is_table: bool,
+) -> None:
+    log = "x" if is_table else ""  # whose lags are spread over decades
+    draw.label_axes(axis, "lag [s]", "residual / σ", "residuals against lag", log=log)
     axis.axhline(0, color=UNKNOWN_COLOUR, zorder=0)
     axis.axhline(1, color=GREY, linestyle=":", linewidth=1, label="expected std. dev.")
     groups = [g for g in np.array_split(np.argsort(lag), LAG_CELLS) if len(g)]

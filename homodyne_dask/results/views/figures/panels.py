@@ -77,15 +77,15 @@ def vector_of(picture: Figure, suffix: str) -> bytes:
     return content.getvalue()
 
 
-def figure(width: float, height: float) -> FitFigure:
-    """Return an empty figure; width and height in inches. No global state of matplotlib is changed.
+def figure(width: float) -> FitFigure:
+    """Return an empty figure, to which `footer` gives a height; width in inches.
 
     Where axes are given (`PLACE`) it is a SubFigure in their place, of whatever size that is. Raises
     OptionError for axes that are in no grid.
     """
     axes: Any = PLACE.get().ax
     if axes is None:
-        return FitFigure(figsize=(width, height), dpi=DPI)
+        return FitFigure(figsize=(width, width), dpi=DPI)
     cell = getattr(axes, "get_subplotspec", lambda: None)()
     if cell is None:
         raise OptionError("ax must belong to a grid of axes: make it with plt.subplots()")
@@ -123,7 +123,7 @@ def page(
         return picture
     columns = min(columns, len(shown))
     width = PAGE if columns > 1 else COLUMN
-    whole: Any = figure(width, height)
+    whole: Any = figure(width)
     grid = whole.add_gridspec(-(-len(shown) // columns), columns)
     for n, (name, draw) in enumerate(shown.items()):
         draw(whole.add_subplot(grid[divmod(n, columns)], label=name))

@@ -18,6 +18,7 @@ from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures import panels as draw
+from homodyne_dask.results.views.figures.rates_figure import AXES as RATE_AXES
 from homodyne_dask.results.views.figures.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.results.views.fits_report import DOUBTFUL
 from homodyne_dask.store.age_average import average_over_age
@@ -38,7 +39,6 @@ _AXES = {
     "angle": "φ [°]",
     "age": "age [s]",
 }
-_RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
@@ -77,7 +77,9 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
     against: 'number' or 'time'.
     """
     zone = datetime.now().astimezone().tzinfo
-    at = np.array([_place(row.at[against]) for row in rows])
+    at = [row.at[against] for row in rows]
+    if against == "time":
+        at = [date2num(datetime.fromisoformat(time)) if time else np.nan for time in at]
 
     def finish(axis: Axes, _: str) -> None:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
@@ -87,20 +89,13 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
             axis.xaxis.set_major_formatter(ConciseDateFormatter(ticks, zone))
         axis.xaxis.set_major_locator(ticks)
 
-    return _page(_panels(rows, at, "", finish), below=0.1)
-
-
-def _place(at: Any) -> float:
-    """Return the number of a scan, or its time as matplotlib counts it."""
-    if isinstance(at, str):
-        return float(date2num(datetime.fromisoformat(at))) if at else np.nan
-    return at
+    return _page(_panels(rows, np.array(at, float), "", finish), below=0.1)
 
 
 def rates_drawn(columns: Iterable[str]) -> list[str]:
     """Return the rates that `draw_last_rates` draws of a table; none where one has no times or no band."""
     has = {*columns}
-    names = [name for name in _RATES if name in has]
+    names = [name for name in ("J", "gamma_dot") if name in has]
     needed = {"t", *(f"{name}_{end}_68" for name in names for end in ("low", "high"))}
     return names if needed <= has else []
 
@@ -115,7 +110,7 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
     names = rates_drawn(last)
 
     def rate(axis: Axes, name: str) -> None:
-        draw.label_axes(axis, "t [s]", _RATES[name])
+        draw.label_axes(axis, "t [s]", *RATE_AXES[name])
         for n, (scan, of) in enumerate(earlier):
             shade = str(0.8 - 0.4 * n / len(tables))
             axis.plot(of["t"], of[name], color=shade, lw=1, label=_label(scan))
@@ -153,10 +148,11 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
             return
         _draw_means(axes, whole, name)
         if (at == np.round(at)).all():  # there is no scan 1.5
-            axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
+            axes.xaxis.set_major_locator(
+                MaxNLocator(draw.MAX_INTERVALS, integer=True, steps=[1, 2, 5, 10])
+            )
 
-    names = [name for name in names_drawn(entries) if name not in rates]
-    shown = _panels(entries, at, x, finish, windows, [*names, *rates])
+    shown = _panels(entries, at, x, finish, windows, rates)
     views = _views(entries) if rates else []
     if views:
         shown["decays"] = partial(_draw_decays, views=views)
@@ -185,7 +181,8 @@ def _draw_power_of_q(
     """Make the axes of a rate of decorrelation logarithmic, and draw the line ∝ q² through it."""
     law = whole.powers_of_q.get(name)
     if law is not None:
-        axes.set_title(f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})")
+        title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
+        axes.set_title(title, fontsize=draw.FONT)
     for which in "xy":
         draw.logarithmic(axes, which)
     known = np.isfinite(rate) & (rate > 0)
@@ -221,16 +218,15 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
         axis.plot(lag, of_model, color=colour, lw=1)
 
 
-def names_drawn(entries: Sequence[FitRow]) -> list[str]:
-    """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
-    constant, drawn = constant_quantities(entries), dict[str, np.ndarray]()
+def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
+    """Return the parameters and rates worth a panel: none that is fixed, and none equal to another one."""
+    constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
     for name in shown_names(entries[0].quantities, copies=False):
-        if name in constant:
-            continue
         values = column(entries, name)
-        if not any(np.array_equal(values, of) for of in drawn.values()):
+        same = (np.allclose(values, of, 1e-9, 0.0, equal_nan=True) for of in drawn.values())
+        if name not in constant and not any(same):
             drawn[name] = values
-    return list(drawn)
+    return [*(name for name in drawn if name not in last), *last]
 
 
 def scans_title(entries: Sequence[FitRow], against: str) -> str:
@@ -253,11 +249,11 @@ def _panels(
     x: str,
     finish: Callable[[Axes, str], None],
     reach: np.ndarray | None = None,
-    names: Sequence[str] | None = None,
+    last: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return a panel for each quantity; finish: what is done to each at last, with its name.
 
-    at: place of each fit, and `reach` to both sides of it. names: by default all worth a panel.
+    at: place of each fit, and `reach` to both sides of it. last: names of the last panels.
     """
     q = np.array([entry.at.get("q", np.nan) for entry in entries])
     rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
@@ -278,5 +274,4 @@ def _panels(
         draw.log_scale_if_wide(axes, "y", value)
         finish(axes, name)
 
-    drawn = names_drawn(entries) if names is None else names
-    return {name: partial(quantity, name=name) for name in drawn}
+    return {name: partial(quantity, name=name) for name in names_drawn(entries, last)}

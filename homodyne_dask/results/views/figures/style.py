@@ -30,11 +30,10 @@ def plain_label(text: str, unit: str = "") -> str:
 
 
 def bin_name(scan: Scan, bin: int) -> str:
-    """Return q, φ and label of a bin, for titles."""
+    """Return q, φ and label of a bin, those that are known, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
-    parts = [f"q = {q:.4g} Å⁻¹" if np.isfinite(q) else "q unknown"]
-    parts += [f"φ = {phi:.4g}°".replace("-", "−") if np.isfinite(phi) else "φ unknown"]
-    parts += [f"bin {scan.label[bin]}"]
+    of = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
+    parts = [words for value, words in of if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
     return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * ("scans" in scan.attrs))
 
 

@@ -13,7 +13,7 @@ from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.angles import draw_angles
-from tests.results.made_results import FLOW, result_for, scan_of
+from tests.results.made_results import FLOW, changed, influence_of_bins, result_for, scan_of
 from tests.synthetic import CREEP
 
 PURE = ("contrast", "offset", "c₂", "strain γ", "density", "pass", "f")
@@ -98,6 +98,13 @@ def test_pictures_may_have_a_format_after_them(words, wanted):
     params = [click.Option(["--pictures"]), click.Argument(["store"])]
     made = PicturesCommand("fit", params=params, callback=lambda **given: given)
     assert made.main(words.split(), standalone_mode=False) == {"pictures": wanted, "store": "A"}
+
+
+def test_an_influence_that_is_unknown_is_not_drawn(diffusing):
+    for influence in (None, influence_of_bins(diffusing, ["D0"])):  # the change of the last is NaN
+        result = changed(result_for(diffusing, CREEP), influence=influence)
+        with pytest.raises(OptionError, match="does not contain the influence of bins"):
+            plots.draw_influence(FitView(result, diffusing))
 
 
 def test_simulated_rings_have_q_from_half_to_twice_that_of_the_scenario(tmp_path):
