@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from homodyne_dask.results.data.cuts import ages, cut_at_age
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.number_format import format_count
+from homodyne_dask.results.data.window_means import times_of
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
@@ -111,7 +112,7 @@ def draw_residuals(view: FitView) -> draw.FitFigure:
 
 def lags_and_residuals(view: FitView) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Return lags [s] and residuals of each known cell of the maps once."""
-    middle = np.convolve(view.axis.edges(view.scan), [0.5, 0.5], "valid")
+    middle = times_of(view.scan, view.axis.middles)
     lag = np.triu(middle - middle[:, None])
     residual = np.stack([each.residual for each in view.maps])
     known = np.isfinite(residual) & (lag > 0)

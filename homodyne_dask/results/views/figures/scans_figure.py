@@ -87,6 +87,7 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
         if against == "time":
             ticks = AutoDateLocator(zone, minticks=3, maxticks=5)
             axis.xaxis.set_major_formatter(ConciseDateFormatter(ticks, zone))
+            axis.xaxis.get_offset_text().set_fontsize(draw.SMALL)
         axis.xaxis.set_major_locator(ticks)
 
     return _page(_panels(rows, np.array(at, float), "", finish), below=0.1)
@@ -231,11 +232,8 @@ def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str
 
 def scans_title(entries: Sequence[FitRow], against: str) -> str:
     """Return the title of a figure of several fits: which errors its bars are."""
-    return (
-        f"Parameters against {against}: bars are standard errors "
-        f"({methods_of(entries) or 'none is known'}); open symbols are values without an error, crosses "
-        f"are values at a bound"
-    )
+    errors = methods_of(entries) or "none is known"
+    return f"Parameters against {against}: bars are standard errors ({errors})"
 
 
 def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -263,12 +261,14 @@ def _panels(
         known, bound = np.isfinite(error), column(entries, name, "at_bound")
         y = plain_label(name, entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
-        kinds = ((known, "o", False), (~known & ~bound, "o", True), (bound, "x", True))
-        for (ring, colour, _, label), (kind, marker, hollow) in product(rings, kinds):
+        axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
+        kinds = ((known, "o", ""), (~known & ~bound, "o", "no error"), (bound, "x", "at a bound"))
+        for (ring, colour, _, label), (kind, marker, words) in product(rings, kinds):
             some = kind & ((q == ring) | np.isnan(ring))
             if some.any():
                 across = None if reach is None else reach[:, some]
-                look = {"fmt": marker, "hollow": hollow, "color": colour, "label": label}
+                named = ", ".join(filter(None, (label, words))) or None
+                look = {"fmt": marker, "hollow": bool(words), "color": colour, "label": named}
                 bars = np.nan_to_num(error[some])
                 draw.points(axes, at[some], value[some], bars, across=across, **look)
         draw.log_scale_if_wide(axes, "y", value)
