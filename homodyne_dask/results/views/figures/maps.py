@@ -26,6 +26,8 @@ SIDE, LEFT, RIGHT = 1.36, 0.45, 0.52
 """Inches: side of a map, and what is left and right of it."""
 LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
+FEWEST = 8
+"""Residuals of an interval, at least."""
 
 
 def draw_maps(view: FitView) -> draw.FitFigure:
@@ -145,7 +147,8 @@ def _by_lag(
     draw.label_axes(axis, "lag [s]", "residual / σ", "residuals against lag", log=log)
     axis.axhline(0, color=UNKNOWN_COLOUR, zorder=0)
     axis.axhline(1, color=GREY, linestyle=":", linewidth=1, label="expected std. dev.")
-    groups = [g for g in np.array_split(np.argsort(lag), LAG_CELLS) if len(g)]
+    number = min(LAG_CELLS, len(lag) // FEWEST)
+    groups = np.array_split(np.argsort(lag), number) if number else []
     columns = [(lag[g].mean(), residual[g].mean(), residual[g].std()) for g in groups]
     middle, mean, deviation = np.array(columns or np.empty((0, 3))).T
     draw.points(axis, middle, mean, ms=3.5, label="mean")

@@ -206,7 +206,7 @@ def _views(entries: Sequence[FitRow]) -> list[FitView]:
 
 def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
     """Draw f against lag, the mean over age and bins, for all q: symbols are data, lines the model."""
-    title = "mean over age"
+    title = "" if views[0].scan.is_table else "mean over age"
     draw.label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
     of_rings = np.array([float(np.mean(view.scan.q)) for view in views])
     for view, (_, colour, marker, label) in zip(views, ring_styles(of_rings), strict=True):
