@@ -21,9 +21,9 @@ from homodyne_dask.results.files.saved_results import (
     load_result,
     load_series,
 )
-from homodyne_dask.results.files.scans_index import index_files
+from homodyne_dask.results.files.scans_index import index_files, write_series_for_print
 from homodyne_dask.store import objects
-from homodyne_dask.store.files import AnyPath, children, write_atomic
+from homodyne_dask.store.files import AnyPath, children
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.url_path import UrlPath
 from homodyne_dask.text import counted
@@ -121,11 +121,8 @@ def pictures_drawn(where: AnyPath, store: AnyPath | None, suffix: str) -> Iterat
     """
     with on_disk(where) as (local, name_of):
         if suffix != "png" and (local / SERIES).is_file():
-            from homodyne_dask.results.views.figures.panels import vector_of
-
-            content = vector_of(load_series(local / SERIES).plot(), suffix)
-            write_atomic(local / f"series.{suffix}", content)
-            yield [name_of(local / f"series.{suffix}")]
+            series = load_series(local / SERIES)
+            yield [name_of(write_series_for_print(series, local, suffix))]
         for summary in [*local.glob(SUMMARY), *sorted(local.glob(f"*/{SUMMARY}"))]:
             folder, result = summary.parent, load_result(summary)
             at = where if isinstance(where, UrlPath) else folder

@@ -294,7 +294,9 @@ def _fit_many(
                     if shown and output.files:  # it is not that of an earlier run
                         shown(job, result, output.files)
                 rows.append(fit_row(job.name, job.folder, result, message, job.at))
-                files = index.write_index(where, model.names, rows, len(jobs), kind, together)
+                files = index.write_index(
+                    where, model.names, rows, len(jobs), kind, together, jobs[0].pictures
+                )
     if over:
         echo(f"\n{FitSeries(over, tuple(rows), together)}")
     else:

@@ -8,6 +8,8 @@ from scipy.optimize import curve_fit
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.results.data.fit_view import view_of
+from homodyne_dask.results.views.figures.maps import lags_and_residuals
 from tests.run_command import done
 
 Q = np.array([0.004, 0.006, 0.009])
@@ -100,6 +102,16 @@ def test_of_a_table_without_errors_the_residuals_are_the_noise(tmp_path):
     value, stderr = values_of(hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian"))
     np.testing.assert_allclose(value, best, rtol=1e-6)
     np.testing.assert_allclose(stderr, error, rtol=1e-6)
+
+
+def test_curves_of_a_fit_are_drawn_against_their_delays(tmp_path):
+    g2 = table(tmp_path / "A.csv", FORMS["brownian"][1](1e4))
+    result = hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian")
+    drawn, known = result.plot.cuts(panel="bin 2").tables["bin 2"], np.isfinite(g2[1])
+    np.testing.assert_allclose(drawn["lag [s]"][: known.sum()], TAU[known])
+    np.testing.assert_allclose(drawn["g₂"][: known.sum()], g2[1, known], rtol=1e-6)
+    lag, _ = lags_and_residuals(view_of(result))
+    np.testing.assert_allclose(np.unique(np.round(lag, 12)), TAU, rtol=1e-6)
 
 
 def test_a_model_that_does_not_describe_the_curves_is_said_to(tmp_path):

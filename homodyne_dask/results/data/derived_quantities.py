@@ -105,6 +105,7 @@ class Quantity(NamedTuple):
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of any numbers that a file may hold
 def derived_quantities(result: "FitResult", age: float | None = None) -> dict[str, Quantity]:
     """Return what follows from the parameters, with errors by the delta method.
 

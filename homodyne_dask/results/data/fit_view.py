@@ -53,6 +53,8 @@ def as_selected(scan: Scan, result: FitResult) -> Scan:
     """Return the bins and frames of a store that were fitted; raises SelectionError where it lacks them."""
     inputs = result.provenance.inputs
     chosen = with_bins(scan, inputs["labels"], inputs.get("scans"))
+    if scan.is_table:  # it has no frames
+        return chosen
     without = {"frames": inputs["frames_excluded"] or None}
     return chosen.select(frames=tuple(inputs["frames"]), exclude=without)
 

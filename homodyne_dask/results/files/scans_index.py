@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from homodyne_dask.document.blocks import Document, Picture
+from homodyne_dask.document.blocks import FORMATS, Document, Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, column, quantity_names
@@ -50,11 +50,13 @@ def write_index(
     of: int,
     prefix: str = SCANS,
     global_fit: GlobalFit | None = None,
+    suffix: str = "",
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
     names: parameters of the model. When all are done there is a figure, and for parts the series with its
-    agreement (see `FitSeries`). global_fit: of scans that were fitted together.
+    agreement (see `FitSeries`). global_fit: of scans that were fitted together. suffix: format of the figure
+    of a series, beside PNG.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, series, pictures = quantity_names(rows, names), None, []
@@ -68,7 +70,8 @@ def write_index(
         if len(good) > 1:
             pictures = [_picture(names, good, series)]
     table, file, *of_series = index_files(folder, prefix)
-    for old in reversed(of_series):  # a series is never of other fits than the index
+    pages = [folder / f"{PARTS}.{of}" for of in FORMATS if prefix == PARTS]
+    for old in [*reversed(of_series), *pages]:  # a series is never of other fits than the index
         old.unlink(missing_ok=True)
     page = report_of_fits(title, names, rows, of, prefix, folder, pictures, series)
     powers = {
@@ -84,8 +87,20 @@ def write_index(
     write_atomic(numbers, netcdf(series.table))
     for picture in pictures:
         write_atomic(drawn, picture.png)
+    figures = [drawn] * len(pictures)
+    if pictures and suffix not in ("", "png"):
+        figures.append(write_series_for_print(series, folder, suffix))
     series.to_json(whole)
-    return [table, file, text, numbers, *[drawn] * len(pictures), whole]
+    return [table, file, text, numbers, *figures, whole]
+
+
+def write_series_for_print(series: FitSeries, folder: Path, suffix: str) -> Path:
+    """Write the figure of a series as PDF or SVG, and return its path."""
+    from homodyne_dask.results.views.figures.panels import vector_of
+
+    file = folder / f"{PARTS}.{suffix}"
+    write_atomic(file, vector_of(series.plot(), suffix))
+    return file
 
 
 def write_table_and_page(

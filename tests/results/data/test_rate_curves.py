@@ -157,11 +157,12 @@ def test_csv_picture_and_dataset_show_the_same_band(flowing):
     assert list(rows[0]) == ["t", *map(str, found.data_vars)]
     of_csv = np.array([float(row["J_low_95"]) for row in rows])
     np.testing.assert_array_equal(of_csv, found["J_low_95"])
-    axis = draw_rates(FitView(result, flowing)).axes[0]
-    corners = axis.collections[0].get_paths()[0].vertices
-    assert {*found["J_low_95"].values} <= {*corners[:, 1]}
-    truth = next(line for line in axis.get_lines() if line.get_label() == "truth")
-    assert truth.get_ydata()[-1] == pytest.approx(1.1 * 20000 * 5.9 ** (-0.44) + 1100, rel=1e-9)
+    drawn = draw_rates(FitView(result, flowing)).tables["J"].set_index("series")
+    ends = drawn["low"].dropna()[: len(rows)], drawn["high"].dropna()[-len(rows) :]
+    np.testing.assert_array_equal(ends, (found["J_low_95"], found["J_high_68"]))
+    np.testing.assert_array_equal(drawn.loc["fit", "J [Å²/s]"], found["J"])
+    truth = drawn.loc["truth", "J [Å²/s]"].iloc[-1]
+    assert truth == pytest.approx(1.1 * 20000 * 5.9 ** (-0.44) + 1100, rel=1e-9)
 
 
 STEP = {"J_before": 8e3, "J_after": 2.4e4, "t_step": 3.0, "width": 0.1}

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
-from homodyne_dask.results.data.fit_rows import FitRow, fit_row
+from homodyne_dask.results.data.fit_rows import PARTS, FitRow, fit_row
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
+from homodyne_dask.results.files.scans_index import write_index
 from homodyne_dask.results.views.figures.style import alternative
 from tests import reference
 from tests.results.made_results import changed, flow_result
@@ -193,13 +193,10 @@ def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path
 
 
 def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age):
-    picture = over_q.plot()
-    FigureCanvasAgg(picture).draw()
-    first = picture.axes[0]
-    (bars,) = first.containers
-    np.testing.assert_allclose(bars.lines[0].get_xdata(), Q, rtol=1e-9)
-    np.testing.assert_array_equal(bars.lines[0].get_ydata(), over_q.table["value"].values[:, 0])
-    assert first.get_ylabel() == "D0 [Å²/s]"
+    table = over_q.plot(panel="D0").tables["D0"]
+    np.testing.assert_allclose(table["q [Å⁻¹]"], Q, rtol=1e-9)
+    np.testing.assert_array_equal(table["D0 [Å²/s]"], over_q.table["value"].values[:, 0])
+    np.testing.assert_allclose(table["stderr"], np.nan_to_num(over_q.table["stderr"].values[:, 0]))
     assert [axis.get_ylabel() for axis in over_age.plot().axes] == ["D0 [Å²/s]"]
 
 
@@ -217,9 +214,14 @@ def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_d
         np.testing.assert_allclose(data.get_ydata()[near], model.get_ydata()[near], atol=0.02)
     (legend,) = picture.legends
     assert legend.get_texts()[-1].get_text() == f"q = {Q[-1]:.4g} Å⁻¹"
-    table = over_q.plot(panel="D0").tables["D0"]
-    np.testing.assert_array_equal(table["D0 [Å²/s]"], over_q.table["value"].values[:, 0])
-    np.testing.assert_allclose(table["stderr"], np.nan_to_num(over_q.table["stderr"].values[:, 0]))
+
+
+def test_a_figure_for_print_is_never_of_an_earlier_series(over_q, tmp_path):
+    entries = over_q.entries
+    for suffix in ("pdf", ""):
+        files = write_index(tmp_path, ["D0"], entries, len(entries), PARTS, suffix=suffix)
+        print_file = tmp_path / "series.pdf"
+        assert (print_file in files, print_file.is_file()) == (suffix == "pdf",) * 2
 
 
 def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_q(tmp_path):

@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import replace
 
-import matplotlib.image
 import numpy as np
 import pytest
 
@@ -123,13 +122,7 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, flowing)
     shown = [(text, box) for text, box in texts_of(picture) if text]
     check_places(shown, picture.bbox)
     assert len(shown) > 4
-
-
-def test_the_pictures_show_something(saved):
-    for path in saved.glob("posterior_*.png"):
-        pixels = matplotlib.image.imread(path)
-        assert min(pixels.shape[:2]) > 400
-        assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
+    assert (np.asarray(picture.canvas.buffer_rgba()).std(axis=(0, 1))[:3] > 12).all()
 
 
 def test_contours_hold_their_share_of_the_draws():

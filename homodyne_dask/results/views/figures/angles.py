@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -13,12 +13,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
 from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.style import (
-    COLOURS,
-    GREY,
-    UNKNOWN_COLOUR,
-    ring_styles,
-)
+from homodyne_dask.results.views.figures.style import GREY, UNKNOWN_COLOUR, RingStyles, ring_styles
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.store.scan import Scan
 
@@ -46,57 +41,32 @@ def draw_angles(view: FitView) -> draw.FitFigure:
     """
     scan, table = view.scan, view.result.scaling
     hollow = table["undetermined"].values
-    contrast = np.where(hollow, np.nan, table["contrast"].values)
-    shown = [
-        _panel(view, "contrast", _bars(view.result, "contrast"), contrast, hollow=hollow),
-        _panel(view, "offset", _bars(view.result, "offset"), table["offset"].values, hollow=hollow),
-    ]
-    decay, lines = measured_decay_times(view), np.where(hollow, np.nan, view.decay_times)
-    if np.isfinite([decay, lines]).any():
+    panel = partial(_by_angle, view=view, hollow=hollow)
+    method = view.result.parameters.attrs["method"] or CLUSTER_ROBUST
+    shown: dict[str, Any] = {}
+    for name in ("contrast", "offset"):
+        values = np.where(hollow & (name == "contrast"), np.nan, table[name].values)
+        stderr = table[f"{name}_stderr"].values
+        bars = f"bars: standard errors ({method})" if np.isfinite(stderr).any() else ""
+        shown[name] = partial(panel, y=name, title=bars, values=values, stderr=stderr)
+    decay = measured_decay_times(view)
+    if np.isfinite([decay, view.decay_times]).any():
         middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
-        title = f"lag where f = 1/e, age {middle:.3g} s; line: model"
-        of_model, log = partial(decay_times, scan=scan), np.concatenate([decay, lines])
-        look = {"hollow": hollow, "line": of_model, "log": log}
-        shown.append(_panel(view, "decay time [s]", title, decay, **look))
+        title = f"lag where f = 1/e{_age(scan, middle)}; line: model"
+        look = {"y": "decay time [s]", "title": title, "values": decay}
+        shown["decay_time"] = partial(panel, **look, line=partial(decay_times, scan=scan), log=True)
     found = at_one_lag(view)
     if found is not None and np.isfinite(found.f).any():
         age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
-        title = f"f at lag {lag:.3g} s, age {age:.3g} s; line: model"
-        shown.append(_panel(view, "(c₂ − offset) / contrast", title, found.f, line=found.of_model))
+        title = f"f at lag {lag:.3g} s{_age(scan, age)}; line: model"
+        look = {"y": "(c₂ − offset) / contrast", "title": title, "values": found.f}
+        shown["f_at_lag"] = partial(panel, **look, line=found.of_model)
     return draw.page(shown, 2, 1.7)
 
 
-_NAMES = {"decay time [s]": "decay_time", "(c₂ − offset) / contrast": "f_at_lag"}
-"""Of panels, by their labels."""
-
-
-def _panel(
-    view: FitView,
-    y: str,
-    title: str,
-    values: Float[np.ndarray, " bin"],
-    *,
-    hollow: Bool[np.ndarray, " bin"] | None = None,
-    line: OfModel | None = None,
-    log: Float[np.ndarray, " n"] | None = None,
-) -> draw.Panel:
-    """Return the panel of a value of each bin; log: values that say whether its axis is logarithmic."""
-    stderr = view.result.scaling[f"{y}_stderr"].values if y in ("contrast", "offset") else None
-
-    def drawn(axes: Axes) -> None:
-        draw.label_axes(axes, "", y, title)
-        _by_angle(axes, view, values, stderr, hollow, line)
-        if log is not None:
-            draw.log_scale_if_wide(axes, "y", log)
-
-    return draw.Panel(_NAMES.get(y, y), drawn)
-
-
-def _bars(result: FitResult, name: str) -> str:
-    """Return what the bars of contrast or offset are; nothing where there are none."""
-    known = np.isfinite(result.scaling[f"{name}_stderr"].values).any()
-    method = result.parameters.attrs["method"] or CLUSTER_ROBUST
-    return f"bars: standard errors ({method})" if known else ""
+def _age(scan: Scan, age: float) -> str:
+    """Return the age of what is drawn; a table of g2 has none."""
+    return "" if scan.is_table else f", age {age:.3g} s"
 
 
 def measured_decay_times(view: FitView) -> Float[np.ndarray, " bin"]:
@@ -180,18 +150,17 @@ def draw_influence(view: FitView) -> draw.FitFigure:
     if table is None or not moved.any():
         raise OptionError("the result does not contain the influence of bins: it has no errors")
     names, change = table["param"].values[moved], table["change"].values[:, moved]
-    shown = [
-        draw.Panel(str(name), partial(_influence, view=view, name=str(name), change=of))
+
+    def influence(axes: Axes, name: str, change: Float[np.ndarray, " bin"]) -> None:
+        axes.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
+        axes.axhline(0, color=GREY, linewidth=0.8)
+        _by_angle(axes, view, change, "change / stderr", name, ms=3)
+
+    shown = {
+        str(name): partial(influence, name=str(name), change=of)
         for name, of in zip(names, change.T, strict=True)
-    ]
+    }
     return draw.page(shown, min(len(names), ACROSS), 1.2, left=0.6)
-
-
-def _influence(axes: Axes, view: FitView, name: str, change: Float[np.ndarray, " bin"]) -> None:
-    draw.label_axes(axes, "", "change / stderr", name)
-    axes.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
-    axes.axhline(0, color=GREY, linewidth=0.8)
-    _by_angle(axes, view, change, ms=3)
 
 
 def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
@@ -204,20 +173,25 @@ def _by_angle(
     axis: Axes,
     view: FitView,
     values: Float[np.ndarray, " bin"],
+    y: str,
+    title: str,
     stderr: Float[np.ndarray, " bin"] | None = None,
     hollow: Bool[np.ndarray, " bin"] | None = None,
     line: OfModel | None = None,
+    log: bool = False,
     ms: float = 4,
 ) -> None:
     """Draw a value of each bin, with its error, against φ, or what stands in its place (`_place`).
 
-    line: the same of a model, at the angles of the bins, or at others between them.
+    line: the same of a model, at the angles of the bins, or at others between them. log: whether the axis of
+    values may be logarithmic.
     """
-    scan = view.scan
+    scan, drawn = view.scan, [values]
     x, name = _place(scan)
+    draw.label_axes(axis, name, y, title)
     hollow = np.zeros(len(x), bool) if hollow is None else hollow
     of, styles = _groups(scan)
-    for value, colour, marker in styles:
+    for value, colour, marker, label in styles:
         here = (of == value) | np.isnan(value)
         for empty in (False, True):
             some = here & (hollow == empty)
@@ -225,7 +199,7 @@ def _by_angle(
                 continue
             error = None if stderr is None or not np.isfinite(stderr).any() else stderr[some]
             look = {"fmt": marker, "ms": ms, "color": colour, "hollow": empty}
-            look["label"] = _label(scan, value, styles, empty)
+            look["label"] = "no decay: contrast unknown" if empty else label
             draw.points(axis, x[some], values[some], error, **look)
         if line is None:
             continue
@@ -239,7 +213,9 @@ def _by_angle(
         look = {"marker": "_", "ms": 14} if one else {}
         of_all = GREY if of is not scan.q else colour  # one model of all scans
         axis.plot(line_x, line_y, color=of_all, lw=1, **look)
-    axis.set_xlabel(name, fontsize=draw.FONT)
+        drawn.append(line_y)
+    if log:
+        draw.log_scale_if_wide(axis, "y", np.concatenate(drawn))
     steps = [1, 1.5, 3, 4.5, 9, 10] if name.startswith("φ") else None
     axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=True))
     if np.ptp(x) < 1:
@@ -256,24 +232,11 @@ def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
     return scan.phi, "φ [°]"
 
 
-def _groups(
-    scan: Scan,
-) -> tuple[Float[np.ndarray, " bin"], list[tuple[float, str, str]]]:
+def _groups(scan: Scan) -> tuple[Float[np.ndarray, " bin"], RingStyles]:
     """Return by what bins have a colour, q or at one q the number of the scan, and what each looks like."""
     one_ring = np.isfinite(scan.q).all() and np.ptp(scan.q) <= SAME_RING * scan.q.mean()
     repeats = "scans" in scan.attrs and one_ring and _place(scan)[1] != "scan"
-    of = scan.scan_number.astype(float) if repeats else scan.q
-    return of, ring_styles(of)
-
-
-def _label(
-    scan: Scan, value: float, styles: list[tuple[float, str, str]], hollow: bool
-) -> str | None:
-    """Return the label of the symbols of a ring or scan; of many only the first, middle and last have one."""
-    if hollow:
-        return "no decay: contrast unknown"
-    known = [style[0] for style in styles]
-    named = known if len(known) <= len(COLOURS) else [known[0], known[len(known) // 2], known[-1]]
-    if len(known) == 1 or value not in named:
-        return None
-    return f"q = {value:.4g} Å⁻¹" if value in scan.q else f"scan {value:.0f}"
+    if repeats:
+        of = scan.scan_number.astype(float)
+        return of, ring_styles(of, "scan {:.0f}")
+    return scan.q, ring_styles(scan.q)

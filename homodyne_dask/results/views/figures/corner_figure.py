@@ -1,6 +1,5 @@
 """The corner figure of a posterior: densities of each parameter and of each pair."""
 
-import textwrap
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,12 +13,10 @@ from homodyne_dask.results.data.arviz_tree import free_names
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.style import COLOURS, GREY, plain_label, power_of_ten
+from homodyne_dask.results.views.figures.style import COLOURS, plain_label, power_of_ten
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
-FEW = 4
-"""Parameters up to which the legend is above all panels; of more it is right of the first ones."""
 SIDE, GAP, LEFT, RIGHT, BELOW, ABOVE = 1.2, 0.08, 0.85, 0.1, 0.65, 0.15
 """Inches: of a panel at most, between two, and around all."""
 CELLS = 40
@@ -56,13 +53,8 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
     width = draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
     inside = n * side + (n - 1) * GAP
-    words = _words(posterior, shown, width - 0.3 - (LEFT + side if n > FEW else 0.0))
-    above = ABOVE + (0.0 if n > FEW else draw.LINE * len(words))
-    height = BELOW + inside + above
-    picture, space = draw.figure(width, height), GAP / side
-    ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
-    ends |= {"bottom": BELOW / height, "top": 1 - above / height}
-    grid = picture.add_gridspec(n, n, **ends, wspace=space, hspace=space)
+    picture, space = draw.figure(width), GAP / side
+    grid = picture.add_gridspec(n, n, wspace=space, hspace=space)
     for row, column in np.argwhere(np.tri(n)).tolist():
         axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
         axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
@@ -78,9 +70,12 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
         if column == 0 < row:
             axes.set_ylabel(up.label, fontsize=draw.SMALL, va="center")
             axes.yaxis.set_label_coords(-(LEFT - 0.25) / side, 0.5)
-    for line, (text, colour) in enumerate(words):
-        at = (width - 0.1) / width, 1 - (0.1 + draw.LINE * line) / height
-        picture.text(*at, text, ha="right", va="top", fontsize=draw.SMALL, color=colour)
+    note = plain_label(posterior.tree.attrs["adjust_note"])
+    foot, height = draw.footer(picture, width, BELOW + inside + ABOVE, note)
+    ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
+    grid.update(**ends, bottom=(BELOW + foot) / height, top=1 - ABOVE / height)
+    for axes in picture.axes:
+        axes.set_position(axes.get_subplotspec().get_position(picture))
     return picture
 
 
@@ -111,11 +106,13 @@ def _marginal(axes: Axes, one: _Drawn) -> None:
     """Draw the density and the fit's Gaussian, the highest value of each 1."""
     counts, _ = np.histogram(one.draws, one.edges)
     density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
-    axes.fill_between(one.middles, density / density.max(), color=COLOURS[0], alpha=0.35, lw=0)
-    axes.plot(one.middles, density / density.max(), color=COLOURS[0], linewidth=1.2)
+    density, look = density / density.max(), {"color": COLOURS[0], "lw": 1.2}
+    axes.fill_between(one.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(one.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
     if np.isfinite(one.stderr) and one.stderr > 0:
         x = np.linspace(one.edges[0], one.edges[-1], 200)
-        axes.plot(x, np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2), color=FIT, linewidth=1.2)
+        gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
+        axes.plot(x, gaussian, color=FIT, lw=1.2)
     axes.set_ylim(0, 1.08)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_yticks([])
@@ -143,9 +140,9 @@ def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...])
 
 def _lines(line: Callable[..., object], one: _Drawn) -> None:
     """Draw the value of the fit, and the true one if it is known, across axes."""
-    line(one.value, color=FIT, linewidth=0.8)
+    line(one.value, color=FIT, linewidth=0.8, label="fit")
     if one.truth is not None:
-        line(one.truth, color=TRUTH, linewidth=1.0, linestyle="--")
+        line(one.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data")
 
 
 def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
@@ -153,16 +150,3 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     low, high = edges[0] + MARGIN * np.ptp(edges), edges[-1] - MARGIN * np.ptp(edges)
     ticks = MaxNLocator(2, steps=[1, 2, 5, 10]).tick_values(low, high)
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
-
-
-def _words(posterior: Posterior, shown: list[_Drawn], room: float) -> list[tuple[str, str]]:
-    """Return what the lines are, and what was done, in lines of text with their colours."""
-    known = any(np.isfinite(one.stderr) for one in shown)
-    words = [
-        ("posterior: density, and regions with 68 % and 95 % of the draws", COLOURS[0]),
-        (f"fit: value{' and Gaussian of its stderr' if known else ''}", FIT),
-    ]
-    if any(one.truth is not None for one in shown):
-        words.append(("truth of simulated data", TRUTH))
-    note = plain_label(posterior.tree.attrs["adjust_note"])
-    return [*words, *((line, GREY) for line in textwrap.wrap(note, int(room / draw.LETTER)))]

@@ -29,7 +29,7 @@ def draw_design(design: Design) -> draw.FitFigure:
         raise OptionError(
             "a design of a single scan cannot be plotted: give vary, such as vary={'frames': [300, 3000]}"
         )
-    return draw.page([draw.Panel("errors", partial(_errors, design=design))], 1, 2.4)
+    return draw.page({"errors": partial(_errors, design=design)}, 1, 2.4)
 
 
 def _errors(axes: Axes, design: Design) -> None:
@@ -39,19 +39,22 @@ def _errors(axes: Axes, design: Design) -> None:
     for n, name in enumerate(map(str, data["parameter"].values)):
         value = abs(float(data["value"][n]))
         look = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[n % len(MARKERS)], "ms": 3}
+        known = data["stderr"].isel(parameter=n)
         for line, weighting in (("--", "pairs"), ("-", "speckle")):
-            y = data["stderr"].sel(weighting=weighting).isel(parameter=n).values / (value or 1.0)
+            y = known.sel(weighting=weighting).values / (value or 1.0)
             axes.plot(data["varied"].values, np.where(y > 0, y, np.nan), line, lw=1.2, **look)
-        axes.lines[-1].set_label(plain_label(name if value else f"{name} (absolute)"))
+        words = "" if value else " (absolute)"
+        words = words if np.isfinite(known).any() else " (undetermined)"
+        axes.lines[-1].set_label(plain_label(f"{name}{words}"))
 
 
 def draw_pulls(toys: Toys) -> draw.FitFigure:
     """Draw a histogram of (estimate - truth)/error of each parameter, with the expected curve."""
     names, pulls = toys.dataset["param"].values, toys.pulls
-    shown = [
-        draw.Panel(str(name), partial(_pulls, name=str(name), values=values))
+    shown = {
+        str(name): partial(_pulls, name=str(name), values=values)
         for name, values in zip(names, pulls.T, strict=True)
-    ]
+    }
     return draw.page(shown, draw.columns_for(len(names)), 1.4)
 
 

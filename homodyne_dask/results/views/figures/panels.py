@@ -2,8 +2,8 @@
 
 import io
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -37,11 +37,8 @@ NARROWEST = 0.2
 """Least range of a curve beside its band, as a share of its largest value."""
 
 
-class Panel(NamedTuple):
-    """A part of a figure: its name, by which it is drawn alone, and what draws it."""
-
-    name: str
-    draw: Callable[[Axes], None]
+Panels = Mapping[str, Callable[[Axes], None]]
+"""The parts of a figure: what draws each, by the name by which it is drawn alone."""
 
 
 class FitFigure(Figure):
@@ -56,9 +53,7 @@ class FitFigure(Figure):
 
         `series` is the label in the legend; a band has its ends `low` and `high`, a map a row for each cell.
         """
-        from homodyne_dask.results.views.figures.panel_tables import (
-            table_of_panel,
-        )  # pandas: half a second
+        from homodyne_dask.results.views.figures.panel_tables import table_of_panel  # loads pandas
 
         return {str(axes.get_label()): table_of_panel(axes) for axes in self.axes}
 
@@ -82,15 +77,15 @@ def vector_of(picture: Figure, suffix: str) -> bytes:
     return content.getvalue()
 
 
-def figure(width: float, height: float) -> FitFigure:
-    """Return an empty figure; width and height in inches. No global state of matplotlib is changed.
+def figure(width: float) -> FitFigure:
+    """Return an empty figure, to which `footer` gives a height; width in inches.
 
     Where axes are given (`PLACE`) it is a SubFigure in their place, of whatever size that is. Raises
     OptionError for axes that are in no grid.
     """
     axes: Any = PLACE.get().ax
     if axes is None:
-        return FitFigure(figsize=(width, height), dpi=DPI)
+        return FitFigure(figsize=(width, width), dpi=DPI)
     cell = getattr(axes, "get_subplotspec", lambda: None)()
     if cell is None:
         raise OptionError("ax must belong to a grid of axes: make it with plt.subplots()")
@@ -100,7 +95,7 @@ def figure(width: float, height: float) -> FitFigure:
 
 
 def page(
-    shown: Sequence[Panel],
+    shown: Panels,
     columns: int,
     height: float,
     words: str = "",
@@ -117,21 +112,37 @@ def page(
     """
     ax, name = PLACE.get()
     if name is not None:
-        names = [panel.name for panel in shown]
-        require_known(name, names, f"panel = {shown_value(name)} is unknown")
-        shown = [shown[names.index(name)]]
+        require_known(name, shown, f"panel = {shown_value(name)} is unknown")
+        shown = {name: shown[name]}
     if ax is not None and len(shown) == 1:
-        shown[0].draw(ax)
+        for draw in shown.values():
+            draw(ax)
         if ax.get_legend_handles_labels()[0]:
             legend(ax)
         picture: Any = ax.figure
         return picture
     columns = min(columns, len(shown))
     width = PAGE if columns > 1 else COLUMN
-    whole: Any = figure(width, height)
+    whole: Any = figure(width)
     grid = whole.add_gridspec(-(-len(shown) // columns), columns)
-    for n, panel in enumerate(shown):
-        panel.draw(whole.add_subplot(grid[divmod(n, columns)], label=panel.name))
+    for n, (name, draw) in enumerate(shown.items()):
+        draw(whole.add_subplot(grid[divmod(n, columns)], label=name))
+    row, column = ABOVE + height + BELOW, width / columns
+    foot, total = footer(whole, width, grid.nrows * row + below, words)
+    foot += below
+    for n, axes in enumerate(whole.axes):
+        down, along = divmod(n, columns)
+        corner = along * column + left, foot + (grid.nrows - 1 - down) * row + BELOW
+        inside = column - left - right
+        axes.set_position((corner[0] / width, corner[1] / total, inside / width, height / total))
+    return whole
+
+
+def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float, float]:
+    """Add one legend of all panels, and words below it; return their height and that of the figure.
+
+    width of the figure, height above the legend, and what is returned: in inches.
+    """
     lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
     labelled = [axes.get_legend_handles_labels() for axes in whole.axes]
     marks = {
@@ -139,22 +150,15 @@ def page(
     }
     across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
     text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
-    foot = below + text + key
-    row, column = ABOVE + height + BELOW, width / columns
-    total = grid.nrows * row + foot
-    if ax is None:
+    total = above + text + key
+    if PLACE.get().ax is None:
         whole.set_size_inches(width, total)
-    for n, axes in enumerate(whole.axes):
-        down, along = divmod(n, columns)
-        corner = along * column + left, foot + (grid.nrows - 1 - down) * row + BELOW
-        inside = column - left - right
-        axes.set_position((corner[0] / width, corner[1] / total, inside / width, height / total))
     if marks:
         look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}
         legend(whole, *marks.values(), labels=list(marks), borderaxespad=0.2, **look)
     if lines:
-        foot_line(whole, "\n".join(lines))
-    return whole
+        whole.supxlabel("\n".join(lines), fontsize=SMALL, color=GREY)
+    return text + key, total
 
 
 def columns_for(number: int) -> int:
@@ -201,11 +205,6 @@ def legend(where: Axes | Figure, *handles: Any, fontsize: float = SMALL, **look:
     """Add a legend without a frame; handles: by default all that have labels."""
     look |= {"handles": handles} if handles else {}
     where.legend(frameon=False, fontsize=fontsize, **look)
-
-
-def foot_line(picture: Figure, text: str) -> None:
-    """Add a small line of text below all panels."""
-    picture.supxlabel(text, fontsize=SMALL, color=GREY)
 
 
 class _BetweenDecades(LogFormatter):

@@ -1,6 +1,6 @@
 """The convergence of the fit: χ², distance to the minimum and time of each pass."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,26 +24,15 @@ def draw_passes(view: FitView) -> draw.FitFigure:
     """Draw χ² above its lowest, the estimated distance to the minimum, and the time of each pass."""
     history = view.result.run.history
     full = [entry for entry in history if "pass" in entry]
-    parts: tuple[tuple[str, Any, History], ...] = (
-        ("chisqr", _difference, full),
-        ("distance", _distance, full),
-        ("seconds", _durations, history),
-    )
-    passes = view.result.passes
-    shown = [
-        draw.Panel(name, partial(_part, of=of, history=h, passes=passes)) for name, of, h in parts
-    ]
+    shown = {
+        "chisqr": partial(_difference, full=full),
+        "distance": partial(_distance, full=full),
+        "seconds": partial(_durations, history=history),
+    }
     return draw.page(shown, 3, 1.6)
 
 
-def _part(axis: Axes, of: Callable[[Axes, History], int], history: History, passes: int) -> None:
-    """Draw one of the panels, from the number of its first pass on."""
-    begins, margin = of(axis, history), max(0.5, 0.03 * passes)
-    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
-    axis.set_xlim(begins - margin, passes + margin)
-
-
-def _difference(axis: Axes, full: History) -> int:
+def _difference(axis: Axes, full: History) -> None:
     """Draw χ² - lowest χ² on a logarithmic axis that includes 0."""
     draw.label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
     chisqr = np.array([entry["chisqr"] for entry in full], float)
@@ -53,10 +42,10 @@ def _difference(axis: Axes, full: History) -> int:
         smallest = 10.0 ** np.floor(np.log10(positive.min()))
         draw.logarithmic(axis, "y", "symlog", linthresh=smallest, linscale=ROOM_FOR_ZERO)
         axis.set_ylim(-0.3 * smallest, 3 * positive.max())
-    return _by_pass(axis, full, above)
+    _by_pass(axis, full, above)
 
 
-def _distance(axis: Axes, full: History) -> int:
+def _distance(axis: Axes, full: History) -> None:
     title = "distance to the minimum"
     draw.label_axes(axis, "pass", "distance [stderr]", title, log="y")
     enough = lm.Options().decrement
@@ -64,10 +53,10 @@ def _distance(axis: Axes, full: History) -> int:
     known = decrement[decrement > 0]
     axis.set_ylim(known.min(initial=enough) / 3, known.max(initial=enough) * 3)
     axis.axhline(enough, color=GREY, linestyle=":", label="convergence limit")
-    return _by_pass(axis, full, np.where(decrement > 0, decrement, np.nan))
+    _by_pass(axis, full, np.where(decrement > 0, decrement, np.nan))
 
 
-def _by_pass(axis: Axes, full: History, values: np.ndarray) -> int:
+def _by_pass(axis: Axes, full: History, values: np.ndarray) -> None:
     number, accepted = (np.array([entry[key] for entry in full]) for key in ("pass", "accepted"))
     axis.plot(number, values, color=UNKNOWN_COLOUR, zorder=1)
     for wanted, marker, label in ((True, "o", "accepted"), (False, "X", "rejected")):
@@ -75,17 +64,14 @@ def _by_pass(axis: Axes, full: History, values: np.ndarray) -> int:
         if some.any():
             look = {"ms": 4.5, "color": COLOURS[not wanted], "label": label}
             axis.plot(number[some], values[some], marker, **look)
-    return 1
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
 
 
-def _durations(axis: Axes, history: History) -> int:
-    """Draw the time of each pass, coarse passes left of the first pass over all data.
-
-    Return the position of the first coarse pass.
-    """
+def _durations(axis: Axes, history: History) -> None:
+    """Draw the time of each pass, coarse passes left of the first pass over all data."""
     draw.label_axes(axis, "pass", "time of one pass [s]", "coarse and full passes", log="y")
     levels = [entry for entry in history if "level" in entry]
-    begins = at = 1 - sum(entry["passes"] for entry in levels)
+    at = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
         n = entry["passes"]
         look = {"color": colour, "ms": 4, "markerfacecolor": "none"}
@@ -98,5 +84,5 @@ def _durations(axis: Axes, history: History) -> int:
     axis.plot(number, seconds, "o", color=COLOURS[0], ms=4)
     if levels:
         axis.axvline(0.5, color=UNKNOWN_COLOUR, zorder=0)
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}" if x >= 1 else ""))
-    return begins

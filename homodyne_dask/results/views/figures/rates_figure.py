@@ -6,6 +6,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from scipy.integrate import cumulative_trapezoid
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.transport import frame_spacing
@@ -40,12 +41,12 @@ def draw_rates(view: FitView) -> draw.FitFigure:
         return draw.page([draw.Panel("distribution", of)], 1, HEIGHT, words)
     rates, truth = rates_in(view), _truth(view)
     unknown_q = bool(np.isnan(view.scan.q).any())
-    shown = []
-    for name in AXES:
-        if name in rates:
-            words = OF_UNKNOWN_Q if name == "J" and unknown_q else AXES[name]
-            of = partial(_fitted_rate, rates=rates, name=name, words=words, truth=truth.get(name))
-            shown.append(draw.Panel(name, of))
+    axes = AXES | ({"J": OF_UNKNOWN_Q} if unknown_q else {})
+    shown = {
+        name: partial(_fitted_rate, rates=rates, name=name, words=axes[name], truth=truth.get(name))
+        for name in axes
+        if name in rates
+    }
     return draw.page(shown, len(shown), HEIGHT, plain_label(_bands_sentence(rates)))
 
 
@@ -95,8 +96,7 @@ def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
         true_rates_of(view.result, np.maximum(time, frame_spacing(time) / 2)[window]) or {}
     )
     if "gamma_dot" in found:
-        rate, steps = found["gamma_dot"], np.diff(time[window])
-        found["strain"] = np.append(0.0, np.cumsum(0.5 * (rate[1:] + rate[:-1]) * steps))
+        found["strain"] = cumulative_trapezoid(found["gamma_dot"], time[window], initial=0)
     return found
 
 
@@ -127,14 +127,11 @@ def draw_posterior_rates(posterior: Posterior) -> draw.FitFigure:
     names = [name for name in AXES if name in group]
     note = posterior.tree.attrs["adjust_note"]
     words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {note}"
-    shown = [
-        draw.Panel(
-            f"{name} difference" if away else name,
-            partial(_drawn_rate, posterior=posterior, name=name, away=away),
-        )
+    shown = {
+        name + " difference" * away: partial(_drawn_rate, posterior=posterior, name=name, away=away)
         for away in (False, True)
         for name in names
-    ]
+    }
     return draw.page(shown, len(names), HEIGHT, plain_label(words))
 
 
@@ -155,18 +152,13 @@ def _drawn_rate(axis: Axes, posterior: Posterior, name: str, away: bool) -> None
         curves = (curves - fit) * (100 / np.abs(fit) if relative else 1.0)
         words = "difference [%]" if relative else f"difference [{unit}]", ""
     draw.label_axes(axis, "t [s]", *words)
-    _draw_draws(axis, t, curves)
-    if name != "strain":
-        draw.log_scale_if_wide(axis, "x", t)
-        if not away:
-            draw.log_scale_if_wide(axis, "y", curves[2])
-
-
-def _draw_draws(axis: Axes, t: Float[np.ndarray, " n"], curves: np.ndarray) -> None:
-    """Draw median and bands of draws, and the fit with the ends of its 95 % band."""
     low_95, low_68, median, high_68, high_95, fit, low, high = curves
     draw.band(axis, t, np.stack([low_95, high_95]), 95)
     draw.band(axis, t, np.stack([low_68, high_68]), 68)
     axis.plot(t, median, color=COLOURS[0], label="posterior")
     axis.plot(t, fit, "--", color=COLOURS[1], linewidth=1.2, label="fit")
     axis.plot(t, np.stack([low, high], 1), ":", color=COLOURS[1], linewidth=1.0)
+    if name != "strain":
+        draw.log_scale_if_wide(axis, "x", t)
+        if not away:
+            draw.log_scale_if_wide(axis, "y", median)

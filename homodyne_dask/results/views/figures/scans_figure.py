@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +18,7 @@ from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures import panels as draw
+from homodyne_dask.results.views.figures.rates_figure import AXES as RATE_AXES
 from homodyne_dask.results.views.figures.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.results.views.fits_report import DOUBTFUL
 from homodyne_dask.store.age_average import average_over_age
@@ -36,11 +37,8 @@ _AXES = {
     "q": "q [Å⁻¹]",
     "phi": "φ [°]",
     "angle": "φ [°]",
-    "label": "label",
     "age": "age [s]",
-    "scan": "scan",
 }
-_RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
@@ -50,17 +48,17 @@ def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
     at = np.arange(len(entries))
     shown = at[:: -(-len(at) // MAX_NAMES)]
 
-    def finish(axes: Axes) -> None:
+    def finish(axes: Axes, _: str) -> None:
         axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
         axes.set_xlim(-0.5, len(at) - 0.5)
 
     return _page(_panels(entries, at, "", finish), below=LETTER * max(map(len, labels)))
 
 
-def _page(shown: Sequence[draw.Panel], words: str = "", below: float = 0.0) -> draw.FitFigure:
+def _page(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
     """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
     columns = draw.columns_for(len(shown))
-    picture = draw.page(shown, columns, HEIGHT, words, below=below)
+    picture = draw.page(shown, columns, HEIGHT, below=below)
     for axes in picture.axes[:-columns] if below else ():
         axes.set_xlabel("")
         axes.tick_params(labelbottom=False)
@@ -79,30 +77,26 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
     against: 'number' or 'time'.
     """
     zone = datetime.now().astimezone().tzinfo
-    at = np.array([_place(row.at[against]) for row in rows])
+    at = [row.at[against] for row in rows]
+    if against == "time":
+        at = [date2num(datetime.fromisoformat(time)) if time else np.nan for time in at]
 
-    def finish(axis: Axes) -> None:
+    def finish(axis: Axes, _: str) -> None:
         axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
         ticks = MaxNLocator(5, integer=True)
         if against == "time":
             ticks = AutoDateLocator(zone, minticks=3, maxticks=5)
             axis.xaxis.set_major_formatter(ConciseDateFormatter(ticks, zone))
+            axis.xaxis.get_offset_text().set_fontsize(draw.SMALL)
         axis.xaxis.set_major_locator(ticks)
 
-    return _page(_panels(rows, at, "", finish), below=0.1)
-
-
-def _place(at: Any) -> float:
-    """Return the number of a scan, or its time as matplotlib counts it."""
-    if isinstance(at, str):
-        return float(date2num(datetime.fromisoformat(at))) if at else np.nan
-    return at
+    return _page(_panels(rows, np.array(at, float), "", finish), below=0.1)
 
 
 def rates_drawn(columns: Iterable[str]) -> list[str]:
     """Return the rates that `draw_last_rates` draws of a table; none where one has no times or no band."""
     has = {*columns}
-    names = [name for name in _RATES if name in has]
+    names = [name for name in ("J", "gamma_dot") if name in has]
     needed = {"t", *(f"{name}_{end}_68" for name in names for end in ("low", "high"))}
     return names if needed <= has else []
 
@@ -117,7 +111,7 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
     names = rates_drawn(last)
 
     def rate(axis: Axes, name: str) -> None:
-        draw.label_axes(axis, "t [s]", _RATES[name])
+        draw.label_axes(axis, "t [s]", *RATE_AXES[name])
         for n, (scan, of) in enumerate(earlier):
             shade = str(0.8 - 0.4 * n / len(tables))
             axis.plot(of["t"], of[name], color=shade, lw=1, label=_label(scan))
@@ -129,7 +123,7 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
         draw.logarithmic(axis, "x")
         draw.limits(axis, values, ends)
 
-    return draw.page([draw.Panel(name, partial(rate, name=name)) for name in names], 2, 2.0)
+    return draw.page({name: partial(rate, name=name) for name in names}, 2, 2.0)
 
 
 def draw_series(whole: FitSeries) -> draw.FitFigure:
@@ -149,79 +143,53 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
             [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
         )
 
-    def finish(axes: Axes) -> None:
-        _integers_where(axes, at)
+    def finish(axes: Axes, name: str) -> None:
+        if name in rates:
+            _draw_power_of_q(axes, whole, name, at, _columns(entries, name)[0])
+            return
+        _draw_means(axes, whole, name)
+        if (at == np.round(at)).all():  # there is no scan 1.5
+            axes.xaxis.set_major_locator(
+                MaxNLocator(draw.MAX_INTERVALS, integer=True, steps=[1, 2, 5, 10])
+            )
 
-    names, said = [name for name in names_drawn(entries) if name not in rates], dict[str, None]()
-    shown = _panels(entries, at, x, finish, windows, names)
-    for n, name in enumerate(names):
-        means = _means(whole, name, said)
-        shown[n] = draw.Panel(name, partial(_with_means, panel=shown[n], means=means))
-    shown += [
-        draw.Panel(name, partial(_draw_decay_rates, name=name, whole=whole, entries=entries, q=at))
-        for name in rates
-    ]
+    shown = _panels(entries, at, x, finish, windows, rates)
     views = _views(entries) if rates else []
     if views:
-        shown.append(draw.Panel("decays", partial(_draw_decays, views=views)))
-    return _page(shown, "; ".join(said))
+        shown["decays"] = partial(_draw_decays, views=views)
+    return _page(shown)
 
 
-def _integers_where(axes: Axes, at: np.ndarray) -> None:
-    """Draw ticks at whole numbers where all values are: there is no scan 1.5."""
-    if (at == np.round(at)).all():
-        axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
-
-
-class _Mean(NamedTuple):
-    """A weighted mean: of all fits, or of repeats at one place."""
-
-    at: float | None
-    value: float
-    stderr: float
-
-
-def _means(whole: FitSeries, name: str, said: dict[str, None]) -> list[_Mean]:
-    """Return the weighted means of fits that agree in a parameter; `said` gets what stands for them."""
-    found = []
+def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
+    """Draw the weighted means of fits that agree in a parameter: of all, and of repeats at one place."""
+    look = {"color": COLOURS[4]}
     same = whole.agreement.get(name)
     if same is not None and same.p >= DOUBTFUL:
-        found.append(_Mean(None, same.mean, same.stderr))
-        said["dashed: weighted mean of consistent fits"] = None
+        axes.axhline(same.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
+    look |= {"fmt": "D", "ms": 7, "label": "weighted mean of repeats that agree"}
     for of in whole.repeats.values():
-        if (again := of.agreement.get(name)) is not None and again.p >= DOUBTFUL:
-            found.append(_Mean(of.entries[0].at[whole.over], again.mean, again.stderr))
-            said["diamonds: weighted means of repeats that agree"] = None
-    return found
+        again = of.agreement.get(name)
+        if again is not None and again.p >= DOUBTFUL:
+            at, mean, stderr = (
+                np.array([n]) for n in (of.entries[0].at[whole.over], again.mean, again.stderr)
+            )
+            draw.points(axes, at, mean, np.nan_to_num(stderr), hollow=True, zorder=3, **look)
 
 
-def _with_means(axes: Axes, panel: draw.Panel, means: Sequence[_Mean]) -> None:
-    """Draw a panel, and weighted means in it."""
-    panel.draw(axes)
-    for mean in means:
-        if mean.at is None:
-            axes.axhline(mean.value, color=COLOURS[4], linestyle="--", zorder=0)
-            continue
-        look = {"fmt": "D", "ms": 7, "color": COLOURS[4], "hollow": True, "zorder": 3}
-        value, stderr = np.array([mean.value]), np.nan_to_num([mean.stderr])
-        draw.points(axes, np.array([mean.at]), value, stderr, **look)
-
-
-def _draw_decay_rates(
-    axis: Axes, name: str, whole: FitSeries, entries: Sequence[FitRow], q: np.ndarray
+def _draw_power_of_q(
+    axes: Axes, whole: FitSeries, name: str, q: np.ndarray, rate: np.ndarray
 ) -> None:
-    """Draw the decay rate Γ of each q on logarithmic axes, and the line ∝ q² through them."""
-    rate, error = _columns(entries, name)
-    known = np.isfinite(rate) & (rate > 0)
-    q, rate, error = q[known], rate[known], np.nan_to_num(error[known])
-    y = "Γ [1/s]" if name == "Gamma" else plain_label(name, "1/s")
+    """Make the axes of a rate of decorrelation logarithmic, and draw the line ∝ q² through it."""
     law = whole.powers_of_q.get(name)
-    title = "" if law is None else f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
-    draw.label_axes(axis, _AXES["q"], y, title, log="xy")
-    draw.points(axis, q, rate, error)
-    if len(q):
-        line = q**2 * np.exp(np.mean(np.log(rate / q**2)))
-        axis.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
+    if law is not None:
+        title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
+        axes.set_title(title, fontsize=draw.FONT)
+    for which in "xy":
+        draw.logarithmic(axes, which)
+    known = np.isfinite(rate) & (rate > 0)
+    if known.any():
+        line = q**2 * np.exp(np.mean(np.log(rate[known] / q[known] ** 2)))
+        axes.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
@@ -238,39 +206,34 @@ def _views(entries: Sequence[FitRow]) -> list[FitView]:
 
 def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
     """Draw f against lag, the mean over age and bins, for all q: symbols are data, lines the model."""
-    title = "mean over age"
+    title = "" if views[0].scan.is_table else "mean over age"
     draw.label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
     of_rings = np.array([float(np.mean(view.scan.q)) for view in views])
-    for view, (q, colour, marker) in zip(views, ring_styles(of_rings), strict=True):
+    for view, (_, colour, marker, label) in zip(views, ring_styles(of_rings), strict=True):
         scaling, read = view.result.scaling, view.cuts
         offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
         model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
         both = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
         lag, f, of_model = average_over_age(read, both)
-        label = f"q = {q:.4g} Å⁻¹" if len(views) <= MAX_NAMES else None
         axis.plot(lag, f, marker, label=label, color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
 
 
-def names_drawn(entries: Sequence[FitRow]) -> list[str]:
-    """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
-    constant, drawn = constant_quantities(entries), dict[str, np.ndarray]()
+def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
+    """Return the parameters and rates worth a panel: none that is fixed, and none equal to another one."""
+    constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
     for name in shown_names(entries[0].quantities, copies=False):
-        if name in constant:
-            continue
         values = column(entries, name)
-        if not any(np.array_equal(values, of) for of in drawn.values()):
+        same = (np.allclose(values, of, 1e-9, 0.0, equal_nan=True) for of in drawn.values())
+        if name not in constant and not any(same):
             drawn[name] = values
-    return list(drawn)
+    return [*(name for name in drawn if name not in last), *last]
 
 
 def scans_title(entries: Sequence[FitRow], against: str) -> str:
     """Return the title of a figure of several fits: which errors its bars are."""
-    return (
-        f"Parameters against {against}: bars are standard errors "
-        f"({methods_of(entries) or 'none is known'}); open symbols are values without an error, crosses "
-        f"are values at a bound"
-    )
+    errors = methods_of(entries) or "none is known"
+    return f"Parameters against {against}: bars are standard errors ({errors})"
 
 
 def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -282,35 +245,33 @@ def _panels(
     entries: Sequence[FitRow],
     at: np.ndarray,
     x: str,
-    finish: Callable[[Axes], None],
+    finish: Callable[[Axes, str], None],
     reach: np.ndarray | None = None,
-    names: Sequence[str] | None = None,
-) -> list[draw.Panel]:
-    """Return a panel for each quantity; finish: what is done to each at last.
+    last: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return a panel for each quantity; finish: what is done to each at last, with its name.
 
-    at: place of each fit, and `reach` to both sides of it. names: by default all worth a panel.
+    at: place of each fit, and `reach` to both sides of it. last: names of the last panels.
     """
     q = np.array([entry.at.get("q", np.nan) for entry in entries])
-    rings = (
-        ring_styles(q) if x != _AXES["q"] and np.isfinite(q).all() else [(np.nan, COLOURS[0], "")]
-    )
+    rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
 
     def quantity(axes: Axes, name: str) -> None:
         value, error = _columns(entries, name)
         known, bound = np.isfinite(error), column(entries, name, "at_bound")
         y = plain_label(name, entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
-        kinds = ((known, "o", False), (~known & ~bound, "o", True), (bound, "x", True))
-        for (ring, colour, _), (kind, marker, hollow) in product(rings, kinds):
+        axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
+        kinds = ((known, "o", ""), (~known & ~bound, "o", "no error"), (bound, "x", "at a bound"))
+        for (ring, colour, _, label), (kind, marker, words) in product(rings, kinds):
             some = kind & ((q == ring) | np.isnan(ring))
             if some.any():
                 across = None if reach is None else reach[:, some]
-                look = {"fmt": marker, "across": across, "hollow": hollow, "color": colour}
-                named = 1 < len(rings) <= MAX_NAMES
-                look["label"] = f"q = {ring:.4g} Å⁻¹" if named else None
-                draw.points(axes, at[some], value[some], np.nan_to_num(error[some]), **look)
+                named = ", ".join(filter(None, (label, words))) or None
+                look = {"fmt": marker, "hollow": bool(words), "color": colour, "label": named}
+                bars = np.nan_to_num(error[some])
+                draw.points(axes, at[some], value[some], bars, across=across, **look)
         draw.log_scale_if_wide(axes, "y", value)
-        finish(axes)
+        finish(axes, name)
 
-    drawn = names_drawn(entries) if names is None else names
-    return [draw.Panel(name, partial(quantity, name=name)) for name in drawn]
+    return {name: partial(quantity, name=name) for name in names_drawn(entries, last)}

@@ -30,11 +30,10 @@ def plain_label(text: str, unit: str = "") -> str:
 
 
 def bin_name(scan: Scan, bin: int) -> str:
-    """Return q, φ and label of a bin, for titles."""
+    """Return q, φ and label of a bin, those that are known, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
-    parts = [f"q = {q:.4g} Å⁻¹" if np.isfinite(q) else "q unknown"]
-    parts += [f"φ = {phi:.4g}°".replace("-", "−") if np.isfinite(phi) else "φ unknown"]
-    parts += [f"bin {scan.label[bin]}"]
+    of = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
+    parts = [words for value, words in of if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
     return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * ("scans" in scan.attrs))
 
 
@@ -44,18 +43,26 @@ def drawable(values: np.ndarray) -> np.ndarray:
     return np.where((size == 0) | ((size > 1 / LARGEST) & (size < LARGEST)), values, np.nan)
 
 
-def ring_styles(q: np.ndarray) -> list[tuple[float, str, str]]:
-    """Return q, colour and marker of each ring; beyond seven rings the colour follows q."""
+RingStyles = list[tuple[float, str, str, str | None]]
+
+
+def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
+    """Return q, colour, marker and label of each ring; beyond seven rings the colour follows q.
+
+    A single ring has no label, and of more than seven only the first, middle and last have one.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
     rings = [float(value) for value in dict.fromkeys(np.sort(q))] if np.isfinite(q).all() else []
     if not rings:
-        return [(np.nan, COLOURS[0], MARKERS[0])]
-    if len(rings) <= len(COLOURS):
-        return list(zip(rings, COLOURS, MARKERS, strict=False))
-    shades = map(to_hex, colormaps["viridis"](np.linspace(0, 0.9, len(rings))))
-    return list(zip(rings, shades, cycle(MARKERS), strict=False))
+        return [(np.nan, COLOURS[0], MARKERS[0], None)]
+    shades, n = [*COLOURS], len(rings)
+    labels = [words.format(ring) if n > 1 else None for ring in rings]
+    if n > len(COLOURS):
+        shades = [to_hex(shade) for shade in colormaps["viridis"](np.linspace(0, 0.9, n))]
+        labels = [label if at in (0, n // 2, n - 1) else None for at, label in enumerate(labels)]
+    return list(zip(rings, shades, cycle(MARKERS), labels, strict=False))
 
 
 TITLES = {

@@ -9,11 +9,10 @@ import homodyne_dask as hd
 from homodyne_dask.cli.shared_options import PicturesCommand
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.angles import draw_angles
-from tests.results.made_results import FLOW, result_for, scan_of
+from tests.results.made_results import FLOW, changed, influence_of_bins, result_for, scan_of
 from tests.synthetic import CREEP
 
 PURE = ("contrast", "offset", "c₂", "strain γ", "density", "pass", "f")
@@ -50,14 +49,6 @@ def test_a_panel_is_drawn_alone_in_given_axes_or_as_wide_as_a_column(flowing):
     assert (alone.get_figwidth(), list(alone.tables)) == (draw.COLUMN, ["offset"])
     with pytest.raises(OptionError, match="did you mean"):
         result.plot.angles(flowing, panel="ofset")
-
-
-def test_the_table_of_a_rate_has_its_curve_and_the_ends_of_its_bands(flowing):
-    view = FitView(result_for(flowing, FLOW, naive=np.diag((0.1 * FLOW) ** 2)), flowing)
-    table, rates = plots.draw_rates(view).tables["gamma_dot"], rates_in(view)
-    lines = table["dγ/dt [1/s]"].dropna().to_numpy()
-    np.testing.assert_allclose(lines[-len(rates["t"]) :], rates["gamma_dot"])
-    np.testing.assert_allclose(table["low"].dropna()[-len(rates["t"]) :], rates["gamma_dot_low_68"])
 
 
 def test_a_rate_that_may_be_zero_has_a_linear_axis(flowing):
@@ -98,6 +89,13 @@ def test_pictures_may_have_a_format_after_them(words, wanted):
     params = [click.Option(["--pictures"]), click.Argument(["store"])]
     made = PicturesCommand("fit", params=params, callback=lambda **given: given)
     assert made.main(words.split(), standalone_mode=False) == {"pictures": wanted, "store": "A"}
+
+
+def test_an_influence_that_is_unknown_is_not_drawn(diffusing):
+    for influence in (None, influence_of_bins(diffusing, ["D0"])):  # the change of the last is NaN
+        result = changed(result_for(diffusing, CREEP), influence=influence)
+        with pytest.raises(OptionError, match="does not contain the influence of bins"):
+            plots.draw_influence(FitView(result, diffusing))
 
 
 def test_simulated_rings_have_q_from_half_to_twice_that_of_the_scenario(tmp_path):
