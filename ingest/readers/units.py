@@ -11,6 +11,7 @@ from homodyne_dask.errors import SourceError
 SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
 SECONDS |= {"µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 """Units of time."""
+ANGSTROM = "(a|aa|å|ang|angs|angstroms?)"
 QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*?)\s*")
 """A number and its unit."""
 
@@ -50,10 +51,10 @@ def converted(
     if what == "q":
         if unit is None:
             notes.append(f"{where} has no unit: q is assumed to be in 1/Å")
-        elif re.fullmatch(r"(1/)?nm(-1|⁻¹)?", plain):
+        elif re.fullmatch(r"1?/nm|nm(-1|⁻¹)", plain):
             notes.append(f"q converted from {unit} to 1/Å")
             return values / 10
-        elif not re.fullmatch(r"(1/)?(a|aa|å|ang|angs|angstroms?)(-1|⁻¹)?", plain):
+        elif not re.fullmatch(rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", plain):
             raise SourceError(f"{where} is in {unit!r}, but only 1/Å and 1/nm are known units of q")
     elif what == "phi" and plain.startswith("rad"):
         notes.append("φ converted from radians to degrees")

@@ -5,7 +5,7 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool
@@ -312,7 +312,7 @@ def fit_each(
     True
     """
     several = isinstance(data, Sequence) and not isinstance(data, str)
-    scans = [as_scan(one) for one in (data if several else [data])]
+    scans = [as_scan(one) for one in cast(Sequence[Any], data if several else [data])]
     model = scan_model(model)
     require_client(client)
     require_callbacks(callbacks)

@@ -192,7 +192,7 @@ def _band(
         about["no_band"] = "there is no band where too few bins determine the error"
         stderr = np.where(few, np.nan, stderr)
     below, above = _reach(result, name, curve, stderr)
-    if (below != stderr).any() or (above != stderr).any():
+    if any(not np.array_equal(of, stderr, equal_nan=True) for of in (below, above)):
         about["wider"] = "the bands include errors due to splines and smoothing"
     halves = [half_width(100 * level, dof) for level in LEVELS.values()]
     halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))

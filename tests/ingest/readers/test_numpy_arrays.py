@@ -302,6 +302,7 @@ def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
         ({"q": "0.22 1/nm", "phi": 0, "dt": "443 ns"}, ([0.022] * 2, 4.43e-7)),
         ({"q": "0.1, 0.2 nm^-1", "phi": "0, 1.5 rad", "dt": "20ms"}, ([0.01, 0.02], 0.02)),
         ({"q": ["1e-2", "0.02"], "phi": 0, "dt": "0.5"}, ([0.01, 0.02], 0.5)),
+        ({"q": "0.1 nm", "phi": 0, "dt": 1}, "only 1/Å and 1/nm are known units of q"),
         ({"q": "1 1/um", "phi": 0, "dt": 1}, "only 1/Å and 1/nm are known units of q"),
         ({"q": "1 1/nm, 2 1/A", "phi": 0, "dt": 1}, "with one unit or none"),
         ({"q": 0.1, "phi": 0, "dt": "5 furlongs"}, "the known units of time are s, sec"),

@@ -75,7 +75,8 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
     ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
     grid.update(**ends, bottom=(BELOW + foot) / height, top=1 - ABOVE / height)
     for axes in picture.axes:
-        axes.set_position(axes.get_subplotspec().get_position(picture))
+        if (place := axes.get_subplotspec()) is not None:
+            axes.set_position(place.get_position(picture))
     return picture
 
 

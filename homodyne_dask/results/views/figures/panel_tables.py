@@ -22,19 +22,22 @@ def _drawn(axes: Axes, x: str, y: str) -> Iterator[tuple[object, dict[str, Any]]
     """Yield label and columns of each thing that is drawn, but not of lines across all axes."""
     bars = {bar.lines[0]: bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)}
     for line in (line for line in axes.lines if line.get_transform() == axes.transData):
-        columns, bar = {x: line.get_xdata(), y: line.get_ydata()}, bars.get(line)
+        columns, bar = {x: line.get_xdata(), y: np.asarray(line.get_ydata())}, bars.get(line)
         if bar is not None and bar.has_yerr:
-            columns["stderr"] = [np.ptp(end[:, 1]) / 2 for end in bar.lines[2][-1].get_segments()]
+            columns["stderr"] = [
+                np.ptp(np.asarray(end)[:, 1]) / 2 for end in bar.lines[2][-1].get_segments()
+            ]
         yield (bar or line).get_label(), columns
     for part in (part for part in axes.collections if isinstance(part, PolyCollection)):
         for path in part.get_paths():  # there along one edge, and back along the other
-            low, high = np.split(np.delete(path.vertices, [0, len(path.vertices) // 2, -1], 0), 2)
+            corners = np.asarray(path.vertices)
+            low, high = np.split(np.delete(corners, [0, len(corners) // 2, -1], 0), 2)
             yield part.get_label(), {x: low[:, 0], "low": low[:, 1], "high": high[::-1, 1]}
     for steps in (steps for steps in axes.patches if isinstance(steps, StepPatch)):
         values, edges, _ = steps.get_data()
         yield steps.get_label(), {x: edges[:-1], y: values}
     for image in axes.get_images():
-        values = np.ma.filled(image.get_array(), np.nan)
+        values = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
         left, right, bottom, top = image.get_extent()
         up, along = (
             first + (np.arange(n) + 0.5) / n * (last - first)

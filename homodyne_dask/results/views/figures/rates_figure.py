@@ -38,7 +38,7 @@ def draw_rates(view: FitView) -> draw.FitFigure:
     if has_distribution(view.result):
         of = partial(_density, found=distribution_in(view.result))
         words = "bands: 68 % and 95 %, with the bias of smoothing"
-        return draw.page([draw.Panel("distribution", of)], 1, HEIGHT, words)
+        return draw.page({"distribution": of}, 1, HEIGHT, words)
     rates, truth = rates_in(view), _truth(view)
     unknown_q = bool(np.isnan(view.scan.q).any())
     axes = AXES | ({"J": OF_UNKNOWN_Q} if unknown_q else {})

@@ -162,7 +162,7 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
 
 def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
     """Draw the weighted means of fits that agree in a parameter: of all, and of repeats at one place."""
-    look = {"color": COLOURS[4]}
+    look: dict[str, Any] = {"color": COLOURS[4]}
     same = whole.agreement.get(name)
     if same is not None and same.p >= DOUBTFUL:
         axes.axhline(same.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
@@ -179,7 +179,7 @@ def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
 def _draw_power_of_q(
     axes: Axes, whole: FitSeries, name: str, q: np.ndarray, rate: np.ndarray
 ) -> None:
-    """Make the axes of a rate of decorrelation logarithmic, and draw the line ∝ q² through it."""
+    """Make the axes of a rate of decorrelation logarithmic; draw its power of q, and q², through it."""
     law = whole.powers_of_q.get(name)
     if law is not None:
         title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
@@ -187,9 +187,14 @@ def _draw_power_of_q(
     for which in "xy":
         draw.logarithmic(axes, which)
     known = np.isfinite(rate) & (rate > 0)
-    if known.any():
-        line = q**2 * np.exp(np.mean(np.log(rate[known] / q[known] ** 2)))
-        axes.plot(q, line, color=COLOURS[4], zorder=0, label="∝ q²")
+    powers: dict[float, dict[str, Any]] = (
+        {} if law is None else {law.exponent: {"ls": "-", "label": "fitted power of q"}}
+    )
+    powers[2.0] = {"ls": "--", "label": "∝ q²"}
+    for power, look in powers.items():
+        if known.any():
+            line = q**power * np.exp(np.mean(np.log(rate[known] / q[known] ** power)))
+            axes.plot(q, line, color=COLOURS[4], zorder=0, **look)
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
