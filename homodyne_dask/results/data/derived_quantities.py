@@ -133,7 +133,8 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
         found["power_of_q"] = of._replace(formula="with which rates scale: 2 for diffusion")
     if LOG_DENSITY in splines:
-        found["mean_rate"] = moments_of_distribution(result)[0]
+        mean, _ = moments_of_distribution(result)
+        found |= {"mean_rate": mean} if mean_is_determined(mean) else {}
     return found | dict(_tied(result))
 
 
@@ -217,6 +218,11 @@ def moments_of_distribution(result: "FitResult") -> tuple[Quantity, Quantity]:
         found.append(of._replace(stderr=float(np.hypot(of.stderr, bias))))
     mean_rate, variance = found
     return mean_rate._replace(formula="Σ w Γ, less the bias of smoothing"), variance
+
+
+def mean_is_determined(mean: Quantity) -> bool:
+    """Return whether a mean rate is above 0 by two errors: in a stretched decay, fast rates have none."""
+    return not mean.value <= 2 * mean.stderr
 
 
 def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:

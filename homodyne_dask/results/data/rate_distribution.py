@@ -10,6 +10,7 @@ from homodyne_dask.models.spline_models import LOG_DENSITY, slopes_of, weights_o
 from homodyne_dask.results.data.derived_quantities import (
     covariance_of,
     fitted_quantities,
+    mean_is_determined,
     moments_of_distribution,
 )
 from homodyne_dask.results.data.intervals import half_width
@@ -59,9 +60,15 @@ def resolution_sentences(result: "FitResult") -> list[str]:
     """Return how narrow a distribution the errors tell from a single rate; none of other models."""
     if LOG_DENSITY not in result.config["splines"]:
         return []
-    if not np.isfinite(error := moments_of_distribution(result)[1].stderr):
+    mean, variance = moments_of_distribution(result)
+    if not np.isfinite(variance.stderr):
         return []
-    decades = np.sqrt(np.log1p(CLEAR * error)) / np.log(10)
+    if not mean_is_determined(mean):
+        return [
+            "distribution of rates: the data do not determine its mean, in which fast rates count that they "
+            "hardly show, as in a stretched decay"
+        ]
+    decades = np.sqrt(np.log1p(CLEAR * variance.stderr)) / np.log(10)
     return [
         f"distribution of rates: one of a width below {decades:.2g} decades (one standard deviation) cannot "
         f"be told from a single rate; its mean is better determined than its width and shape, and peaks are "
