@@ -253,11 +253,13 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
 
 
 def names_drawn(entries: Sequence[FitRow]) -> list[str]:
-    """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter."""
-    constant, drawn = constant_quantities(entries), dict[str, np.ndarray]()
-    for name in shown_names(entries[0].quantities, copies=False):
-        if name in constant:
-            continue
+    """Return the parameters and rates worth a panel: none that is fixed, and no rate equal to a parameter.
+
+    Where all are fixed, or undetermined and shared, they are all there is to draw.
+    """
+    names, constant = shown_names(entries[0].quantities, copies=False), constant_quantities(entries)
+    drawn = dict[str, np.ndarray]()
+    for name in [name for name in names if name not in constant] or names:
         values = column(entries, name)
         if not any(np.array_equal(values, of) for of in drawn.values()):
             drawn[name] = values
