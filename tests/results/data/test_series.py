@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,7 +207,8 @@ def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age)
 
 
 def test_parts_that_are_fitted_together_may_share_contrasts(diffusing):
-    given = {"data": str(diffusing.path), "model": "static", "over": "label", "scaling": "shared"}
+    given: dict[str, Any] = {"data": str(diffusing.path), "model": "static", "over": "label"}
+    given["scaling"] = "shared"
     assert len(fit_jobs(FitConfig(**given, together=True))) == len(diffusing.bins)
     with pytest.raises(OptionError, match="is for several bins"):
         fit_jobs(FitConfig(**given))
