@@ -231,7 +231,8 @@ def _installed() -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
         else:
             if points:  # of two of one name the first is imported
                 found.setdefault(_name_of(package), points)
-    return tuple(point for points in found.values() for point in points), tuple(broken)
+    each = tuple(point for points in found.values() for point in points)
+    return each, tuple(dict.fromkeys(broken))  # a folder may be searched twice
 
 
 def _name_of(package: Distribution) -> str:

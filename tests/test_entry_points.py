@@ -243,3 +243,4 @@ def test_a_package_whose_entry_points_cannot_be_read_is_named(tmp_path, content)
     refused = command(tmp_path, tmp_path, "fit", "A_c2.zarr", "--model", "static")
     assert refused.returncode == 2  # pydantic reads those of all packages
     assert refused.stderr.startswith(f"error: {of}")
+    assert refused.stderr.count("Error: ") == 1

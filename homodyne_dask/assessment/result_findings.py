@@ -267,13 +267,22 @@ def _motion(request: Request) -> Finding:
     return finding("one-direction", (), command)
 
 
+def _with_exponent(request: Request) -> str:
+    """Return the option for a model with an exponent that also has the powers of q or age of this one."""
+    search = request.search
+    if not request.problem.model.isotropic:
+        return ""
+    if len(rings_of(request.scan.q)) > 1:
+        return "--model stretched_q"
+    ages = "alpha" in search.names and search.free[search.names.index("alpha")]
+    return "--model stretched" + "_ageing" * bool(ages)
+
+
 def _of_alternative(request: Request, found: Alternative) -> Finding:
     command, numbers = command_of(request), dict[str, Any](size=found.size)
     match found.name:
         case "stretching":
-            several = len(rings_of(request.scan.q)) > 1
-            model = f"--model stretched{several * '_q'}" if request.problem.model.isotropic else ""
-            return finding("other-exponent", (), model, **numbers)
+            return finding("other-exponent", (), _with_exponent(request), **numbers)
         case "power_of_q" | "lag":
             return _of_deviations(request, "q" if found.name == "power_of_q" else "lag")
         case "smoothness":

@@ -72,7 +72,7 @@ def error_sentence(
         return one_line(_user_error_sentence(error, then))
     said = f"{type(error).__name__}: {one_line(str(error))}"
     if outside := blamed(error):
-        return f"{outside} ({said[:MOST_SAID]})"
+        return outside if said in outside else f"{outside} ({said[:MOST_SAID]})"
     return (
         f"this is a bug in homodyne-dask ({said}): run the command "
         f"again with --debug and report the traceback"

@@ -122,7 +122,8 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         over = axis_of(config.over_scans or over or "").replace(" ", "_")
         folder = config.folder or folders.default_folder(config.data[0], over)
         each = zip(_parts(config, scans), scans, strict=True)
-        jobs = [job for own, scan in each for job in jobs_of(own, scan, options, folder)]
+        given = options, folder, config.together
+        jobs = [job for own, scan in each for job in jobs_of(own, scan, *given)]
     elif config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
     else:

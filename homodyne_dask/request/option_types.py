@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from homodyne_dask.errors import OptionError
+
 T = TypeVar("T")
 
 
@@ -105,20 +107,30 @@ def _several_ranges(value: Any) -> list[Any]:
 def _frames(value: Any, files: bool = True) -> list[Any]:
     """Return ranges of frames from ranges and single frames, 2,5,10-14, or from a file of them.
 
-    files: whether a name may be that of a file, as in no file.
+    files: whether a name may be that of a file, as in no file. Raises OptionError for a list of two numbers.
     """
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        return _several_ranges(value)
+    value = _plain(value)
+    if isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value)):
+        if isinstance(value, tuple):
+            return [value]
+        a, b = value
+        raise OptionError(
+            f"exclude_frames = [{a}, {b}] may be a range or two frames: write {a}:{b} for the range, "
+            f"{a},{b} without brackets for the frames"
+        )
     found: list[Any] = []
-    for part in parts(words):
-        if alone := re.fullmatch(r"(\d+)(?:-(\d+))?", part):
+    for part in parts(value):
+        if alone := re.fullmatch(r"(\d+)(?:-(\d+))?", str(part)):
             found.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
-        elif files and (text := _text_of(part)) is not None:
+        elif files and isinstance(part, str) and (text := _text_of(part)) is not None:
             found += _frames(",".join(text.replace(",", " ").split()), files=False)
         else:
-            found += _several_ranges(part)
+            found.append(_pair(part))
     return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _text_of(path: str) -> str | None:

@@ -304,8 +304,8 @@ class Scan(Printed, BinsAndFrames):
         the last), counted from 0. time: (start, end) in s, end excluded. In both, start or end may be None,
         as in slices. scan: for a store of repeats, numbers (from 1) or names of scans. exclude: bins and
         frames to exclude, {"frames": (51, 61), "time": (3.0, 3.5), "phi": 90, "label": 7}, each as above;
-        frames and time may be lists of ranges, frames also a set of single ones, or a mask that is true for
-        them. Raises SelectionError, listing what can be selected, if nothing remains.
+        frames and time may be lists of ranges, frames also a number, a list of numbers and ranges, or a mask
+        that is true for them. Raises SelectionError, listing what can be selected, if nothing remains.
         """
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label, scan)

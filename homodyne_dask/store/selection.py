@@ -155,11 +155,13 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
             continue
         if scan.is_table:
             raise SelectionError(TABLE_HAS_NO_FRAMES)
-        value = _single_frames(scan, value) if key == "frames" else value
-        several = isinstance(value, list | tuple) and all(
-            isinstance(part, list | tuple | slice) for part in value
-        )
-        each: Any = value if several else [value]
+        if key == "frames":
+            each = _frames_and_ranges(scan, value)
+        else:
+            several = isinstance(value, list | tuple) and all(
+                isinstance(part, list | tuple | slice) for part in value
+            )
+            each = value if several else [value]
         for one in each:
             first, stop = _interval(scan, **({"frames": None, "time": None} | {key: one}))
             if stop <= first:
@@ -170,19 +172,36 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
     return bins, tuple(ranges)
 
 
-def _single_frames(scan: BinsAndFrames, given: Any) -> Any:
-    """Return ranges for a set of frames, or for a mask that is true where one is excluded."""
-    if isinstance(given, np.ndarray) and given.dtype == bool:
-        if given.shape != scan.time.shape:
+def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
+    """Return the ranges that are a frame, a range (first, after the last), several of both, or a mask.
+
+    The mask is true where a frame is excluded.
+    """
+    if isinstance(given, np.ndarray):
+        if given.dtype == bool and given.shape != scan.time.shape:
             raise SelectionError(
                 f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
             )
-        given = set(np.flatnonzero(given).tolist())
-    if not isinstance(given, set):
-        return given
-    if not all(isinstance(one, int | np.integer) for one in given):
-        raise SelectionError(f"exclude: frames = {shown(given)} must be whole numbers")
-    return [(one, one + 1) for one in sorted(given)]
+        given = set(np.flatnonzero(given)) if given.dtype == bool else given.tolist()
+    one_range = isinstance(given, slice) or (
+        isinstance(given, list | tuple)
+        and len(given) == 2
+        and all(end is None or _is_number(end) for end in given)
+    )
+    if one_range and isinstance(given, list) and None not in given:
+        a, b = given
+        raise SelectionError(
+            f"exclude: frames = [{a}, {b}] may be a range or two frames: write ({a}, {b}) for the "
+            f"range, {{{a}, {b}}} for the frames"
+        )
+    several = isinstance(given, list | tuple | set | frozenset | range) and not one_range
+    each = list(given) if several else [given]
+    if not all(_is_number(one) or isinstance(one, list | tuple | slice) for one in each):
+        raise SelectionError(
+            f"exclude: frames = {shown(given)} cannot be used: give whole numbers, ranges (first, after "
+            "the last), or a list of both"
+        )
+    return [(one, one + 1) if _is_number(one) else one for one in each]
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:

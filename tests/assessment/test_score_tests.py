@@ -108,6 +108,13 @@ def test_an_alternative_is_kept_with_the_result(tmp_path):
 
 
 @pytest.mark.long
+def test_the_exponent_that_is_advised_where_rates_age_is_of_a_model_that_ages(tmp_path):
+    scan = store(replace(THREE, stretching=0.7).scan(0), tmp_path)
+    (exponent,) = fit_here(scan, hd.POWER_LAW).findings.of("other-exponent")
+    assert exponent.advice == "--model stretched_ageing"
+
+
+@pytest.mark.long
 def test_without_the_odd_frame_the_model_describes_the_data(tmp_path):
     scan = store(WRONG["one frame"][0].scan(0), tmp_path)
     check = fit_here(scan.select(exclude={"frames": (50, 51)}), hd.STATIC).diagnosis.check

@@ -140,7 +140,8 @@ NAMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.long) for case in NAMED])
+@pytest.mark.long(whole=True)
+@pytest.mark.parametrize("case", NAMED)
 def test_options_that_once_did_not_go_together_fit(scan, case):
     assert ending(scan, {"model": "brownian"} | NAMED[case], few_passes) == "a fit"
 

@@ -6,7 +6,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.apps.view.viewed_data import sources_of
 from homodyne_dask.assessment.cell_residuals import stored_cells
-from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import coarse_use
 from tests.run_command import done
@@ -75,6 +75,10 @@ EXCLUDED = [
     ("a slice of frames", {"frames": slice(690, None)}, [1, 2, 3], ((690, 700),)),
     ("ranges that touch", {"frames": [(9, 12), (5, 9), [11, 14]]}, [1, 2, 3], ((5, 14),)),
     ("single frames", {"frames": {7, 5, 6, 640}}, [1, 2, 3], ((5, 8), (640, 641))),
+    ("frames and ranges", {"frames": [64, (9, 12), 5]}, [1, 2, 3], ((5, 6), (9, 12), (64, 65))),
+    ("frames of an array", {"frames": np.array([2.0, 5, 6])}, [1, 2, 3], ((2, 3), (5, 7))),
+    ("frames up to one", {"frames": [None, 3]}, [1, 2, 3], ((0, 3),)),
+    ("a mask of two", {"frames": np.arange(700) % 400 == 7}, [1, 2, 3], ((7, 8), (407, 408))),
     ("a mask of frames", {"frames": np.arange(700) >= 695}, [1, 2, 3], ((695, 700),)),
     ("both", {"frames": (0, 2), "time": (0.1, 0.3), "label": 2}, [1, 3], ((0, 3),)),
     ("nothing", {}, [1, 2, 3], ()),
@@ -104,8 +108,9 @@ def test_exclusions_add_up_and_keep_to_the_selected_frames(scans):
 
 MISTAKES = [
     {"frame": (1, 2)}, [(1, 2)], {"frames": (700, 800)}, {"frames": (20, 5)}, {"frames": (2, 700)},
-    {"label": [1, 2, 3]}, {"label": 9}, {"phi": 10}, {"frames": [2, 5, 10]}, {"frames": np.ones(9, bool)},
-    {"frames": {"2"}},
+    {"label": [1, 2, 3]}, {"label": 9}, {"phi": 10}, {"frames": [2, 5]}, {"frames": np.ones(9, bool)},
+    {"frames": {"2"}}, {"frames": [2, None, 5]}, {"frames": [2.5, 4, 6]}, {"frames": [2, 5, 700]},
+    {"frames": [True, False, True]}, {"frames": np.array([2, 5])}, {"frames": [-1, 3, 5]},
 ]  # fmt: skip
 
 
@@ -122,9 +127,10 @@ def test_what_cannot_be_excluded_is_refused(scans, exclude):
         (("51:61", "7"), [(51, 61), (7, 8)]),
         ("bad.txt,3", [(4, 5), (8, 10), (20, 30), (3, 4)]),
         ((51, 61), [(51, 61)]),
-        ([[51, 61], "70:72"], [(51, 61), (70, 72)]),
+        ([[51, 61], "70:72"], [(51, 61), (70, 72)]), (5, [(5, 6)]), ("2:5", [(2, 5)]),
+        ([2, "10-14", [51, 61], 7], [(2, 3), (10, 15), (51, 61), (7, 8)]),
         ("5.5", None), ("-3", None), ("good.txt", None), ("x" * 300, None), ("own.txt", None),
-        ("14-10", [(14, 11)]), ([2, 5, 10], None),
+        ("14-10", [(14, 11)]), ([2, 5, 10], [(2, 3), (5, 6), (10, 11)]), ([-1, 5.5, 7], None),
     ],
     ids=str,
 )  # fmt: skip
@@ -139,6 +145,15 @@ def test_frames_are_excluded_one_by_one_in_ranges_or_by_a_file(
             FitConfig(data="A.zarr", model="static", exclude_frames=given)
         return
     assert FitConfig(data="A.zarr", model="static", exclude_frames=given).exclude_frames == ranges
+
+
+def test_a_list_of_two_frames_is_refused_with_how_each_meaning_is_written(tmp_path, scans):
+    file = tmp_path / "fit.yaml"
+    file.write_text("data: A.zarr\nmodel: static\nexclude_frames: [2, 5]")
+    with pytest.raises(OptionError, match=r"write 2:5 for the range, 2,5 without brackets for the"):
+        read_config(file)
+    with pytest.raises(SelectionError, match=r"write \(2, 5\) for the range, \{2, 5\} for the"):
+        scans[0].select(exclude={"frames": [2, 5]})
 
 
 @pytest.mark.long

@@ -234,13 +234,19 @@ def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
 
 
 def jobs_of(
-    parts: Sequence[Part], whole: Scan, options: Mapping[str, Any], folder: Path
+    parts: Sequence[Part],
+    whole: Scan,
+    options: Mapping[str, Any],
+    folder: Path,
+    together: bool = False,
 ) -> list[Job]:
     """Return the fits of the parts: contrasts and offsets given per bin are those of its bins.
 
-    folder: that in which each has its own. Raises OptionError for contrasts that would be shared by one bin.
+    folder: that in which each has its own. together: whether one fit has all parts. Raises OptionError for
+    contrasts that would be shared by one bin.
     """
-    _require_shared(str(options.get("scaling", "")), [part.scan for part in parts], whole)
+    if not together:
+        _require_shared(str(options.get("scaling", "")), [part.scan for part in parts], whole)
     jobs = []
     for part in parts:
         own = dict(options)

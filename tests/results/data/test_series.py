@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray
 
 import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.results.data.fit_rows import PARTS, FitRow, fit_row
@@ -198,6 +201,20 @@ def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age)
     np.testing.assert_array_equal(table["D0 [Å²/s]"], over_q.table["value"].values[:, 0])
     np.testing.assert_allclose(table["stderr"], np.nan_to_num(over_q.table["stderr"].values[:, 0]))
     assert [axis.get_ylabel() for axis in over_age.plot().axes] == ["D0 [Å²/s]"]
+
+
+def test_parts_that_are_fitted_together_may_share_contrasts(diffusing):
+    own: Any = {"over": "label", "together": True, "scaling": "shared"}
+    assert len(fit_jobs(FitConfig(data=diffusing.path, model="static", **own))) == len(
+        diffusing.bins
+    )
+
+
+@pytest.mark.long
+def test_parameters_that_are_all_fixed_are_drawn(diffusing):
+    fixed = {"D0": 1e3, "alpha": 0.0, "D_offset": 5.0}
+    drawn = hd.fit_each(diffusing, hd.STATIC, over="age", windows=2, fixed=fixed).plot()
+    assert [axis.get_ylabel() for axis in drawn.axes][:2] == ["D0 [Å²/s]", "alpha"]
 
 
 def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_decays(over_q):

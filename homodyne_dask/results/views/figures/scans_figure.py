@@ -225,12 +225,16 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
 
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
-    """Return the parameters and rates worth a panel: none that is fixed, and none equal to another one."""
+    """Return the parameters and rates worth a panel: none that is fixed, and none equal to another one.
+
+    Where all are fixed, or undetermined and shared, they are all there is to draw.
+    """
     constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
-    for name in shown_names(entries[0].quantities, copies=False):
+    names = shown_names(entries[0].quantities, copies=False)
+    for name in [name for name in names if name not in constant] or names:
         values = column(entries, name)
         same = (np.allclose(values, of, 1e-9, 0.0, equal_nan=True) for of in drawn.values())
-        if name not in constant and not any(same):
+        if not any(same):
             drawn[name] = values
     return [*(name for name in drawn if name not in last), *last]
 
