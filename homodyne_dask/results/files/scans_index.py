@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from homodyne_dask.document.blocks import FORMATS, Document, Picture
@@ -68,7 +69,8 @@ def write_index(
             series = FitSeries(next(iter(rows[0].at)), tuple(rows), global_fit)
             title = series_title(series)
         if len(good) > 1:
-            pictures = [_picture(names, good, series)]
+            with suppress(OptionError):  # a model of free form alone has nothing to draw
+                pictures = [_picture(names, good, series)]
     table, file, *of_series = index_files(folder, prefix)
     pages = [folder / f"{PARTS}.{of}" for of in FORMATS if prefix == PARTS]
     for old in [*reversed(of_series), *pages]:  # a series is never of other fits than the index
@@ -133,7 +135,8 @@ def _picture(names: Sequence[str], good: Sequence[FitRow], whole: FitSeries | No
     from homodyne_dask.results.views.figures.scans_figure import draw_scans, scans_title
 
     drawn = draw_scans(good) if whole is None else whole.plot()
-    spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in names]
+    known = [name for name in names if name in good[0].quantities]
+    spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in known]
     of = "scan" if whole is None else whole.over
     ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
     alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
-from homodyne_dask.errors import HomodyneDaskError, in_line
+from homodyne_dask.errors import HomodyneDaskError, OptionError, in_line
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
@@ -134,7 +134,8 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
     the windows of age.
     """
     entries = [entry for entry in whole.entries if entry.result is not None]
-    rates = whole.decay_rates if whole.over == "q" and len(entries) > 1 else []
+    over_q = whole.over == "q" and len(entries) > 1
+    rates = whole.decay_rates if over_q else []
     at = np.array([entry.at[whole.over] for entry in entries])
     x = _AXES.get(whole.over) or plain_label(whole.over, whole.unit_of(whole.over))
     windows = None  # below and above the mean age
@@ -154,9 +155,10 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
             )
 
     shown = _panels(entries, at, x, finish, windows, rates)
-    views = _views(entries) if rates else []
-    if views:
+    if over_q and (views := _views(entries)):
         shown["decays"] = partial(_draw_decays, views=views)
+    if not shown:
+        raise OptionError("the model has no parameter or rate of its own to draw: draw each fit")
     return _page(shown)
 
 
