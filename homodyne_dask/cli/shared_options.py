@@ -1,7 +1,7 @@
 """Options of commands, from the models that define them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,7 +69,7 @@ class PicturesCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments, --pictures with its format in one."""
         given = []
-        for word, following in zip(args, [*args[1:], ""], strict=True):
+        for word, following in pairwise([*args, ""]):
             alone = word == "--pictures" and following not in (*FORMATS, "none")
             given.append("--pictures=png" if alone else word)
         return super().parse_args(

@@ -98,6 +98,7 @@ def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
     )
 
 
+@pytest.mark.long
 def test_the_page_of_view_opens_stores_and_results_by_url(here):
     maps = []
     for what in (STORE, here / "A_c2.zarr", RESULT):

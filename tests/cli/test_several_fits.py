@@ -77,7 +77,7 @@ def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
 ):
     folders = []
     monkeypatch.setattr(run_fits, "MOST_DRAWN", most)
-    monkeypatch.setattr(plots, "save_all", lambda _, folder: folders.append(folder) or [])
+    monkeypatch.setattr(plots, "save_all", lambda _, folder, *__: folders.append(folder) or [])
     printed = run(*FIT, *STORES, *words).stdout
     assert bool(folders) == drawn
     assert ("--pictures` draws them" in printed) == (not drawn and not words)

@@ -93,7 +93,7 @@ def test_a_page_is_whole_needs_no_other_file_and_folds_details():
 def test_pictures_have_words_and_are_reached_by_keyboard_as_wide_tables_are():
     page = ParsedPage(as_page(document()))
     (image,) = page.all("img")
-    assert (image["alt"], image["width"], image["height"]) == ("word", "192", "96")
+    assert (image["alt"], image["width"], image["height"]) == ("word", "144", "72")
     assert str(image["src"]).startswith("data:image/png;base64,")
     around = [attributes for attributes in page.all("div") if attributes.get("class") == "wide"]
     assert len(around) == len(page.all("table")) + 1 == len(page.all("caption")) + 1 == 3

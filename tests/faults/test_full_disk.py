@@ -62,7 +62,7 @@ def disk(mounted) -> Path:
 def one_picture(monkeypatch):
     """Drawing takes long: one picture of random bytes."""
 
-    def save_all(view, folder):
+    def save_all(view, folder, suffix):
         path = folder / f"{next(iter(TITLES))}.png"
         write_file(path, PICTURE)
         return [path]
