@@ -99,6 +99,7 @@ def test_progress_counts_the_bins(fits, words):
     assert said[-1] == f"speckle noise: {bins} of {bins} bins"
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_lost_after_the_last_pass_does_not_cost_the_result(fits, monkeypatch):
     def lost(*_):
         raise ClusterError("the scheduler is lost")

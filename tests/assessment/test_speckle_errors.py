@@ -189,6 +189,7 @@ def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
     assert 1.0 < other / one < 8.0
 
 
+@pytest.mark.long
 def test_a_window_inside_a_few_intervals_of_stored_averages_has_errors_of_its_own(tmp_path):
     """30 of 150 frames are three intervals of age: the window is averaged anew from its pairs."""
     scan = store(replace(RING, frames=150, theta=np.array([2e4, 0.0, 0.0])).scan(2), tmp_path)

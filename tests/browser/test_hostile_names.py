@@ -116,6 +116,7 @@ def scans_page(folder: Path, scan) -> str:
     return (folder / "scans.html").as_uri()
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("page", [report, scans_page, live_page, dashboard, cell, reprs])
 def test_names_stay_text_and_nothing_in_them_runs(tab, tmp_path, scan, page: Callable[..., str]):
     assert "{{ 7*7 }}" in check(tab, page(tmp_path, scan))

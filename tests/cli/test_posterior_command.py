@@ -41,6 +41,7 @@ def given(fitted, monkeypatch) -> dict:
     return given
 
 
+@pytest.mark.long
 def test_options_are_passed_on_and_the_folder_is_written(given):
     words = ("--prior", "D0=normal:2500:300", "--prior", "alpha=-0.5:0.1", "--draws", "200")
     printed = done("posterior", "A_fit", *words, "--seed", "3", "--adjust", "none", "-q")

@@ -181,6 +181,7 @@ def test_printing_to_a_closed_pipe_goes_on_without_a_word(closed):
         echo("a line")
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "stores", [["A_c2.zarr"], ["A_c2.zarr", "F_c2.zarr"]], ids=["one", "several"]
 )

@@ -109,6 +109,7 @@ def test_who_has_the_password_sees_the_pages_of_a_watched_folder_and_not_its_dat
     assert fetched(f"{address}/scans/../../site.users", **WHO).code in (400, 401, 404)
 
 
+@pytest.mark.long
 def test_view_works_below_a_path_of_the_proxy(site, tmp_path):
     address, _ = site
     scan = store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), tmp_path)

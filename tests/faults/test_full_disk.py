@@ -149,6 +149,7 @@ def test_a_file_without_room_is_named_and_what_was_there_is_kept(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.long
 def test_a_series_of_which_not_all_is_written_is_none(disk, fitted, capfd):
     folder = disk / "A_fit_q"
 

@@ -108,6 +108,7 @@ CALLS = {
 }
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("call", CALLS)
 def test_workers_of_other_code_are_refused_with_both_digests(odd_worker, scan, other, call):
     times = np.arange(30) * 0.1

@@ -260,6 +260,7 @@ def test_the_pictures_leave_out_what_the_fit_left_out(copy, tmp_path):
     assert (tmp_path / "pictures" / "maps.png").exists()
 
 
+@pytest.mark.long
 def test_a_fit_is_not_resumed_on_a_store_that_lost_chunks_since(copy, tmp_path):
     path = tmp_path / "fit.ckpt"
     skipping(copy, checkpoint=path, max_passes=2)

@@ -286,6 +286,7 @@ def fit_of_few_bins(folder):
     return hd.fit(scan, "laminar_flow", gap="200 um", fixed=held)
 
 
+@pytest.mark.long
 def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp_path):
     result = fit_of_few_bins(tmp_path)
     assert not result.findings.of("undetermined", "larger-error")

@@ -79,6 +79,7 @@ def values_of(result):
     return np.concatenate(value), np.concatenate(error)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "model", [pytest.param(of, marks=[pytest.mark.long] * (of != "brownian")) for of in FORMS]
 )

@@ -104,6 +104,7 @@ def test_twelve_sectors_over_a_turn_are_six_and_it_is_said(turn):
     assert "Friedel" not in str(half)
 
 
+@pytest.mark.long
 def test_without_pairs_each_sector_is_independent(turn):
     result = hd.fit(turn, "static", friedel="off", **START)
     assert result.provenance.inputs["independent_bins"] == 12
@@ -113,6 +114,7 @@ def test_without_pairs_each_sector_is_independent(turn):
         hd.fit(turn, "static", friedel="maybe", **START)
 
 
+@pytest.mark.long
 def test_a_comparison_takes_the_option(turn):
     """Fewer than three independent bins cannot be left out one by one."""
     two = turn.select(phi=[0, 180, 180])

@@ -121,7 +121,7 @@ def test_splines_of_a_log_density_hold_lognormal_distributions_of_any_width():
         assert slopes_of(form, weight) == pytest.approx(steps, abs=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("word", PEAKS)
 def test_a_distribution_is_that_of_dense_penalized_least_squares(word, tmp_path):
     """The errors are linear in the mean rate, and hold the true one."""

@@ -147,6 +147,7 @@ def test_the_bias_of_smoothing_is_that_of_a_fit_of_data_without_noise(tmp_path):
     assert read.diagnosis.smoothing.equals(result.diagnosis.smoothing)
 
 
+@pytest.mark.long
 def test_a_diffusion_that_stops_has_a_band_where_it_rests(tmp_path):
     """J at its floor had none, though its splines have derivatives there; the edge is held, too."""
     scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.05)

@@ -95,6 +95,7 @@ def test_a_tied_fit_is_that_of_the_same_model_written_out(scan):
         assert tied.params[name].stderr_naive == pytest.approx(error, rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_stored_tied_fit_is_read_with_its_ties(scan, tmp_path):
     result = hd.fit(scan, "static", tie={"D_offset": "0.04*D0"})
     result.to_json(tmp_path / "summary.json")

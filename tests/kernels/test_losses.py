@@ -48,7 +48,7 @@ CASES = [(mode, *LOSSES[0]) for mode in ALL_MODES]
 CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "shared")]
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("mode", "loss", "scale"), CASES)
 def test_the_optimum_is_scipys(creep, mode, loss, scale):
     """All contrasts and offsets are free as the mode has them."""
@@ -149,6 +149,7 @@ def errors_over_repeats(share, loss, scale):
     return np.array(values), np.array(errors)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     ("share", "loss", "scale"),
     [(0.0, "huber", 1.0), pytest.param(0.05, "cauchy", 2.0, marks=pytest.mark.slow)],

@@ -68,7 +68,7 @@ def test_a_level_averages_the_tables_as_its_data_are_averaged():
     assert coarse.derivatives["C"].shape == (7, 12)
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("initial", [{}, {"rate": 0.1, "alpha": 0.5}], ids=["searched", "given"])
 def test_a_model_of_two_lines_is_recovered_with_its_errors(tmp_path, initial):
     model = hd.separable(relaxation, RELAXATION)

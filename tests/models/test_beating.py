@@ -80,6 +80,7 @@ def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
     assert (aliased.numbers["fast"], aliased.numbers["bins"]) == (2, 3)
 
 
+@pytest.mark.long
 def test_a_damped_cosine_is_a_quick_look_at_the_fringes_of_one_bin(flowing):
     result = hd.fit(flowing.select(phi=(-5, 5)), "damped_cosine")
     t = flowing.time[1:]

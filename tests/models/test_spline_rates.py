@@ -150,6 +150,7 @@ def test_coefficients_are_not_negative_and_bounds_hold_for_the_rate(stepped):
     assert (result.parameters["value"].values <= 4000).all()
 
 
+@pytest.mark.long
 def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
     fitted.to_json(tmp_path / "fit.json")
     read = hd.load_result(tmp_path / "fit.json")

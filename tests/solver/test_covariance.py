@@ -109,6 +109,7 @@ def test_cr3_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(
         assert_scaling_errors(found.scaling_robust, dense, everything, len(theta))
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("theta", [CREEP, STRONG_FLOW], ids=["static", "flow"])
 def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):

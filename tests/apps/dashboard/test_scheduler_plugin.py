@@ -51,6 +51,7 @@ def get(address: str, path: str) -> str:
         return answer.read().decode()
 
 
+@pytest.mark.long
 def test_the_page_shows_how_the_fit_ended(fitted):
     address, _, result = fitted
     page = ParsedPage(get(address, "fit"))

@@ -53,6 +53,7 @@ def test_the_values_and_the_covariance_are_those_of_extended_precision(data, res
     )
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_the_truth_lies_within_its_errors(seed):
     found = hd.fit(residuals(arrivals(seed=seed)), MODEL, initial=FIRST)

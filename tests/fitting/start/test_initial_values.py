@@ -85,7 +85,7 @@ def test_a_fit_without_a_free_parameter_stays_where_it_is():
     assert only.theta.tolist() == [777.0, 0.1, -3.0]
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("phi0", [-66, -10, 6, 11, 24, 48, 83])
 @pytest.mark.parametrize("shear", [2e-4, 2e-2])
 def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
