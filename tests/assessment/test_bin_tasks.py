@@ -150,6 +150,7 @@ def test_bins_of_a_killed_worker_are_computed_again(fits):
     assert there == assessment(*fits["40 bins"])
 
 
+@pytest.mark.long
 def test_little_work_stays_in_this_process(fits, monkeypatch):
     monkeypatch.setattr(bin_tasks, "MIN_SECONDS", 60.0)
     client = object()  # nothing asks it for anything

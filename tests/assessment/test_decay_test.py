@@ -59,6 +59,7 @@ def test_a_result_without_a_decay_is_read_as_it_was_written(nothing, tmp_path):
     assert hd.load_result(tmp_path).report(all=True) == result.report(all=True)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("bins", [1, pytest.param(9, marks=pytest.mark.slow)])
 def test_a_weak_decay_of_five_standard_errors_is_seen(bins, tmp_path):
     f = reference.f_physical(THETA, np.arange(40) / 3, Q, 0.0)[np.triu_indices(40, 1)]

@@ -78,6 +78,7 @@ def test_a_selection_and_other_options_reach_the_fit(here, no_pictures):
     assert result.ndata == 2 * 29 * 28 // 2
 
 
+@pytest.mark.long
 def test_plain_arrays_are_ingested_with_the_values_they_lack(here):
     c2 = np.ones((2, 8, 8)) + np.arange(8)
     np.save("chx.npy", (c2 + c2.transpose(0, 2, 1)) / 20)

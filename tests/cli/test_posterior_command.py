@@ -61,6 +61,7 @@ def test_options_are_passed_on_and_the_folder_is_written(given):
     assert json.loads(done("show", "A_fit", "--json"))["posterior"]["draws"] == 200
 
 
+@pytest.mark.long
 def test_one_json_object_has_the_numbers(given):
     values = json.loads(done("posterior", "A_fit", "--draws", "300", "--json"))
     assert values["draws"] == 300

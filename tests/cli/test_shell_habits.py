@@ -277,6 +277,7 @@ def test_info_and_plan_as_json_have_what_they_print_as_values(here):
     assert plan["pass_s"] == plan["pairs"] / 150e6 / plan["worker_threads"]
 
 
+@pytest.mark.long
 def test_show_prints_json_and_intervals(here):
     assert run("fit", "F_c2.zarr", *BROWNIAN).exit_code in (0, 3)
     shown = json.loads(done("show", "F_fit", "--json"))
@@ -288,6 +289,7 @@ def test_show_prints_json_and_intervals(here):
     assert run("show", "F_fit", "--ci", "100").exit_code == 2
 
 
+@pytest.mark.long
 def test_show_prints_a_series_as_json(here):
     done("fit", "A_c2.zarr", *BROWNIAN, "--over", "age", "--windows", "2")
     shown = json.loads(done("show", "A_fit_age", "--json"))

@@ -218,6 +218,7 @@ def test_a_command_on_a_full_disk_is_one_sentence_and_goes_on_when_there_is_room
     assert run(*words).exit_code == 0
 
 
+@pytest.mark.long
 def test_a_disk_that_becomes_full_during_a_fit_costs_no_bit(disk, fitted, one_picture, monkeypatch):
     """The third checkpoint finds no room; the one before is kept, and its fit goes on from there."""
     words = ("fit", str(fitted[1].path), "--model", "static", "--output")

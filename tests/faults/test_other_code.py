@@ -144,6 +144,7 @@ def test_files_that_changed_since_this_program_began_start_no_workers(monkeypatc
         pass
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_other_code_is_not_resumed(scan, tmp_path, monkeypatch):
     file = tmp_path / "checkpoint.json"
     fit_here(scan, hd.STATIC, **GIVEN, checkpoint=file)

@@ -211,7 +211,7 @@ def test_what_is_left_out_is_the_same_on_workers(copy, client):
     assert result_bits(skipping(copy, client=client)) == result_bits(skipping(copy))
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.cluster
 @pytest.mark.parametrize("on_workers", [False, True])
 def test_a_store_replaced_between_two_passes_ends_the_fit(copy, other, client, on_workers):

@@ -294,6 +294,7 @@ def test_a_parameter_that_one_or_two_bins_determine_has_the_error_of_speckle(tmp
     assert result.params["D0"].dof > 10
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("noise_not_of_speckle")
 def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path):
     result = fit_of_few_bins(tmp_path)

@@ -201,6 +201,7 @@ def test_equal_rates_are_found_equal(tmp_path):
     assert found.agreement["D0"].p > 0.01
 
 
+@pytest.mark.long
 def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_path):
     options = ["--model", "power_law", "--output", str(tmp_path / "out"), "--no-pictures"]
     text = done("fit", str(store), *options, "--per-scan", "D0")

@@ -106,6 +106,7 @@ def test_a_stored_tied_fit_is_read_with_its_ties(scan, tmp_path):
     assert np.isfinite(read.rates["J_stderr"]).all()
 
 
+@pytest.mark.long
 def test_a_parameter_of_a_tie_may_be_fixed(scan):
     result = hd.fit(scan, "static", tie={"D_offset": "0.04*D0"}, fixed={"D0": 2500.0})
     assert result.derived["D_offset"].value == pytest.approx(100.0)

@@ -70,7 +70,7 @@ def test_the_optimum_is_scipys(creep, mode, loss, scale):
 GRAMS = [(CREEP, *loss) for loss in LOSSES] + [(STRONG_FLOW, *LOSSES[0]), (FAST, *LOSSES[0])]
 
 
-@pytest.mark.long
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("truth", "loss", "scale"), GRAMS)
 def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
     """Cut small, so that nothing is left of f in some blocks; their residuals count all the same."""

@@ -31,6 +31,7 @@ from tests.kernels.user_functions import (
 from tests.synthetic import FLOW, angles, blocks, fit_here, measured, store, without_some
 
 
+@pytest.mark.long
 def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
     scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
     model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)

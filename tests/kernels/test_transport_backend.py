@@ -91,6 +91,7 @@ def test_mixed_precision_is_close(convention, word, theta):
     assert_gram(gram, scans, theta, tolerance=MIXED)
 
 
+@pytest.mark.long
 def test_slots_without_a_bin_are_never_read():
     scans = measured(FLOW, 60, (0.0, 50.0))
     (_, block), *rest = blocks(scans, padded=5)

@@ -160,11 +160,13 @@ def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
     assert np.array_equal(one.shape(bins, t[:5], t[20:25]), other.shape(bins, t[:5], t[20:25]))
 
 
+@pytest.mark.long
 def test_a_posterior_is_refused_in_a_sentence(fitted, stepped):
     with pytest.raises(OptionError, match="smoothed by a penalty"):
         hd.posterior(fitted, stepped[0])
 
 
+@pytest.mark.long
 def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
     path = tmp_path / "free.ckpt"
     asked = {"rates": "spline", "knots": 12, "checkpoint": path}

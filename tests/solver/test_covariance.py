@@ -118,6 +118,7 @@ def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):
     assert_scaling_errors(found.scaling_naive, dense, dense.covariance, len(theta))
 
 
+@pytest.mark.long
 def test_parameters_that_did_not_move_have_no_error():
     _, reduced, _ = at_optimum(STRONG_FLOW)
     moved = np.array([True, True, False, True, True, False, True])

@@ -215,6 +215,7 @@ def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest():
     assert states[-1].reduced.chisqr == min(state.reduced.chisqr for state in states)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_the_limit_of_passes_is_kept_and_the_lowest_point_returned(limit):
     scans = measured(FLOW, 60, angles(7))

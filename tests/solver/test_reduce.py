@@ -84,6 +84,7 @@ def test_a_bin_without_decay_adds_its_offset_only_chisqr_and_nothing_else(word, 
     assert found.finite
 
 
+@pytest.mark.long
 def test_a_bin_without_pairs_is_absent():
     scans = measured(FLOW, 40, (0.0, 40.0, 80.0))
     scans.c2[1] = np.nan

@@ -99,6 +99,7 @@ def cubic(some, seed, size):
     return evaluate, 0.3 * rng.standard_normal(P)
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("size", "seeds"), [(0.5, range(40)), (1.5, range(40))])
 def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size, seeds):
     problems = [cubic(some, seed, size) for seed in seeds]

@@ -117,6 +117,7 @@ def test_a_file_system_that_fails_slowly_is_not_asked_for_longer_than_objects(
     assert len(pauses) == 2
 
 
+@pytest.mark.long
 def test_a_chunk_that_is_missing_once_is_read_again(whole, failing, pauses):
     expected = result_bits(fit(whole))
     forget()

@@ -124,6 +124,7 @@ def test_a_task_is_one_call_and_one_copy_and_how_tiles_are_grouped_changes_no_bi
     assert calls == [1] * 6
 
 
+@pytest.mark.long
 def test_a_block_in_which_f_has_decayed_is_neither_read_nor_computed(tmp_path):
     """Ingest has stored the sums of all pairs of a block: here some of seven blocks do not count."""
     sweep = sweep_on(THERE, flowing(tmp_path, theta=FAST_DECAY), min_lag=70, **FLOWING)

@@ -78,6 +78,7 @@ def test_workers_are_started_for_data_that_do_not_fit_in_memory(scan, monkeypatc
     assert hd.plan(scan, hd.STATIC).workers.to_start
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("own_page")
 def test_the_page_shows_the_fit_while_it_runs_and_its_end(scan, threads):
     threads(2)
@@ -107,6 +108,7 @@ def test_small_fits_have_no_page(scan):
     assert planned[0].page == ""
 
 
+@pytest.mark.long
 def test_an_interruption_ends_the_pass_and_its_threads(tmp_path, threads, monkeypatch):
     threads(2)
     scan = store(measured(CREEP, 1600, [0.0], dt=0.1), tmp_path)  # 10 tiles

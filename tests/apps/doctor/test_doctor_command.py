@@ -99,6 +99,7 @@ def test_a_folder_that_cannot_be_written_is_seen(tmp_path):
     assert not checks.writable_folder("working folder", tmp_path / "none").ok
 
 
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("slowest", "ok"), [(1.0, True), (1e15, False)])
 def test_the_rate_of_the_kernel_is_measured_and_a_slow_one_is_seen(monkeypatch, slowest, ok):
     monkeypatch.setattr(checks, "MEASUREMENT_SECONDS", 0.0)

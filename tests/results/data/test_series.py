@@ -233,6 +233,7 @@ def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_d
     assert legend.get_texts()[-1].get_text() == f"q = {Q[-1]:.4g} Å⁻¹"
 
 
+@pytest.mark.long
 def test_a_figure_for_print_is_never_of_an_earlier_series(over_q, tmp_path):
     entries = over_q.entries
     for suffix in ("pdf", ""):
