@@ -186,7 +186,8 @@ class Options(BaseModel):
         option = known[str(name)]
         typed = option.names[0] if option.names else f"--{option.name.replace('_', '-')}"
         if first["type"] == "missing" and not inside:
-            return f"{typed} is missing: give {option.form.words}"
+            known = f": {', '.join(option.suggestions)}" if option.suggestions else ""
+            return f"{typed} is missing: give {option.form.words}{known}"
         if not (option.by_name and inside):
             value, inside = values[option.name], []
             value = value[0] if isinstance(value, tuple) and len(value) == 1 else value

@@ -12,6 +12,7 @@ from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.errors import in_line
 from homodyne_dask.request.option_types import Count, Integer
 from homodyne_dask.request.options import Options, option
+from homodyne_dask.text import with_unit
 
 
 class Simulation(Options):
@@ -57,10 +58,17 @@ def simulate(path: Path, as_json: bool, **given: Any) -> None:
         del chosen["layout"], chosen["overwrite"]
         echo_json({"file": str(path)} | chosen | facts)
         return
-    values = ", ".join(f"{name} {value:g}" for name, value in made.parameters.items())
-    of_rings = f"{chosen['rings']} rings × " if chosen["rings"] > 1 else ""
+    model = hd.MODELS.get(made.model)  # None where the truth is no model of a fit
+    units = {} if model is None else {of.name: of.unit for of in model.parameters}
+    values = ", ".join(
+        with_unit(f"{name} {value:g}", units.get(name, ""))
+        for name, value in made.parameters.items()
+    )
+    several = chosen["rings"] > 1
+    of_rings = f"{chosen['rings']} rings × " if several else ""
+    of_q = f"{made.q / 2:g} to {made.q * 2:g}" if several else f"{made.q:g}"
     echo(
         f"{in_line(str(path))} written: {chosen['scenario']}, "
         f"{of_rings}{chosen['angles']} angles × {chosen['frames']} frames of {made.frame_time:g} s "
-        f"at q = {made.q:g} 1/Å, {chosen['convention']} convention, {values}"
+        f"at q = {of_q} 1/Å, {chosen['convention']} convention, {values}"
     )
