@@ -156,6 +156,19 @@ def test_a_distribution_is_that_of_dense_penalized_least_squares(word, tmp_path)
 
 
 @pytest.mark.long
+def test_the_mean_of_a_stretched_decay_which_has_none_is_not_quoted(tmp_path):
+    delay = np.geomspace(1e-3, 10, 60)
+    g2 = 1 + 0.2 * np.exp(-2 * (0.5 * delay) ** 0.8)
+    g2 += 0.002 * np.random.default_rng(1).standard_normal(60)
+    table, names = np.column_stack([delay, g2, np.full(60, 0.002)]), "delay(s),q=0.01,error(q=0.01)"
+    np.savetxt(tmp_path / "a_g2.csv", table, delimiter=",", header=names, comments="")
+    result = hd.fit(hd.read_g2(tmp_path / "a_g2.csv"), "distribution_of_rates")
+    assert result.converged
+    assert "mean_rate" not in result.derived
+    assert "the data do not determine its mean" in " ".join(str(result.report(all=True)).split())
+
+
+@pytest.mark.long
 def test_a_single_rate_is_a_narrow_peak_whose_mean_is_held(tmp_path):
     """Its strength fell without end, and the fit did not converge."""
     scan, mean, _ = curve("one rate", tmp_path)
