@@ -13,6 +13,7 @@ from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.text import known_number
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
+_MOST_ROWS = 40
 
 
 class BinRow(NamedTuple):
@@ -57,12 +58,14 @@ class IngestReport(Printed):
             f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
             f"{self.n_frames} frames {self.spacing}, {self.n_pairs:,} pairs"
         )
+        more = len(self.bins) - _MOST_ROWS
         notes = [
+            *[f"and {more} more bins; `homodyne-dask info {self.store}` lists all"] * (more > 0),
             *["already complete, nothing to do"] * self.skipped,
             f"σ {sigma_words(self.sigma_source)}",
             *(f"note: {note}" for note in self.notes),
         ]
-        return table_document(title, [_HEAD, *map(_of_bin, self.bins)], 0, notes)
+        return table_document(title, [_HEAD, *map(_of_bin, self.bins[:_MOST_ROWS])], 0, notes)
 
 
 def _of_bin(row: BinRow) -> tuple[str, ...]:
@@ -74,7 +77,7 @@ def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store; raises StoreError for one that is damaged."""
     scan = open_dataset(target)
     attrs, mask = scan.attrs, scan.frame_mask
-    frames, sigma = int(np.count_nonzero(mask)), np.median(scan.sigma_row[:, mask], axis=1) ** 2
+    frames, sigma = int(np.count_nonzero(mask)), scan.median_sigma
     rows = zip(scan.label, scan.q, scan.phi, scan.n_pixels, sigma, strict=True)
     return IngestReport(
         store=target,

@@ -444,7 +444,7 @@ def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:
     return np.where(np.isfinite(scan.q), scan.q, 1.0)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=128)  # each pass of a global fit goes through the stores of all scans
 def open_selection(selection: Selection) -> Scan:
     """Return the scan of a selection, as a worker opens it; raises StoreError if the data changed."""
     scan = open_dataset(selection.path)

@@ -1,12 +1,17 @@
 """Scans of different frames, times and bins as one fit, against dense least squares and counted photons."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.stats
 from distributed import Client, LocalCluster
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.fitting.series import scans_together
+from homodyne_dask.store import scan
 from tests import reference
 from tests.run_command import done, run
 from tests.speckle_scans import Photons
@@ -90,6 +95,24 @@ def test_scans_of_different_times_and_bins_are_one_dense_least_squares(series, s
     other = hd.fit(stores[::-1], "power_law").global_fit.parameters.sel(param=["D0", "alpha"])
     for name in ("value", "stderr"):
         np.testing.assert_allclose(other[name], found[name], rtol=1e-6)
+
+
+@pytest.mark.long
+def test_the_cost_of_a_store_does_not_grow_with_their_number(tmp_path, monkeypatch):
+    opened, searched = Counter(), []
+    stores = [ingested(tmp_path, "uneven", f"u{n}", TRUTH[0] * 1.3**n) for n in range(10)]
+    find, read = scans_together.find_initial_values, scan.open_dataset
+    monkeypatch.setattr(
+        scans_together, "find_initial_values", lambda *a: searched.append(a) or find(*a)
+    )
+    monkeypatch.setattr(scan, "open_dataset", lambda path: opened.update([str(path)]) or read(path))
+    scan.open_selection.cache_clear()
+    together = hd.fit(stores, "power_law", per_scan=["D0"]).global_fit
+    assert len(searched) == 4
+    assert set(opened.values()) == {2}, "by the request and by the passes, whatever their number"
+    value, stderr, dof = together.parameters[["value", "stderr", "dof"]].to_array().values[:, :10]
+    pulls = (value - TRUTH[0] * 1.3 ** np.arange(10)) / stderr
+    assert (np.abs(pulls) < scipy.stats.t(dof).isf(1e-3)).all()
 
 
 @pytest.mark.slow

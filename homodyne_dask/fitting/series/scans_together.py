@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 FACTORS = np.geomspace(0.1, 10, 9)
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
 
+STORES_TRIED, STARTS = 4, 3
+"""Number of stores from whose own fits the start is taken, and of starts that are followed."""
+
 OUTWEIGHED = 0.05
 """Share by which the error of one scan alone is smaller than that of all, from which it is said."""
 
@@ -325,10 +328,11 @@ def _passes(
 
 
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
-    """Return the first point: of fits of the averages of each store, then of each scan's own parameters."""
+    """Return the first point: of fits of the averages of some stores, then of each scan's own parameters."""
     first, *others = request.stores
     parameters, search = request.parameters, first.search
-    found = [find_initial_values(*each) for each in zip(request.stores, sweeps, strict=True)]
+    tried = np.linspace(0, len(others), min(len(request.stores), STORES_TRIED)).astype(int)
+    found = [find_initial_values(request.stores[n], sweeps[n]) for n in tried]
     common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
     mode = "individual" if others else first.scaling.mode_for_initial_values
     summaries = [binned_averages(one.scan, one.problem) for one in request.stores]
@@ -347,21 +351,20 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
         grams = [of(at) for of, at in zip(averages, theta[parameters.place], strict=True)]
         return stacked(grams, order)._replace(place=place)
 
-    def start(theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " g"]:
-        """Return the global parameters where each scan's own are the best multiples of those of theta."""
-        several = [
-            search.inside(np.where(own & search.log, factor, 1.0) * theta) for factor in FACTORS
-        ]
-        if not own.any():
-            return parameters.start(np.tile(search.inside(theta), (len(averages), 1)))
-        wholes = [parameters.start(np.tile(one, (len(averages), 1))) for one in several]
-        chisqr = [reduce(of_all(one), "individual").chisqr_per_bin for one in wholes]
-        of_scans = np.array([np.bincount(request.scan_of_bin, of) for of in chisqr])
-        best = np.where(np.isfinite(of_scans), of_scans, np.inf).argmin(0)
-        return parameters.start(np.array(several)[best])
-
+    several = [
+        search.inside(np.where(own & search.log, factor, 1.0) * theta)
+        for theta in common
+        for factor in (FACTORS if own.any() else [1.0])
+    ]
+    wholes = [parameters.start(np.tile(one, (len(averages), 1))) for one in several]
+    chisqr = np.array([reduce(of_all(one), "individual").chisqr_per_bin for one in wholes])
+    chisqr = np.where(np.isfinite(chisqr), chisqr, np.inf)
+    of_scans = np.array([np.bincount(request.scan_of_bin, of) for of in chisqr])
+    best = np.array(several)[of_scans.argmin(0)]
+    starts = [parameters.start(np.where(own, best, search.inside(theta))) for theta in common]
     fits = BinnedFits(of_all, request.together.search, mode)
-    ends = fits.advanced(fits.started([start(theta) for theta in common]), PASSES_TO_MINIMUM)
+    lowest = np.argsort(fits.chisqr_at(starts), stable=True)[:STARTS]
+    ends = fits.advanced(fits.started([starts[n] for n in lowest]), PASSES_TO_MINIMUM)
     record.timings["start"] = time.perf_counter() - record.started
     theta = min(ends, key=lambda end: end.chisqr).lowest.theta
     if first.problem.loss == "linear":

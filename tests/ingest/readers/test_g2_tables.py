@@ -201,3 +201,13 @@ def test_one_file_for_each_q_makes_one_scan(tmp_path):
 def test_a_curve_that_is_there_twice_counts_once(tmp_path):
     scan = read(tmp_path, text(",", "tau,q=0.004,q=0.008", TAU, G2[0], G2[0]))
     assert scan.q.tolist() == [0.004]
+
+
+def test_the_report_of_many_curves_shows_forty_with_the_error_of_a_point(tmp_path):
+    rows = np.c_[np.repeat(np.linspace(0.004, 0.02, 45), 3), np.tile([0.1, 1, 3], 45)]
+    rows = np.c_[rows, 1.1 - rows[:, 0] * rows[:, 1], np.full(135, 0.004)]
+    content = text(",", "q_val,tau,g2,g2_err", *rows.T)
+    (tmp_path / "A.csv").write_text(content, encoding="utf-8")
+    lines = str(hd.ingest(tmp_path / "A.csv")).splitlines()
+    assert sum(line.split()[-1:] == ["0.004"] for line in lines) == 40, lines
+    assert any(line.startswith("and 5 more bins; `homodyne-dask info") for line in lines)
