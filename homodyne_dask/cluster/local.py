@@ -342,14 +342,21 @@ class Patience:
         self.most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
         self.limit = self.most if limit is None else limit
         self.last, self.pause, self.paused = time.monotonic(), FIRST_LOOK, False
+        self.seen = self.last
+        """When there was a worker."""
 
     def look(self) -> None:
-        """Raise ClusterError where all workers stay paused, TimeoutError after too long without a result."""
-        paused = _paused(with_timeout(self.most, known_workers, self.client))
+        """Raise ClusterError where all workers stay paused, TimeoutError after too long without a result.
+
+        It is raised after too long without a worker, too.
+        """
+        known = with_timeout(self.most, known_workers, self.client)
+        paused = _paused(known)
         if paused and self.paused:
             raise ClusterError(paused)
+        self.seen = time.monotonic() if known else self.seen
         silent = time.monotonic() - self.last
-        if silent > self.limit:
+        if silent > self.limit or time.monotonic() - self.seen > self.most:
             raise TimeoutError(silent)
         self.paused = bool(paused)
         self.pause = (

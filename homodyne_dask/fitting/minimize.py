@@ -20,7 +20,7 @@ from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.state import SavedState
-from homodyne_dask.store.files import path_of
+from homodyne_dask.store.files import no_room, path_of
 from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory, version_of
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class CheckpointFile(NamedTuple):
             kept = checkpoints.checkpoint_exists(self.path)
             way_out = "fit again with --resume: the checkpoint of an earlier pass is kept"
             raise OptionError(
-                f"the checkpoint {self.path} cannot be written ({e.strerror}): free some space, then "
+                f"the checkpoint {self.path} cannot be written: {no_room(e, self.path)}, then "
                 f"{way_out if kept else 'fit again, or give another path'}"
             ) from e
 

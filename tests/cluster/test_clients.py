@@ -18,7 +18,7 @@ import pytest
 from distributed import Client, LocalCluster, get_client
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import connect
+from homodyne_dask.cluster import connect, local
 from homodyne_dask.errors import ClusterError, OptionError, PlanError
 from tests.documents import ROOT, blocks
 from tests.run_command import run
@@ -127,6 +127,13 @@ def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = "tcp://{}:{}".format(*server.getsockname())
         refused(hd.connect(address).__enter__, ClusterError, "no scheduler answers")
+
+
+def test_tasks_that_no_worker_will_take_are_not_waited_for(client, monkeypatch):
+    monkeypatch.setattr(local, "known_workers", lambda _: {})
+    with dask.config.set({"homodyne-dask.no-progress": "400ms"}):
+        waiting = [client.submit(int, resources={"none has it": 1})]
+        refused(lambda: local.gathered(client, waiting), ClusterError, "no task finished within")
 
 
 def two_fits(store):
