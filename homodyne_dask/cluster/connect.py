@@ -14,7 +14,6 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
-from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import Client, Security
@@ -49,9 +48,8 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     security = _security(address, key)
     began = monotonic()
     try:
-        options: Any = {"timeout": CONNECT_TIMEOUT, "security": security}
-        # Dask waits without end for one that accepts and says nothing
-        client = with_timeout(2 * CONNECT_TIMEOUT, Client, address, **options)
+        make = partial(Client, address, timeout=CONNECT_TIMEOUT, security=security)
+        client = with_timeout(2 * CONNECT_TIMEOUT, make)  # one that says nothing has no limit
     except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
         raise ClusterError(
             f"no scheduler answers at {address} within {monotonic() - began:.0f} s ({first_cause(e)}): check "

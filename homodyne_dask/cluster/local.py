@@ -341,9 +341,8 @@ class Patience:
         self.client = client
         self.most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
         self.limit = self.most if limit is None else limit
-        self.last, self.pause, self.paused = time.monotonic(), FIRST_LOOK, False
-        self.seen = self.last
-        """When there was a worker."""
+        self.pause, self.paused = FIRST_LOOK, False
+        self.last = self.seen = time.monotonic()
 
     def look(self) -> None:
         """Raise ClusterError where all workers stay paused, TimeoutError after too long without a result.
@@ -354,9 +353,9 @@ class Patience:
         paused = _paused(known)
         if paused and self.paused:
             raise ClusterError(paused)
-        self.seen = time.monotonic() if known else self.seen
-        silent = time.monotonic() - self.last
-        if silent > self.limit or time.monotonic() - self.seen > self.most:
+        now = time.monotonic()
+        silent, self.seen = now - self.last, now if known else self.seen
+        if silent > self.limit or now - self.seen > self.most:
             raise TimeoutError(silent)
         self.paused = bool(paused)
         self.pause = (
