@@ -27,7 +27,10 @@ _NAME = re.compile(r"\b[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+\b")
 _CAUSE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b|F\d{4} ")
 """The last line of a traceback, or what XLA says before it ends a process."""
 _OF_XLA = re.compile(r"^F\d{4} .*?\] ")
-_OF_LIBRARIES = ("JAX_", "XLA_", "DASK_", "PJRT_", "OMP_", "OPENBLAS_", "MKL_", "ZARR_", "BLOSC_")
+_OF_LIBRARIES = (
+    *("JAX_", "XLA_", "DASK_", "PJRT_", "OMP_", "OPENBLAS_", "MKL_", "ZARR_", "BLOSC_"),
+    *("MPL", "SOURCE_DATE_EPOCH", "HDF5_"),
+)
 """Beginnings of variables that libraries read."""
 
 

@@ -27,6 +27,7 @@ from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array, w
 from homodyne_dask.store.files import (
     INTERRUPTED,
     AnyPath,
+    absolute,
     any_path,
     children,
     exists,
@@ -100,7 +101,7 @@ def ingest(
     source = _open_all(without_errors(paths), options)
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
-    target = target.absolute()
+    target = absolute(target)
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
         with futures.ThreadPoolExecutor(1) as background:

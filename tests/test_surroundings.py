@@ -12,6 +12,7 @@ OUTSIDE = {
     "a value": ("JAX_ENABLE_X64", "maybe", ValueError("invalid 'maybe' for 'JAX_ENABLE_X64'")),
     "a flag": ("JAX_LOGGING_LEVEL", "loud", ValueError('"loud" for JAX flag jax_logging_level')),
     "quoted": ("DASK_X__TTL", "soon", ValueError("Could not interpret 'soon' as a number")),
+    "of a library": ("SOURCE_DATE_EPOCH", "abc", ValueError("invalid literal for int(): 'abc'")),
     "missing": ("NOTHING", "", KeyError("JUPYTERHUB_SERVICE_PREFIX")),
     "not ours": ("JAX_ENABLE_X64", "1", ValueError("operands could not be broadcast")),
 }

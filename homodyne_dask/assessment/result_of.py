@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -33,7 +32,7 @@ from homodyne_dask.results.data.result_tables import (
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.reduce import mean_weight
-from homodyne_dask.store.processes import OUR_CODE, code_digest
+from homodyne_dask.store.processes import OUR_CODE, code_digest, version_of
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 """They read the data and do the arithmetic."""
@@ -41,7 +40,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "x
 
 @cache
 def _versions_of_packages() -> dict[str, str]:
-    return {"Python": python_version()} | {name: version(name) for name in PACKAGES}
+    return {"Python": python_version()} | {name: version_of(name) for name in PACKAGES}
 
 
 def result_of(
@@ -80,7 +79,7 @@ def result_of(
             config=request.config,
             inputs=_inputs(request),
             truth=scan.attrs["truth"],
-            version=version("homodyne-dask"),
+            version=version_of("homodyne-dask"),
             versions=_versions_of_packages() | {OUR_CODE: code_digest()},
             definition=request.problem.model,
         ),

@@ -14,7 +14,7 @@ from homodyne_dask.cli.printing import echo
 from homodyne_dask.document.blocks import FORMATS
 from homodyne_dask.errors import OptionError
 from homodyne_dask.request.options import COMMON, SECTIONS, Option, Options
-from homodyne_dask.store.files import AnyPath
+from homodyne_dask.store.files import AnyPath, is_file
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
@@ -155,7 +155,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
 
 def _with_tables_read(config: FitConfig) -> FitConfig:
     """Return the configuration with stores in place of tables of g2, which are written beside these."""
-    if not any(isinstance(path, Path) and path.is_file() for path in config.data):
+    if not any(isinstance(path, Path) and is_file(path) for path in config.data):
         return config
     from homodyne_dask.api import tables_read  # it loads all of a fit
 

@@ -48,7 +48,8 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     security = _security(address, key)
     began = monotonic()
     try:
-        client = Client(address, timeout=CONNECT_TIMEOUT, security=security)
+        make = partial(Client, address, timeout=CONNECT_TIMEOUT, security=security)
+        client = with_timeout(2 * CONNECT_TIMEOUT, make)  # one that says nothing has no limit
     except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
         raise ClusterError(
             f"no scheduler answers at {address} within {monotonic() - began:.0f} s ({first_cause(e)}): check "

@@ -49,6 +49,7 @@ from homodyne_dask.errors import (
     first_cause,
     require_count,
     require_type,
+    shown,
 )
 from homodyne_dask.kernels.gpus import environments_of_gpus
 from homodyne_dask.store.processes import (
@@ -66,6 +67,7 @@ FIRST_WORKER_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a cluster."""
 FIRST_LOOK = 0.5
 """Seconds after which it is looked whether workers are paused, and again whether they stay so."""
+_OF_DASK = "DASK_DISTRIBUTED__"
 _WAIT = "DASK_HOMODYNE_DASK__FIRST_WORKER=10m"
 ANSWER_TIMEOUT = 10.0
 """Seconds to wait for a scheduler that is only asked whether it answers, or told that a fit has ended."""
@@ -73,7 +75,13 @@ ANSWER_TIMEOUT = 10.0
 
 def time_limit(what: str, seconds: float) -> float:
     """Return a time limit in seconds: homodyne-dask.<what> of Dask's configuration, or a default."""
-    return parse_timedelta(dask.config.get(f"homodyne-dask.{what}", seconds), "s")
+    given = dask.config.get(f"homodyne-dask.{what}", seconds)
+    try:
+        return float(parse_timedelta(given, "s"))
+    except (KeyError, TypeError, ValueError):
+        raise OptionError(
+            f"homodyne-dask.{what} = {shown(given)} of Dask's configuration is not a time: write 5m"
+        ) from None
 
 
 class _Worker(ProcessInterface):
@@ -146,7 +154,9 @@ class _Cluster(SpecCluster, JobCluster):
         words = {
             last_words(system_text(worker.log)) for worker in self.workers.values() if worker.ended
         }
-        return "; ".join(filter(None, [*sorted(words), in_words(examined())])) if words else ""
+        sets = [f"{n}={shown(os.environ[n])}" for n in os.environ if n.startswith(_OF_DASK)]
+        around = in_words(examined()), sets and f"the environment sets {', '.join(sorted(sets))}"
+        return "; ".join(filter(None, [*sorted(words), *around])) if words else ""
 
 
 @contextmanager
@@ -331,15 +341,21 @@ class Patience:
         self.client = client
         self.most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
         self.limit = self.most if limit is None else limit
-        self.last, self.pause, self.paused = time.monotonic(), FIRST_LOOK, False
+        self.pause, self.paused = FIRST_LOOK, False
+        self.last = self.seen = time.monotonic()
 
     def look(self) -> None:
-        """Raise ClusterError where all workers stay paused, TimeoutError after too long without a result."""
-        paused = _paused(with_timeout(self.most, known_workers, self.client))
+        """Raise ClusterError where all workers stay paused, TimeoutError after too long without a result.
+
+        It is raised after too long without a worker, too.
+        """
+        known = with_timeout(self.most, known_workers, self.client)
+        paused = _paused(known)
         if paused and self.paused:
             raise ClusterError(paused)
-        silent = time.monotonic() - self.last
-        if silent > self.limit:
+        now = time.monotonic()
+        silent, self.seen = now - self.last, now if known else self.seen
+        if silent > self.limit or now - self.seen > self.most:
             raise TimeoutError(silent)
         self.paused = bool(paused)
         self.pause = (
@@ -382,6 +398,10 @@ def require_client(client: Any) -> None:
         raise OptionError(
             "the client belongs to the process from which this one was forked: make one here with "
             "`hd.connect`, or start processes with multiprocessing.get_context('spawn')"
+        )
+    if cast(Any, client.loop).asyncio_loop.is_closed():
+        raise OptionError(
+            "the event loop of the client has ended: make a client in the one that runs"
         )
     if client.asynchronous:
         raise OptionError(

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,8 +20,8 @@ from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.state import SavedState
-from homodyne_dask.store.files import path_of
-from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory
+from homodyne_dask.store.files import no_room, path_of
+from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory, version_of
 
 if TYPE_CHECKING:
     from homodyne_dask.kernels.gram import Gram
@@ -190,7 +189,7 @@ class CheckpointFile(NamedTuple):
             kept = checkpoints.checkpoint_exists(self.path)
             way_out = "fit again with --resume: the checkpoint of an earlier pass is kept"
             raise OptionError(
-                f"the checkpoint {self.path} cannot be written ({e.strerror}): free some space, then "
+                f"the checkpoint {self.path} cannot be written: {no_room(e, self.path)}, then "
                 f"{way_out if kept else 'fit again, or give another path'}"
             ) from e
 
@@ -239,6 +238,6 @@ def identity(request: Request) -> dict[str, Any]:
         "code of the model": request.problem.model.digest,
         "power laws of the model": [list(law) for law in request.problem.model.power_laws],
         # other versions round differently: the bits would not be those of an uninterrupted fit
-        **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
+        **{f"version of {name}": version_of(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
         f"version of the {OUR_CODE}": code_digest(),
     }

@@ -43,7 +43,7 @@ def first_cpu() -> Any:
     try:
         started()
         return jax.local_devices(backend="cpu")[0]
-    except RuntimeError as e:
+    except (RuntimeError, AssertionError) as e:  # the latter of platforms that are all missing
         raise PlanError(
             f"JAX found no processor ({_first_line(e)}): unset JAX_PLATFORMS, or let it name cpu"
         ) from e

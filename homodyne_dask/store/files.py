@@ -28,7 +28,8 @@ MAY_PASS = {
     errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ESHUTDOWN,
     errno.ECONNABORTED, errno.ECONNRESET, errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH,
     errno.ENETDOWN, errno.ENETUNREACH, errno.ENOLINK, errno.ECOMM, errno.EPROTO, errno.EBUSY,
-    errno.ENFILE, errno.EMFILE, errno.EAGAIN, errno.EKEYEXPIRED,
+    errno.ENFILE, errno.EMFILE, errno.EAGAIN, errno.EKEYEXPIRED, errno.ENODATA, errno.ENONET,
+    errno.ECANCELED, errno.EUCLEAN,
 }  # fmt: skip
 """With which a file system, or the way to its server, fails, and works again a moment later."""
 DISK_FULL = {
@@ -39,7 +40,7 @@ DISK_FULL = {
 PLENTY = 100_000_000
 """Free bytes with which a disk is not full."""
 NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
-"""With which a file system answers that it has no locks, or no way to wait for names in a folder."""
+"""With which a file system answers that it has no locks."""
 INTERRUPTED = Event()
 """Set while a process leaves on an interrupt: no thread waits for a file system any more."""
 
@@ -68,11 +69,15 @@ def any_path(what: str, given: str | AnyPath) -> AnyPath:
     return url_path(what, given) if local is None else Path(local)
 
 
-def absolute(path: AnyPath) -> AnyPath:
+def working_folder() -> Path:
+    """Return the working folder by the names through which a shell came here."""
+    here = Path(os.environ.get("PWD", ""))
+    return here if here.is_absolute() and here.is_dir() and here.samefile(".") else Path.cwd()
+
+
+def absolute[P: AnyPath](path: P) -> P:
     """Return a path that is valid in other folders: links in it stay, they differ between machines."""
-    here = Path(os.environ.get("PWD", ""))  # by the names through which a shell came here
-    known = here.is_absolute() and here.is_dir() and here.samefile(".")
-    return here / path if known and isinstance(path, Path) else path.absolute()
+    return path if isinstance(path, UrlPath) or path.is_absolute() else working_folder() / path
 
 
 def inside(store: str | AnyPath, *names: str) -> AnyPath:
@@ -115,7 +120,9 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 def no_room(error: OSError, path: AnyPath) -> str:
     """Return why a file cannot be written, and what to do."""
-    why = DISK_FULL.get(error.errno or 0, error.strerror or str(error))
+    if error.errno not in DISK_FULL:
+        return f"{error.strerror or error}; check the permissions and the file system of its folder"
+    why = DISK_FULL[error.errno]
     if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not isinstance(path, Path):
         return f"{why}; free some space"
     folder = next(above for above in path.absolute().parents if above.is_dir())
@@ -150,7 +157,13 @@ def exists(path: AnyPath) -> bool:
     """Return whether there is a file or a folder, or an object below a URL."""
     if isinstance(path, UrlPath):
         return any(True for _ in objects.below(path))
-    return path.exists()
+    try:
+        patiently(path, path.stat)
+    except (OSError, ValueError) as e:
+        if getattr(e, "errno", errno.ENOENT) not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return False
+    return True
 
 
 def is_file(path: AnyPath) -> bool:
@@ -212,12 +225,15 @@ def partial_files(path: Path) -> list[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file is on disk, or the names in a folder where its file system can wait for them."""
+    """Wait until a file is on disk, or the names in a folder where its file system can wait for them.
+
+    Of those that cannot, some call it an invalid argument, others forbid it.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as e:
-        if e.errno not in NOT_OFFERED or not path.is_dir():
+        if not path.is_dir() or e.errno in MAY_PASS | DISK_FULL.keys():
             raise
     finally:
         os.close(handle)
@@ -262,7 +278,10 @@ def read_with_tail(
                 raise ValueError(f"it has {count:,} bytes, but at most {max_bytes:,} are allowed")
             if span:
                 file.seek(first)
-            return file.read(max(count - n_tail, 0)), file.read(n_tail)
+            parts = file.read(max(count - n_tail, 0)), file.read(n_tail)
+            if None in parts:  # as Python calls EAGAIN
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return parts
 
     return patiently(path, read)
 
@@ -275,7 +294,8 @@ def patiently[T](path: Path, read: Callable[[], T]) -> T:
     began, retries, backoff = monotonic(), 0, objects.BACKOFF
     while True:
         try:
-            return read()
+            with named_in_errors(path):
+                return read()
         except OSError as e:
             if not is_failure(e):
                 raise

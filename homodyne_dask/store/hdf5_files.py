@@ -5,8 +5,10 @@ virtual datasets. Every failure is a SourceError that names the object.
 """
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +27,23 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """Open a file for reading; a truncated or foreign one is a SourceError."""
     if not is_file(path):
         raise SourceError(f"{path} is not a file: check the name")
+    with patiently(path, partial(_opened, path)) as file:
+        yield file
+
+
+def _opened(path: Path) -> h5py.File:
     try:
-        file = patiently(path, lambda: h5py.File(path, "r", locking="best-effort"))
+        return h5py.File(path, "r", locking="best-effort")
     except UNREADABLE as error:
         way_out = "it is truncated, still being written, or not an HDF5 file; copy it again"
-        if "h5clear" in str(error) or "lock" in str(error):
-            way_out = f"its writer runs, or died: wait until it has ended, then try `h5clear -s {path.name}`"
+        if "h5clear" in str(error) or "unable to lock" in str(error):
+            command = f"h5clear -s {shlex.quote(str(path))}"
+            way_out = f"its writer runs, or died: wait until it has ended, then try `{command}`"
+        elif is_failure(error):
+            raise
+        elif getattr(error, "errno", None):  # of the system: it says nothing of the content
+            way_out = "check its permissions and its file system"
         raise SourceError(f"{path} cannot be opened as HDF5 ({error}): {way_out}") from error
-    with file:
-        yield file
 
 
 def check_contents(path: Path) -> None:

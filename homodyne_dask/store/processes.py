@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 from threading import Thread
 
@@ -21,6 +22,11 @@ LARGE_BYTES = 8 * 2**20
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """Parameters of mallopt(3)."""
 CGROUPS = Path("/sys/fs/cgroup")
+_PROCESSORS_OF_JOB = (
+    *("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"),
+    *("NCPUS", "PBS_NUM_PPN", "NSLOTS", "LSB_DJOB_NUMPROC"),
+)
+"""Variables in which SLURM, PBS, Grid Engine and LSF write how many processors a job may use."""
 _CPU_INFO = Path("/proc/cpuinfo")
 _MOST_AT_ONCE = 4
 """Calls that are under way: each holds arrays of its own."""
@@ -84,10 +90,10 @@ def trim_memory() -> None:
 
 
 def cores() -> int:
-    """Return the processors this process may use: of its affinity, its job of SLURM and its cgroups."""
-    asked = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    """Return the processors this process may use: of its affinity, its batch job and its cgroups."""
+    asked = [os.environ.get(name, "") for name in _PROCESSORS_OF_JOB]
     limits = [len(os.sched_getaffinity(0))]
-    limits += [int(asked)] if asked.isdigit() else []
+    limits += [int(number) for number in asked if number.isdecimal() and int(number)]
     if quota := cpu_quota():
         limits.append(math.ceil(quota))
     return max(1, min(limits))
@@ -110,10 +116,18 @@ def cgroups(controller: str) -> Iterator[tuple[Path, int]]:
         _, controllers, path = line.split(":", 2)
         if controllers == "" or controller in controllers.split(","):
             root = CGROUPS / controller if controllers else CGROUPS
+            if controllers and not root.exists():  # a link to the folder of them all, by habit
+                root = CGROUPS / controllers
             inner = root / path.lstrip("/")
             for folder in (inner, *inner.parents):
                 if folder.is_relative_to(root):
                     yield folder, 1 if controllers else 2
+
+
+@cache
+def version_of(package: str) -> str:
+    """Return the version of an installed package; workers that start in this process change sys.path."""
+    return next(iter(distributions(name=package, path=[*sys.path]))).version
 
 
 def worker_address() -> str:

@@ -20,7 +20,7 @@ from homodyne_dask.errors import (
     shown,
     why_unreadable,
 )
-from homodyne_dask.store import schema, validate
+from homodyne_dask.store import files, schema, validate
 from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
@@ -403,9 +403,9 @@ def open_dataset(path: str | AnyPath) -> Scan:
     24
     """
     where = any_path("store", path)
-    if isinstance(where, Path) and not where.exists():
+    if isinstance(where, Path) and not files.exists(where):
         raise StoreError(f"{where} does not exist: run `homodyne-dask ingest SOURCE {where}`")
-    if isinstance(where, Path) and where.is_file():
+    if isinstance(where, Path) and files.is_file(where):
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
     attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)

@@ -10,7 +10,6 @@ import socket
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
 from typing import NamedTuple
 
 import psutil
@@ -23,7 +22,7 @@ from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing,
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
-from homodyne_dask.store.processes import OUR_CODE, code_digest, cores, jax_threads
+from homodyne_dask.store.processes import OUR_CODE, code_digest, cores, jax_threads, version_of
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
@@ -116,7 +115,7 @@ def compute_on_own_threads(worker: Worker) -> None:
 def package_versions() -> dict[str, str]:
     """Return the versions of the packages, and the code, that must be the same in all processes."""
     python = ".".join(platform.python_version_tuple()[:2])
-    versions = {name: metadata.version(name) for name in PACKAGES}
+    versions = {name: version_of(name) for name in PACKAGES}
     return {"python": python} | versions | {OUR_CODE: code_digest()}
 
 

@@ -25,6 +25,7 @@ from homodyne_dask.errors import (
     unusable,
     warn_of,
 )
+from homodyne_dask.store import files
 from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
@@ -78,7 +79,10 @@ def check_opens(paths: Sequence[Path], options: IngestOptions) -> None:
 
 def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
     """Return why a process that opens some files did not end, '' if it did."""
-    program = f"import sys; from {__name__} import _open_and_end; _open_and_end(*sys.argv[1:])"
+    program = (  # where a file system fails it does not wait
+        f"import sys; from {files.__name__} import INTERRUPTED; from {__name__} import _open_and_end; "
+        "INTERRUPTED.set(); _open_and_end(*sys.argv[1:])"
+    )
     command = python_command("-c", program, json.dumps(options.as_json()), *map(str, paths))
     limit = DESCRIPTION_TIMEOUT + len(paths)
     try:

@@ -5,17 +5,20 @@ import builtins
 import multiprocessing
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
 from types import ModuleType
 
+import dask.config
 import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster, get_client
 
 import homodyne_dask as hd
+from homodyne_dask.cluster import connect, local
 from homodyne_dask.errors import ClusterError, OptionError, PlanError
 from tests.documents import ROOT, blocks
 from tests.run_command import run
@@ -105,6 +108,32 @@ def test_a_closed_client_is_refused(cluster):
     with Client(cluster) as closed:
         pass
     refused(lambda: hd.fit("A0123_c2.zarr", "static", client=closed), OptionError, "closed")
+
+
+def test_a_client_whose_event_loop_has_ended_is_refused(client, monkeypatch):
+    monkeypatch.setattr(client.loop.asyncio_loop, "is_closed", lambda: True)
+    refused(lambda: hd.fit("A0123_c2.zarr", "static", client=client), OptionError, "loop .* ended")
+
+
+def test_a_time_of_the_configuration_that_is_none_is_named(client):
+    with dask.config.set({"homodyne-dask.first-worker": "10 parsecs"}):
+        refused(
+            lambda: hd.plan("A0123_c2.zarr", "static", client=client), OptionError, "10 parsecs"
+        )
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(connect, "CONNECT_TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "tcp://{}:{}".format(*server.getsockname())
+        refused(hd.connect(address).__enter__, ClusterError, "no scheduler answers")
+
+
+def test_tasks_that_no_worker_will_take_are_not_waited_for(client, monkeypatch):
+    monkeypatch.setattr(local, "known_workers", lambda _: {})
+    with dask.config.set({"homodyne-dask.no-progress": "400ms"}):
+        waiting = [client.submit(int, resources={"none has it": 1})]
+        refused(lambda: local.gathered(client, waiting), ClusterError, "no task finished within")
 
 
 def two_fits(store):

@@ -66,8 +66,9 @@ def test_the_room_in_a_cgroup_is_that_of_the_narrowest(inside, kind):
         ("max 100000", "-1", "4", 4),
         ("max 100000", "-1", "64", 16),
         ("max 100000", "-1", "4(x2)", 16),
+        ("max 100000", "-1", "0", 16),
     ],
-    ids=["no limit", "v2", "v1, rounded up", "half a core", "SLURM", "SLURM above", "no number"],
+    ids=["none", "v2", "v1, rounded up", "half a core", "SLURM", "SLURM above", "no number", "0"],
 )
 def test_threads_follow_quotas_the_job_and_the_affinity(
     inside, monkeypatch, of_new, of_old, job, usable
@@ -78,6 +79,10 @@ def test_threads_follow_quotas_the_job_and_the_affinity(
     cgroup(inside / "job", cpu__max=of_new)
     cgroup(inside / "cpu/job", cpu__cfs_quota_us=of_old, cpu__cfs_period_us=100000)
     assert processes.cores() == processes.jax_threads() == usable
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "8")  # of `sbatch --ntasks 8`
+    assert processes.cores() == min(usable, 8)
+    monkeypatch.setenv("NSLOTS", "1")
+    assert processes.cores() == 1
 
 
 @pytest.fixture

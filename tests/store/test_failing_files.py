@@ -1,7 +1,11 @@
 """A file system that fails is asked again, as a server is; what it says then is never taken for damage."""
 
 import errno
+import fcntl
+import io
+import shlex
 import shutil
+import subprocess
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import FileReadError, SourceError, StoreError
 from homodyne_dask.store import chunk_reader, files, hdf5_files
+from homodyne_dask.store.processes import python_command
 from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep import block_cache
 from ingest.readers import detect
@@ -89,6 +94,7 @@ def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, on_b
 FAILURES = {
     "it fails": (errno.EIO, FileReadError, r" .Input/output error, after 12 retries.: its", PAUSES),
     "too many are open": (errno.EMFILE, FileReadError, r".*files, after 12 .*: close some", PAUSES),
+    "a server lost it": (errno.ENODATA, FileReadError, r".*after 12 retries", PAUSES),
     "it forbids": (errno.EACCES, PermissionError, "", []),
 }
 
@@ -127,7 +133,7 @@ def test_a_chunk_that_is_missing_once_is_read_again(whole, failing, pauses):
     assert pauses == PAUSES[:1]
 
 
-@pytest.mark.parametrize("asks", [detect.first_bytes, lambda path: hdf5_files.check_contents(path)])
+@pytest.mark.parametrize("asks", [detect.first_bytes, hdf5_files.check_contents, files.exists])
 def test_whether_there_is_a_source_is_asked_again(source, monkeypatch, pauses, asks):
     real, left = Path.stat, [errno.ESTALE]
 
@@ -138,6 +144,25 @@ def test_whether_there_is_a_source_is_asked_again(source, monkeypatch, pauses, a
 
     monkeypatch.setattr(Path, "stat", stat)
     asks(source)
+    assert pauses == PAUSES[:1]
+
+
+def test_a_read_without_an_answer_yet_is_repeated_and_a_failing_one_named(
+    whole, monkeypatch, pauses
+):
+    says = [None, None, OSError(errno.ENOSYS, "words of the system")]
+
+    class Slow(io.FileIO):
+        """Python returns None for EAGAIN."""
+
+        def read(self, size=-1):
+            if isinstance(says[0], OSError):
+                raise says[0]
+            return says.pop(0)
+
+    monkeypatch.setattr(files, "open", lambda path, *_, **__: Slow(path), raising=False)
+    with pytest.raises(OSError, match=r"words of the system: '.*zarr.json'"):
+        files.read_regular_file(whole / "zarr.json", 10_000)
     assert pauses == PAUSES[:1]
 
 
@@ -237,6 +262,42 @@ def test_a_damaged_source_is_not_read_again(source, tmp_path, pauses):
     with pytest.raises(SourceError, match="truncated"):
         ingest.ingest(source, tmp_path / "s.zarr")
     assert not pauses
+
+
+def test_a_file_that_a_writer_has_locked_is_not_waited_for(source, pauses):
+    with source.open("r+b") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with pytest.raises(SourceError, match="its writer runs, or died"):
+            ingest.ingest(source)
+    assert not pauses
+
+
+def test_a_source_that_the_system_does_not_open_is_not_called_truncated(source, monkeypatch):
+    def opened(*_, **__):
+        raise OSError(errno.ENOMEM, "Unable to synchronously open file (errno = 12)")
+
+    monkeypatch.setattr(hdf5_files.h5py, "File", opened)
+    with pytest.raises(SourceError, match=r"errno = 12.*check its permissions and its file system"):
+        hdf5_files.check_contents(source)
+
+
+WRITER = """
+import h5py, os, sys
+with h5py.File(sys.argv[1]) as a:
+    f = h5py.File(sys.argv[2], "w", libver="latest")
+    for name in a: a.copy(name, f)
+f.flush(); f.swmr_mode = True; os._exit(9)
+"""
+
+
+@pytest.mark.skipif(not shutil.which("h5clear"), reason="h5clear is not installed")
+def test_the_command_for_a_file_whose_writer_was_killed_makes_it_readable(source, tmp_path):
+    left = tmp_path / "left by its writer.hdf"
+    subprocess.run(python_command("-c", WRITER, source, left), check=False)
+    with pytest.raises(SourceError, match="its writer runs, or died") as said:
+        hdf5_files.check_contents(left)
+    subprocess.run(shlex.split(str(said.value).split("`")[1]), check=True)
+    hdf5_files.check_contents(left)
 
 
 def clumsy(path, options):

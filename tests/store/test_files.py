@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -109,18 +110,22 @@ def test_a_header_that_blosc_would_believe_is_refused_before(word):
     assert (into == 7).all()
 
 
-def test_a_folder_that_cannot_be_synced_is_passed_over_and_a_file_is_not(tmp_path, monkeypatch):
-    """SMB and shared folders of virtual machines answer EINVAL."""
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EACCES, errno.EIO])
+def test_a_folder_that_cannot_be_synced_is_passed_over_and_a_file_is_not(
+    tmp_path, monkeypatch, number
+):
+    """SMB and shared folders of virtual machines answer EINVAL, others EBADF or EACCES; EIO is a failure."""
 
     def fsync(handle):
         if Path(f"/proc/self/fd/{handle}").is_dir() or refused:
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(number, "words of the system")
 
     monkeypatch.setattr(os, "fsync", fsync)
     refused = False
-    write_atomic(tmp_path / "a.json", "1")
+    with pytest.raises(OSError, match="system") if number == errno.EIO else nullcontext():
+        write_atomic(tmp_path / "a.json", "1")
     refused = True
-    with pytest.raises(OSError, match="Invalid argument"):
+    with pytest.raises(OSError, match="words of the system"):
         write_atomic(tmp_path / "a.json", "2")
     assert (tmp_path / "a.json").read_text() == "1"
 
@@ -131,6 +136,7 @@ def test_a_folder_that_cannot_be_synced_is_passed_over_and_a_file_is_not(tmp_pat
 def test_a_quota_is_told_from_a_full_disk(tmp_path, monkeypatch, free, says):
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     assert says in files.no_room(OSError(errno.ENOSPC, "No space left"), tmp_path / "a")
+    assert "space" not in files.no_room(OSError(errno.EROFS, "Read-only file system"), tmp_path)
 
 
 def test_links_in_a_path_stay(tmp_path, monkeypatch):

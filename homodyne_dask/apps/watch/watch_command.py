@@ -20,6 +20,7 @@ from homodyne_dask.cli.shared_options import (
 from homodyne_dask.errors import OptionError
 from homodyne_dask.request.option_types import Form, Names, Number
 from homodyne_dask.request.options import COMMON, DATA, OUTPUT, Options, option
+from homodyne_dask.store.files import absolute
 
 NOT_OF_WATCHED = (
     *("data", "per", "per_scan", "together", "over", "windows", "output", "overwrite"),
@@ -103,7 +104,7 @@ def _reading(options: dict[str, Any]) -> FileOptions:
 
 def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:
     """Return the configuration of each fit, but for its data; raises OptionError for mistakes."""
-    data: dict[str, Any] = {"data": [folder.absolute()]}
+    data: dict[str, Any] = {"data": [absolute(folder)]}
     config = (
         FitConfig(**given | data)
         if fit_yaml is None

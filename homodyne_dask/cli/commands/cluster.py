@@ -11,6 +11,7 @@ from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import workers_of_options
 from homodyne_dask.cluster.local import answered, known_workers
 from homodyne_dask.cluster.slurm import persistent
+from homodyne_dask.store.files import absolute
 from homodyne_dask.text import counted, size
 
 FILE = click.option(
@@ -89,7 +90,7 @@ def cluster_stop(file: Path | None, key: str | None) -> None:
 
 
 def _file(file: Path | None) -> Path:
-    return (file or Path("~/.homodyne-dask/standing/scheduler.json").expanduser()).absolute()
+    return absolute(file or Path("~/.homodyne-dask/standing/scheduler.json").expanduser())
 
 
 def _values(address: str, worker: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from homodyne_dask.cli.worker_options import check_worker_options, longest_task_
 from homodyne_dask.cluster.slurm import jobs as batch
 from homodyne_dask.cluster.slurm import sites
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import absolute, working_folder
 
 
 @click.command()
@@ -36,12 +37,12 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
     chosen: Any = sites.site_named(site)
-    words = ["fit", str(config.absolute()), "--site", site, "--resume"]
+    words = ["fit", str(absolute(config)), "--site", site, "--resume"]
     words += ["--jobs", jobs] if jobs else []
     if dry_run:
-        echo(batch.driver_script(chosen, words, Path.cwd()), nl=False)
+        echo(batch.driver_script(chosen, words, working_folder()), nl=False)
         return
-    number = batch.submit_fit(chosen, words, Path.cwd(), longest_task_of(settings))
+    number = batch.submit_fit(chosen, words, working_folder(), longest_task_of(settings))
     output = f"{chosen.logs}/{chosen['name']}-driver-{number}.out"
     if as_json:
         echo_json({"job": number, "output": output})

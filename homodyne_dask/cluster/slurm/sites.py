@@ -19,6 +19,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from distributed.utils import get_ip
 
 from homodyne_dask.errors import OptionError, require_known, shown
+from homodyne_dask.store.files import absolute
 
 FOLDER = Path(__file__).parent / "templates"
 TEMPLATE = "template"
@@ -159,7 +160,7 @@ def walltime_seconds(text: str, what: str) -> float:
 
 def path(text: str) -> Path:
     """Return a folder of the configuration as an absolute path, with ~ and variables expanded."""
-    return Path(os.path.expandvars(text)).expanduser().absolute()
+    return absolute(Path(os.path.expandvars(text)).expanduser())
 
 
 def _read(file: Path) -> dict[str, Any]:
