@@ -294,7 +294,7 @@ def _fit_many(
                     statuses.add(0 if result.converged else NOT_CONVERGED)
                     if shown and output.files:  # it is not that of an earlier run
                         shown(job, result, output.files)
-                rows.append(fit_row(job.name, job.folder, result, message, job.at))
+                rows.append(fit_row(job.name, job.folder, result, message, job.at, len(jobs)))
                 files = index.write_index(
                     where, model.names, rows, len(jobs), kind, together, jobs[0].pictures
                 )

@@ -126,10 +126,15 @@ def _found(rows: Sequence[FitRow]) -> list[tuple[str, str]]:
     """Return what several fits found, once each: its severity, and names of the fits with its meaning."""
     fits: dict[str, list[str]] = {}
     for row in rows:
-        known = () if row.result is None else row.result.findings.at_least("warning").codes
-        for code in dict.fromkeys(known):
+        for code in dict.fromkeys(row.findings.at_least("warning").codes):
             fits.setdefault(code, []).append(row.name)
+    by_chance = [
+        row.name for row in rows if row.result and len(row.findings) < len(row.result.findings)
+    ]
     found = []
+    if by_chance:
+        words = f"a deviation that its own report names is chance in one of {len(rows)} fits"
+        found.append(("note", f"{some_of(by_chance, MOST_NAMED, 'others')}: {words}"))
     for code, names in fits.items():
         entry, where = CATALOGUE[code], some_of(names, MOST_NAMED, "others")
         found.append((entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})"))
@@ -152,7 +157,7 @@ def _section_of_fits(
     columns = [
         [one, *(_linked(row, folder) for row in rows)],
         ["outcome", *(f"{_mark(row)} {row.outcome_words}" for row in rows)],
-        ["χ²/N", *(or_dash(row.redchi, ".4f") for row in rows)],
+        ["reduced χ²", *(or_dash(row.redchi, ".4f") for row in rows)],
     ]
     if series is not None and series.over not in UNITS:
         head = in_brackets(series.over, series.unit_of(series.over))
@@ -217,7 +222,8 @@ def _together(series: FitSeries) -> list[str]:
     own = [f"{joined_with_and(together.per_scan)} for each {one}"] * bool(together.per_scan)
     own += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
-        f"one fit of all {WORDS.get(series.over, 'scans')}: {'; '.join(own)}; χ²/N {together.redchi:.4f}",
+        f"one fit of all {WORDS.get(series.over, 'scans')}: {'; '.join(own)}; reduced χ² "
+        f"{together.redchi:.4f}",
         *map(str, together.findings),
     ]
 
@@ -305,7 +311,7 @@ _OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameter
 
 def report_of_comparison(comparison: Comparison) -> Document:
     """Return a comparison of fits: a row for each, and the verdict."""
-    rows = [["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
+    rows = [["fit", "parameters", "χ²", "reduced χ²", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
     criteria -= np.fmin.reduce(criteria)
     for fit, above in zip(comparison.fits, criteria, strict=True):
