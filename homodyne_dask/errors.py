@@ -191,6 +191,10 @@ class PackageWarning(UserWarning):
     """What an installed package offers by an entry point cannot be used, and is passed over."""
 
 
+class UnusedWarning(UserWarning):
+    """What was given applies to nothing, and is passed over."""
+
+
 class EntryPointError(OptionError):
     """The same, of what was asked for."""
 

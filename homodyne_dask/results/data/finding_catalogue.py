@@ -53,7 +53,8 @@ model-misfit-shape error: a change that the model lacks explains the residuals >
   the parameters explain (p = {p:.1g})
 power-of-q error: the model assumes rates proportional to q² > fit the power of q, or each ring separately
   the rates scale as q to the power of about {power:error} instead of the power 2 of {model} (p = {p:.1g});
-  `--model stretched_q` fits the power, and `{advice}` fits each ring separately
+  `--model stretched_q` fits the power, and `{advice}` fits each ring separately and gives the
+  power to quote
 chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
   the reduced χ² is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png
   and residuals.png before using the values{advice:?, and compare models with `&`}
