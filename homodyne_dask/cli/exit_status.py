@@ -14,14 +14,7 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.errors import (
-    HomodyneDaskError,
-    PackageWarning,
-    PlanError,
-    UnusedWarning,
-    in_line,
-    one_line,
-)
+from homodyne_dask.errors import HomodyneDaskError, PackageWarning, PlanError, in_line, one_line
 from homodyne_dask.store.files import DISK_FULL, no_room
 from homodyne_dask.surroundings import blamed, room_for_threads
 
@@ -142,8 +135,7 @@ def messages(debug: bool, verbose: bool) -> Iterator[None]:
         else:
             logging.disable(logging.CRITICAL)
         warnings.simplefilter("default" if debug else "ignore")
-        for shown in (PackageWarning, UnusedWarning):
-            warnings.simplefilter("default", shown)
+        warnings.simplefilter("default", PackageWarning)
         if not debug:
             warnings.showwarning = lambda of, *_: echo(f"warning: {of}", err=True)
         yield

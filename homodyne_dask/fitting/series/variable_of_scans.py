@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, UnusedWarning, in_line, require_type, shown
+from homodyne_dask.errors import OptionError, PackageWarning, in_line, require_type, shown
 from homodyne_dask.results.data.series import UNITS
 from homodyne_dask.text import joined_with_and, some_of
 
@@ -41,7 +41,7 @@ def places_of(
     """Return the value of a variable at each of some scans by its name, and its unit where it has one.
 
     variable: a word, or the path of a number in HDF5 files that ingest has kept. values: by names of scans,
-    or the path of a table of them; by default those of the stores; of those of no scan an UnusedWarning
+    or the path of a table of them; by default those of the stores; of those of no scan a PackageWarning
     tells. apart: whether the scans are those of one store. Raises OptionError where a value is missing or no
     number, or in another unit than the first.
     """
@@ -61,7 +61,7 @@ def places_of(
     if unused:
         named = some_of(sorted(map(str, unused)), MOST_NAMED, "others")
         why = f"scan_values of {in_line(named)} are not used: no scan that is fitted is named so"
-        warnings.warn(why, UnusedWarning, stacklevel=2)
+        warnings.warn(why, PackageWarning, stacklevel=2)
     for part, (_, unit) in zip(parts, places, strict=True):
         if unit != places[0][1]:
             raise OptionError(

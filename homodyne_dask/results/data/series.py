@@ -318,9 +318,9 @@ class FitSeries(Saved):
 
         Of each rate of decorrelation the power of q and its error, and the weighted mean of D = Gamma/q².
         """
-        found = {}
+        found: dict[int, dict[str, float]] = {}
         for of in self.over_q.values():
-            numbers = {}
+            numbers: dict[str, float] = {}
             for name, law in of.powers_of_q.items():
                 numbers |= {f"{name}_power_of_q": law.exponent}
                 numbers |= {f"{name}_power_of_q_stderr": law.stderr}
