@@ -188,7 +188,7 @@ def require_known(word: object, known: Collection[Any], wrong: str) -> None:
 
 
 class PackageWarning(UserWarning):
-    """What an installed package offers by an entry point cannot be used, and is passed over."""
+    """What an installed package offers by an entry point, or what was given, is not used and passed over."""
 
 
 class EntryPointError(OptionError):

@@ -46,7 +46,9 @@ class IngestReport(Printed):
     spacing: str
     """Of the frames, as text."""
     n_pairs: int
-    """Known pairs over all bins."""
+    """Known pairs or points over all bins."""
+    datum: str
+    """What these are."""
     sigma_source: str
     notes: tuple[str, ...]
     skipped: bool = False
@@ -56,7 +58,7 @@ class IngestReport(Printed):
         bins = "1 bin" if len(self.bins) == 1 else f"{len(self.bins)} bins"
         title = (
             f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
-            f"{self.n_frames} frames {self.spacing}, {self.n_pairs:,} pairs"
+            f"{self.n_frames} frames {self.spacing}, {self.n_pairs:,} {self.datum}"
         )
         more = len(self.bins) - _MOST_ROWS
         notes = [
@@ -90,6 +92,7 @@ def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
         frame_time=attrs["frame_time"],
         spacing=spacing_text(scan.time, attrs["frame_time"]),
         n_pairs=int(scan.manifest.pairs.sum()),
+        datum=scan.datum,
         sigma_source=attrs["sigma_source"],
         notes=tuple(attrs["notes"]),
         skipped=skipped,

@@ -75,7 +75,7 @@ class Assessment:
     at_bound: Bool[np.ndarray, " p"]
     """Free parameters at a bound."""
     redchi: Float[np.ndarray, " bin"]
-    """χ² of each bin over its pairs less its own two linear parameters."""
+    """Reduced χ² of each bin (`ReducedProblem.redchi_per_bin`)."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
     gain: Float[np.ndarray, " p"] | None = None
     """Errors with weighting speckle over those of this fit; None where they are not known."""
@@ -210,9 +210,6 @@ def _with_errors(
             freedom = rate_freedom(request, state, errors.dof)
         else:
             freedom = rates()
-    reduced, own = state.reduced, 2 if request.scaling.mode == "individual" else 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        redchi = reduced.chisqr_per_bin / (reduced.count - own)
     search = request.search
     return Assessment(
         case=case,
@@ -221,7 +218,7 @@ def _with_errors(
         signal=signal,
         rate_freedom=freedom,
         at_bound=search.free & ~search.free_inside_bounds(state.theta) & known.decay,
-        redchi=np.where(reduced.count > own, redchi, np.nan),
+        redchi=state.reduced.redchi_per_bin(int(search.free.sum())),
     )
 
 

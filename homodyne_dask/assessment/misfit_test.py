@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fitted_cells import FittedCells
@@ -84,19 +84,21 @@ def examine_model(
     ]
     at = int(np.argmax([of.max(initial=0.0) for of in strict]))
     worst, test = means[at], int(np.argmax(strict[at]))
+    largest = float(strict[at][test] * limits[at][test])
     first, stop, shortest, end = np.array([cells.intervals[n] for n in worst.cells[test]]).T
     spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
     check = ModelCheck(
         tests=tests,
         threshold=float(limits[at][test]),
         deviating=int(sum((of > 1).sum() for of in strict)),
-        largest=float(strict[at][test] * limits[at][test]),
+        largest=largest,
         where=worst.words,
         age=(float(scan.time[first.min()]), float(scan.time[stop.max() - 1])),
         lag=(float(shortest.min() * spacing), float((end.max() - 1) * spacing)),
         residual=float(worst.residual[test]),
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),
+        p_of_largest=min(1.0, 2 * tests * float(stdtr(worst.freedom[test], -largest))),
         p_value=speckle.p_value,
         alternative=best_alternative(scores, MIN_SHARE),
     )

@@ -24,22 +24,22 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
-from homodyne_dask.results.data.misfit import Alternative, ModelCheck
+from homodyne_dask.results.data.misfit import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import SPECKLE, TABLE, clusters_in
 from homodyne_dask.solver.identifiability import Doubt, determined_at
-from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
+from homodyne_dask.solver.limits import IMPROBABLE, LEVEL_OF_MISFIT, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from homodyne_dask.assessment.assess import Assessment
 
-MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
-"""χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
+MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
+"""Reduced χ² of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
-MIN_CHISQR_PER_PAIR = {"counts": 0.5, "constant": 0.1, "scatter": 0.1}
+MIN_REDCHI_OF_BIN = {"counts": 0.5, "constant": 0.1, "scatter": 0.1}
 """That below which a warning is given, by the source of σ: no noise of photons is smaller than by counts."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
@@ -56,7 +56,7 @@ MAX_ERROR_OVER_PRIOR = 1.1
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
-"""χ²/N above which it is named first: by the source of σ, and where means of residuals were tested."""
+"""Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested."""
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
 EITHER_SIGN = "-0.1:0.1"
 """Bounds of a shear rate that reverses [1/s]."""
@@ -123,9 +123,8 @@ class FitEnd:
 
     @property
     def redchi(self) -> float:
-        """χ² over the degrees of freedom."""
-        reduced = self.state.reduced
-        return reduced.fit_chisqr / reduced.freedom(int(self.request.search.free.sum()))
+        """The reduced χ²."""
+        return self.state.reduced.redchi(int(self.request.search.free.sum()))
 
     @property
     def simpler(self) -> str:
@@ -160,7 +159,7 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
     check, power = known.check, known.power_of_q
     config, redchi, source = request.config, end.redchi, request.scan.attrs["sigma_source"]
     if power is not None and power.differs:
-        numbers = {"power": [power.power, power.stderr], "p": power.p}
+        numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
         advice = f"{command_of(request)} --over q"
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
     if request.scan.is_table:
@@ -173,7 +172,9 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
                 "chisqr-too-high", (), _compared(request), redchi=redchi, sigma_source=source
             )
         return
-    yield from _of_check(end, check)
+    level = {"p": check.p, "level": LEVEL_OF_MISFIT}
+    for one in _of_check(end, check):
+        yield replace(one, numbers={**one.numbers, **level})
 
 
 def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
@@ -186,7 +187,7 @@ def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
     if found is not None and found.name == "power_of_q" and power is not None and power.differs:
         return
     if found is not None and not check.deviating:
-        yield finding("model-misfit-shape", share=found.share, p=found.p_value)
+        yield finding("model-misfit-shape", share=found.share)
     chosen = list(config["bounds"] or {})
     yield from _other_flow(request, chosen)
     ended = names_of_rates(request, np.flatnonzero(known.at_bound & ~end.of_constant).tolist())
@@ -380,7 +381,8 @@ def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
     if chunks := [chunk for chunk in scan.excluded if chunk.factor == 1]:
         pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
         places = [f"({chunk.i}, {chunk.j}) of {scan.bin_words(chunk.bin)}" for chunk in chunks]
-        yield finding("damaged-chunks", places, chunks=len(chunks), pairs=pairs)
+        numbers = {"chunks": len(chunks), "pairs": pairs, "datum": scan.datum}
+        yield finding("damaged-chunks", places, **numbers)
 
 
 def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
@@ -388,11 +390,11 @@ def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
     scan, redchi = end.request.scan, end.known.redchi
     pairs, source = end.request.options.weighting == PAIRS, scan.attrs["sigma_source"]
     pairs &= scan.cells is None
-    if (far := redchi > MAX_CHISQR_PER_PAIR.get(source, np.inf)).any():
-        datum = "point" if scan.is_table else "pair" if pairs else "cell"
+    if (far := redchi > MAX_REDCHI_OF_BIN.get(source, np.inf)).any():
+        datum = scan.datum if scan.is_table or pairs else "cells"
         highest = redchi[far].max()
         yield finding("chisqr-high-in-bins", _labels(scan, far), datum=datum, highest=highest)
-    if pairs and (quiet := redchi < MIN_CHISQR_PER_PAIR.get(source, 0.0)).any():
+    if pairs and (quiet := redchi < MIN_REDCHI_OF_BIN.get(source, 0.0)).any():
         lowest, counted = redchi[quiet].min(), source == "counts"
         yield finding("chisqr-low-in-bins", _labels(scan, quiet), lowest=lowest, counted=counted)
 
@@ -600,9 +602,10 @@ def contrast_changes(
         fitted, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
         line, mean = X @ fitted, float(np.average(contrast[seen], weights=root**2))
         constant, curve = ((((contrast[seen] - at) * root) ** 2).sum() for at in (mean, line))
-        certain = chdtrc(freedom, max(constant - curve, 0.0)) < MAX_P_OF_DRIFT
-        if certain and np.ptp(line) > MIN_DRIFT * abs(mean):
-            yield finding("contrast-changes", [name], low=line.min(), high=line.max())
+        level = {"p": chdtrc(freedom, max(constant - curve, 0.0)), "level": MAX_P_OF_DRIFT}
+        if level["p"] < level["level"] and np.ptp(line) > MIN_DRIFT * abs(mean):
+            ends = {"low": line.min(), "high": line.max()}
+            yield finding("contrast-changes", [name], **ends, **level)
 
 
 def _model_and_data(end: FitEnd) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ def result_of(
         scaling=_scaling(request, state, assessment),
         statistics=FitStatistics(
             chisqr=reduced.fit_chisqr,
-            redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
+            redchi=reduced.redchi(int(search.free.sum())),
             ndata=reduced.ndata,
             nbins=int((reduced.count > 0).sum()),
             mean_weight=mean_weight(reduced.gram) if reduced.gram.loss is not None else None,

@@ -53,7 +53,7 @@ SCATTERS = 2.5
 MOST_BELOW = 5.0
 """Logarithm of the likelihood below its largest, at which counts that are known do not explain the noise."""
 MAX_EXCESS = 2.0
-"""χ² per pair of σ from counts up to which the excess is taken for noise: speckle may exceed pixels."""
+"""Reduced χ² of σ from counts up to which the excess is taken for noise: speckle may exceed pixels."""
 ALLOWED = 0.1
 """Likelihood of a μ over the largest, from which on residuals do not speak against it."""
 SMALLEST_CONTRAST = 1e-4

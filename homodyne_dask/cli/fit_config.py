@@ -53,6 +53,7 @@ EXCLUSION = ("exclude_frames", "exclude_time", "exclude_phi", "exclude_label")
 """Names of the options that exclude bins and frames of a store."""
 _WRITTEN = ("output", "checkpoint")
 _PATH = Form("the path of a file or folder", "PATH")
+_OF_Q = Form("q in 1/Å (1 1/nm is 0.1 1/Å), or a list", "FLOAT")
 PathOrUrl = Annotated[
     AnyPath,
     BeforeValidator(lambda value, about: any_path(str(about.field_name), value)),
@@ -82,7 +83,7 @@ class _Source(Options):
 class FitConfig(FitOptions, _Source):
     """All options of `homodyne-dask fit`, by the names they have in Python, in YAML and as --options."""
 
-    q: Numbers = option(None, DATA, "0.0054", COMMON)
+    q: Annotated[Numbers, _OF_Q] = option(None, DATA, "0.0054", COMMON)
     """Rings to fit, by q in 1/Å; the nearest ring within 2 % is selected; default: all."""
     phi: Angles = option(None, DATA, "[-30, 30]", COMMON)
     """Angles to fit, by φ in degrees: an angle (the nearest within 1° is selected), a range, or a list of

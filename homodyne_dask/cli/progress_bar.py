@@ -59,7 +59,7 @@ def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
             return
         if passes < 0:
             bins = "1 bin" if progress.bins == 1 else f"{progress.bins} bins"
-            console.print(f"{progress.pairs:,} pairs of {bins}, {progress.where}")
+            console.print(f"{progress.pairs:,} {progress.datum} of {bins}, {progress.where}")
             if progress.note:
                 console.print(f"note: {printable(progress.note)}", markup=False)
             if progress.page:
@@ -100,15 +100,15 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
 
 
 def pass_state(progress: Progress) -> str:
-    """Return tiles, rate and time left of the current pass and χ²/N of the last, as far as known."""
+    """Return tiles, rate and time left of the current pass and reduced χ² of the last, as far as known."""
     words = []
     if progress.now is not None:
         words.append(f"{progress.now.done}/{progress.now.tiles} tiles")
         if math.isfinite(progress.rate):
-            words.append(f"{progress.rate / 1e6:.3g} M pairs/s")
+            words.append(f"{progress.rate / 1e6:.3g} M {progress.datum}/s")
         left = progress.seconds_left(progress.at)
         if math.isfinite(left):
             words.append(f"{left:.0f} s left")
     if progress.done:
-        words.append(f"χ²/N {progress.done[-1].per_pair:.7g}")
+        words.append(f"reduced χ² {progress.done[-1].redchi:.7g}")
     return "  ".join(words)

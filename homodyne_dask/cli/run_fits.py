@@ -120,7 +120,8 @@ def fit_jobs(config: FitConfig) -> list[Job]:
             require_gap(prepare(scan, model_of(config), **options))
         over = "together" if config.together and len(scans) > 1 else config.over
         over = axis_of(config.over_scans or over or "").replace(" ", "_")
-        folder = config.folder or folders.default_folder(config.data[0], over)
+        alone = len(config.data) == 1
+        folder = config.folder or folders.default_folder(config.data[0], over, alone)
         each = zip(_parts(config, scans), scans, strict=True)
         given = options, folder, config.together
         jobs = [job for own, scan in each for job in jobs_of(own, scan, *given)]
@@ -294,7 +295,7 @@ def _fit_many(
                     statuses.add(0 if result.converged else NOT_CONVERGED)
                     if shown and output.files:  # it is not that of an earlier run
                         shown(job, result, output.files)
-                rows.append(fit_row(job.name, job.folder, result, message, job.at))
+                rows.append(fit_row(job.name, job.folder, result, message, job.at, len(jobs)))
                 files = index.write_index(
                     where, model.names, rows, len(jobs), kind, together, jobs[0].pictures
                 )

@@ -31,8 +31,8 @@ class Pass:
     factor: int
     """Frames averaged into one: 1 for all data, more for coarse passes."""
     chisqr: float
-    per_pair: float
-    """χ²/N."""
+    redchi: float
+    """Reduced χ²: over the degrees of freedom."""
     distance: float
     """Estimated distance to the minimum √(gᵀH⁻¹g/s²), in standard errors; inf if unknown."""
     damping: float
@@ -64,6 +64,8 @@ class FitPlanned(Event):
     """Of the parameters."""
     units: tuple[str, ...]
     pairs: int
+    datum: str
+    """What these are: pairs of frames, or points."""
     bins: int
     page: str = ""
     """Address of the live page; "" if there is none."""
@@ -296,9 +298,9 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
 
 
 def pass_line(one: Pass, elapsed: float) -> str:
-    """Return a completed pass as a line: χ²/N, estimated distance to the minimum in standard errors, time."""
+    """Return a completed pass as a line: reduced χ², estimated distance to the minimum in errors, time."""
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
-    words = f"{pass_name(one.factor, one.number):<26}χ²/N {one.per_pair:<12.7g} distance"
+    words = f"{pass_name(one.factor, one.number):<26}reduced χ² {one.redchi:<12.7g} distance"
     return f"{words} {distance:<9}{elapsed:7.1f} s" + ("" if one.accepted else "   (rejected)")
 
 

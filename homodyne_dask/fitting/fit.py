@@ -252,4 +252,5 @@ def description_of(request: Request, title: str, note: str = "") -> FitDescripti
 
     units = tuple(parameter.unit for parameter in request.parameters)
     title = f"{request.problem.model.name} fitted to {title}"
-    return FitDescription(title, request.search.names, units, errors, request.scan.path, note)
+    free = int(request.search.free.sum())
+    return FitDescription(title, request.search.names, units, errors, free, request.scan.path, note)

@@ -37,6 +37,8 @@ class FitDescription(NamedTuple):
     units: tuple[str, ...]
     errors: Callable[[lm.State], Float[np.ndarray, " p"]]
     """Standard errors of theta at a state; NaN if unknown."""
+    free: int
+    """Number of fitted parameters of theta."""
     store: str = ""
     """Path of the data; "" where they are in no store."""
     note: str = ""
@@ -57,7 +59,7 @@ class FitObserver:
         self.description, self.refused = description, refused
         registered = subscribers(client, plan.layout.pairs)
         described = description._asdict()
-        del described["errors"]
+        del described["errors"], described["free"]
         subscribed = [subscriber.callback for subscriber in registered]
         self.callbacks = [log_callback(), *subscribed, *callbacks]
         self.silent = len(self.callbacks) == 1 and not LOG.isEnabledFor(INFO)
@@ -78,6 +80,7 @@ class FitObserver:
                 at=self.clocks[0],
                 where=plan.workers.in_words + (f", on {plan.device.gpus}" if plan.gpus else ""),
                 pairs=plan.layout.pairs,
+                datum=plan.layout.datum,
                 bins=plan.bins,
                 page=next((subscriber.page for subscriber in registered if subscriber.page), ""),
                 **described,
@@ -173,7 +176,7 @@ class FitObserver:
                 number=state.passes,
                 factor=factor,
                 chisqr=float(state.reduced.chisqr),
-                per_pair=float(state.reduced.chisqr / max(state.reduced.ndata, 1)),
+                redchi=state.reduced.redchi(self.description.free),
                 distance=float(state.decrement),
                 damping=float(state.damping),
                 accepted=bool(state.accepted),

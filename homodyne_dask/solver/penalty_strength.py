@@ -134,7 +134,7 @@ class _Quadratic:
     def scales(
         self, there: Float[np.ndarray, " p"], free: Bool[np.ndarray, " p"], A: np.ndarray
     ) -> Float[np.ndarray, " rate"]:
-        """Return φ: how rough the scores of clusters make a rate over white noise; of few clusters χ²/N."""
+        """Return φ: how rough the scores of clusters make a rate over white noise; of few the reduced χ²."""
         reduced, clusters = self.reduced, self.smooth.clusters
         used = (reduced.count > 0) & ~reduced.undetermined
         same = len(clusters) == len(used)  # averages of all bins have one contrast in some modes

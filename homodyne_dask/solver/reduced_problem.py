@@ -186,6 +186,19 @@ class ReducedProblem:
         spared = 0 if self.penalty is None else self.penalty.spared
         return max(self.ndata - free + spared - self.linear, 1)
 
+    def redchi(self, free: int) -> float:
+        """Return the reduced χ², that over the degrees of freedom, without the penalty."""
+        return float(self.fit_chisqr / self.freedom(free))
+
+    def redchi_per_bin(self, free: int) -> Float[np.ndarray, " bin"]:
+        """Return that of each bin, whose data have their share of all degrees of freedom; NaN without data.
+
+        The mean over data is that of the fit, where there are no priors.
+        """
+        freedom = self.count * self.freedom(free) / self.ndata
+        known = freedom > 0
+        return np.where(known, self.chisqr_per_bin / np.where(known, freedom, 1.0), np.nan)
+
     def linear_params_after(
         self, step: Float[np.ndarray, " p"], damping: float
     ) -> Float[np.ndarray, "bin 2"] | None:

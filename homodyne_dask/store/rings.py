@@ -74,7 +74,8 @@ def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray,
     ring, *others = np.argsort(away, kind="stable")
     if not away[ring] <= NEAREST_Q_TOLERANCE * rings[ring]:
         raise SelectionError(
-            f"no ring within 2 % of q = {target:g} 1/Å; choose from {format_rings(rings)}"
+            f"no ring within 2 % of q = {target:g} 1/Å; choose from {format_rings(rings)}, which "
+            f"{'is' if len(rings) == 1 else 'are'} {format_rings(10 * rings, unit='1/nm')}"
         )
     if others and away[others[0]] < 2 * away[ring]:
         between = format_rings(np.sort(rings[[ring, others[0]]]), " and ")
@@ -123,9 +124,9 @@ def _turned(angle: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
     return (angle + 180) % 360 - 180
 
 
-def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ") -> str:
+def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ", unit: str = "1/Å") -> str:
     """Return '0.004, 0.008 1/Å'."""
-    return between.join(f"{value:.6g}" for value in rings) + " 1/Å"
+    return between.join(f"{value:.6g}" for value in rings) + f" {unit}"
 
 
 def describe_rings(q: Float[np.ndarray, " bin"]) -> str:

@@ -33,6 +33,11 @@ EXCLUSIONS = ("frames", "phi", "label", "time")
 """What `Scan.select` can exclude."""
 
 
+def datum_of(sigma_source: str) -> str:
+    """Return what data with this source of σ are: points of a table, or pairs of frames."""
+    return "points" if sigma_source in TABLES else "pairs"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BinsAndFrames:
     """The parts of a scan by which bins and frames are selected."""
@@ -70,6 +75,11 @@ class BinsAndFrames:
     def is_table(self) -> bool:
         """Whether it is a table of g2(delay): c2 of the first frame with one at each delay."""
         return self.attrs["sigma_source"] in TABLES
+
+    @property
+    def datum(self) -> str:
+        """What is measured, in the plural."""
+        return datum_of(self.attrs["sigma_source"])
 
     @property
     def _bins_per_scan(self) -> int:

@@ -69,13 +69,15 @@ class Layout:
     tiles: tuple[tuple[int, int], ...]
     """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
     pairs: int
-    """Selected pairs of frames times bins, before unknown values are excluded."""
+    """Selected pairs of frames times bins, or points, before unknown values are excluded."""
     factor: int = 1
     """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
     cells: int = 0
     """Cells of age and lag of a bin, of data that are means over cells: a task takes all tiles of a bin."""
     by_url: bool = False
     """The store is not on a disk: what is fetched ahead lies in the memory of a worker."""
+    datum: str = "pairs"
+    """What `pairs` are: pairs or points."""
 
     @property
     def block_bytes(self) -> int:
@@ -127,7 +129,7 @@ class Layout:
         bins = sum(map(len, self.groups))
         return [
             ("bins", f"{bins} in {counted(len(self.groups), 'group')} of equal q"),
-            ("pairs", f"{self.pairs:,}"),
+            (self.datum, f"{self.pairs:,}"),
             ("tiles", f"{self.blocks} of {self.side} × {self.side} frames"),
         ]
 
@@ -149,7 +151,8 @@ def layout(
     used = coarse_use(scan, factor).astype(np.int64)
     n = np.arange(len(used))
     later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
-    pairs = int((used * later[np.minimum(n + lag, len(n))]).sum()) * len(scan.bins)
+    each = used * later[np.minimum(n + lag, len(n))]
+    pairs = int(each[: 1 if scan.is_table else None].sum()) * len(scan.bins)  # with the first frame
     if pairs == 0:
         raise SelectionError(
             f"no pair of frames is left: {int(used.sum())} of {len(used)} frames are in use and "
@@ -164,7 +167,8 @@ def layout(
     if scan.cells is not None and factor == 1:
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
-    return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor, cells, by_url)
+    cut = side, max(map(len, groups)), groups, tiles, pairs, factor, cells, by_url
+    return Layout(*cut, scan.datum)
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:

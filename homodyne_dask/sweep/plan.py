@@ -264,7 +264,7 @@ class Plan(Printed):
         reads = f"once, then kept {kept}" if self.resident else "in every pass"
         tiles, driver = counted(self.tasks[0].length, "tile"), self.driver
         rate = PAIRS_PER_SECOND / 1e6 * self.device.speed
-        of_each = f"{rate:.0f} million pairs/s per {'GPU' if self.gpus else 'thread'}"
+        of_each = f"{rate:.0f} million {self.layout.datum}/s per {'GPU' if self.gpus else 'thread'}"
         rows = [
             ("model", self.model),
             *self.layout.rows(),

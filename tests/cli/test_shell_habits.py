@@ -215,8 +215,10 @@ def lines(states, terminal=False):
 
 
 def test_tiles_rate_time_left_and_chisqr_are_in_one_line():
-    assert progress_bar.pass_state(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  χ²/N 1.01"
-    assert progress_bar.pass_state(replace(RUNNING, now=None)) == "χ²/N 1.01"
+    assert (
+        progress_bar.pass_state(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  reduced χ² 1.01"
+    )
+    assert progress_bar.pass_state(replace(RUNNING, now=None)) == "reduced χ² 1.01"
     assert progress_bar.pass_state(BEGUN) == ""
 
 

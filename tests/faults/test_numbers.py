@@ -64,7 +64,7 @@ RIGHT = {
     "irregular times": uneven,
     **{f"{n} frames": lambda n=n: data(n=n, bins=8) for n in (5, 7, 10, 20, 33, 50)},
 }
-FAR = "χ² per pair is as high as"
+FAR = "reduced χ² is as high as"
 SAID = {
     "3 frames, with an error of ten thousand times D0": (
         lambda: data(n=3),

@@ -33,7 +33,9 @@ def test_report_json_and_csv_name_the_prior(result, tmp_path):
     assert result.ndata == 9 * 39 * 20 + 1
     free = result.ndata - 3 - 18
     assert result.redchi == pytest.approx(result.chisqr / free, rel=1e-12)
-    of_bins = (result.scaling["redchi"] * (result.scaling["ndata"] - 2)).values.sum()
+    of_bins = (
+        (result.scaling["redchi"] * result.scaling["ndata"]).values.sum() * free / result.ndata
+    )
     of_prior = ((value(result) - 20500) / 30) ** 2
     assert result.chisqr == pytest.approx(of_bins + of_prior, rel=1e-12)
     result.to_json(tmp_path / "result.json")

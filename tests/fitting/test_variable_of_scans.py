@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, PackageWarning
 from homodyne_dask.fitting.series.rings_and_windows import Part
 from homodyne_dask.fitting.series.variable_of_scans import places_of
 from tests.synthetic import measured, store
@@ -104,7 +104,8 @@ def test_scans_at_one_value_are_repeats_and_the_axis_is_in_all_that_is_written(t
     for chunk in (path for path in (tmp_path / "S4.zarr/c2/c").rglob("*") if path.is_file()):
         chunk.write_bytes(chunk.read_bytes()[:-9])
     more = given | {"scan_values": values | {"S4": "30 C"}}
-    entries = hd.fit_each([*scans[:1], damaged], "brownian", **more).entries
+    with pytest.warns(PackageWarning, match="of S2, S3 are not used"):
+        entries = hd.fit_each([*scans[:1], damaged], "brownian", **more).entries
     assert [entry.result is None for entry in entries] == [False, True]
     assert "S4.zarr" in entries[1].message
     assert series.table["temperature"].values.tolist() == [35, 25, 25]

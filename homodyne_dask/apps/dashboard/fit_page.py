@@ -28,7 +28,7 @@ def render_cell(fit: events.Progress) -> str:
 def _content(fit: events.Progress) -> dict[str, Any]:
     until = fit.at + (time.monotonic() - fit.seen if fit.running else 0.0)
     bar = _bar(fit, until)
-    head = ["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time", *fit.names]
+    head = ["pass", "χ²", "reduced χ²", "distance [σ]", "damping", "", "time", *fit.names]
     return {
         "fit": fit,
         "bar": bar,
@@ -50,14 +50,14 @@ def _bar(fit: events.Progress, at: float) -> str:
 
 def _progress_rows(fit: events.Progress, at: float, bar: str) -> list[tuple[str, str]]:
     skipped, tiles = format_count(fit.tiles_skipped), format_count(fit.tiles_total)
-    rate = f"{fit.rate / 1e6:.3g} M pairs/s, {fit.byte_rate / 1e9:.3g} GB/s"
+    rate = f"{fit.rate / 1e6:.3g} M {fit.datum}/s, {fit.byte_rate / 1e9:.3g} GB/s"
     return [
         ("current step", fit.doing),
         ("elapsed time", format_seconds(at - fit.began)),
         *([("this pass", bar)] if bar else []),
         ("rate", rate if math.isfinite(fit.rate) else "-"),
-        ("pairs", f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
-        ("processed so far", f"{format_count(fit.pairs_total)} pairs in all passes"),
+        (fit.datum, f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
+        ("processed so far", f"{format_count(fit.pairs_total)} {fit.datum} in all passes"),
         ("tiles skipped", f"{skipped} of {tiles}: f has decayed to zero there"),
     ]
 
@@ -76,7 +76,7 @@ def _parameter_rows(fit: events.Progress) -> list[list[str]]:
 
 def _pass_row(ended: events.Pass) -> list[str]:
     distance = f"{ended.distance:.2g}" if math.isfinite(ended.distance) else "-"
-    numbers = [f"{ended.chisqr:.8g}", f"{ended.per_pair:.6g}", distance, f"{ended.damping:.1e}"]
+    numbers = [f"{ended.chisqr:.8g}", f"{ended.redchi:.6g}", distance, f"{ended.damping:.1e}"]
     verdict = "accepted" if ended.accepted else "rejected"
     values = map(value_and_error, ended.theta, ended.stderr)
     name, took = events.pass_name(ended.factor, ended.number), format_seconds(ended.seconds)

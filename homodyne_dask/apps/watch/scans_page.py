@@ -137,5 +137,5 @@ def row_line(row: FitRow, seconds: float) -> str:
         return f"{row.name}: {row.message}"
     values = ", ".join(f"{name} {quantity}" for name, quantity in row.quantities.items())
     changed = "".join(f"; {words}" for words in row.warnings if words != row.outcome_words)
-    outcome = f"{row.outcome_words}, χ²/N {row.redchi:.4g}{changed}"
+    outcome = f"{row.outcome_words}, reduced χ² {row.redchi:.4g}{changed}"
     return f"{row.name}: {outcome}; {values} ({seconds:.1f} s)"

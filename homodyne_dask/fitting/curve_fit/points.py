@@ -64,7 +64,9 @@ class Points:
         """How the points are cut into tasks."""
         tiles = tuple((number, -1) for number in range(math.prod(self.counts)))
         points, columns = math.prod(self.dataset.sizes.values()), len(self.variables)
-        return PointsLayout(self.capacity, 1, ((0,),), tiles, points, columns=columns)
+        return PointsLayout(
+            self.capacity, 1, ((0,),), tiles, points, datum="points", columns=columns
+        )
 
     def columns(self, number: int, budget: int = 0) -> Float[np.ndarray, "variable capacity"]:
         """Return the variables of a chunk, by its number, as columns; NaN beyond its end.

@@ -352,7 +352,8 @@ def fit_each(
             for event in output.events:
                 for callback in callbacks:
                     callback(event)
-            rows.append(fit_row(job.name, None, output.result, str(error or ""), job.at))
+            of_job = output.result, str(error or ""), job.at, len(jobs)
+            rows.append(fit_row(job.name, None, *of_job))
     return FitSeries(axis, tuple(rows))
 
 
@@ -398,7 +399,7 @@ def fit_parts_together(
     every, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
     together, results = fit_together(stores, every, tuple(own), client, callbacks, what)
     both = zip(every, results, strict=True)
-    rows = [fit_row(part.name, None, result, at=part.at) for part, result in both]
+    rows = [fit_row(part.name, None, of, at=part.at, fits=len(every)) for part, of in both]
     return FitSeries(axis, tuple(rows), together)
 
 

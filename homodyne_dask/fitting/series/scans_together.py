@@ -546,7 +546,7 @@ def _global_fit(
         covariance=covariance_table(errors.robust, names),
         covariance_naive=covariance_table(errors.naive, names),
         chisqr=reduced.fit_chisqr,
-        redchi=reduced.fit_chisqr / reduced.freedom(int(search.free.sum())),
+        redchi=reduced.redchi(int(search.free.sum())),
         ndata=reduced.ndata,
         findings=Findings(findings_of_doubts(errors.doubts)),
         each=table_of(

@@ -2,19 +2,22 @@
 
 import csv
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, in_line, require_type, shown
+from homodyne_dask.errors import OptionError, PackageWarning, in_line, require_type, shown
 from homodyne_dask.results.data.series import UNITS
-from homodyne_dask.text import joined_with_and
+from homodyne_dask.text import joined_with_and, some_of
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.series.rings_and_windows import Part
 
+MOST_NAMED = 6
+"""Names without a scan that are listed."""
 Values = Mapping[str, Any] | str | Path | None
 _TAKEN = {
     *(UNITS.keys() - {"scan"}),
@@ -38,9 +41,9 @@ def places_of(
     """Return the value of a variable at each of some scans by its name, and its unit where it has one.
 
     variable: a word, or the path of a number in HDF5 files that ingest has kept. values: by names of scans,
-    or the path of a table of them; by default those of the stores. apart: whether the scans are those of one
-    store. Raises OptionError where a value is missing or no number, or in another
-    unit than the first.
+    or the path of a table of them; by default those of the stores; of those of no scan a PackageWarning
+    tells. apart: whether the scans are those of one store. Raises OptionError where a value is missing or no
+    number, or in another unit than the first.
     """
     require_type("over_scans", variable, str, "a word such as temperature")
     axis = axis_of(variable)
@@ -54,6 +57,11 @@ def places_of(
         )
     given = _table(Path(values), axis) if isinstance(values, str | Path) else values
     places = [_value_of(variable, n, part, given, apart) for n, part in enumerate(parts, 1)]
+    unused = {*(given or {})}.difference(*(_names_of(part, apart) for part in parts))
+    if unused:
+        named = some_of(sorted(map(str, unused)), MOST_NAMED, "others")
+        why = f"scan_values of {in_line(named)} are not used: no scan that is fitted is named so"
+        warnings.warn(why, PackageWarning, stacklevel=2)
     for part, (_, unit) in zip(parts, places, strict=True):
         if unit != places[0][1]:
             raise OptionError(
@@ -63,16 +71,22 @@ def places_of(
     return [{axis: at} | ({f"{axis}_unit": unit} if unit else {}) for at, unit in places]
 
 
+def _names_of(part: "Part", apart: bool) -> list[str]:
+    """Return the names that a scan may have among values; apart: it is one of those of a store."""
+    scan, stem = part.scan, Path(part.scan.path).name.removesuffix(".zarr")
+    if not apart:
+        return [part.name, stem, stem.removesuffix("_c2"), f"{stem}.zarr"]
+    number = int(scan.scan_number[0])
+    name = scan.scan_names[number - 1]
+    return [name, Path(name).stem, str(number)]
+
+
 def _value_of(
     variable: str, number: int, part: "Part", given: Mapping[str, Any] | None, apart: bool
 ) -> tuple[float, str]:
     """Return the value of a variable of a scan, and its unit; apart: of one of the scans of a store."""
     scan, of = part.scan, int(part.scan.scan_number[0]) - 1
-    stem = Path(scan.path).name.removesuffix(".zarr")
-    names = [part.name, stem, stem.removesuffix("_c2"), f"{stem}.zarr"]
-    if apart:
-        names = [scan.scan_names[of], Path(scan.scan_names[of]).stem, str(of + 1)]
-    held, unit = None, ""
+    names, held, unit = _names_of(part, apart), None, ""
     if given is not None:
         held = next((given[name] for name in names if name in given), None)
     elif variable == "scan":
@@ -124,5 +138,7 @@ def _table(path: Path, variable: str) -> dict[str, str]:
             f"{path} has no column {variable}: give a table with the names of the scans in the first column"
         )
     found = {row[0]: row[n] for row in rows if len(row) > n and row[n]}
+    if not _VALUE.fullmatch(head[n]):
+        found.pop(head[0], None)
     plain = {name for name, cell in found.items() if (of := _VALUE.fullmatch(cell)) and not of[2]}
     return {name: f"{cell} {unit}" if name in plain else cell for name, cell in found.items()}

@@ -131,7 +131,9 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         found["D_SE"] = _times(D0, 0.5, D0.unit, "D0 / 2")
     if (power := result.diagnosis.power_of_q) is not None:
         of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
-        found["power_of_q"] = of._replace(formula="with which rates scale: 2 for diffusion")
+        found["power_of_q"] = of._replace(
+            formula="with which rates scale, by a test of 2; quote --over q"
+        )
     if LOG_DENSITY in splines:
         mean, _ = moments_of_distribution(result)
         found |= {"mean_rate": mean} if mean_is_determined(mean) else {}

@@ -53,10 +53,11 @@ model-misfit-shape error: a change that the model lacks explains the residuals >
   the parameters explain (p = {p:.1g})
 power-of-q error: the model assumes rates proportional to q² > fit the power of q, or each ring separately
   the rates scale as q to the power of about {power:error} instead of the power 2 of {model} (p = {p:.1g});
-  `--model stretched_q` fits the power, and `{advice}` fits each ring separately
+  `--model stretched_q` fits the power, and `{advice}` fits each ring separately and gives the
+  power to quote
 chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
-  χ²/N is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png and
-  residuals.png before using the values{advice:?, and compare models with `&`}
+  the reduced χ² is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png
+  and residuals.png before using the values{advice:?, and compare models with `&`}
 default-bounds-reached error: the default bounds kept the model from fitting the data > widen the bounds
   {about} ended at {about:its default bound|their default bounds}: move the {about:bound|bounds} as the
   finding `at-bound` says{advice:?; if c2 still deviates, try `&`}
@@ -137,18 +138,18 @@ strongly-correlated note: each parameter has an error, which says little without
 covariance
   {about} are determined only in combination (correlation {correlation:+.4f}): quote them with their
   covariance
-mostly-outliers warning: the loss leaves too few pairs from which to compute errors > give a larger loss scale
-  the loss treats most pairs of some bins as outliers; the other pairs do not determine the errors: give a
+mostly-outliers warning: the loss leaves too few data from which to compute errors > give a larger loss scale
+  the loss treats most data of some bins as outliers; the others do not determine the errors: give a
   larger loss_scale
 damaged-chunks warning: files of the store cannot be read > ingest again, or restore the files
-  {chunks:,} damaged {chunks:chunk|chunks} with {pairs:,} pairs {chunks:is|are} excluded (on_bad_tile):
+  {chunks:,} damaged {chunks:chunk|chunks} with {pairs:,} {datum} {chunks:is|are} excluded (on_bad_tile):
   {about:some}
 chisqr-high-in-bins warning: data and model differ by far more than σ > see maps.png, exclude outliers, check
 σ
-  χ² per {datum} is as high as {highest:.3g} (in the bins labelled {about:some}): some {datum}s are outliers,
+  the reduced χ² is as high as {highest:.3g} (in the bins labelled {about:some}): some {datum} are outliers,
   σ is too small, or the model is wrong; maps.png shows where
 chisqr-low-in-bins warning: no noise of counted photons is so small > check counts and pixels in the file
-  χ² per pair is as low as {lowest:.3g} (in the bins labelled {about:some}): {counted:c2 scatters less than
+  the reduced χ² is as low as {lowest:.3g} (in the bins labelled {about:some}): {counted:c2 scatters less than
   its counts imply; counts or pixels in the file are too few, or c2 was averaged or smoothed|σ is too large:
   ingest again with the standard deviation of a pair as σ, or without σ}
 same-at-all-q warning: one rate was fitted to several rings > fit each ring separately
@@ -182,8 +183,8 @@ bound
   is above 0.7{advice:?; try `&`}
 bins-without-decay note: f has decayed before the first lag > use shorter frames to see them
   {bins} of {total} bins {bins:shows no decay: its|show no decay: their} contrast is unknown
-bins-without-pairs note: all pairs of these bins are masked or unknown > check the masks
-  {bins} of {total} bins {bins:has|have} no known pairs
+bins-without-pairs note: all data of these bins are masked or unknown > check the masks
+  {bins} of {total} bins {bins:has|have} no known data
 q-unknown note: the file has no q > ingest it with q
   q is unknown: the {about:value|values} given for {about} {about:is|are} in 1/s and {about:includes|include}
   the factor q²

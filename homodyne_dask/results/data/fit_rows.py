@@ -14,6 +14,8 @@ from homodyne_dask.results.data.derived_quantities import (
     derived_quantities,
     fitted_quantities,
 )
+from homodyne_dask.results.data.finding_catalogue import MISFIT
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.state import Outcome
 
@@ -54,6 +56,8 @@ class FitRow:
     """By name, parameters and what follows from them (`derived_quantities`), with rates at the mean age.
 
     A rate of free form stands for its coefficients."""
+    findings: Findings = field(default_factory=Findings)
+    """Those that are no chance in one of all fits of the series (`Findings.among`)."""
     warnings: tuple[str, ...] = ()
     """What changed against the scans before, in a watched folder."""
 
@@ -77,13 +81,16 @@ def fit_row(
     result: FitResult | None,
     message: str = "",
     at: Mapping[str, Any] | None = None,
+    fits: int = 1,
 ) -> FitRow:
-    """Return the row of a fit; result: None if it failed."""
+    """Return the row of a fit; result: None if it failed. fits: how many there are of the series."""
     at = at or {}
     if result is None:
         return FitRow(name, folder, None, message, at)
-    words = result.outcome.name.lower().replace("_", " ") + ", misfit" * result.misfit
-    known = {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
+    findings = result.findings.among(fits)
+    wrong = ", misfit" * (not MISFIT.isdisjoint(findings.codes))
+    words, known = result.outcome.name.lower().replace("_", " ") + wrong, {"findings": findings}
+    known |= {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
     known["quantities"] = quantities_of(result, at.get("age"))
     return FitRow(name, folder, result, message, at, result.outcome.name, words, **known)
 

@@ -71,6 +71,8 @@ class ModelCheck(NamedTuple):
     """The same over the contrast."""
     depends_on: str
     """What the deviations depend on most: q, bin, age or lag."""
+    p_of_largest: float = 1.0
+    """Probability of so large a deviation of any mean if the model is right, by Bonferroni's bound."""
     p_value: float | None = None
     """Probability of so large a χ² of the means over cells, made uncorrelated, if the model is right."""
     alternative: Alternative | None = None
@@ -80,3 +82,9 @@ class ModelCheck(NamedTuple):
     def misfit(self) -> bool:
         """Whether the model does not describe the data."""
         return self.deviating > 0 or self.alternative is not None
+
+    @property
+    def p(self) -> float:
+        """Probability of the misfit, the less of those of a mean and of an alternative."""
+        of_means = self.p_of_largest if self.deviating else 1.0
+        return of_means if self.alternative is None else min(of_means, self.alternative.p_value)

@@ -251,7 +251,8 @@ class FitSeries(Saved):
     def table(self) -> xarray.Dataset:
         """Over (fit, param): value, stderr, dof, stderr_naive, low_95, high_95, at_bound; over fit: redchi,
         ndata, passes, outcome, method (of stderr, or ''), message; over param their agreement: mean,
-        mean_stderr, scatter (χ²), p; power_of_q of rates of decay, with _stderr, _chisqr, _dof and _p.
+        mean_stderr, scatter (χ²), p; power_of_q of rates of decay, with _stderr, _chisqr, _dof and _p. Over
+        fit also what `of_rings` says.
 
         Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
         param. NaN is unknown.
@@ -267,7 +268,8 @@ class FitSeries(Saved):
             "fit": {
                 key: np.array([getattr(row, key) for row in self.entries], of)  # None becomes NaN
                 for key, of in _OF_FIT.items()
-            },
+            }
+            | {key: [of[key] for of in self.of_rings] for key in self.of_rings[0]},
             "param": {
                 key: np.array([getattr(one.get(name), of, np.nan) for name in self.names], float)
                 for one, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
@@ -295,15 +297,51 @@ class FitSeries(Saved):
     @cached_property
     def repeats(self) -> dict[str, "FitSeries"]:
         """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for that place."""
+        if not self.is_of_variable:
+            return {}
+        groups = self._grouped(self.over, "q", "phi", "from")
+        return {place: of for place, of in groups.items() if len(of.entries) > 1}
+
+    @cached_property
+    def over_q(self) -> dict[str, "FitSeries"]:
+        """The series over q: itself by '', or that at each value of another variable, by words for it."""
+        if self.over == "q":
+            return {"": self}
+        if self.over in ("phi", "age") or any("q" not in entry.at for entry in self.entries):
+            return {}
+        groups = self._grouped(self.over, "phi", "from")
+        return {place: replace(of, over="q", global_fit=None) for place, of in groups.items()}
+
+    @cached_property
+    def of_rings(self) -> list[dict[str, float]]:
+        """For each fit the numbers of the series over q that it is part of: the same for all of its rings.
+
+        Of each rate of decorrelation the power of q and its error, and the weighted mean of D = Gamma/q².
+        """
+        found: dict[int, dict[str, float]] = {}
+        for of in self.over_q.values():
+            numbers: dict[str, float] = {}
+            for name, law in of.powers_of_q.items():
+                numbers |= {f"{name}_power_of_q": law.exponent}
+                numbers |= {f"{name}_power_of_q_stderr": law.stderr}
+            if (D := of.agreement.get("D")) is not None:
+                numbers |= {"D_over_q": D.mean, "D_over_q_stderr": D.stderr, "D_over_q_p": D.p}
+            found |= {id(entry): numbers for entry in of.entries}
+        keys = dict.fromkeys(key for numbers in found.values() for key in numbers)
+        each = [found.get(id(entry), {}) for entry in self.entries]
+        return [{key: numbers.get(key, np.nan) for key in keys} for numbers in each]
+
+    def _grouped(self, *places: str) -> dict[str, "FitSeries"]:
+        """Return the fits at one place, by words for it."""
         groups: dict[str, list[FitRow]] = {}
-        for entry in self.entries if self.is_of_variable else ():
-            keys = [key for key in (self.over, "q", "phi", "from") if key in entry.at]
+        for entry in self.entries:
             words = (
-                f"{key} = {with_unit(f'{entry.at[key]:.6g}', self.unit_of(key))}" for key in keys
+                f"{key} = {with_unit(f'{entry.at[key]:.6g}', self.unit_of(key))}"
+                for key in places
+                if key in entry.at
             )
             groups.setdefault(", ".join(words), []).append(entry)
-        several = {place: rows for place, rows in groups.items() if len(rows) > 1}
-        return {place: replace(self, entries=tuple(rows)) for place, rows in several.items()}
+        return {place: replace(self, entries=tuple(rows)) for place, rows in groups.items()}
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate; raises OptionError if the series does not have it."""
@@ -413,4 +451,9 @@ class FitSeries(Saved):
         tests = {"agreement": self.agreement, "powers_of_q": self.powers_of_q}
         if self.repeats:
             tests["repeats"] = {place: of.agreement for place, of in self.repeats.items()}
+        if self.over != "q" and self.over_q:
+            tests["over_q"] = {
+                place: {"powers_of_q": of.powers_of_q, "agreement": of.agreement}
+                for place, of in self.over_q.items()
+            }
         return plain_values(head | together | tests)

@@ -16,6 +16,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.result_tables import plain_rows
+from homodyne_dask.results.data.series import UNITS
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Letters with which a formula begins, those of full width in some spreadsheets."""
@@ -51,21 +52,22 @@ def entries_csv(
     entries: Sequence[FitRow],
     folder: Path,
     name_column: str,
-    of_all: Mapping[str, Any] | None = None,
+    of_rings: Sequence[Mapping[str, float]] | None = None,
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`.
 
-    of_all: numbers of all fits together, the same in each row.
+    Beside each quantity and place with a unit there is a column of it. of_rings: `FitSeries.of_rings`.
     """
     rows = []
-    for entry in entries:
+    for n, entry in enumerate(entries):
         row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}
+        row |= {f"{key}_unit": UNITS[key] for key in entry.at if key in UNITS}
         row |= {key: getattr(entry, key) for key in ("redchi", "ndata", "passes")}
         for name in names:
             quantity = entry.quantities.get(name, UNKNOWN_QUANTITY)
             row[name] = quantity.value
-            row |= {f"{name}_{key}": getattr(quantity, key) for key in ERRORS}
-        row |= {**(of_all or {}), "method": entry.method}
+            row |= {f"{name}_{key}": getattr(quantity, key) for key in (*ERRORS, "unit")}
+        row |= {**(of_rings[n] if of_rings else {}), "method": entry.method}
         row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
         row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
         rows.append(row | {"message": entry.message})

@@ -106,18 +106,19 @@ def load_series(path: str | AnyPath) -> FitSeries:
         return reportable(
             FitSeries(
                 read["over"],
-                tuple(_entry(fit, folder) for fit in read["fits"]),
+                tuple(_entry(fit, folder, len(read["fits"])) for fit in read["fits"]),
                 None if together is None else GlobalFit.from_plain(together),
             )
         )
 
 
-def _entry(read: dict[str, Any], folder: Path | None) -> FitRow:
+def _entry(read: dict[str, Any], folder: Path | None, fits: int) -> FitRow:
     if not (read["folder"] is None or is_plain_name(read["folder"])):
         raise ValueError(f"folder = {shown(read['folder'])}")
     where = None if folder is None or read["folder"] is None else folder / read["folder"]
     result = None if read["result"] is None else from_summary(read["result"])
-    return fit_row(read_as(str, read["name"]), where, result, read["message"], read["at"])
+    name = read_as(str, read["name"])
+    return fit_row(name, where, result, read["message"], read["at"], fits)
 
 
 def load_comparison(path: str | Path) -> Comparison:

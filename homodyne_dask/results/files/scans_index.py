@@ -76,12 +76,7 @@ def write_index(
     for old in [*reversed(of_series), *pages]:  # a series is never of other fits than the index
         old.unlink(missing_ok=True)
     page = report_of_fits(title, names, rows, of, prefix, folder, pictures, series)
-    powers = {
-        f"{name}_power_of_q{key}": value
-        for name, law in ({} if series is None else series.powers_of_q).items()
-        for key, value in (("", law.exponent), ("_stderr", law.stderr))
-    }
-    write_table_and_page(folder, prefix, names, rows, page, powers)
+    write_table_and_page(folder, prefix, names, rows, page, series and series.of_rings)
     if series is None:
         return [table, file]
     text, numbers, drawn, whole = of_series
@@ -111,7 +106,7 @@ def write_table_and_page(
     names: Sequence[str],
     rows: Sequence[FitRow],
     page: Document,
-    of_all: Mapping[str, float] | None = None,
+    of_rings: Sequence[Mapping[str, float]] | None = None,
     *,
     reload: float | None = None,
     durable: bool = True,
@@ -119,13 +114,13 @@ def write_table_and_page(
     """Write an index as CSV, and its page; a disk that is full for one of them leaves both as they were.
 
     The table has a column for each quantity (`FitRow.quantities`) and for each of its errors, one for the
-    method of the standard errors, and for what is in `FitRow.at`; unknown numbers are empty cells. of_all:
-    columns of numbers of all fits together. reload: seconds after which the page reloads.
+    method of the standard errors, and for what is in `FitRow.at`; unknown numbers are empty cells. of_rings:
+    further columns, for each fit. reload: seconds after which the page reloads.
     """
     table, file, *_ = index_files(folder, prefix)
     text = f"{ONE_OF[prefix]},number\n"
     if rows:
-        text = entries_csv(names, rows, folder, ONE_OF[prefix], of_all)
+        text = entries_csv(names, rows, folder, ONE_OF[prefix], of_rings)
     with replacing(table, durable=durable) as temporary:
         temporary.write_text(text)
         write_atomic(file, as_page(page, reload))

@@ -56,6 +56,11 @@ _ERRORS = {
     "stderr_naive": "p is computed from naive errors, which are too small for correlated speckle: a small p "
     "does not prove a difference",
 }
+_WHICH_POWER = (
+    "quote this power of q (2 for diffusion): each ring is fitted alone, and its error includes scatter; "
+    "power_of_q of a single fit is a test whether it is 2, right only near 2, and q_exponent of a model "
+    "holds if the form of its decay does"
+)
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
 
 
@@ -117,6 +122,7 @@ def report_of_fits(
             Section("Figures", [Pictures(pictures)] if watcher else []),
             _section_of_fits(names, rows, folder, ONE_OF[prefix], notes, series),
             Section("Agreement of the fits", agreement),
+            Section("Rates over q", [] if series is None else _laws(series)),
             Section("Figures", [] if watcher else [Pictures(pictures)]),
         ],
     )
@@ -126,10 +132,15 @@ def _found(rows: Sequence[FitRow]) -> list[tuple[str, str]]:
     """Return what several fits found, once each: its severity, and names of the fits with its meaning."""
     fits: dict[str, list[str]] = {}
     for row in rows:
-        known = () if row.result is None else row.result.findings.at_least("warning").codes
-        for code in dict.fromkeys(known):
+        for code in dict.fromkeys(row.findings.at_least("warning").codes):
             fits.setdefault(code, []).append(row.name)
+    by_chance = [
+        row.name for row in rows if row.result and len(row.findings) < len(row.result.findings)
+    ]
     found = []
+    if by_chance:
+        words = f"a deviation that its own report names is chance in one of {len(rows)} fits"
+        found.append(("note", f"{some_of(by_chance, MOST_NAMED, 'others')}: {words}"))
     for code, names in fits.items():
         entry, where = CATALOGUE[code], some_of(names, MOST_NAMED, "others")
         found.append((entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})"))
@@ -152,7 +163,7 @@ def _section_of_fits(
     columns = [
         [one, *(_linked(row, folder) for row in rows)],
         ["outcome", *(f"{_mark(row)} {row.outcome_words}" for row in rows)],
-        ["χ²/N", *(or_dash(row.redchi, ".4f") for row in rows)],
+        ["reduced χ²", *(or_dash(row.redchi, ".4f") for row in rows)],
     ]
     if series is not None and series.over not in UNITS:
         head = in_brackets(series.over, series.unit_of(series.over))
@@ -217,7 +228,8 @@ def _together(series: FitSeries) -> list[str]:
     own = [f"{joined_with_and(together.per_scan)} for each {one}"] * bool(together.per_scan)
     own += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
-        f"one fit of all {WORDS.get(series.over, 'scans')}: {'; '.join(own)}; χ²/N {together.redchi:.4f}",
+        f"one fit of all {WORDS.get(series.over, 'scans')}: {'; '.join(own)}; reduced χ² "
+        f"{together.redchi:.4f}",
         *map(str, together.findings),
     ]
 
@@ -255,8 +267,13 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
             f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "
             f"rate is at a bound, are not compared"
         )
-    laws = Table("Rates as powers of q", _powers(series))
-    return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes), laws]
+    return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes)]
+
+
+def _laws(series: FitSeries) -> list[Table | Sentences]:
+    """Return the powers of q of a series over q, or of that at each value of a variable."""
+    table = Table("Rates as powers of q", rows := _powers(series))
+    return [table, Sentences([_WHICH_POWER])] if len(rows) > 1 else []
 
 
 def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
@@ -272,18 +289,25 @@ def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
 
 
 def _powers(series: FitSeries) -> list[list[str]]:
-    """Return the power of q of each rate of decorrelation; that of diffusion is 2."""
-    rows = [["rate", "power of q", "of diffusion", "agreement", "χ²", "dof", "p"]]
-    for name, law in series.powers_of_q.items():
+    """Return the power of q of each rate of decorrelation, and the mean D."""
+    rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
+    laws = [
+        (place, of, *law) for place, of in series.over_q.items() for law in of.powers_of_q.items()
+    ]
+    for place, of, name, law in laws:
         reach = half_width(95.0, law.dof) * law.stderr
         words = "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
-        if law.p < SURE:
+        if law.p < SURE / len(laws):
             words = "no power law"
         power = numbers.value_and_error(law.exponent, law.stderr)
-        age = next(row.result.mean_age for row in series.entries if row.result is not None)
-        rate = f"{name} at {age:.4g} s" if "J" in series.names else name
-        agreement = words if np.isfinite(reach) else "-"
-        rows.append([rate, power, "2", agreement, *_scatter(law)])
+        age = next(row.result.mean_age for row in of.entries if row.result is not None)
+        rate = f"{name} at {age:.4g} s" if "J" in of.names and not place else name
+        agreement, D = words if np.isfinite(reach) else "-", of.agreement.get("D")
+        mean = "-"
+        if D is not None and D.p >= SURE / len(laws):
+            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), of.unit("D"))
+        head = ", ".join(filter(None, (rate, place)))
+        rows.append([head, power, agreement, *_scatter(law), mean])
     return rows
 
 
@@ -305,7 +329,7 @@ _OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameter
 
 def report_of_comparison(comparison: Comparison) -> Document:
     """Return a comparison of fits: a row for each, and the verdict."""
-    rows = [["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
+    rows = [["fit", "parameters", "χ²", "reduced χ²", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
     criteria -= np.fmin.reduce(criteria)
     for fit, above in zip(comparison.fits, criteria, strict=True):

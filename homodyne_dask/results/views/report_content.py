@@ -32,7 +32,7 @@ from homodyne_dask.results.views.posterior_section import posterior_section
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE, TABLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
-from homodyne_dask.store.selection import TABLES
+from homodyne_dask.store.selection import datum_of
 from homodyne_dask.text import counted, shown_ranges, with_unit
 
 ON_PULLS = (
@@ -214,7 +214,7 @@ def _bins_table(result: FitResult) -> Table:
         ["contrast", *np.where(unknown & ~empty, "no decay", contrast).tolist()],
         ["offset", *column("offset", ".5f", empty)],
         [_datum(result), *map(numbers.format_count, table["ndata"].values)],
-        ["χ²/N", *column("redchi", ".4f")],
+        ["reduced χ²", *column("redchi", ".4f")],
     ]
     caption = f"Contrast, offset, {_datum(result)} and reduced χ² of each bin"
     return Table(caption, list(zip(*columns, strict=True)), 0)
@@ -322,7 +322,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         meaning = f"{config['model']} has no shear"
     spacing = f"{inputs['frame_time']:g} s each; times {begin:g} to {end:g} s"
     record = "frames", f"{first} to {stop - 1}, {spacing}"
-    if _is_table(result):
+    if _datum(result) == "points":
         record = "delays", f"up to {end:g} s"
     rows = [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
@@ -374,14 +374,8 @@ def _bins(result: FitResult) -> str:
 
 def _datum(result: FitResult) -> str:
     """Return what a measurement is: a pair of frames, a mean over a cell of age and lag, or a point of g2."""
-    if _is_table(result):
-        return "points"
     averaged = result.provenance.inputs.get("cells") or result.config["weighting"] == "speckle"
-    return "cells" if averaged else "pairs"
-
-
-def _is_table(result: FitResult) -> bool:
-    return result.provenance.inputs["sigma_source"] in TABLES
+    return "cells" if averaged else datum_of(result.provenance.inputs["sigma_source"])
 
 
 def _measured(result: FitResult) -> str:

@@ -14,6 +14,7 @@ def pass_of(number, factor, chisqr, accepted=True, stderr=(NAN, NAN)):
 
 
 RUNNING = Progress(
+    datum="pairs",
     fit="a1b2c3",
     title="static fitted to A0001_c2.zarr",
     store="/data/it's <b>/A0001_c2.zarr",

@@ -88,7 +88,7 @@ def test_an_event_of_a_later_version_is_left_out():
 
 
 def planned(name: str) -> dict:
-    keys = ("title", "where", "names", "units", "pairs", "bins")
+    keys = ("title", "where", "names", "units", "pairs", "datum", "bins")
     values = {key: getattr(RUNNING, key) for key in keys}
     return message_of(hd.events.FitPlanned(fit=name, **values))
 

@@ -26,7 +26,7 @@ NUMBERS = {
     "alone": False, "bins": 3, "bound": 2.0, "bounded": ["alpha"], "chunks": 1,
     "clusters": 8,
     "bounds": {"D0": [1e12, 1.0, 1e12]}, "conditional": ["D0"], "contrast": 0.01, "correlation": -0.9951,
-    "counted": True, "datum": "pair", "depends_on": "q", "deviating": 2, "deviations": [3.2], "errors": 0.02,
+    "counted": True, "datum": "pairs", "depends_on": "q", "deviating": 2, "deviations": [3.2], "errors": 0.02,
     "exchange": "D0_ref and D0_sample", "fast": 2, "frames": [30, 35], "freedom": 4.0, "high": 0.31,
     "highest": 31.4, "independent": 6, "lag": [0.1, 0.1], "largest": 6.1, "limit": 0.5,
     "limits": {"D0": [None, 12.0, "Å²/s"]}, "low": 0.2, "lowest": 0.31, "model": "brownian", "moment": 5.0,

@@ -1,5 +1,7 @@
 """Fits of each q or each window of age: what is cut, what is found, and whether it agrees."""
 
+import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,13 @@ from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
+from homodyne_dask.results.data.derived_quantities import Quantity
+from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_rows import PARTS, FitRow, fit_row
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
+from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.scans_index import write_index
 from homodyne_dask.results.views.figures.style import alternative
 from tests import reference
@@ -270,6 +275,54 @@ def ended(values: dict[str, float], at: dict[str, float]) -> FitRow:
             for key in ("stderr", "stderr_naive", "dof"):
                 table[key].values[n] = np.nan
     return fit_row(f"{at['age']:g} s", None, replace(result, parameters=table), "", at)
+
+
+def test_a_series_over_q_and_a_variable_has_a_power_of_q_and_D_at_each_value(tmp_path):
+    rows = []
+    for T, power in ((15.0, 2.0), (35.0, 1.5)):
+        for q in Q:
+            rate = 1e4 * (q / Q[0]) ** power * Q[0] ** 2
+            known = {"Gamma": (rate, "1/s"), "D": (rate / q**2, "Å²/s")}
+            of = {
+                name: Quantity(unit, value, 0.01 * value, np.nan, np.nan)
+                for name, (value, unit) in known.items()
+            }
+            at = {"T": T, "T_unit": "°C", "q": q, "age": 5.0}
+            rows.append(replace(ended({}, at), at=at, quantities=of, name=f"{T} {q}"))
+    series = FitSeries("T", tuple(rows))
+    cold, hot = series.over_q.values()
+    alone = FitSeries("q", tuple(rows[3:]))
+    assert [*series.over_q] == ["T = 15 °C", "T = 35 °C"]
+    assert hot.powers_of_q == alone.powers_of_q
+    assert hot.powers_of_q["Gamma"].exponent == pytest.approx(1.5)
+    assert cold.agreement["D"].mean == pytest.approx(1e4)
+    laws = str(series).partition("Rates as powers of q")[2]
+    assert re.findall(r"Gamma, T = (\d+) °C +(\S+)", laws) == [("15", "2.000"), ("35", "1.500")]
+    assert series.table["Gamma_power_of_q"].values == pytest.approx([2.0] * 3 + [1.5] * 3)
+    read = series.to_dict()["over_q"]["T = 35 °C"]["powers_of_q"]["Gamma"]
+    assert read["exponent"] == pytest.approx(1.5)
+    table = entries_csv(series.names, rows, tmp_path, "fit", series.of_rings)
+    first, *_, last = csv.DictReader(table.splitlines())
+    assert float(last["Gamma_power_of_q"]) == pytest.approx(1.5)
+    assert float(first["D_over_q"]) == pytest.approx(1e4)
+    units = {key: of for key, of in first.items() if key.endswith("_unit")}
+    assert units == {
+        "T_unit": "°C", "q_unit": "1/Å", "age_unit": "s", "Gamma_unit": "1/s", "D_unit": "Å²/s"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("fits", "wrong"), [(1, True), (18, False)])
+def test_a_finding_of_one_of_many_fits_is_chance_unless_it_is_clear(fits, wrong):
+    level = {"p": 0.004, "level": 0.005}
+    result = flow_result()
+    for p, said in ((0.004, wrong), (1e-6, True)):
+        found = Findings([finding("model-misfit-shape", share=0.1, **level | {"p": p})])
+        known = replace(result, diagnosis=replace(result.diagnosis, findings=found))
+        row = fit_row("one", None, known, at={"q": Q[0], "age": 5.0}, fits=fits)
+        assert bool(row.findings) == said == ("misfit" in row.outcome_words)
+        words = str(FitSeries("q", (row,)))
+        assert ("(model-misfit-shape)" in words) == said
+        assert ("chance in one of" in words) != said
 
 
 def window(number: int, last: float = 9.0, **values: float) -> FitRow:

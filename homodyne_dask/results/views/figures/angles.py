@@ -1,4 +1,4 @@
-"""Contrast, offset, χ² and decay of every bin against φ, and the influence of every bin."""
+"""Contrast, offset and decay of every bin against φ or q, and the influence of every bin."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,12 +29,13 @@ ALIKE = 0.01
 """Scatter of f below which bins do not differ."""
 SAME_RING = 0.02
 """Relative range of q within which repeats have one ring."""
+_Q = "q [Å⁻¹]"
 MAX_SAMPLES = 12
 """Most frames, and most lags, at which the model is averaged over a cell."""
 
 
 def draw_angles(view: FitView) -> draw.FitFigure:
-    """Draw contrast, offset and decay of every bin against φ, of repeats at one φ against their number.
+    """Draw contrast, offset and decay of every bin against φ; of one φ, rings against q.
 
     Bars are standard errors of contrast and offset; those of decays as if pairs were independent would be far
     too small where speckle is correlated, and are not drawn.
@@ -141,7 +142,7 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
 
 
 def draw_influence(view: FitView) -> draw.FitFigure:
-    """Draw the change of each parameter without each bin, in standard errors, against φ.
+    """Draw the change of each parameter without each bin, in standard errors, against φ or q.
 
     Raises OptionError where the result does not hold it.
     """
@@ -217,26 +218,33 @@ def _by_angle(
     if log:
         draw.log_scale_if_wide(axis, "y", np.concatenate(drawn))
     steps = [1, 1.5, 3, 4.5, 9, 10] if name.startswith("φ") else None
-    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=True))
-    if np.ptp(x) < 1:
+    whole = name != _Q
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=whole))
+    if whole and np.ptp(x) < 1:
         middle, reach = float(np.mean(x)), 50.0 if steps else 1.0
         axis.set_xlim(middle - reach, middle + reach)
 
 
 def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
-    """Return what bins are drawn against: φ, the number of the scan if only that differs, or the bin."""
-    if not np.isfinite(scan.phi).all():
-        return scan.label.astype(float), "bin"
-    if np.ptp(scan.phi) < 1 and "scans" in scan.attrs:
+    """Return what bins are drawn against: φ; at one φ the number of the scan, or q; or the bin."""
+    known, rings = np.isfinite(scan.phi).all(), not _one_ring(scan) and np.isfinite(scan.q).all()
+    if known and np.ptp(scan.phi) < 1 and "scans" in scan.attrs:
         return scan.scan_number.astype(float), "scan"
+    if rings and (not known or np.ptp(scan.phi) < 1):
+        return scan.q, _Q
+    if not known:
+        return scan.label.astype(float), "bin"
     return scan.phi, "φ [°]"
 
 
 def _groups(scan: Scan) -> tuple[Float[np.ndarray, " bin"], RingStyles]:
     """Return by what bins have a colour, q or at one q the number of the scan, and what each looks like."""
-    one_ring = np.isfinite(scan.q).all() and np.ptp(scan.q) <= SAME_RING * scan.q.mean()
-    repeats = "scans" in scan.attrs and one_ring and _place(scan)[1] != "scan"
-    if repeats:
+    against = _place(scan)[1]
+    if "scans" in scan.attrs and _one_ring(scan) and against != "scan":
         of = scan.scan_number.astype(float)
         return of, ring_styles(of, "scan {:.0f}")
-    return scan.q, ring_styles(scan.q)
+    return scan.q, ring_styles(scan.q if against != _Q else np.array([np.nan]))
+
+
+def _one_ring(scan: Scan) -> bool:
+    return bool(np.isfinite(scan.q).all() and np.ptp(scan.q) <= SAME_RING * scan.q.mean())
