@@ -1,7 +1,5 @@
 """Rings: bins of the same q, and pairs of bins that see the same speckle."""
 
-from itertools import combinations
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -42,15 +40,14 @@ def friedel_clusters(
     if scans is not None:
         rings += (rings.max(initial=0) + 1) * scans
     for ring in np.unique(rings):
-        members = np.flatnonzero(rings == ring)
+        members = np.flatnonzero((rings == ring) & np.isfinite(phi))
         if len(members) < 2:
             continue
         gaps = np.diff(np.sort(np.mod(phi[members], 360)))
         width = min(5.0, 0.5 * gaps[gaps > 1e-9].min(initial=10.0))
-        for a, b in combinations(members, 2):
-            apart = (phi[a] - phi[b]) % 360
-            if abs(apart - 180) < width:
-                clusters[b] = clusters[a]
+        for n, a in enumerate(members):
+            after = members[n + 1 :]
+            clusters[after[np.abs((phi[a] - phi[after]) % 360 - 180) < width]] = clusters[a]
     return clusters
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -51,12 +52,12 @@ class BinsAndFrames:
     all_bins: dict[str, np.ndarray]
     """Every per-bin array of the store, all bins."""
 
-    @property
+    @cached_property
     def q(self) -> Float[np.ndarray, " bin"]:
         """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
         return self.all_bins["q"][list(self.bins)]
 
-    @property
+    @cached_property
     def phi(self) -> Float[np.ndarray, " bin"]:
         """Azimuth of the selected bins in degrees."""
         return self.all_bins["phi"][list(self.bins)]

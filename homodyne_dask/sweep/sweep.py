@@ -81,15 +81,13 @@ class ArrivingGrams[G: AnyGram]:
         arrays = [
             None if part is None else np.zeros((bins, *part.shape[1:]), part.dtype) for part in some
         ]
-        for group, members in enumerate(layout.groups):
-            for array, part in zip(arrays, self._of_group(group), strict=True):
+        for group, keys in groupby(sorted(self.held), lambda key: key[0]):
+            subtrees = [self.held[key] for key in keys]
+            whole = reduce(lambda total, one: add(one, total), reversed(subtrees))
+            for array, part in zip(arrays, whole, strict=True):
                 if array is not None:
-                    array[list(members)] = part
+                    array[list(layout.groups[group])] = part
         return some._make(arrays)
-
-    def _of_group(self, group: int) -> G:
-        subtrees = [self.held[key] for key in sorted(self.held) if key[0] == group]
-        return reduce(lambda total, one: add(one, total), reversed(subtrees))
 
 
 class Passes(Protocol):

@@ -223,10 +223,24 @@ def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMean
     return means, cost
 
 
-def _points(context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]) -> list[ModelPoint]:
-    source, problem = context.source, context.problem
-    scan, point = open_selection(source.selection), backend_of(problem.model).point
-    return [point(problem, theta, scan.time, source.factor, scan.frames) for theta in thetas]
+def _points(
+    context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]
+) -> Sequence[ModelPoint]:
+    """Return the model at each theta: that of the run before, where it is the same pass of this process."""
+    thetas = list(thetas)
+    key = tuple(np.asarray(theta).tobytes() for theta in thetas)
+    of, at, points = _LAST[0]
+    if of is not context or at != key:
+        scan = open_selection(context.source.selection)
+        where = scan.time, context.source.factor, scan.frames
+        point = backend_of(context.problem.model).point
+        points = [point(context.problem, theta, *where) for theta in thetas]
+        _LAST[0] = context, key, points
+    return points
+
+
+_LAST: list[tuple[TaskContext | None, tuple[bytes, ...], Sequence[ModelPoint]]] = [(None, (), ())]
+"""Context, parameters and points of the last run: a pass over thousands of q has one for each."""
 
 
 def _known(
