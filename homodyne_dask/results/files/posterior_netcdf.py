@@ -14,7 +14,7 @@ from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.files.json_files import MAX_BYTES, missing_values
 from homodyne_dask.results.files.saved_results import reportable
-from homodyne_dask.store.files import path_of, read_with_tail, write_atomic
+from homodyne_dask.store.files import path_of, read_with_tail, replace_file
 from homodyne_dask.store.hdf5_files import check_contents
 
 NETCDF = "posterior.nc"
@@ -32,7 +32,7 @@ def write_netcdf(tree: DataTree, path: str | Path) -> None:
     content = tree.to_netcdf(engine="h5netcdf")
     assert content is not None  # no path was given
     content = bytes(content)
-    write_atomic(path, content + _digest(content))
+    replace_file(path, content + _digest(content))
 
 
 def check_netcdf_path(path: str | Path) -> Path:
