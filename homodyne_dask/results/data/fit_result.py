@@ -448,6 +448,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     for name in ("store", "store_path", "store_sha256", "source_file"):
         read_as(str, read["inputs"][name])
     read_as(tuple[int, ...], read["inputs"]["labels"])
+    read_as(tuple[str, ...], read["inputs"]["notes"])
     read = read | covariances_in(read, list(rows)) | {"check": read["model_check"]}
     return FitResult(
         outcome=Outcome[read["outcome"]],
