@@ -132,7 +132,5 @@ def test_draws_that_no_sampler_makes_are_a_sentence(scan, result, tmp_path, chan
         change(held)
     content = file.read_bytes()
     file.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
-    with pytest.raises(
-        SourceError, match=r"no (real )?number|declares|is not a homodyne"
-    ):
+    with pytest.raises(SourceError, match=r"no (real )?number|declares|is not a homodyne"):
         hd.load_posterior(file)
