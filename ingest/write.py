@@ -164,7 +164,7 @@ def _digest(paths: list[Path]) -> str:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_without_waiting) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
