@@ -1,5 +1,7 @@
 """One task of an ingest: one matrix → its chunks, averages, sums, and a record of them."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,7 +9,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import is_uneven
+from homodyne_dask.store.arrays import array_digest, is_uneven
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
@@ -92,7 +94,7 @@ def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pa
 
 _KEYS = {
     "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "pairs",
-    "chunks", "sizes", "sums", "outliers", "left_out", "spread", "signs",
+    "chunks", "sizes", "sums", "outliers", "left_out", "spread", "signs", "cells", "digest",
 }  # fmt: skip
 
 
@@ -142,18 +144,27 @@ def write_bin(
     record["sizes"] = {name: [size for _, size in of] for name, of in written.items()}
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
-    _write_cuts(target, index, matrix)
+    record["cells"] = _write_cuts(target, index, matrix)
+    record["digest"] = _digest(index, record)
     path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
     store_writer.write_json(path, record, durable=False)  # as its chunks
     return record
 
 
 def read_record(path: AnyPath) -> Record:
-    """Return the record of a bin that was written earlier; raises StoreError where it is damaged."""
-    record = store_writer.read_json(path)
-    if not isinstance(record, dict) or set(record) != _KEYS:
+    """Return the record of a bin that was written earlier; StoreError where it is damaged or another's."""
+    record, index = store_writer.read_json(path), int(path.name[4:-5])
+    whole = isinstance(record, dict) and set(record) == _KEYS
+    if not whole or record["digest"] != _digest(index, record):
         raise StoreError(f"{path} is damaged: give --overwrite to start over")
     return record
+
+
+def _digest(index: int, record: Record) -> str:
+    """Return the SHA-256 of a record but its own, and of its place."""
+    return hashlib.sha256(
+        json.dumps([index, record | {"digest": ""}], sort_keys=True).encode()
+    ).hexdigest()
 
 
 def _write_matrix(
@@ -183,11 +194,13 @@ def _write_matrix(
     return written
 
 
-def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> None:
+def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> dict[str, str]:
+    """Write the averages of a bin; return the checksum of its part of each array."""
     n = len(matrix.value)
     ages, lags = age_edges(n), lag_edges(n)
     mean, count = averages_and_sums.cell_averages(matrix, ages, lags)
-    store_writer.write_chunk(target / "cuts/c2", (index, 0, 0), mean)
-    store_writer.write_chunk(target / "cuts/count", (index, 0, 0), count)
     means = averages_and_sums.frame_means(matrix)
-    store_writer.write_chunk(target / "cuts/frames", (index, 0), means[None])
+    written = {"cuts/c2": mean, "cuts/count": count, "cuts/frames": means}
+    for name, values in written.items():
+        store_writer.write_chunk(target / name, (index,) + (0,) * values.ndim, values[None])
+    return {name: array_digest(values) for name, values in written.items()}

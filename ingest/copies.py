@@ -57,6 +57,16 @@ def signs_of_noise(c2: Float32[np.ndarray, "t t"]) -> str:
     return "".join(SIGNS[int(sign)] for sign in np.concatenate(found))
 
 
+def of_copies(signs: str, others: str) -> bool:
+    """Return whether the noise of two matrices of a bin is the same, by `signs_of_noise` of each."""
+    if not signs or len(signs) != len(others):
+        return False
+    one, other = ((of == "+") - np.float32(of == "-") for of in np.array([[[*signs]], [[*others]]]))
+    at = one.shape[1] // 2
+    same, smooth = (_agreement(one[:, :at], of) for of in (other[:, :at], other[:, at:]))
+    return bool(same >= SAME_SIGN and smooth < SMOOTH)
+
+
 def copies(source: Source, records: Sequence[Record]) -> dict[int, int]:
     """Return the bins whose data are those of another one, and the first such bin of each.
 

@@ -13,7 +13,8 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
 from homodyne_dask.text import some_of
 from ingest import noise
-from ingest.clean import CleanMatrix, clean, measure_scatter
+from ingest.clean import CleanMatrix, NoDataError, clean, measure_scatter
+from ingest.copies import of_copies, signs_of_noise
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
@@ -120,9 +121,12 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     """
     n = source.n_frames
     weight, first, second, number = (np.zeros((n, n)) for _ in range(4))
-    cleaned = []
+    cleaned, signs = [], []
     for one in source.mean_of:
         found = cleaned_scan(one)
+        signs.append(signs_of_noise(found.c2))
+        if any(of_copies(before, signs[-1]) for before in signs[:-1]):
+            raise NoDataError(f"{one.name(0)} of {one.path.name} is a copy, which counts once")
         sigma = measure_scatter(found.c2, one.time) if one.sigma is None else float(one.sigma[0])
         known = ~np.isnan(found.c2)
         w = known / (sigma or 1.0) ** 2

@@ -60,7 +60,7 @@ from ingest.repeats import (
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 9
+RECORD_VERSION = 10
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -165,7 +165,7 @@ def _digest(paths: list[Path]) -> str:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_without_waiting) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -411,15 +411,28 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
         store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)
     attrs = _attributes(source, job, found.source, notes)
+    written = {name: read_array(target, name) for name in (*SMALL_ARRAYS, *pictures)}
+    _check_cells(target, written, records)
     manifest = manifest_json(
         source.n_frames,
         records,
-        {name: array_digest(read_array(target, name)) for name in (*SMALL_ARRAYS, *pictures)},
+        {name: array_digest(values) for name, values in written.items()},
         attrs,
         job.sharded,
     )
     digest = store_writer.write_json(target / schema.MANIFEST, manifest)
     return attrs | {"store_sha256": digest, "complete": True}
+
+
+def _check_cells(target: AnyPath, arrays: Mapping[str, np.ndarray], records) -> None:
+    """Raise StoreError where the averages of a bin are not those that were written with its record."""
+    for index, record in enumerate(records):
+        for name, digest in record["cells"].items():
+            if array_digest(arrays[name][index]) != digest:
+                raise StoreError(
+                    f"{target}: {name} of bin {index + 1} was changed before the ingest was complete: give "
+                    f"--overwrite to start over"
+                )
 
 
 def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:

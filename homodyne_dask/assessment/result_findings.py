@@ -543,6 +543,8 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
     if errors.naive is None or not end.known.decay or by_clusters:
         return
     why = "few-cells" if speckle is None else speckle.objection
+    if few and not end.known.alone:
+        why = "together"
     if why is not None:
         limits = {"clusters": MIN_CLUSTERS, "freedom": MIN_FREEDOM}
         yield finding("no-standard-error", few, why=why, **limits)

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import AnyPath, any_path, is_file, path_of, write_atomic
+from homodyne_dask.store.files import AnyPath, any_path, is_file, path_of, replace_file
 
 
 class _PathType(click.ParamType):
@@ -61,4 +61,4 @@ def check_new(path: Path | None, overwrite: bool, kinds: Collection[str] = ()) -
 def write_new(path: Path, content: str | bytes, overwrite: bool) -> None:
     """Write a file atomically; raises OptionError where there is one that is not to be replaced."""
     check_new(path, overwrite)
-    write_atomic(path, content)
+    replace_file(path, content)

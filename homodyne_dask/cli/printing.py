@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 
 from homodyne_dask.errors import in_line, printable
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.store.files import replace_file
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """Option of commands that print facts."""
@@ -60,7 +60,7 @@ def echo_found(found: Any, as_json: bool, picture: Path | None = None) -> None:
     if picture is not None:
         content = io.BytesIO()
         found.plot().savefig(content, format=picture.suffix[1:].lower())
-        write_atomic(picture, content.getvalue())
+        replace_file(picture, content.getvalue())
         echo(f"\nwritten: {in_line(str(picture))}", err=as_json)
 
 

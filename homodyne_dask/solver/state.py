@@ -10,6 +10,7 @@ from pydantic import Field
 
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.read_only import make_read_only
 from homodyne_dask.solver.eigendirections import (
     Eigendirections,
     directions_of,
@@ -17,7 +18,6 @@ from homodyne_dask.solver.eigendirections import (
     parameter_scales,
 )
 from homodyne_dask.solver.penalty_strength import penalized
-from homodyne_dask.solver.read_only import make_read_only
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -115,7 +115,7 @@ class State:
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
 
     def __post_init__(self) -> None:
-        make_read_only(vars(self))  # users and callbacks have it while the fit goes on
+        make_read_only(self)  # users and callbacks have it while the fit goes on
 
     def __repr__(self) -> str:
         theta, chisqr = ", ".join(f"{value:.6g}" for value in self.theta), self.reduced.chisqr

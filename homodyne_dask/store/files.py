@@ -153,6 +153,45 @@ def write_atomic(path: AnyPath, content: str | bytes, *, durable: bool = True) -
         partial.write_bytes(content)
 
 
+_HDF5 = b"\x89HDF"
+_KINDS = (_HDF5, b"\x89PNG", b"%PDF", b"<?xml", b"{", b"PK\3\4", b"\x93NUMPY", b"MATLAB")
+"""First bytes of files by which their kinds are told, as which all others are one: text."""
+MOST_REPLACED = 2_000_000_000
+"""Bytes of the largest file that is replaced."""
+
+
+def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
+    """Raise OptionError where a file of this content must not take the place of what is there.
+
+    That of a folder, a device, measured data, HDF5 that this program did not write, or any place in a store.
+    content: its first bytes are enough. source: the name of a file that is never replaced.
+    """
+    folder = path.parent.resolve()
+    for above in (folder, *folder.parents):
+        if (above / "zarr.json").exists():
+            raise OptionError(f"{path} would lie in the store {above}: give a name elsewhere")
+    if path.exists() and (path.name == source or not _is_alike(path, content)):
+        raise OptionError(f"{path} is something else than what is written: give another name")
+
+
+def replace_file(path: Path, content: str | bytes, source: str = "") -> None:
+    """Write a file that a user named, atomically; raises OptionError as `check_replaceable`."""
+    content = content.encode() if isinstance(content, str) else content
+    check_replaceable(path, content, source)
+    write_atomic(path, content)
+
+
+def _is_alike(path: Path, content: bytes) -> bool:
+    """Return whether a file is one of the same kind; as HDF5 only one of this program."""
+    try:
+        held = read_regular_file(path, MOST_REPLACED)
+    except (ValueError, IsADirectoryError):
+        return False
+    old, new = (next((one for one in _KINDS if of.startswith(one)), b"") for of in (held, content))
+    own = b"homodyne-dask" in held or b"homodyne_dask" in held
+    return not held or (old == new and (own or old != _HDF5))
+
+
 def exists(path: AnyPath) -> bool:
     """Return whether there is a file or a folder, or an object below a URL."""
     if isinstance(path, UrlPath):

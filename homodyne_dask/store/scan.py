@@ -20,6 +20,7 @@ from homodyne_dask.errors import (
     shown,
     why_unreadable,
 )
+from homodyne_dask.read_only import read_only
 from homodyne_dask.store import files, schema, validate
 from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
 from homodyne_dask.store.cells import Cells
@@ -209,7 +210,8 @@ class Scan(Printed, BinsAndFrames):
         """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every chunk, from ingest."""
         names = ("weight", "first", "second", "pairs")
         parts = (self.manifest.read_array(self.path, f"sums/{name}") for name in names)
-        return np.stack([part.astype(np.float64) for part in parts], axis=-1)[list(self.bins)]
+        sums = np.stack([part.astype(np.float64) for part in parts], axis=-1)
+        return read_only(sums[list(self.bins)])
 
     @cached_property
     def cells(self) -> Cells | None:
@@ -422,8 +424,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
         raise ingest_again(where, wrong)
     known = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
     return Scan(
-        path=str(absolute(where)), attrs=attrs, manifest=manifest, time=time, frame_mask=mask,
-        bins=tuple(known.tolist()), frames=(0, frames), all_bins=per_bin,
+        path=str(absolute(where)), attrs=read_only(attrs), manifest=manifest, time=time, frame_mask=mask,
+        bins=tuple(known.tolist()), frames=(0, frames), all_bins=read_only(per_bin),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError, nearest, shown
+from homodyne_dask.read_only import read_only
 from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
 from homodyne_dask.text import counted
 
@@ -55,12 +56,12 @@ class BinsAndFrames:
     @cached_property
     def q(self) -> Float[np.ndarray, " bin"]:
         """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
-        return self.all_bins["q"][list(self.bins)]
+        return read_only(self.all_bins["q"][list(self.bins)])
 
     @cached_property
     def phi(self) -> Float[np.ndarray, " bin"]:
         """Azimuth of the selected bins in degrees."""
-        return self.all_bins["phi"][list(self.bins)]
+        return read_only(self.all_bins["phi"][list(self.bins)])
 
     @property
     def label(self) -> Int[np.ndarray, " bin"]:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import what_is_wrong
-from homodyne_dask.store.files import patiently
+from homodyne_dask.store.files import is_file, patiently
 from homodyne_dask.text import joined_with_and
 from ingest.readers.options import Half, IngestOptions
 from ingest.readers.units import decimals
@@ -107,6 +107,8 @@ class Source:
             matrix = np.full((self.n_frames, self.n_frames), np.nan)
             matrix[0] = self.g2[bin_index]
             return matrix
+        if self.path.exists() and not is_file(self.path):  # a pipe is waited for without end
+            raise SourceError(f"{self.path} is not a file any more: check the name")
         return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
 
     def name(self, bin_index: int) -> str:

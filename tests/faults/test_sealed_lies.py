@@ -35,6 +35,7 @@ VALUES = {
     "no labels": (["inputs", "labels"], None),
     "a text for a count": (["ndata"], "many"),
     "a truth value for a number": (["chisqr"], True),
+    "a number among notes": (["inputs", "notes"], [1]),
     "a range that is none": (["inputs", "frames", 1], None),
     "an option of another type": (["config", "bounds"], ["x"]),
     "a finding without its numbers": (["findings"], [{"code": "at-bound"}]),
@@ -103,8 +104,25 @@ def huge(held):
     held["posterior"].create_dataset("D0", (4, 10**9), "f8", chunks=(1, 1000))
 
 
+def one_number(held):
+    del held["posterior/D0"]
+    held["posterior/D0"] = 1.0
+
+
+def complex_numbers(held):
+    draws = held["posterior/D0"][...]
+    del held["posterior/D0"]
+    held["posterior/D0"] = draws + 1j
+
+
+def format_of_numbers(held):
+    held.attrs["format"] = [1, 2]
+
+
 @pytest.mark.long(whole=True)
-@pytest.mark.parametrize("change", [nan, large, huge])
+@pytest.mark.parametrize(
+    "change", [nan, large, huge, one_number, complex_numbers, format_of_numbers]
+)
 def test_draws_that_no_sampler_makes_are_a_sentence(scan, result, tmp_path, change):
     file = tmp_path / "posterior.nc"
     posterior_of(result, posterior_draws(result, scan, draws=200), scan).to_netcdf(file)
@@ -114,5 +132,5 @@ def test_draws_that_no_sampler_makes_are_a_sentence(scan, result, tmp_path, chan
         change(held)
     content = file.read_bytes()
     file.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
-    with pytest.raises(SourceError, match=r"no number|declares"):
+    with pytest.raises(SourceError, match=r"no (real )?number|declares|is not a homodyne"):
         hd.load_posterior(file)

@@ -70,9 +70,14 @@ def gone(file: Path, other: Path) -> None:
     file.unlink()
 
 
+def a_pipe(file: Path, other: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
 CHANGES = [
     replaced, written, grown, exchanged_and_touched, linked_elsewhere, copied_again,
-    replaced_by_another_form, gone,
+    replaced_by_another_form, gone, a_pipe,
 ]  # fmt: skip
 
 
@@ -123,7 +128,7 @@ def test_a_source_that_changes_is_named_and_nothing_is_kept(two, tmp_path, chang
         FileReadError, match=r"s\.npz changed while it was read: it was replaced or"
     ):
         ingest.ingest(source, tmp_path / "s.zarr", progress=when(bins, change, source, other))
-    if change not in (grown, written, gone):
+    if change not in (grown, written, gone, a_pipe):
         check_nothing_kept(tmp_path / "s.zarr", [source])
 
 

@@ -228,3 +228,13 @@ def test_files_of_one_ring_repeat_it_and_of_other_times_are_refused(tmp_path):
     np.savez(paths[1], c2=noisy(N + 1, 1), q=0.02, phi=0)
     with pytest.raises(SourceError, match=r"1.npz cannot be .* 0.npz: the number of frames is 41"):
         ingest.ingest(paths, tmp_path / "t.zarr", frame_time=0.1)
+
+
+def test_a_mean_of_a_measurement_and_its_copy_is_refused(tmp_path):
+    c2 = np.stack([noisy(40, k) for k in range(2)])
+    for name, factor in (("a", 1.0), ("b", 1.01)):
+        np.savez(tmp_path / f"{name}.npz", c2=factor * c2, q=[0.01] * 2, phi=[0, 60], dt=0.1)
+    with pytest.raises(SourceError, match=r"b\.npz is a copy, which counts once"):
+        ingest.ingest(
+            [tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "s.zarr", average="scans"
+        )

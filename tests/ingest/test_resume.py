@@ -7,6 +7,7 @@ import zarr
 import ingest
 from homodyne_dask.errors import SourceError, StoreError
 from ingest import store_writer
+from tests.ingest.test_changed_source import after_the_hash, interrupt
 from tests.ingest_files import edited, manifest, noisy, simulated
 
 
@@ -130,3 +131,30 @@ def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
     done = []
     ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
     assert done == [1, 2, 3]
+
+
+def exchanged(one, other):
+    held = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(held)
+
+
+def edited_record(one, other):
+    one.write_text(one.read_text().replace('"zeros": 0', '"zeros": 1'))
+
+
+@pytest.mark.parametrize(("names", "change"), [
+    (".ingest/bin-00000{}.json", exchanged), (".ingest/bin-00000{}.json", edited_record),
+    ("cuts/c2/c/{}/0/0", exchanged), ("cuts/count/c/{}/0/0", exchanged), ("cuts/frames/c/{}/0", exchanged),
+])  # fmt: skip
+def test_what_is_exchanged_between_finished_bins_is_not_sealed(tmp_path, names, change):
+    c2 = np.stack([noisy(20, k) for k in range(3)])
+    c2[1, 3] = c2[1, :, 3] = np.nan  # counts that differ
+    np.savez(tmp_path / "A.npz", c2=c2, q=[0.01] * 3, phi=[0, 60, 120], dt=0.1)
+    store = tmp_path / "s.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        ingest.ingest(tmp_path / "A.npz", store, progress=after_the_hash(3, store, interrupt))
+    change(*(store / names.format(n) for n in (0, 1)))
+    with pytest.raises(StoreError, match=r"damaged|changed before the ingest was complete"):
+        ingest.ingest(tmp_path / "A.npz", store)
+    ingest.ingest(tmp_path / "A.npz", store, overwrite=True)

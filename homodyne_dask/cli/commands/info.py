@@ -11,7 +11,7 @@ from homodyne_dask.cli.path_arguments import ANY_PATH, LOCAL_PATH, OVERWRITE, ch
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.store.arrays import spacing_text
-from homodyne_dask.store.files import AnyPath, write_atomic
+from homodyne_dask.store.files import AnyPath, replace_file
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -52,10 +52,10 @@ def info(
         check_new(path, overwrite)
     scan = hd.open_dataset(store)
     if table is not None:
-        _write_csv(table, hd.g2(scan), "g2", "stderr", "pairs")
+        _write_csv(table, scan.attrs["source_file"], hd.g2(scan), "g2", "stderr", "pairs")
     if dynamics is not None:
         names = ("mean", "variance", "noise", "excess", "stderr", "ages")
-        _write_csv(dynamics, hd.age_variance(scan, mean_counts), *names)
+        _write_csv(dynamics, scan.attrs["source_file"], hd.age_variance(scan, mean_counts), *names)
     elif mean_counts is not None:
         raise OptionError(
             "--mean-counts applies only with --dynamics: also give --dynamics, or leave out --mean-counts"
@@ -79,14 +79,14 @@ def info(
         )
 
 
-def _write_csv(path: Path, table: "Dataset", *columns: str) -> None:
+def _write_csv(path: Path, source: str, table: "Dataset", *columns: str) -> None:
     """Write a row for each bin and lag of a table: lag in s, q in 1/Å, φ in degrees."""
     from homodyne_dask.results.files.csv_tables import rows_csv  # it loads xarray and pandas
 
     names = [name for name in ("scan", "label", "q", "phi") if name in table.coords]
     rows = table[list(columns)].to_dataframe(dim_order=["bin", "lag"]).reset_index()
     kept = rows.filter([*names, "lag", *columns])
-    write_atomic(path, rows_csv(kept.to_dict(orient="records")))
+    replace_file(path, rows_csv(kept.to_dict(orient="records")), source)
 
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:

@@ -8,13 +8,14 @@ from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document, Outcome, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 
 @dataclass(frozen=True, repr=False)
-class CurveFit(Printed):
+class CurveFit(HandedOut, Printed):
     """The result of `curve_fit`, or of `fit` with a `ResidualModel`: popt, pcov = result."""
 
     names: tuple[str, ...]

@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.plain_data import Saved, plain_values
@@ -76,7 +77,7 @@ class ComparedFit(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Saved):
+class Comparison(HandedOut, Saved):
     """Comparison of fits to the same data, of `hd.compare` and `hd.compare_models`.
 
     `print(comparison)` shows table and verdict.

@@ -252,6 +252,7 @@ _CHOICES: dict[str, dict[str, str]] = {
         "deviating": "the averages of residuals over cells deviate from 0 by more than the scatter of "
         "individual pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand",
         "not-normal": "the residuals are not normal",
+        "together": "those of parts that are fitted together follow from the scatter of bins alone",
     },
 }
 """Words for values of a number."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, Severity, sentence_of
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(HandedOut):
     """One thing to know about a fit; `str(finding)` is its sentence."""
 
     code: str

@@ -14,6 +14,7 @@ from homodyne_dask.models import Model, model_of_digest
 from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.spline_rates import with_stored_splines
 from homodyne_dask.models.tied import with_ties
+from homodyne_dask.read_only import HandedOut, read_only
 from homodyne_dask.results.data.derived_quantities import Quantity, derived_quantities
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
 from homodyne_dask.results.data.findings import Findings
@@ -32,7 +33,6 @@ from homodyne_dask.results.data.result_tables import (
     scaling_table,
 )
 from homodyne_dask.solver.covariance import error_used
-from homodyne_dask.solver.read_only import make_read_only
 from homodyne_dask.solver.state import Outcome
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class FitStatistics:
 
 
 @dataclass(frozen=True)
-class FitErrors:
+class FitErrors(HandedOut):
     """What is known of the errors of the parameters, beside the columns of `FitResult.parameters`."""
 
     covariance: xarray.DataArray | None
@@ -78,7 +78,7 @@ class FitErrors:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(HandedOut):
     """What speaks for a fit or against it, and what depends on what."""
 
     findings: Findings
@@ -107,7 +107,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class FitRun:
+class FitRun(HandedOut):
     """The passes of a fit, and what they took."""
 
     passes: int
@@ -121,7 +121,7 @@ class FitRun:
 
 
 @dataclass(frozen=True)
-class Provenance:
+class Provenance(HandedOut):
     """What was fitted, how, and with which programs."""
 
     config: dict[str, Any]
@@ -136,6 +136,10 @@ class Provenance:
     """Versions of Python and of the numerical packages."""
     definition: Model | None = field(default=None, repr=False, compare=False)
     """The model that was fitted; None for a result that was read from a file."""
+
+    def __post_init__(self) -> None:
+        model = self.definition  # what a user's functions read is the user's
+        vars(self).update(read_only(vars(self) | {"definition": None}) | {"definition": model})
 
     def fitted_model(self) -> Model:
         """Return the model that was fitted.
@@ -172,8 +176,8 @@ PARTS: dict[str, type] = {
 
 
 @dataclass(frozen=True, repr=False)
-class FitResult(Saved):
-    """Result of one fit; `print(result)` shows the report. Its arrays are read-only.
+class FitResult(HandedOut, Saved):
+    """Result of one fit; `print(result)` shows the report. All that it hands out is read-only.
 
     >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
     [-1.32714, 0.00123]
@@ -191,10 +195,6 @@ class FitResult(Saved):
     diagnosis: Diagnosis
     run: FitRun
     provenance: Provenance
-
-    def __post_init__(self) -> None:
-        for part in (self.parameters, self.scaling, self.statistics, self.errors, self.diagnosis):
-            make_read_only(part)
 
     def _document(self) -> Document:
         from homodyne_dask.results.views.report_content import report_of
@@ -363,7 +363,8 @@ class FitResult(Saved):
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
 
-        scan: the fitted scan, by default opened from its store. Raises SelectionError if it has other bins.
+        scan: the fitted scan, by default opened from its store. A file is replaced as by `to_json`. Raises
+        SelectionError if it has other bins.
         """
         from homodyne_dask.results.files.nexus import write_nexus
 
@@ -447,6 +448,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     for name in ("store", "store_path", "store_sha256", "source_file"):
         read_as(str, read["inputs"][name])
     read_as(tuple[int, ...], read["inputs"]["labels"])
+    read_as(tuple[str, ...], read["inputs"]["notes"])
     read = read | covariances_in(read, list(rows)) | {"check": read["model_check"]}
     return FitResult(
         outcome=Outcome[read["outcome"]],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.models.rate_forms import RATES
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.derived_quantities import (
     Quantity,
     derived_quantities,
@@ -31,7 +32,7 @@ UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan)
 
 
 @dataclass(frozen=True, repr=False)
-class FitRow:
+class FitRow(HandedOut):
     """One fit of many; made by `fit_row`."""
 
     name: str

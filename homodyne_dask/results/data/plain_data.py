@@ -13,6 +13,7 @@ import xarray
 
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import shown
+from homodyne_dask.store.files import check_replaceable, path_of
 
 
 class Saved(Reportable):
@@ -23,9 +24,14 @@ class Saved(Reportable):
         raise NotImplementedError
 
     def to_json(self, path: str | Path) -> None:
-        """Write all as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
+        """Write all as JSON with a checksum; unknown numbers are null, never NaN.
+
+        Like all methods that write one file, it replaces a file of its kind that is there, atomically: on an
+        error the old one stays. Raises OptionError for a folder, a name in a store, and any other file.
+        """
         from homodyne_dask.results.files.json_files import write_with_checksum
 
+        check_replaceable(path_of("path", path), b"{")
         write_with_checksum(self.to_dict(), path)
 
 

@@ -8,6 +8,7 @@ import xarray
 
 from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.number_format import format_error, value_and_error
 from homodyne_dask.results.data.plain_data import plain_values
 from homodyne_dask.results.data.plots import in_place_of
@@ -21,7 +22,7 @@ CORRELATED = 0.95
 
 
 @dataclass(frozen=True, repr=False)
-class Design(Printed):
+class Design(HandedOut, Printed):
     """Expected errors of a planned scan, by weighting; `print(design)` shows them.
 
     dataset: `value` and `stderr` over (weighting, varied quantity, parameter), `correlation`, and

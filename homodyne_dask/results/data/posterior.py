@@ -12,6 +12,7 @@ from xarray import DataTree
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, PosteriorDraws, theta_in, tree_of
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Posterior(Reportable):
+class Posterior(HandedOut, Reportable):
     """Posterior of one fit, from `hd.posterior` or `load_posterior`; `print(posterior)` shows a table."""
 
     result: FitResult
@@ -75,7 +76,7 @@ class Posterior(Reportable):
     def to_netcdf(self, path: str | Path) -> None:
         """Write `tree` to a netCDF-4 file, atomically; `load_posterior` and ArviZ read it.
 
-        Raises OptionError for a path of Zarr.
+        A file is replaced as by `FitResult.to_json`. Raises OptionError for a path of Zarr.
         """
         from homodyne_dask.results.files.posterior_netcdf import write_netcdf
 

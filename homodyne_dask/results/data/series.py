@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import require_known, shown
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import FitResult
@@ -141,7 +142,7 @@ def power_law_of_q(
 
 
 @dataclass(frozen=True)
-class GlobalFit:
+class GlobalFit(HandedOut):
     """The parameters of several scans from one fit, with their covariance."""
 
     per_scan: tuple[str, ...]
@@ -218,7 +219,7 @@ _OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
 
 @dataclass(frozen=True, repr=False)
-class FitSeries(Saved):
+class FitSeries(HandedOut, Saved):
     """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     over: str

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error, or_dash
@@ -29,7 +30,7 @@ HEAD = ("", "truth", "bias", "scatter", "robust", "error", "scatter / error", "6
 
 
 @dataclass(frozen=True, repr=False)
-class Toys(Printed):
+class Toys(HandedOut, Printed):
     """Fits of scans simulated at the parameters of a fit; `print(toys)` shows their bias and scatter.
 
     dataset: value, stderr and dof over (toy, param), truth over param and outcome over toy. param: the fitted

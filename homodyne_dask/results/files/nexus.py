@@ -15,7 +15,7 @@ from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.window_means import times_of
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store import schema
-from homodyne_dask.store.files import path_of, write_atomic
+from homodyne_dask.store.files import path_of, replace_file
 from homodyne_dask.store.scan import Scan
 
 PIXELS = (
@@ -26,7 +26,7 @@ PIXELS = (
 
 def write_nexus(result: FitResult, path: str | Path, scan: Scan | None) -> None:
     """Write the NeXus file of a result, atomically; scan: by default from where its store was."""
-    write_atomic(path_of("path", path), nexus_file(view_of(result, scan)))
+    replace_file(path_of("path", path), nexus_file(view_of(result, scan)))
 
 
 def nexus_file(view: FitView) -> bytes:

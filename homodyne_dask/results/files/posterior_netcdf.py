@@ -14,7 +14,7 @@ from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.files.json_files import MAX_BYTES, missing_values
 from homodyne_dask.results.files.saved_results import reportable
-from homodyne_dask.store.files import path_of, read_with_tail, write_atomic
+from homodyne_dask.store.files import path_of, read_with_tail, replace_file
 from homodyne_dask.store.hdf5_files import check_contents
 
 NETCDF = "posterior.nc"
@@ -32,7 +32,7 @@ def write_netcdf(tree: DataTree, path: str | Path) -> None:
     content = tree.to_netcdf(engine="h5netcdf")
     assert content is not None  # no path was given
     content = bytes(content)
-    write_atomic(path, content + _digest(content))
+    replace_file(path, content + _digest(content))
 
 
 def check_netcdf_path(path: str | Path) -> Path:
@@ -69,7 +69,7 @@ def read_tree(path: Path) -> DataTree:
         raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {_REMEDY}") from e
     except (ValueError, KeyError, TypeError, RuntimeError) as e:
         raise SourceError(f"{path} is damaged, {why_unreadable(e)}: {_REMEDY}") from e
-    if tree.attrs.get("format") != FORMAT:
+    if str(tree.attrs.get("format")) != FORMAT:
         raise SourceError(f"{path} is not a {FORMAT}: {_REMEDY}")
     if tree.attrs.get("format_version") != VERSION:
         raise SourceError(
@@ -95,6 +95,9 @@ def load_posterior(path: str | Path) -> Posterior:
     with missing_values(where):
         fit = tree["constant_data"].dataset["fit_summary"].values.tobytes()
         posterior = Posterior(from_summary(json.loads(fit)), tree)
+        for name, of in tree["posterior"].dataset.data_vars.items():
+            if of.dtype.kind != "f" or of.dims[:2] != ("chain", "draw"):
+                raise ValueError(f"{name} has no real numbers of chains and draws")
         if not (np.abs(posterior.theta) < 1e100).all():
             raise ValueError("a draw is no number, or none whose square is one")
         return reportable(posterior)

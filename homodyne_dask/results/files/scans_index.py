@@ -12,6 +12,7 @@ from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, co
 from homodyne_dask.results.data.number_format import format_range
 from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.csv_tables import entries_csv
+from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.results.files.netcdf import netcdf
 from homodyne_dask.results.views.fits_report import report_of_fits, series_title
 from homodyne_dask.store.files import replacing, write_atomic
@@ -87,7 +88,7 @@ def write_index(
     figures = [drawn] * len(pictures)
     if pictures and suffix not in ("", "png"):
         figures.append(write_series_for_print(series, folder, suffix))
-    series.to_json(whole)
+    write_with_checksum(series.to_dict(), whole)  # whatever is there
     return [table, file, text, numbers, *figures, whole]
 
 

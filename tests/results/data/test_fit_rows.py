@@ -10,7 +10,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
-from tests.results.made_results import FLOW, FLOW_COVARIANCE, rate_dof, result_for
+from tests.results.made_results import FLOW, FLOW_COVARIANCE, changed, rate_dof, result_for
 
 
 def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
@@ -46,7 +46,7 @@ def test_a_value_at_a_bound_is_shown_with_the_error_that_tests_of_agreement_use(
 
 
 def rates_at_mean_age(result):
-    result.provenance.inputs["frame_time"] = 0.1
+    result = changed(result, inputs=result.provenance.inputs | {"frame_time": 0.1})
     return fit_row("", None, result, at={"age": 3.0}).quantities
 
 
@@ -66,7 +66,7 @@ def test_the_scatter_of_bins_gives_a_rate_an_error_from_four_degrees_of_freedom_
 ):
     freedom = rate_dof(J=3.0, J_integral=3.0, gamma_dot=5.0, strain=5.0)
     result = result_for(flowing, FLOW, covariance=FLOW_COVARIANCE, rate_dof=freedom)
-    result.parameters.attrs["method"] = method
+    result = changed(result, parameters=result.parameters.assign_attrs(method=method))
     at_mean_age, curves = rates_at_mean_age(result), rates_in(FitView(result, flowing))
     assert np.isfinite(at_mean_age["J"].stderr) == known
     assert np.isfinite(curves["J_high_95"].values).all() == known

@@ -136,7 +136,8 @@ def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing, u
     covariance = FLOW_COVARIANCE.copy()
     covariance[unknown, :] = covariance[:, unknown] = np.nan
     result = result_for(flowing, FLOW, covariance=covariance)
-    result.parameters["at_bound"] = "param", np.isin(np.arange(7), unknown)
+    at_bound = "param", np.isin(np.arange(7), unknown)
+    result = replace(result, parameters=result.parameters.assign(at_bound=at_bound))
     found = rates_in(FitView(result, flowing))
     for column in ("stderr", "low_68", "high_95", "high_95_everywhere"):
         assert np.isnan(found[f"J_{column}"]).all()

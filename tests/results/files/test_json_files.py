@@ -1,22 +1,33 @@
 """summary.json, series.json: what was damaged is a sentence; their folder has files of one fit, by one."""
 
+import errno
+import io
 import json
+import os
 import random
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray
 
 import homodyne_dask as hd
+from homodyne_dask.cli.commands.info import _write_csv
+from homodyne_dask.cli.path_arguments import write_new
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.results.data.arviz_tree import FORMAT
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.result_tables import table_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files.posterior_netcdf import write_netcdf
 from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.store import files
+from homodyne_dask.store.files import replace_file
 from homodyne_dask.store.lock import locked
+from tests.ingest_files import simulated
 from tests.results.made_results import changed, flow_result, result_of_model
 
 READ = {
@@ -239,3 +250,88 @@ def test_a_lock_that_a_killed_fit_left_is_taken(tmp_path):
     with locked(tmp_path / folders.LOCK) as held:
         assert held
     assert not list(tmp_path.iterdir())
+
+
+def in_store(folder):
+    (folder / "A.zarr/c2").mkdir(parents=True)
+    (folder / "A.zarr/zarr.json").write_text("{}")
+    return folder / "A.zarr/c2/zarr.json"
+
+
+def pipe(folder):
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe"
+
+
+def some_folder(folder):
+    (folder / "A").mkdir()
+    return folder / "A"
+
+
+def table(folder):
+    (folder / "g2.csv").write_text("tau [s],g2\n0.1,1.2\n")
+    return folder / "g2.csv"
+
+
+def arrays(folder):
+    np.savez(folder / "A.npz", c2=1.0)
+    return folder / "A.npz"
+
+
+def nexus_content():
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        file.attrs["creator"] = "homodyne-dask 1"
+    return content.getvalue()
+
+
+PLACES = [
+    in_store,
+    pipe,
+    some_folder,
+    table,
+    arrays,
+    lambda folder: simulated(folder / "A.hdf", n=20),
+]
+WRITERS = {
+    "JSON": lambda path: flow_result().to_json(path),
+    "series": lambda path: series().to_json(path),
+    "NeXus": lambda path: replace_file(path, nexus_content()),
+    "posterior": lambda path: write_netcdf(
+        xarray.DataTree(xarray.Dataset(attrs={"format": FORMAT})), path
+    ),
+    "picture": lambda path: write_new(path, b"\x89PNG", True),
+    "CSV": lambda path: _write_csv(
+        path, "g2.csv", xarray.Dataset({"g2": (("bin", "lag"), [[1.0]])}), "g2"
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_data_folders_and_stores_are_not_replaced(tmp_path, write, place):
+    path = place(tmp_path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(OptionError, match=r"give a(nother)? name"):
+        write(path)
+    assert before is None or path.read_bytes() == before
+    assert [*tmp_path.iterdir()] in ([path], [tmp_path / "A.zarr"])
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_file_of_its_kind_is_replaced_and_stays_where_the_disk_is_full(
+    tmp_path, write, monkeypatch
+):
+    path = tmp_path / "made"
+    write(path)
+    write(path)
+    held = path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "_sync", full)
+    with pytest.raises(OSError, match="No space"):
+        write(path)
+    assert path.read_bytes() == held
+    assert [*tmp_path.iterdir()] == [path]

@@ -23,6 +23,7 @@ from ingest.readers.options import IngestOptions
 from tests.results.made_results import (
     FLOW,
     FLOW_COVARIANCE,
+    changed,
     flow_result,
     inputs_of,
     result_for,
@@ -120,14 +121,16 @@ def fitted(tmp_path_factory):
     pixels = scan.all_bins | {"n_pixels": np.array([70, 80, 90])}
     scan = replace(scan, attrs=scan.attrs | {"experiment": EXPERIMENT}, all_bins=pixels)
     result = result_for(scan, FLOW, covariance=FLOW_COVARIANCE, inputs=INPUTS)
-    result.config.update(CONFIG)
+    result = changed(result, config=result.config | CONFIG)
     units = [parameter.unit for parameter in LAMINAR_FLOW.parameters]
-    result = replace(result, parameters=result.parameters.assign(unit=("param", units)))
-    known = result.parameters["stderr"].values
-    result.parameters["stderr"] = "param", [400.0, 0.01, *known[2:]]
-    result.parameters["method"] = ("param", ["cluster-robust"] * 2 + [""] * 5)
-    result.scaling["contrast_stderr"] = result.scaling["contrast"] / 50
-    return result, scan
+    table, known = result.parameters, result.parameters["stderr"].values
+    table = table.assign(
+        unit=("param", units),
+        stderr=("param", [400.0, 0.01, *known[2:]]),
+        method=("param", ["cluster-robust"] * 2 + [""] * 5),
+    )
+    scaling = result.scaling.assign(contrast_stderr=result.scaling["contrast"] / 50)
+    return changed(result, parameters=table, scaling=scaling), scan
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +233,7 @@ def test_its_fit_has_the_parameters_with_what_is_known_of_them(fitted, written):
 def test_a_long_scan_is_shown_in_blocks_that_say_their_times(tmp_path):
     scan = scan_of(tmp_path, FLOW, n=400, phi=[0.0], dt=0.01).select(frames=(21, 400))
     result = result_for(scan, FLOW, inputs=INPUTS)
-    result.config.update(CONFIG)
+    result = changed(result, config=result.config | CONFIG)
     result.to_nexus(tmp_path / "r.nx.h5", scan)
     again = open_dataset(ingest.ingest(tmp_path / "r.nx.h5").store)
     assert again.attrs["frame_time"] == pytest.approx(0.02)

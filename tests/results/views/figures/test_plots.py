@@ -135,10 +135,12 @@ def test_a_single_bin_has_no_picture_against_the_angle(diffusing, tmp_path, monk
 
 def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(flowing):
     result = result_for(flowing, np.full(7, np.nan), history=())
+    table = result.scaling
     for name, values in (("undetermined", [1, 0, 0]), ("ndata", [10, 0, 0])):
-        result.scaling[name] = "bin", np.array(values, result.scaling[name].dtype)
+        table[name] = "bin", np.array(values, table[name].dtype)
     for name in ("contrast", "offset", "redchi"):
-        result.scaling[name] = result.scaling[name].where([True, False, False])
+        table[name] = table[name].where([True, False, False])
+    result = replace(result, scaling=table)
     for draw in plots.PICTURES.values():
         draw(FitView(result, flowing))
 
