@@ -194,7 +194,7 @@ def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_
     assert result.ndata == 3 * 600 * 599 // 2 - 512 * 88 - 88 * 87 // 2
     (damaged,) = result.findings.of("damaged-chunks")
     assert damaged.about == ("(0, 1) of the bin labelled 2", "(1, 1) of the bin labelled 3")
-    assert damaged.numbers == {"chunks": 2, "pairs": 48_884}
+    assert damaged.numbers == {"chunks": 2, "pairs": 48_884, "datum": "pairs"}
     assert "2 damaged chunks" in str(result)
 
 
