@@ -226,3 +226,15 @@ def add_pages(scheduler: Scheduler, routes: Routes, title: str, max_body: int) -
         pages.append(title)
     scheduler.http_application.add_handlers(r".*", routes)
     return pages
+
+
+async def close_connections(scheduler: Scheduler) -> None:
+    """Close the server of a dashboard with its connections.
+
+    Public: Scheduler.close, which leaves them open until they are garbage.
+    """
+    try:
+        scheduler.http_server.stop()
+        await scheduler.http_server.close_all_connections()
+    except AttributeError:
+        report_missing("Scheduler.http_server", "connections to a closed dashboard stay open")

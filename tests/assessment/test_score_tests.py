@@ -62,11 +62,11 @@ def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
 
 @pytest.mark.long
 def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
-    """Power laws in part have no splines; models of one ring are compared by their information criterion."""
+    """Models of one ring are compared by their information criterion."""
     scan = store(SLOWER.scan(1), tmp_path)
     (advised,) = fit_here(scan, hd.BROWNIAN).findings.of("rate-changes")
-    assert advised.advice == "homodyne-dask fit scan.zarr --model static --rates spline"
-    prepare(scan, hd.STATIC, rates="spline")
+    assert advised.advice == "homodyne-dask fit scan.zarr --model brownian --rates spline"
+    prepare(scan, hd.BROWNIAN, rates="spline")
     lag = fit_here(store(replace(RING, vibration=0.3).scan(0), tmp_path, "one"), hd.BROWNIAN)
     assert [one.advice for one in lag.findings.of("misfit-pattern")] == ["--model auto"]
 

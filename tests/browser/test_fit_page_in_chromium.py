@@ -1,9 +1,6 @@
 """The page /fit and report.html as a person sees them, in Chromium, while a real fit runs."""
 
-import gc
 import threading
-import time
-import warnings
 
 import pytest
 
@@ -17,10 +14,6 @@ from tests.synthetic import FLOW, angles, measured, module_scan
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(240),
-    # the dashboard's server leaves its ends of connections to the garbage collector
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored.*socket:pytest.PytestUnraisableExceptionWarning"
-    ),
     pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed"),
 ]
 TRUE = dict(zip(hd.LAMINAR_FLOW.names, FLOW.tolist(), strict=True))
@@ -120,12 +113,6 @@ def test_a_person_follows_two_fits_and_reads_how_they_ended(scan, tab):
     # the cluster is gone: what was there last is still to be read
     tab.until("document.querySelector('#contact').innerText.includes('no longer answers')")
     assert "✓ converged" in tab.text()
-    del client, first, second
-    with warnings.catch_warnings():  # the last callbacks of the scheduler may still run
-        warnings.simplefilter("ignore", ResourceWarning)
-        for _ in range(30):
-            gc.collect()
-            time.sleep(0.1)
 
 
 @pytest.mark.long

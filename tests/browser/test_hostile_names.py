@@ -103,7 +103,8 @@ def cell(folder: Path, scan) -> str:
 def reprs(folder: Path, scan) -> str:
     """What notebooks show of a scan, a result and a series."""
     result = named(scan)
-    entries = (fit_row(HOSTILE, None, result), fit_row(HOSTILE, None, None, HOSTILE))
+    at = {"q": 0.0054}
+    entries = (fit_row(HOSTILE, None, result, at=at), fit_row(HOSTILE, None, None, HOSTILE, at))
     parts = (scan, result, FitSeries("q", entries))
     return written(folder, f"<!DOCTYPE html>{''.join(part._repr_html_() for part in parts)}")
 

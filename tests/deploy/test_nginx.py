@@ -141,6 +141,8 @@ async def opened(address: str, body: str) -> None:
     socket = await websocket_connect(request, subprotocols=["bokeh", token[1]])
     assert "ACK" in str(await socket.read_message())
     socket.close()
+    while await socket.read_message() is not None:  # None comes when the connection is closed
+        pass
 
 
 @pytest.mark.parametrize(

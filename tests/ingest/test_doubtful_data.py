@@ -89,7 +89,10 @@ def file(tmp_path, monkeypatch):
     return write
 
 
-@pytest.mark.parametrize("value", [np.nan, 0.0, np.inf, 1.0])
+DECAYS_TO_0 = 0.2 * np.exp(-0.3 * np.abs(np.subtract.outer(range(40), range(40))))
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0, np.inf, 1.0, DECAYS_TO_0])
 def test_one_dead_angle_is_left_out_and_said(file, value):
     report = hd.ingest(file(value))
     assert [row.label for row in report.bins] == [1, 2, 4]

@@ -9,7 +9,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from homodyne_dask.apps.dashboard.event_messages import TOPIC, event_of
 from homodyne_dask.apps.dashboard.shown_fits import CLOSING_GRACE, MAX_BODY_BYTES, ShownFits
-from homodyne_dask.cluster._dask_internals import add_pages
+from homodyne_dask.cluster._dask_internals import add_pages, close_connections
 
 
 class FitPage(SchedulerPlugin):
@@ -23,6 +23,7 @@ class FitPage(SchedulerPlugin):
 
     async def start(self, scheduler: Scheduler) -> None:
         """Add the page and its tab."""
+        self.scheduler = scheduler
         pages = add_pages(scheduler, self.shown.routes, "fit", MAX_BODY_BYTES)
         self.shown.pages = pages or self.shown.pages
 
@@ -31,6 +32,10 @@ class FitPage(SchedulerPlugin):
         until = time.monotonic() + CLOSING_GRACE
         while self.shown.awaited and time.monotonic() < until:
             await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        """Close the connections of viewers."""
+        await close_connections(self.scheduler)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Apply an event of a fit, or note a lost worker."""

@@ -76,7 +76,6 @@ class PageHandler(RequestHandler):
         """Respond with the page or the sections, the latest fit first."""
         self.shown.last_request = time.monotonic()
         self.set_header("Cache-Control", "no-store")
-        self.set_header("Connection", "close")  # one that is kept would outlive the server
         with _ONE_AT_A_TIME:
             fits = list(reversed(self.shown.fits.values()))
         self.write(render_page(self.template, fits, self.shown.pages))

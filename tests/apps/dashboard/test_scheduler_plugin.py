@@ -1,7 +1,7 @@
 """The page /fit on a scheduler that knows nothing of it before a fit begins, read over HTTP."""
 
-import gc
 import time
+from http.client import HTTPConnection
 from urllib.request import urlopen
 
 import pytest
@@ -9,17 +9,11 @@ from distributed import Client, LocalCluster
 
 import homodyne_dask as hd
 from homodyne_dask.apps.dashboard.event_messages import TOPIC
+from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
 from tests.html_pages import LARGE, ParsedPage, answer_to
 from tests.synthetic import CREEP, measured, store
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.timeout(120),
-    # the dashboard's server leaves its ends of connections to the garbage collector
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored.*socket:pytest.PytestUnraisableExceptionWarning"
-    ),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +23,6 @@ def cluster():
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
     ) as cluster:
         yield cluster
-    del cluster
-    gc.collect()  # connections, while their warnings are ignored
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +88,15 @@ def told(scheduler):
 def test_a_large_body_is_refused_before_it_is_there(fitted, how):
     port = int(fitted[0].rpartition(":")[2].strip("/"))
     assert answer_to(port, "/fit", how) == b"HTTP/1.1 400 Bad Request"
+
+
+def test_connections_of_viewers_end_with_the_scheduler():
+    alone = {"n_workers": 0, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**alone) as cluster, Client(cluster) as client:
+        client.register_plugin(FitPage())
+        viewer = HTTPConnection("127.0.0.1", cluster.scheduler.http_server.port, timeout=10)
+        viewer.request("GET", "/health")
+        assert viewer.getresponse().read()
+    assert viewer.sock
+    assert viewer.sock.recv(1) == b""
+    viewer.close()

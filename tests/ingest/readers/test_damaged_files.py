@@ -46,7 +46,6 @@ WRONG = {
     "angles short": {QMAP + "dynamic_v_list_dim1": [0.0, 1.0]},
     "unit unknown": {QMAP + "map_units": ["pixel", "deg"]},
     "roi map negative": {QMAP + "dynamic_roi_map": -np.ones((4, 4))},
-    "mixed baselines": {TWOTIME + "correlation_map/c2_00002": np.triu(noisy(20) - 1)},
 }
 
 

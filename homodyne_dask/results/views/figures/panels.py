@@ -257,11 +257,10 @@ def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray,
     known = values[np.isfinite(values)]
     if not len(known):
         return
-    narrow = np.fmin.reduce(
-        np.ptp(ends, axis=0), initial=np.inf
-    )  # the band is seen where it is narrowest
+    widths = np.ptp(ends[:, np.isfinite(ends).all(0)], axis=0)
+    narrow = widths.min() if widths.size else 0.0  # the band is seen where it is narrowest
     least = NARROWEST * np.abs(known).max()
-    span = max(np.ptp(known), 0.0 if log else max(least, narrow * np.isfinite(narrow))) or 1.0
+    span = max(np.ptp(known), 0.0 if log else max(least, narrow)) or 1.0
     inside = np.clip(ends[np.isfinite(ends)], known.min() - span, known.max() + span)
     shown = np.concatenate([known, inside])
     low, high = shown.min(), shown.max()
