@@ -19,7 +19,8 @@ def scan_to_plan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
     use = np.ones(n, bool) if mask is None else mask
     nothing = Manifest({}, np.zeros((len(q), 0, 0), int), {}, "")
     return Scan(
-        path="/nowhere", attrs={"sigma_source": "counts"}, manifest=nothing, time=np.arange(n) * 1.0, frame_mask=use,
+        path="/nowhere", attrs={"sigma_source": "counts"}, manifest=nothing,
+        time=np.arange(n) * 1.0, frame_mask=use,
         bins=tuple(range(len(q))), frames=frames or (0, n), all_bins=per_bin,
     )  # fmt: skip
 
