@@ -82,7 +82,8 @@ def read_only(value: Any) -> Any:
         return ReadOnlyList(map(read_only, value))
     elif isinstance(value, tuple):
         parts = [read_only(part) for part in value]
-        return value._make(parts) if hasattr(value, "_make") else type(value)(parts)
+        make = getattr(value, "_make", type(value))  # of a named tuple
+        return make(parts)
     elif is_dataclass(value) and not isinstance(value, type | HandedOut):
         make_read_only(value)
     return value

@@ -129,8 +129,8 @@ class FitEnd:
     @property
     def simpler(self) -> str:
         """The option for a model with fewer parameters of diffusion, or ''."""
-        name = self.request.problem.model.simpler
-        return f"--model {name}" if name else ""
+        model, free = self.request.problem.model, self.request.search.smoothness is not None
+        return f"--model {model.simpler}" if model.simpler and not free else ""
 
 
 def result_findings(request: Request, state: lm.State, known: "Assessment") -> Findings:
@@ -458,8 +458,13 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
 
 
 def _wider_bounds(name: str, at: list[float], log: bool) -> str:
-    """Return '--bounds D0=1:1e+14' for a parameter at a bound. at: its value, lower and upper bound."""
+    """Return '--bounds D0=1:1e+14' for a parameter at a bound. at: its value, lower and upper bound.
+
+    An offset at a negative one is fixed: further down, it only makes the rest of the rate larger.
+    """
     value, low, high = at
+    if value <= low < 0 and name in (parts[-1] for parts in RATES.values()):
+        return f"--fixed {name}=0"
     upper = value >= high
     if log:
         further = high * 100 if upper else low / 100

@@ -155,7 +155,10 @@ class _Cluster(SpecCluster, JobCluster):
             last_words(system_text(worker.log)) for worker in self.workers.values() if worker.ended
         }
         sets = [f"{n}={shown(os.environ[n])}" for n in os.environ if n.startswith(_OF_DASK)]
-        around = in_words(examined()), sets and f"the environment sets {', '.join(sorted(sets))}"
+        around = (
+            in_words(examined()),
+            f"the environment sets {', '.join(sorted(sets))}" if sets else "",
+        )
         return "; ".join(filter(None, [*sorted(words), *around])) if words else ""
 
 

@@ -33,7 +33,7 @@ class Outcome(Enum):
     """Outcome of a fit, with a sentence that describes it."""
 
     RUNNING = "the fit is still running"
-    CONVERGED = "converged: the estimated distance to the minimum is below 1e-4 standard errors"
+    CONVERGED = "converged: the estimated distance to the minimum is far below a standard error"
     STALLED = "stalled: no step reduces χ² further, but the gradient is not zero"
     MAX_PASSES = "stopped at the limit of passes before converging"
     SINGULAR = "the data do not determine all parameters"

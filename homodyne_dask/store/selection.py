@@ -167,13 +167,14 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
             continue
         if scan.is_table:
             raise SelectionError(TABLE_HAS_NO_FRAMES)
+        each: list[Any]
         if key == "frames":
             each = _frames_and_ranges(scan, value)
         else:
             several = isinstance(value, list | tuple) and all(
                 isinstance(part, list | tuple | slice) for part in value
             )
-            each = value if several else [value]
+            each = list(value) if several else [value]
         for one in each:
             first, stop = _interval(scan, **({"frames": None, "time": None} | {key: one}))
             if stop <= first:
@@ -207,7 +208,8 @@ def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
             f"range, {{{a}, {b}}} for the frames"
         )
     several = isinstance(given, list | tuple | set | frozenset | range) and not one_range
-    each = list(given) if several else [given]
+    some: Any = given
+    each: list[Any] = list(some) if several else [some]
     if not all(_is_number(one) or isinstance(one, list | tuple | slice) for one in each):
         raise SelectionError(
             f"exclude: frames = {shown(given)} cannot be used: give whole numbers, ranges (first, after "

@@ -137,7 +137,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
         options["convention"] = "homodyne"
         remarks.append(
             "convention homodyne, to continue a series; the physical convention, for new work, gives a γ̇ "
-            "smaller by a factor of up to 2.22"
+            "smaller by a factor of about 2.22"
         )
     options["scaling"] = scaling
     options["q"] = [theirs.number("analyzer_parameters.scattering.wavevector_q")]

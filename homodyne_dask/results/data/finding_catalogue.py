@@ -170,9 +170,9 @@ precision-limit note: rounding of the sums moves the optimum > fit in float64
   with precision {precision!r}, the optimum is known only to within {errors:.1g} standard errors
 rate-at-bound warning: a rate without a formula reached its bound at some ages > widen the bound
   {about}(t) is at its bound {bound:g} in {splines} of {total} splines: near these, the band is only a limit
-at-bound warning: χ² falls toward values outside the bounds > widen them, or fix the parameter
-  {bounds:bounds} {about:is at its bound|are at their bounds}: move {about:the bound|the bounds} with
-  `{advice}`, or fix {about:the parameter|the parameters}{conditional:?; the errors of the other parameters
+at-bound warning: χ² falls toward values outside the bounds > fix the parameter, or widen them
+  {bounds:bounds} {about:is at its bound|are at their bounds}: try `{advice}`, or fix
+  {about:the parameter|the parameters}{conditional:?; the errors of the other parameters
   assume that & cannot move}
 limits-only note: the interval of a parameter reaches a bound > quote the limit
   bounds lie within the 95 % intervals, so only limits are known (95 %): {limits:limits}; value ± error does
@@ -194,9 +194,9 @@ few-independent-bins warning: Friedel pairs count as one bin > divide 180° inst
   their scatter; if opposite bins see different speckle, give `{advice}`
 no-standard-error warning: neither the scatter of bins nor the theory of speckle gives errors > fit more bins
   there {about:is|are} no standard {about:error|errors}{about:? of &}: with fewer than {clusters} independent
-  bins, or {freedom:g} degrees of freedom, errors are computed from speckle noise, but this is not possible
-  here, because {why:objection}; fit more frames, c2 that was not smoothed, or {clusters} independent bins,
-  for example of repeats. Naive errors are too small for correlated speckle
+  bins, or {freedom:g} degrees of freedom of a parameter, errors are computed from speckle noise, but this is
+  not possible here, because {why:objection}; fit more frames, c2 that was not smoothed, or {clusters}
+  independent bins, for example of repeats. Naive errors are too small for correlated speckle
 not-a-correlation note: the theory of speckle needs a valid field correlation > trust the errors less
   √f is not a valid field correlation: the standard errors are those of the nearest valid one ({percent:.0f} %
   away)

@@ -90,7 +90,8 @@ def fit_row(
         return FitRow(name, folder, None, message, at)
     findings = result.findings.among(fits)
     wrong = ", misfit" * (not MISFIT.isdisjoint(findings.codes))
-    words, known = result.outcome.name.lower().replace("_", " ") + wrong, {"findings": findings}
+    words = result.outcome.name.lower().replace("_", " ") + wrong
+    known: dict[str, Any] = {"findings": findings}
     known |= {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
     known["quantities"] = quantities_of(result, at.get("age"))
     return FitRow(name, folder, result, message, at, result.outcome.name, words, **known)

@@ -114,7 +114,10 @@ def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
 
 
 def _parameters(result: FitResult) -> list[list[str]]:
-    """Return the table of parameters, header first; one row for all coefficients of a rate."""
+    """Return the table of parameters, header first; one row for all coefficients of a rate.
+
+    They are not the rate, which lies between the least and the greatest of them.
+    """
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     robust = bool(np.isfinite(table["stderr"].values).any())
     head = ["parameter", "value ± stderr", "unit", *["dof"] * robust, "naive error"]
@@ -123,7 +126,9 @@ def _parameters(result: FitResult) -> list[list[str]]:
         own = [known.pop(f"{rate}_{n + 1}") for n in range(int(of["splines"]))]
         values = [row["value"] for row in own]
         shown = f"{min(values):.4g} to {max(values):.4g}"
-        rows.append([f"{rate}({_argument(rate)})", shown, own[0]["unit"], *["-"] * (len(head) - 3)])
+        rows.append(
+            [f"{len(own)} coefficients of {rate}", shown, own[0]["unit"], *["-"] * (len(head) - 3)]
+        )
     for name, of in known.items():
         shown = numbers.value_and_error(of["value"], of["stderr"])
         dof = [f"{of['dof']:.1f}" if isfinite(of["stderr"]) else "-"] * robust
