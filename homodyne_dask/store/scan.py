@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
@@ -406,7 +407,11 @@ def open_dataset(path: str | AnyPath) -> Scan:
     """
     where = any_path("store", path)
     if isinstance(where, Path) and not files.exists(where):
-        raise StoreError(f"{where} does not exist: run `homodyne-dask ingest SOURCE {where}`")
+        close = get_close_matches(where.name, [one.name for one in where.parent.glob("*.zarr")], 1)
+        meant = f"did you mean {close[0]}? Else " if close else ""
+        raise StoreError(
+            f"{where} does not exist: {meant}run `homodyne-dask ingest SOURCE {where}`"
+        )
     if isinstance(where, Path) and files.is_file(where):
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
     attrs = read_metadata(where).get("attributes", {})

@@ -123,9 +123,14 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
                 f"{path} = {given!r} is not converted: give the number, and {unit[0]} here"
             )
     remarks = [
-        f"weights: homodyne uses σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; without it "
+        f"weights: homodyne uses σ = {SIGMA} for every pair, hence --sigma {SIGMA} of ingest; without it "
         f"ingest estimates σ of each bin from counts or scatter, which weights the bins correctly"
     ]
+    if not source.exists():
+        remarks.append(
+            f"data: {source} does not exist, seen from here: check its folder and name, or run the command "
+            f"where homodyne ran"
+        )
     options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
     frames, offset = _frames(theirs, source, remarks)
     scaling, on_scaling = _scaling(theirs)
