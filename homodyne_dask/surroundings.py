@@ -59,6 +59,7 @@ def examined() -> Iterator[Finding]:
     yield shared_memory()
     yield loopback()
     yield room_for_threads()
+    yield room_for_files()
 
 
 def in_words(findings: Iterable[Finding]) -> str:
@@ -127,6 +128,12 @@ def room_for_threads(least: int = 40) -> Finding:
     needed = least + 8 * jax_threads()
     advice = f"{needed} are needed: raise {what}, or set NPROC=1 OPENBLAS_NUM_THREADS=1"
     return Finding("threads", f"{max(left, 0)} of {most} left", advice * (left < needed))
+
+
+def room_for_files(least: int = 256) -> Finding:
+    """Return how many files a process may open; least: what libraries, chunks and workers need."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Finding("open files", f"at most {most}", "raise ulimit -n" * (most < least))
 
 
 def _threads_of_user() -> int:

@@ -43,7 +43,9 @@ def test_shared_memory_and_threads_that_are_missing_are_named(tmp_path, monkeypa
     monkeypatch.setattr(surroundings.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(surroundings.resource, "getrlimit", lambda _: (50, 50))
     monkeypatch.setattr(surroundings, "_threads_of_user", lambda: 45)
-    assert "--shm-size" in surroundings.in_words(surroundings.examined())
+    words = surroundings.in_words(surroundings.examined())
+    assert "--shm-size" in words
+    assert "open files: at most 50, raise ulimit -n" in words
     said = error_sentence(RuntimeError("can't start new thread"))
     assert "no more processes or threads" in said
     assert "5 of 50 left" in said
