@@ -140,6 +140,7 @@ BAD = {
     "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "should be greater than 0"),
     "other frame time": (None, ["ingest", "A_results.hdf", "--dt", "3"], "3 s, but A_results.hdf"),
     "no store": (None, ["fit", "none.zarr", "--model", "static"], "none.zarr does not exist"),
+    "another store": (None, ["fit", "A_c3.zarr", "--model", "static"], "did you mean A_c2.zarr? Else run"),
     "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; choose from"),
     "unknown model": (None, ["fit", "A_c2.zarr", "--model", "statik"], "did you mean 'static'?"),
     "unknown option": (None, [*FIT, "--modle", "x"], "no such option"),

@@ -143,6 +143,8 @@ def test_the_bias_of_smoothing_is_that_of_a_fit_of_data_without_noise(tmp_path):
     assert 0.8 < (bias @ missed) / (missed @ missed) < 1.2
     assert (np.abs(missed) < 2 * rates["J_stderr"].values).mean() < 0.5
     assert _held(rates, "J", J).mean() > 0.95
+    number = sum(name.startswith("J_") for name in result.parameters["param"].values)
+    assert f"{number} coefficients of J" in str(result), "which are not J"
     read = from_summary(result.to_dict())
     assert read.diagnosis.smoothing.equals(result.diagnosis.smoothing)
 

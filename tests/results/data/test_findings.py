@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask
-from homodyne_dask.assessment.result_findings import findings_of_doubts
+from homodyne_dask.assessment.result_findings import _wider_bounds, findings_of_doubts
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, MISFIT, Severity
 from homodyne_dask.results.data.findings import Finding, Findings, finding
@@ -105,6 +105,12 @@ def test_numbers_that_are_not_finite_have_a_sentence():
     assert "a = 0 (allowed 0 to inf) and b = 5 (allowed -inf to 5)" in str(bound)
     assert "3.2 and unknown" in str(finding("far-from-prior", "ab", deviations=[3.2, np.inf]))
     assert "about unknown over the record" in str(finding("contrast-drift", size=np.nan))
+
+
+def test_an_offset_at_a_negative_bound_is_fixed_where_others_get_more_room():
+    """A wider bound of D_offset let a fit end where J is 0 at all ages."""
+    assert _wider_bounds("D_offset", [-1e4, -1e4, 1e6], False) == "--fixed D_offset=0"
+    assert _wider_bounds("alpha", [-2.0, -2.0, 2.0], False) == "--bounds alpha=-4:2"
 
 
 def test_the_codes_of_the_source_are_those_of_the_catalogue():
