@@ -157,6 +157,7 @@ def test_little_work_stays_in_this_process(fits, monkeypatch):
     assert assessment(*fits["several bins"], client) == assessment(*fits["several bins"])
 
 
+@pytest.mark.long
 def test_what_a_task_returns_is_small(fits):
     request, state, plan = fits["40 bins"]
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)

@@ -110,6 +110,7 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
         )
 
 
+@pytest.mark.long
 def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
     chosen, plain = search(LAMINAR_FLOW.parameters), evaluator(flow, side=32)
     squares = solve(plain, chosen, STRONG_FLOW, options=TIGHT_TOLERANCE)[-1]

@@ -110,6 +110,7 @@ def compared(problem, thetas, scans, side=64, tolerance=EXACT):
                 assert_same(gram, one, tolerance)
 
 
+@pytest.mark.long
 def test_all_tiles_in_few_calls_give_the_same_grams():
     scans = without_some(measured(FLOW, 100, PHI, offset=1.1))
     at = transport_point(scans.problem(min_lag=2), FLOW, scans.time)

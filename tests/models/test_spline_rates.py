@@ -192,6 +192,7 @@ def test_mistakes_are_told(stepped, model, options):
         hd.fit(stepped[0], model, **options)
 
 
+@pytest.mark.long
 def test_a_prediction_spreads_the_splines_over_its_times(fitted, stepped):
     """The model of that name has no places of splines: those of a fit follow its frames."""
     scan, names = stepped[0], fitted.parameters["param"].values.tolist()

@@ -160,6 +160,7 @@ def test_resuming_after_any_pass_gives_the_same_bits_and_passes(fitted, tmp_path
         assert result_bits(again) == result_bits(whole), passes
 
 
+@pytest.mark.long
 def test_a_fit_that_has_ended_is_not_begun_again(fitted, tmp_path):
     scan, options, whole = fitted
     path = tmp_path / "ended.ckpt"

@@ -286,6 +286,7 @@ def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(sti
     np.testing.assert_allclose(covariance, sampler.reduced.inverse, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_the_curvature_of_an_adjusted_likelihood_is_that_of_the_robust_covariance(still):
     sampler = sampler_of(still, "static", adjust="robust", fixed={"D_offset": 500.0})
     target, at = sampler.target, sampler.target.at
