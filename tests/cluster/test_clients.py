@@ -5,7 +5,6 @@ import builtins
 import multiprocessing
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster, get_client
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import connect, local
+from homodyne_dask.cluster import local
 from homodyne_dask.errors import ClusterError, OptionError, PlanError
 from tests.documents import ROOT, blocks
 from tests.run_command import run
@@ -120,13 +119,6 @@ def test_a_time_of_the_configuration_that_is_none_is_named(client):
         refused(
             lambda: hd.plan("A0123_c2.zarr", "static", client=client), OptionError, "10 parsecs"
         )
-
-
-def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(connect, "CONNECT_TIMEOUT", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = "tcp://{}:{}".format(*server.getsockname())
-        refused(hd.connect(address).__enter__, ClusterError, "no scheduler answers")
 
 
 def test_tasks_that_no_worker_will_take_are_not_waited_for(client, monkeypatch):
