@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -156,8 +157,6 @@ def write_atomic(path: AnyPath, content: str | bytes, *, durable: bool = True) -
 _HDF5 = b"\x89HDF"
 _KINDS = (_HDF5, b"\x89PNG", b"%PDF", b"<?xml", b"{", b"PK\3\4", b"\x93NUMPY", b"MATLAB")
 """First bytes of files by which their kinds are told, as which all others are one: text."""
-MOST_REPLACED = 2_000_000_000
-"""Bytes of the largest file that is replaced."""
 
 
 def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
@@ -183,13 +182,15 @@ def replace_file(path: Path, content: str | bytes, source: str = "") -> None:
 
 def _is_alike(path: Path, content: bytes) -> bool:
     """Return whether a file is one of the same kind; as HDF5 only one of this program."""
-    try:
-        held = read_regular_file(path, MOST_REPLACED)
-    except (ValueError, IsADirectoryError):
-        return False
-    old, new = (next((one for one in _KINDS if of.startswith(one)), b"") for of in (held, content))
-    own = b"homodyne-dask" in held or b"homodyne_dask" in held
-    return not held or (old == new and (own or old != _HDF5))
+    if not path.is_file() or not path.stat().st_size:
+        return path.is_file()
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as held:
+        old, new = (
+            next((kind for kind in _KINDS if of.startswith(kind)), b"")
+            for of in (held[:8], content)
+        )
+        own = any(held.find(name) >= 0 for name in (b"homodyne-dask", b"homodyne_dask"))
+    return old == new and (own or old != _HDF5)
 
 
 def exists(path: AnyPath) -> bool:
