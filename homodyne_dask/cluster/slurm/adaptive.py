@@ -172,7 +172,10 @@ class ReplacingAdaptive(Adaptive):
             if any(f"{worker}-".startswith(f"{name}-") for worker in connected):
                 first, last = self.lives.get(job, (now, now))
                 self.lives[job] = first, now
-                if last - first < STABLE_SECONDS <= now - first:
+                stable = last - first < STABLE_SECONDS <= now - first
+                if (
+                    stable and not self.cluster.given_up
+                ):  # which one that had come before does not undo
                     self.cluster.failed_jobs = 0
         return {
             name: job
