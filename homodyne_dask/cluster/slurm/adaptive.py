@@ -173,9 +173,8 @@ class ReplacingAdaptive(Adaptive):
                 first, last = self.lives.get(job, (now, now))
                 self.lives[job] = first, now
                 stable = last - first < STABLE_SECONDS <= now - first
-                if (
-                    stable and not self.cluster.given_up
-                ):  # which one that had come before does not undo
+                # a cluster that has given up stays so: the worker may have come before the failed jobs
+                if stable and not self.cluster.given_up:
                     self.cluster.failed_jobs = 0
         return {
             name: job
