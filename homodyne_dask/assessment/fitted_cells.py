@@ -24,7 +24,7 @@ from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.speckle import relative_spread
+from homodyne_dask.solver.speckle import log_variances
 from homodyne_dask.solver.state import State
 
 MOST_RELATIVE = 0.5
@@ -95,7 +95,7 @@ class FittedCells(NamedTuple):
             noise -= (covariance @ one.own.to.T) @ (one.own.columns.T @ of)
             of = one.own.left_by(of)
             left += (of * noise).sum(0)
-            relative[n] = relative_spread(one.noise.of_cells, of.T, one.noise.expected)
+            _, relative[n] = log_variances(one.noise.of_cells, of.T, one.noise.expected)
             scores += one.columns.T @ of
             across += one.correlated.T @ of
         taken = self.inverse @ scores

@@ -18,7 +18,7 @@ from homodyne_dask.assessment.own_parameters import own_parameters
 from homodyne_dask.results.data.misfit import Alternative, PowerOfQ
 from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.speckle import regular, relative_spread
+from homodyne_dask.solver.speckle import log_variances, regular
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -245,7 +245,7 @@ class _Metric:
         noise = {b: self.cells[b].noise for b in bins}
         parts = np.stack([of[b].T @ weighted[b] for b in bins])
         relative = np.stack(
-            [relative_spread(noise[b].of_cells, weighted[b].T, self.fits[b]) for b in bins]
+            [log_variances(noise[b].of_cells, weighted[b].T, self.fits[b])[1] for b in bins]
         )
         changes = {b: self.own[b].outside(of[b]) for b in bins}
         normal, score = self._of_fitted(bins)

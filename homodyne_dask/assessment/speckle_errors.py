@@ -27,7 +27,7 @@ from homodyne_dask.solver.covariance import expanded
 from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.speckle import NoiseFit, variance_of
+from homodyne_dask.solver.speckle import NoiseFit, likely_covariance, log_variances, variances
 from homodyne_dask.solver.state import State
 
 CERTAIN = 10.0
@@ -171,9 +171,10 @@ def _noise_and_errors(
 class _OfBin(NamedTuple):
     map: Float[np.ndarray, "n column"]
     """From the sums of fields of a bin to the scaled parameters."""
-    covariance: Float[np.ndarray, "n n"]
+    covariance: Float[np.ndarray, "column column"]
+    """Of these sums."""
     size: Float[np.ndarray, " n"]
-    """Variances: their mean logarithm."""
+    """Variances of the scaled parameters: their mean logarithm."""
     relative: Float[np.ndarray, " n"]
 
 
@@ -200,13 +201,15 @@ def _combined(
     freedom = _freedom(parts, np.diag(shared))
     # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
     shared = _shared_fields(along, clusters, bins)
-    total = np.sum([part.covariance for part in along.values()], axis=0) + shared
+    # as one product: hundreds of scans have as many parameters, and thousands of bins
+    noises = np.concatenate([part.map @ part.covariance for part in along.values()], axis=1)
+    total = noises @ np.concatenate([part.map for part in along.values()], axis=1).T + shared
     size = np.sum([part.size for part in along.values()], axis=0) + np.diag(shared)
     scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
     total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
     freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
     total = total + joint.known
-    scaling = _scaling_errors(reduced, joint, bins, parts, total)
+    scaling = _scaling_errors(reduced, joint, parts, total)
     return _noise_and_errors(joint, bins, clusters, total, freedom, scaling)
 
 
@@ -248,8 +251,9 @@ def weighted_errors(
         slopes[:, : joint.moved] = reduced.contrast[b] * noise.cells.slopes.T
         slopes += np.stack([np.ones(len(slopes)), noise.cells.f], axis=1) @ joint.follow[b]
         to = at_end.inverse @ slopes.T @ noise.inverse
-        variance = variance_of(noise.of_cells.mapped(to), noise.fit)
-        parts[b] = _OfBin(to, variance.covariance, np.diag(variance.covariance), variance.relative)
+        covariance = likely_covariance(noise.of_cells, noise.fit)
+        _, relative = log_variances(noise.of_cells, to, noise.fit)
+        parts[b] = _OfBin(to, covariance, variances(covariance, to), relative)
     maps = {b: part.map for b, part in parts.items()}
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
     return _noise_and_errors(at_end, bins, clusters, at_end.inverse + shared, _freedom(parts))
@@ -271,9 +275,8 @@ def _scores(
 
 
 def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
-    variance = variance_of(noise.of_fields.mapped(to), noise.fit)
-    size = np.diag(variance.covariance) * np.exp(variance.log_size)
-    return _OfBin(to, variance.covariance, size, variance.relative)
+    log_size, relative = log_variances(noise.of_fields, to, noise.fit)
+    return _OfBin(to, likely_covariance(noise.of_fields, noise.fit), np.exp(log_size), relative)
 
 
 def _freedom(
@@ -317,7 +320,6 @@ def shared_speckle(
 def _scaling_errors(
     reduced: ReducedProblem,
     joint: JointEquations,
-    bins: dict[int, BinNoise],
     parts: dict[int, _OfBin],
     total: Float[np.ndarray, "n n"],
 ) -> Float[np.ndarray, "bin 2"]:
@@ -328,8 +330,7 @@ def _scaling_errors(
     elif reduced.columns.shape[1]:
         for b, part in parts.items():
             own = joint.follow[b] @ part.map
+            others = variances(total, joint.follow[b]) - variances(part.covariance, own)
             own[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
-            alone = variance_of(bins[b].of_fields.mapped(own), bins[b].fit)
-            others = joint.follow[b] @ (total - part.covariance) @ joint.follow[b].T
-            errors[b] = deviation(np.diag(alone.covariance) + np.maximum(np.diag(others), 0))
+            errors[b] = deviation(variances(part.covariance, own) + np.maximum(others, 0))
     return np.where(reduced.at_bound, np.nan, errors)

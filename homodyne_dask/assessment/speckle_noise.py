@@ -284,9 +284,12 @@ class NoiseOfModel(NamedTuple):
         turned = at.point.problem.model.isotropic and bin.place[0] == self.bin.place[0]
         return (
             (turned or bin.place == self.bin.place)
+            and len(fine) == len(self.fine)
+            and bool(
+                np.abs(fine - self.fine).max() < F_ALIKE
+            )  # first: of hundreds of scans few pass
             and bin.alike(self.bin)
             and np.array_equal(at.which, self.at.which)
-            and bool(np.abs(fine - self.fine).max() < F_ALIKE)
         )
 
     def at_point(self, at: FittedPoint, own: Averages) -> "NoiseOfModel":

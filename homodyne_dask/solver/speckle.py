@@ -462,37 +462,26 @@ def covariance_over_age(
     return k13**2 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (2 * k13 + k14 + k23)
 
 
-class Variance(NamedTuple):
-    """A covariance of sums over all pixels of a bin, and what is known of its size."""
-
-    covariance: Float[np.ndarray, "n n"]
-    """Mean over the likelihood of P and μ."""
-    log_size: Float[np.ndarray, " n"]
-    """Mean logarithm of each variance over that in `covariance`."""
-    relative: Float[np.ndarray, " n"]
-    """Variance of the logarithm of each."""
+def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Float[np.ndarray, "n n"]:
+    """Return the covariance of sums of ψ over the P pixels of a bin, its mean over likely P and μ."""
+    return noise.mean(fit.weight / fit.pixels, fit.mean_counts)
 
 
-def variance_of(noise: NoiseCovariance, fit: NoiseFit) -> Variance:
-    """Return the covariance of sums of ψ over the P pixels of a bin."""
-    covariance = noise.mean(fit.weight / fit.pixels, fit.mean_counts)
-    mean, relative = _of_logarithms(np.stack([np.diag(part) for part in noise]), fit)
-    known = np.diag(covariance) > 0
-    size = np.where(known, mean - np.log(np.where(known, np.diag(covariance), 1.0)), 0.0)
-    return Variance(covariance, size, relative)
+def variances(
+    of: Float[np.ndarray, "n n"], to: Float[np.ndarray, "m n"]
+) -> Float[np.ndarray, " m"]:
+    """Return the variances of linear combinations of what has a covariance."""
+    return ((to @ of) * to).sum(1)
 
 
-def relative_spread(
-    noise: NoiseCovariance, to: Float[np.ndarray, "n cell"], fit: NoiseFit
-) -> Float[np.ndarray, " n"]:
-    """Return `Variance.relative` of linear combinations of the sums whose noise is given."""
-    return _of_logarithms(np.stack([((to @ part) * to).sum(1) for part in noise]), fit)[1]
+def log_variances(
+    noise: NoiseCovariance, to: Float[np.ndarray, "m n"], fit: NoiseFit
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Return the logarithms of the variances of linear combinations of sums, and the variances of these.
 
-
-def _of_logarithms(
-    parts: Float[np.ndarray, "3 n"], fit: NoiseFit
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return the means of the logarithms of variances over the likelihood, and the variances of these."""
+    The logarithms are means over the likelihood of P and μ.
+    """
+    parts = np.stack([variances(part, to) for part in noise])
     of_part = fit.mean_counts ** np.array([[0.0], [-1.0], [-2.0]]) / fit.pixels
     log = np.log(np.maximum(of_part.T @ parts, np.finfo(float).tiny))
     mean = fit.weight @ log
