@@ -109,6 +109,8 @@ def _user_error_sentence(error: Exception, then: str) -> str:
         usage = f"homodyne-dask {error.ctx.info_name}" if error.ctx and error.ctx.parent else ""
         hint = f" (see `{usage or 'homodyne-dask'} --help`)"
         message = error.format_message().rstrip(".")
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the whole help
+            message = "give one of its commands"
         return message[:1].lower() + message[1:] + hint
     if isinstance(error, click.ClickException):
         return error.format_message()

@@ -141,6 +141,15 @@ class Program(click.Group):
             status = print_error(e)
         sys.exit(status if isinstance(status, int) else 0)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; where click names none in a mistake, as of a missing value, it is this one."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as e:
+            name = ctx.invoked_subcommand
+            e.ctx = e.ctx or click.Context(self.commands[name] if name else self, ctx, name)
+            raise
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, section by section."""
         return list(self.commands)

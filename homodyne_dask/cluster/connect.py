@@ -4,6 +4,7 @@ Clients and schedulers execute each other's code: whoever can connect has the ri
 started the other. So beyond this machine both sides must have the key of the cluster.
 """
 
+import asyncio
 import logging
 import socket
 import sys
@@ -17,6 +18,7 @@ from time import monotonic
 from urllib.parse import urlsplit
 
 from distributed import Client, Security
+from distributed.comm import connect as connection
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster._dask_internals import lost_connections_not_logged
@@ -48,8 +50,11 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     security = _security(address, key)
     began = monotonic()
     try:
+        in_thread(
+            lambda: asyncio.run(_greet(address, security or Security())), daemon=True
+        ).result()
         client = Client(address, timeout=CONNECT_TIMEOUT, security=security)
-    except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
+    except (OSError, ValueError, TypeError, RuntimeError) as e:
         raise ClusterError(
             f"no scheduler answers at {address} within {monotonic() - began:.0f} s ({first_cause(e)}): check "
             f"that it is running{',' if security else ' and'} that this machine can reach it"
@@ -57,6 +62,20 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
         ) from e
     with lost_connections_not_logged(), closing_logged(client):
         yield client
+
+
+async def _greet(address: str, security: Security) -> None:
+    """Open and close a connection; a Client waits for ever for the greeting of what is no scheduler."""
+    try:
+        async with asyncio.timeout(2 * CONNECT_TIMEOUT):
+            arguments = security.get_connection_args("client")
+            await (await connection(address, timeout=CONNECT_TIMEOUT, **arguments)).close()
+    except (OSError, ValueError, TypeError, RuntimeError) as e:
+        if any(isinstance(of, TimeoutError) for of in (e, e.__cause__)):
+            raise TimeoutError("nothing was said in time") from None
+        raise
+    except Exception:  # whatever the first bytes of another program are read as
+        raise ValueError("it is another program's") from None
 
 
 def _security(address: str, key: str | Path | None) -> Security | None:

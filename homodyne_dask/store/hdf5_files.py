@@ -39,6 +39,11 @@ def _opened(path: Path) -> h5py.File:
         if "h5clear" in str(error) or "unable to lock" in str(error):
             command = f"h5clear -s {shlex.quote(str(path))}"
             way_out = f"its writer runs, or died: wait until it has ended, then try `{command}`"
+        elif "bad object header version" in str(error):  # what it holds until its first flush
+            way_out = (
+                "its groups were never written, or are damaged: its writer runs, or was killed before "
+                "it wrote them; wait until it has ended, or get the file anew"
+            )
         elif is_failure(error):
             raise
         elif getattr(error, "errno", None):  # of the system: it says nothing of the content

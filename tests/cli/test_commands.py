@@ -144,6 +144,8 @@ BAD = {
     "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; choose from"),
     "unknown model": (None, ["fit", "A_c2.zarr", "--model", "statik"], "did you mean 'static'?"),
     "unknown option": (None, [*FIT, "--modle", "x"], "no such option"),
+    "no value": (None, ["preflight", "--model"], "(see `homodyne-dask preflight --help`)"),
+    "no command": (None, ["cluster"], "give one of its commands (see `homodyne-dask cluster --help`)"),
     "unknown command": (None, ["fti"], "no such command 'fti'"),
     "no frames": (None, ["simulate", "x.h5", "--frames", "2"], "give a whole number of at least 3"),
     "not a pair": (None, [*FIT, "--bounds", "D0"], "give two numbers for each parameter, such as D0=1:1e7"),

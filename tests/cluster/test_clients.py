@@ -5,6 +5,7 @@ import builtins
 import multiprocessing
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -17,8 +18,9 @@ import pytest
 from distributed import Client, LocalCluster, get_client
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import local
+from homodyne_dask.cluster import connect, local
 from homodyne_dask.errors import ClusterError, OptionError, PlanError
+from homodyne_dask.store.processes import in_thread
 from tests.documents import ROOT, blocks
 from tests.run_command import run
 from tests.synthetic import fit_here
@@ -119,6 +121,22 @@ def test_a_time_of_the_configuration_that_is_none_is_named(client):
         refused(
             lambda: hd.plan("A0123_c2.zarr", "static", client=client), OptionError, "10 parsecs"
         )
+
+
+@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request"])
+def test_what_is_no_scheduler_is_not_waited_for(greeting, monkeypatch):
+    def greet():
+        with server.accept()[0] as taken:
+            taken.sendall(greeting)
+            while taken.recv(1000):
+                pass
+
+    monkeypatch.setattr(connect, "CONNECT_TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address, done = "tcp://{}:{}".format(*server.getsockname()), in_thread(greet)
+        words = "another program" if greeting else "nothing was said in time"
+        refused(hd.connect(address).__enter__, ClusterError, f"no scheduler answers at .*{words}")
+        done.result(10)
 
 
 def test_tasks_that_no_worker_will_take_are_not_waited_for(client, monkeypatch):

@@ -172,6 +172,8 @@ def test_data_that_are_no_further_measurement_are_refused(stores, tmp_path):
     for pair in (stores[:1] * 2, [stores[0], twice]):
         with pytest.raises(OptionError, match="a measurement counts only once"):
             hd.fit(pair, "power_law")
+    with pytest.raises(OptionError, match="a measurement counts only once"):
+        hd.fit_each([stores[0], twice], "power_law", over_scans="age", scan_values=[1.0, 2.0])
     scan = hd.open_dataset(stores[0])
     halves = [scan.select(frames=part) for part in ((0, 30), (30, 60))]
     assert len(hd.fit(halves, "power_law").results) == 2

@@ -300,6 +300,13 @@ def test_the_command_for_a_file_whose_writer_was_killed_makes_it_readable(source
     hdf5_files.check_contents(left)
 
 
+def test_a_file_whose_writer_was_killed_before_it_wrote_groups_is_not_called_truncated(tmp_path):
+    command = "import h5py, os, sys; f = h5py.File(sys.argv[1], 'w'); f['c2'] = [1.0]; os._exit(9)"
+    subprocess.run(python_command("-c", command, tmp_path / "left.hdf"), check=False)
+    with pytest.raises(SourceError, match="was killed before it wrote them"):
+        hdf5_files.check_contents(tmp_path / "left.hdf")
+
+
 def clumsy(path, options):
     """A reader of a package, on a file system that fails."""
     raise OSError(errno.EREMOTEIO, "Remote I/O error", str(path))

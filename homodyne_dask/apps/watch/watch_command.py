@@ -79,6 +79,10 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
         raise OptionError(
             f"{folder} is not a directory: give the directory in which result files appear"
         )
+    if folder.resolve() == options["output"].resolve():
+        raise OptionError(
+            f"--output = {folder} is the watched folder: give another one, such as {folder / 'fits'}"
+        )
     how = WatchedFolder(
         **given_of({name: options.pop(name) for name in WatchedFolder.model_fields})
     )

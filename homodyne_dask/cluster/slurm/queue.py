@@ -23,6 +23,9 @@ LOST_WORKER_TIMEOUT = 5.0
 
 LONGEST_PAUSE = 60.0
 """Seconds between attempts to submit a job, at most."""
+_ELSEWHERE = "use a login node of the cluster, or workers on this machine (without --site)"
+_NOT_SET_UP = "Could not establish a configuration source"
+"""Of a machine that has the commands of SLURM, but no cluster."""
 LOG = logging.getLogger(__name__)
 _PASSES = re.compile(
     r"tim(ed|e) ?out|did not answer|unable to contact|temporarily|try again|\bbusy|zero bytes|socket|"
@@ -128,6 +131,8 @@ def _asked(option: str, script: str) -> tuple[str, str, str]:
     if not status:
         return "", said, printed
     refusal = one_line(said + printed) or f"exit status {status}"
+    if _NOT_SET_UP in refusal:
+        raise ClusterError(f"SLURM is not set up on this machine ({refusal}): {_ELSEWHERE}")
     if not passes(refusal):
         raise ClusterError(
             f"sbatch rejected the job ({refusal}): change the site's settings or the options"
@@ -142,10 +147,7 @@ class _NoAnswerError(ClusterError):
 def _run(command: list[str], stdin: str) -> tuple[int, str, str]:
     """Return the exit status of a command, its errors and its output."""
     if shutil.which(command[0]) is None:
-        raise ClusterError(
-            f"{command[0]} is not available on this machine: use a login node of the "
-            f"cluster, or workers on this machine (without --site)"
-        )
+        raise ClusterError(f"{command[0]} is not available on this machine: {_ELSEWHERE}")
     try:
         streams = {"input": stdin, "capture_output": True, "text": True}
         ended = subprocess.run(command, **streams, timeout=COMMAND_TIMEOUT, check=False)

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback, Event
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.models import Model
@@ -52,6 +54,20 @@ class FitOutput(NamedTuple):
     """Those written."""
     events: tuple[Event, ...] = ()
     """Those of a fit that a worker made."""
+
+
+def check_measured_once(scans: Sequence[Scan]) -> None:
+    """Raise OptionError where two scans hold the same data, whose errors would shrink for nothing."""
+    for here, there in combinations(scans, 2):
+        both = max(here.frames[0], there.frames[0]) < min(here.frames[1], there.frames[1])
+        known, others = (
+            {one.manifest.checksums[1][b].tobytes() for b in one.bins} for one in (here, there)
+        )
+        if both and known & others:
+            raise OptionError(
+                f"{there.path} holds data of {here.path}, too, but a measurement counts only once: leave out "
+                f"one of them"
+            )
 
 
 def is_small(scan: Scan) -> bool:

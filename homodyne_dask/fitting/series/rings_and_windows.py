@@ -23,7 +23,7 @@ from homodyne_dask.errors import (
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series.fit_job import Job
+from homodyne_dask.fitting.series.fit_job import Job, check_measured_once
 from homodyne_dask.fitting.series.variable_of_scans import Values, axis_of, places_of
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
@@ -109,6 +109,7 @@ def parts_of_stores(
                 f"over_scans, too, or fit all of them as one fit with --together"
             )
         return [parts_of(scan, str(over), windows) for scan in scans]
+    check_measured_once(scans)
     apart = len(scans) == 1 and len(set(scans[0].scan_number)) > 1
     named = [(Path(scan.path).name, scan) for scan in scans]
     wholes = [Part(name, name.removesuffix(".zarr"), {}, scan) for name, scan in named]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import combinations, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from homodyne_dask.fitting.fit import description_of, plan_for
 from homodyne_dask.fitting.fit_observer import FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
+from homodyne_dask.fitting.series.fit_job import check_measured_once
 from homodyne_dask.fitting.start.averages import binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
@@ -178,16 +179,7 @@ def _check_alike(stores: Sequence[Request]) -> None:
             "q is known for some of the stores only, and rates of the others are in 1/s: ingest these "
             "with --q"
         )
-    for here, there in combinations((one.scan for one in stores), 2):
-        both = max(here.frames[0], there.frames[0]) < min(here.frames[1], there.frames[1])
-        known, others = (
-            {one.manifest.checksums[1][b].tobytes() for b in one.bins} for one in (here, there)
-        )
-        if both and known & others:
-            raise OptionError(
-                f"{there.path} holds data of {here.path}, too, but a measurement counts only once: leave out "
-                f"one of them"
-            )
+    check_measured_once([one.scan for one in stores])
 
 
 def _scaling_of(stores: Sequence[Request]) -> Scaling:

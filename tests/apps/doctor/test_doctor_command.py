@@ -1,6 +1,7 @@
 """`doctor` names what is wrong, its exit status says whether anything is; threads that JAX computes on."""
 
 import json
+import time
 
 import pytest
 
@@ -94,17 +95,26 @@ def test_an_old_library_is_named_with_the_command_that_upgrades_it(monkeypatch):
     assert advice["zarr"].startswith("pip install 'zarr>=")
 
 
-def test_a_folder_that_cannot_be_written_is_seen(tmp_path):
+def test_a_folder_that_cannot_be_written_is_seen(tmp_path, monkeypatch):
     assert str(tmp_path) in checks.writable_folder("working folder", tmp_path).value
-    assert not checks.writable_folder("working folder", tmp_path / "none").ok
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    monkeypatch.setattr(checks, "fatal_reason", lambda: "it ends here")
+    (found,) = [one for one in checks.examine() if one.what == "temporary folder"]
+    assert not found.ok
 
 
 @pytest.mark.long(whole=True)
-@pytest.mark.parametrize(("slowest", "ok"), [(1.0, True), (1e15, False)])
-def test_the_rate_of_the_kernel_is_measured_and_a_slow_one_is_seen(monkeypatch, slowest, ok):
+@pytest.mark.parametrize(
+    ("slowest", "share", "ok"), [(1.0, 1, True), (1e15, 1, False), (1e15, 1e-12, True)]
+)
+def test_a_slow_kernel_is_seen_but_not_one_that_waits_for_cores(monkeypatch, slowest, share, ok):
+    clock = time.process_time
+    monkeypatch.setattr(checks.time, "process_time", lambda: share * clock())
     monkeypatch.setattr(checks, "MEASUREMENT_SECONDS", 0.0)
     monkeypatch.setattr(workers, "SLOWEST_PAIRS_PER_SECOND", slowest)
-    assert checks.kernel_rate().ok is ok
+    found = checks.kernel_rate()
+    assert found.ok is ok
+    assert ("other programs" in found.value) is (share < 1)
 
 
 def test_where_compiled_kernels_are_kept_or_why_not_is_shown(monkeypatch, tmp_path):

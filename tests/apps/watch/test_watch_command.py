@@ -115,6 +115,10 @@ def test_an_overwritten_file_is_fitted_again_and_a_touched_one_keeps_its_result(
 
 MISTAKES = [
     (("watch", "nowhere", "-o", "out"), "nowhere is not a directory"),
+    (
+        ("watch", "in", "-o", "in/../in/"),
+        "is the watched folder: give another one, such as in/fits",
+    ),
     (("watch", "in", "-o", "out"), "model is missing"),
     (("watch", "in", "-o", "out", "--model", "auto"), "auto applies only to a single new fit"),
     (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint cannot be used here"),

@@ -167,6 +167,13 @@ STAYS = [
 ]
 
 
+def test_a_machine_with_commands_of_slurm_but_no_cluster_is_told_apart(monkeypatch):
+    words = "sbatch: fatal: Could not establish a configuration source"
+    monkeypatch.setattr(queue, "_run", lambda *_: (1, words, ""))
+    with pytest.raises(ClusterError, match=r"is not set up on this machine .*: use a login node"):
+        queue.probe("")
+
+
 @pytest.mark.parametrize("words", PASSES + STAYS)
 def test_a_batch_system_is_asked_again_where_its_trouble_passes(words, monkeypatch):
     answers, pauses = [(1, words, "")] * 3 + [(0, "", "17;cluster\n")], list[float]()
