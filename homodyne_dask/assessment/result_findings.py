@@ -17,6 +17,8 @@ from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import RATES
+from homodyne_dask.models.spline_basis import unresolved_ends
+from homodyne_dask.models.spline_models import LOG_DENSITY
 from homodyne_dask.models.spline_rates import free_forms, power_law_model
 from homodyne_dask.models.transport import Convention, TransportModel, shear_rate_at
 from homodyne_dask.request.options import PAIRS
@@ -457,6 +459,18 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
         yield finding("at-bound", names, wider, bounds=at, conditional=unknown)
 
 
+def _unresolved(end: FitEnd) -> Iterator[Finding]:
+    """Yield the rates of free form that change too fast at an end of the record."""
+    smoothness, errors = end.request.search.smoothness, end.known.errors
+    covariance = errors.naive if errors.robust is None else errors.robust
+    if smoothness is None or covariance is None:
+        return
+    for rate, at in smoothness.places.items():
+        form, held = end.request.problem.model.splines[rate], np.nan_to_num(covariance[at, at])
+        if rate != LOG_DENSITY and (ages := unresolved_ends(form, end.state.theta[at], held)):
+            yield finding("rate-unresolved", [rate], ages=ages)
+
+
 def _wider_bounds(name: str, at: list[float], log: bool) -> str:
     """Return '--bounds D0=1:1e+14' for a parameter at a bound. at: its value, lower and upper bound.
 
@@ -640,7 +654,7 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
 
 CHECKS = (
     *(_misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
-    *(_at_bounds, _limits, _withheld, _bins, _few_bins, _contrast, _priors),
+    *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _contrast, _priors),
     _model_and_data,
 )
 """In the order of the findings: those of severity error first."""

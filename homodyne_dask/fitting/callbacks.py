@@ -49,6 +49,14 @@ def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
     return following
 
 
+def show_on_page(client: "Client", seen: Sequence[events.Event]) -> None:
+    """Show a fit that a worker has made, by its events, on the page of its scheduler."""
+    with passed_over(_PAGE):
+        page = loaded(_PAGE, callable, "a function")(client)
+        for event in seen:
+            page.callback(event)
+
+
 def _guarded(point: EntryPoint, callback: events.Callback) -> events.Callback:
     """Return the callback of a package; once it has failed, it gets no further event of the fit."""
     works = True

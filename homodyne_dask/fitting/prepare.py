@@ -102,6 +102,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         "model_digest": model.digest,
         "periods": {p.name: p.period for p in parameters if p.period is not None},
         "gap_angstrom": width,
+        "gap_from": "option gap" if scan.attrs["gap_angstrom"] is None else "stored with the data",
         "changed": options.changed(),
         "splines": {name: asdict(form) for name, form in model.splines.items()},
     }

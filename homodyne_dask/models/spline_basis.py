@@ -25,6 +25,9 @@ _DIFFERENCE, _PER_DIFFERENCE = 8, 1 / 1000
 """Error of the splines nearest to a sharp bend over the eighth differences of their coefficients: of those
 around kinks and ramps 85 to 91 % were below twice that. Fourth differences told kinks as well, but of sines
 of 2 to 4 periods in a record 10 times their error or more; eighth ones tell 0.2 to 1.7 times that."""
+_STEEP, _SURE = 2.5, 3.0
+"""The change of a rate from an end to the next knot over those to the two knots after it, and over its error,
+above which it is not known how the rate changes there."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,26 @@ def basis_error(coefficients: Float[np.ndarray, " size"]) -> Float[np.ndarray, "
         return np.zeros(size)
     rough = np.abs(np.diff(coefficients, _DIFFERENCE))
     return _PER_DIFFERENCE * np.pad(rough, _DIFFERENCE // 2, "edge")
+
+
+def unresolved_ends(
+    form: SplineForm,
+    coefficients: Float[np.ndarray, " size"],
+    covariance: Float[np.ndarray, "size size"],
+) -> list[tuple[float, float]]:
+    """Return the times [s] of the first and last piece of a rate where it changes too fast for its splines.
+
+    A rate that diverges at an end, or relaxes within a piece, is rounded off there by many standard errors.
+    """
+    found = []
+    for end, step in ((form.first, form.step), (form.last, -form.step)):
+        slopes = np.diff(form.basis(end + step * np.arange(4)), axis=1)
+        first, *after = np.abs(coefficients @ slopes)
+        known = first > _SURE * np.sqrt(slopes[:, 0] @ covariance @ slopes[:, 0])
+        # fewer than 6 splines have no three pieces
+        if form.size > 5 and known and first > _STEEP * max(after):
+            found.append((min(end, end + step), max(end, end + step)))
+    return found
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ STEP = ("J_before", "J_after", "t_step", "width")
 """Å²/s, Å²/s, s, s."""
 OSCILLATION = ("J", "gamma_dot_mean", "relative_amplitude", "period", "phi0")
 """Å²/s, 1/s, no unit, s, degree."""
+RELAXATION = ("J", "gamma_dot_start", "gamma_dot_end", "tau", "phi0")
+"""Å²/s, 1/s, 1/s, s, degree."""
 DIRECTION = "phi0"
 """degree."""
 Rates = dict[str, Float[np.ndarray, " n"]]
@@ -245,10 +247,11 @@ def true_rates(
 ) -> Rates | None:
     """Return J [Å²/s] and, under shear, gamma_dot [1/s] of a simulated scan at times above 0 [s].
 
-    Beside the transport models there are two that no power law describes and that are never fitted:
+    Beside the transport models there are three that no power law describes and that are never fitted:
 
         temperature_step    J = J_before + (J_after - J_before) / (1 + exp(-(t - t_step) / width))
         oscillating_shear   γ̇ = gamma_dot_mean (1 + relative_amplitude sin(2π t / period)), J constant
+        relaxing_shear      γ̇ = gamma_dot_end + (gamma_dot_start - gamma_dot_end) exp(-t / tau), J constant
 
     model, parameters: as a simulated file has them; None for those that have no rates.
     """
@@ -258,10 +261,12 @@ def true_rates(
         return {"J": given["J_before"] + (given["J_after"] - given["J_before"]) * rise}
     if model == "oscillating_shear" and names == {*OSCILLATION}:
         wave = given["relative_amplitude"] * np.sin(2 * np.pi * t / given["period"])
-        return {
-            "J": np.full(len(t), float(given["J"])),
-            "gamma_dot": given["gamma_dot_mean"] * (1 + wave),
-        }
+        shear_rate = given["gamma_dot_mean"] * (1 + wave)
+        return {"J": np.full(len(t), float(given["J"])), "gamma_dot": shear_rate}
+    if model == "relaxing_shear" and names == {*RELAXATION}:
+        first, last = given["gamma_dot_start"], given["gamma_dot_end"]
+        shear_rate = last + (first - last) * np.exp(-t / given["tau"])
+        return {"J": np.full(len(t), float(given["J"])), "gamma_dot": shear_rate}
     if names - {DIRECTION} not in ({*RATES["J"]}, {*RATES["J"], *RATES["gamma_dot"]}):
         return None
     return {

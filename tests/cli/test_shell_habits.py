@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -40,7 +41,7 @@ print([name for name in slow if name in sys.modules], file=sys.stderr)
         ("homodyne-dask pos", ["posterior"]),
         ("homodyne-dask show --c", ["--ci"]),
         ("homodyne-dask fit A --model co", ["couette"]),
-        ("homodyne-dask simulate A --scenario st", ["static", "step"]),
+        ("homodyne-dask simulate A --scenario st", ["static", "step", "startup"]),
         ("homodyne-dask submit --site a", ["alcf"]),
         ("homodyne-dask explain clu", ["clusters"]),
     ],
@@ -340,3 +341,8 @@ def test_only_a_verbose_command_shows_logs_with_their_levels_on_stderr():
     lines = [line.partition(" homodyne_dask.x ")[2] for line in ran.stderr.splitlines()]
     assert lines == ["WARNING: verbose: True", "INFO: verbose: True"]
     assert not ran.stdout
+
+
+def test_the_settings_of_a_site_are_printed_for_those_who_have_the_package_alone():
+    settings = yaml.safe_load(done("preflight", "--site", "template"))
+    assert {"cores", "walltime", "account"} <= settings.keys()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.models.spline_basis import SplineForm, basis_error
+from homodyne_dask.models.spline_basis import SplineForm, basis_error, unresolved_ends
 from homodyne_dask.results.data.fit_result import from_summary
 from tests import reference
 from tests.speckle_scans import Photons
@@ -126,6 +126,51 @@ def test_splines_miss_a_sharp_bend_by_what_their_coefficients_tell():
         told, missed = basis_error(c) @ basis, np.abs(c @ basis - sine)
         assert told[100:-100].mean() < 2 * missed[100:-100].mean()
     assert (basis_error(np.array([1.0, 5.0, 2.0, 9.0])) == 0).all()
+
+
+SHAPES = {
+    "creep": (lambda x: x**-0.7, [0]),
+    "a start-up within a piece": (lambda x: 1 - np.exp(-x / 0.02), [0]),
+    "creep backwards": (lambda x: (1.001 - x) ** -0.7, [1]),
+    "a start-up": (lambda x: 1 - np.exp(-x / 0.1), []),
+    "a cessation": (lambda x: np.exp(-x / 0.1), []),
+    "a sine": (lambda x: 1 + 0.6 * np.sin(5 * np.pi * x), []),
+    "a line": (lambda x: 1 - 0.5 * x, []),
+    "a constant": (lambda x: 1 + 0 * x, []),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rate_is_unresolved_at_an_end_where_it_changes_within_the_first_piece(shape):
+    rate, ends = SHAPES[shape]
+    t, form = np.linspace(0.003, 1, 400), SplineForm(20)
+    c = np.linalg.solve(form.basis(t) @ form.basis(t).T, form.basis(t) @ rate(t))
+    pieces = [(0.0, form.step), (1.0 - form.step, 1.0)]
+    noise = 0.02 * np.eye(20)
+    assert unresolved_ends(form, c, noise**2) == [pytest.approx(pieces[end]) for end in ends]
+    assert unresolved_ends(form, c, 1e4 * noise**2 * np.ptp(c) ** 2) == []
+
+
+@pytest.mark.long
+def test_a_rate_that_diverges_has_no_error_at_its_beginning_nor_its_integral_anywhere(tmp_path):
+    """They were rounded off by 10 standard errors."""
+    scans = measured((2500.0, 0.0, 0.0), 60, angles(8), noise=False, sigma=0.02)
+    J = 6000.0 * np.maximum(scans.time, scans.time[1] / 2) ** -0.7
+    result = fit_here(
+        store(of_rate(scans, J, 0.02, seed=2), tmp_path),
+        "static",
+        rates="spline",
+        initial={"J": 3e3},
+    )
+    (found,) = result.findings.of("rate-unresolved")
+    rates, ((_, last),) = result.rates, found.numbers["ages"]
+    early, unknown = rates["t"].values < last, np.isnan(rates["J_stderr"].values)
+    np.testing.assert_array_equal(rates["J_resolved"], ~early)
+    np.testing.assert_array_equal(unknown, early)
+    assert np.isnan(rates["J_integral_high_95"]).all()
+    away = (rates["J"].values - J)[~early] / rates["J_stderr"].values[~early]
+    assert (np.abs(away) < 3).mean() > 0.9
+    assert "than its splines can follow" in result.report()
 
 
 @pytest.mark.long

@@ -44,7 +44,7 @@ def test_the_seed_alone_decides_the_noise(tmp_path):
     assert (np.nan_to_num(first) != np.nan_to_num(other)).any()
 
 
-@pytest.mark.parametrize("name", ["creep", "static", "ageing", "andrade", "step", "laos"])
+@pytest.mark.parametrize("name", ["static", "ageing", "step", "laos", "startup", "cessation"])
 def test_a_scenario_carries_its_truth(name):
     scenario = ingest.SCENARIOS[name]
     phi = angles(5)
@@ -86,7 +86,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", ["creep", "laos", "step", "brownian"])
+@pytest.mark.parametrize("scenario", ["creep", "laos", "step", "brownian", "startup"])
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 def test_photons_of_speckle_have_the_c2_of_the_scenario(tmp_path, scenario, convention):
     options = {"angles": 2, "frames": 80, "convention": convention}

@@ -56,7 +56,8 @@ def by_speckle(result: FitResult) -> FitResult:
 def config_of(model: str, **changes: Any) -> dict[str, Any]:
     """The options of a fit, as far as they are not given those by default."""
     known = {"model_digest": MODELS[model].digest if model in MODELS else "unknown"}
-    others = {"periods": {"phi0": 180.0}, "gap_angstrom": 2e6, "changed": [], "splines": {}}
+    others = {"periods": {"phi0": 180.0}, "gap_angstrom": 2e6, "gap_from": "option gap"}
+    others |= {"changed": [], "splines": {}}
     return FitOptions().values() | {"model": model} | known | others | changes
 
 

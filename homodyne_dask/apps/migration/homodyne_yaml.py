@@ -5,9 +5,11 @@ An error names the key and its value.
 
 import math
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from homodyne_dask.apps.migration.known_keys import unconverted_keys
 from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import OptionError, nearest
 
@@ -34,6 +36,7 @@ def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
         raise OptionError(
             f"{where} has no analysis_mode, so it is not a configuration of homodyne or xpcsjax"
             + ours * converted
+            + (_misspelled(content, "analysis_mode") if isinstance(content, dict) else "")
         )
     return HomodyneYaml(content)
 
@@ -94,7 +97,7 @@ class HomodyneYaml:
         """Return a positive number."""
         value = self.get(path)
         if value is None:
-            raise OptionError(f"{path} is missing: give a number")
+            raise OptionError(f"{path} is missing: give a number{_misspelled(self.content, path)}")
         number = finite_number(path, value)
         if number <= 0:
             raise OptionError(f"{path} = {value!r} must be above 0")
@@ -125,7 +128,10 @@ class HomodyneYaml:
             return Path(str(folder), str(name))
         file = self.get("experimental_data.file_path")
         if file is None:
-            raise OptionError("experimental_data.file_path is missing: give the file with the data")
+            like = _misspelled(self.content, "experimental_data.file_path")
+            raise OptionError(
+                f"experimental_data.file_path is missing: give the file with the data{like}"
+            )
         return Path(str(file))
 
     def ranges(self) -> list[tuple[float, float]]:
@@ -152,6 +158,19 @@ class HomodyneYaml:
         if number != int(number):
             raise OptionError(f"{path} = {value!r} is not a whole number")
         return int(number)
+
+
+def _misspelled(content: Mapping[str, Any], path: str) -> str:
+    """Return which unknown key of a file may be meant by a missing one, or by its section; '' for none."""
+    unknown, found, start = unconverted_keys(content)[1], content, ""
+    for key in path.split("."):
+        if not isinstance(found, Mapping):
+            break
+        here = [str(one) for one in found if f"{start}{one}" in unknown]
+        for one in get_close_matches(key, here, n=1):
+            return f"; the file has {one!r}: is it {key!r}?"
+        found, start = found.get(key), f"{start}{key}."
+    return ""
 
 
 def finite_number(path: str, value: object) -> float:

@@ -108,6 +108,14 @@ class WatchState:
         """Note that a file has its result, or why it cannot be fitted."""
         self._note(name, replace(self.files[name], done=True, problem=problem))
 
+    def refused(self) -> set[str]:
+        """Return the files that cannot be fitted."""
+        return {name for name, record in self.files.items() if record.problem}
+
+    def forget(self, name: str) -> None:
+        """Note that a file that was refused is gone: if it comes back, it is tried again."""
+        self._note(name, replace(self.files[name], done=False, problem=""))
+
     def _note(self, name: str, record: FileRecord) -> None:
         self.files[name], self.unsaved = record, True
         self.save()

@@ -100,6 +100,10 @@ class ScanTable:
         self.rows[row.name] = row
         return row
 
+    def remove(self, name: str) -> None:
+        """Remove the row of a file that is gone, if it has one."""
+        self.changed |= self.rows.pop(name, None) is not None
+
     def _ordered(self) -> list[FitRow]:
         return sorted(self.rows.values(), key=lambda row: row.at["number"])
 

@@ -169,7 +169,10 @@ class FolderWatch:
         self.seen, self.looks = found, self.looks + 1
         for name in self.waiting.keys() - found.keys() - {ALL, PAGE}:
             self._resolved(name)
-            self.table.rows.pop(name, None)
+            self.table.remove(name)
+        for name in self.state.refused() - found.keys():  # replaced by another file, perhaps
+            self.state.forget(name)
+            self.table.remove(name)
 
     def _start_next(self) -> bool:
         """Ingest a file that is ready and begin its fit; return whether there was one."""

@@ -24,7 +24,7 @@ from homodyne_dask.sweep import preflight as worker_checks
 
 @click.command()
 @click.argument("sources", metavar="[STORE... | FIT.yaml]", nargs=-1)
-@click.option("--site", help="Site to check.")
+@click.option("--site", help="Site to check, or template.")
 @click.option(
     "--scheduler-file",
     "file",
@@ -42,8 +42,11 @@ def preflight(
 
     With --site, the command prints the job script, the response of sbatch, versions and folders. With
     --scheduler-file, it checks that every worker can read the stores and has the versions and settings
-    that a fit requires.
+    that a fit requires. --site template prints all settings of a site, for sites.yaml.
     """
+    if site == sites.TEMPLATE:
+        echo((sites.FOLDER / f"{site}.yaml").read_text(encoding="utf-8").rstrip("\n"))
+        return
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
     click.get_current_context().with_resource(printing(to_stderr=as_json))
@@ -70,9 +73,9 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
     task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
     facts: dict[str, str] = {}
     if not site["tried"]:
-        where = "homodyne_dask/cluster/slurm/templates"
         facts["note"] = (
-            f"the site {name} has not been tested on the real machine: check its settings in {where}"
+            f"the site {name} has not been tested on the real machine: check the job script, and set what "
+            f"differs in sites.yaml (--site template)"
         )
     facts["versions"] = ", ".join(
         f"{what} {text}" for what, text in worker_checks.package_versions().items()

@@ -18,10 +18,11 @@ from homodyne_dask.text import with_unit
 class Simulation(Options):
     """What is simulated."""
 
-    scenario: Literal["creep", "brownian", "static", "ageing", "andrade", "step", "laos"] = option(
-        "creep"
-    )
-    """Dynamics, of which step is a temperature step, and laos oscillating shear."""
+    scenario: Literal[
+        "creep", "brownian", "static", "ageing", "andrade", "step", "laos", "startup", "cessation"
+    ] = option("creep")
+    """Dynamics, of which step is a temperature step, and laos oscillating shear; the shear rate of startup
+    and cessation rises and falls as an exponential."""
     angles: Count = option(23)
     """Number of angles."""
     frames: Count = option(300)

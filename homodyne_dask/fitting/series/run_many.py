@@ -14,6 +14,7 @@ from distributed import Client, Future
 
 from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, OptionError
+from homodyne_dask.fitting.callbacks import show_on_page
 from homodyne_dask.fitting.events import Callback, Event
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.prepare import prepare
@@ -105,6 +106,7 @@ class BegunFit:
                     return FitOutput(before.result)
                 if self.future is not None and self.future.client is not None:
                     made: FitOutput = gathered(self.future.client, [self.future])[0]
+                    show_on_page(self.future.client, made.events)
                     if made.files or not job.written:
                         return made
                     job = job._replace(overwrite=True, made=made.result)

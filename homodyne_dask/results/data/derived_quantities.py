@@ -65,6 +65,10 @@ class Quantity(NamedTuple):
     """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
     formula: str = ""
     """What it follows from; '' of a parameter."""
+    limit: str = ""
+    """What is known where value ± error does not describe it: 'below 1760' or 'above 0.98'."""
+    misfit: bool = False
+    """Whether the model does not describe the data, for which no error and no interval allows."""
 
     @property
     def varied(self) -> bool:
@@ -89,20 +93,19 @@ class Quantity(NamedTuple):
     @property
     def interval(self) -> str:
         """The 95 % interval where the error has few degrees of freedom, as '1 to 3 (dof 5.1)', else ''."""
-        if not (self.dof < FEW_FREEDOM and self.stderr > 0):
+        if self.misfit or not (self.dof < FEW_FREEDOM and self.stderr > 0):
             return ""
         low, high = numbers.quantiles([self.low_95, self.high_95], self.stderr)
         return f"{low} to {high} (dof {self.dof:.1f})"
 
     def __str__(self) -> str:
-        """Return value and standard error for a table: '20100 ± 300', '20100', or '-2 at bound'."""
+        """Return it for a table: '20100 ± 300', '20100', 'below 1760', or '-2 at bound'."""
         return self.text()
 
     def text(self, largest: float = 0.0) -> str:
         """Return it for a row of a table; largest: of the values and errors of the row."""
-        return (
-            numbers.value_and_error(self.value, self.stderr, largest) + " at bound" * self.at_bound
-        )
+        shown = self.limit or numbers.value_and_error(self.value, self.stderr, largest)
+        return shown + " at bound" * self.at_bound
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of any numbers that a file may hold
@@ -128,7 +131,7 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         result.config["model"] == BROWNIAN.name
         and (D0 := fitted_quantities(result)["D0"]).unit != "1/s"
     ):
-        found["D_SE"] = _times(D0, 0.5, D0.unit, "D0 / 2")
+        found["D_SE"] = _times(D0, 0.5, D0.unit, "D0 / 2 = D; D0 = J")
     if (power := result.diagnosis.power_of_q) is not None:
         of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
         found["power_of_q"] = of._replace(
@@ -137,15 +140,31 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
     if LOG_DENSITY in splines:
         mean, _ = moments_of_distribution(result)
         found |= {"mean_rate": mean} if mean_is_determined(mean) else {}
-    return found | dict(_tied(result))
+    found |= dict(_tied(result))
+    return {name: of._replace(misfit=result.misfit) for name, of in found.items()}
 
 
 def fitted_quantities(result: "FitResult") -> dict[str, Quantity]:
     """Return the parameters by name."""
+    limits = {}
+    for one in result.findings.of("limits-only"):
+        for name, (low, high, _) in one.numbers["limits"].items():
+            ends = {"above": low, "below": high}.items()
+            limits[name] = " and ".join(f"{at} {end:.3g}" for at, end in ends if end is not None)
     return {
-        name: Quantity(**{key: row[key].item() for key in Quantity._fields if key in row})
+        name: Quantity(
+            **{key: row[key].item() for key in Quantity._fields if key in row},
+            limit=limits.get(name, ""),
+            misfit=result.misfit,
+        )
         for name, row in plain_rows(result.parameters, "param").items()
     }
+
+
+def coefficients_of(result: "FitResult") -> set[str]:
+    """Return the names of the coefficients of rates without a formula, which are no values of the rates."""
+    free = result.config["splines"]
+    return {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
 
 
 def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:

@@ -40,6 +40,7 @@ class Entry(NamedTuple):
 
 MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q"})
 """Codes that say that the model does not describe the data."""
+OF_MISFIT = "no error allows for a misfit of the model"
 
 _TEXT = """
 model-misfit error: averages of residuals deviate by more than noise allows > see maps.png and the next
@@ -170,6 +171,10 @@ precision-limit note: rounding of the sums moves the optimum > fit in float64
   with precision {precision!r}, the optimum is known only to within {errors:.1g} standard errors
 rate-at-bound warning: a rate without a formula reached its bound at some ages > widen the bound
   {about}(t) is at its bound {bound:g} in {splines} of {total} splines: near these, the band is only a limit
+rate-unresolved warning: a rate without a formula changes too fast for its splines > take a power law, or more
+knots
+  {about}(t) changes faster at ages {ages:ranges} s than its splines can follow: its values there have no ±;
+  more `--knots` may follow it, or a power law, if it describes the data
 at-bound warning: χ² falls toward values outside the bounds > fix the parameter, or widen them
   {bounds:bounds} {about:is at its bound|are at their bounds}: try `{advice}`, or fix
   {about:the parameter|the parameters}{conditional:?; the errors of the other parameters
@@ -299,6 +304,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "change": _change,
     "share": lambda share: _change(share) + " of" * (abs(share) < 2),
     "range": _range,
+    "ranges": lambda ranges: _joined([_range(ends) for ends in ranges]),
     "bounds": _bounds,
     "rates": lambda values: _joined(
         [with_unit(f"{name} = {value_and_error(*of[:2])}", of[2]) for name, of in values.items()]

@@ -12,6 +12,7 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.derived_quantities import (
     Quantity,
+    coefficients_of,
     derived_quantities,
     fitted_quantities,
 )
@@ -108,7 +109,7 @@ def quantities_of(result: FitResult, age: float | None = None) -> dict[str, Quan
     for name in bound.union(*shared).intersection(quantities):
         quantities[name] = quantities[name]._replace(conditional=True)
     free, derived = result.config["splines"], derived_quantities(result, age)
-    coefficients = {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
+    coefficients = coefficients_of(result)
     whole = {name: derived[name] for name in free if name in derived} | quantities | derived
     return {name: of for name, of in whole.items() if name not in coefficients}
 

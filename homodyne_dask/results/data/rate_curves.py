@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import xarray
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
@@ -18,7 +18,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.text import joined_with_and
+from homodyne_dask.text import counted, joined_with_and
 
 WIDEST = 1e6
 """Standard errors: the search for c ends there."""
@@ -64,6 +64,8 @@ LEVELS = {"68": 0.68, "95": 0.95}
 """Probabilities of the bands at each time, by the suffix of their names."""
 EVERYWHERE, LEVEL = "95_everywhere", 0.95
 BANDS = (*LEVELS, EVERYWHERE)
+QUALIFICATIONS = ("no_band", "unresolved", "conditional", "wider")
+"""Attributes of a curve that qualify its bands."""
 _MOST = 0.5
 """Share of a rate that splines at a bound make up, above which its band reaches to the bound."""
 EXPONENTS = np.linspace(-2.0, 2.0, 81)
@@ -104,7 +106,6 @@ def rates_in(view: FitView) -> xarray.Dataset:
     elif result.parameters.attrs["method"] == SPECKLE:
         kind = SPECKLE
     columns: dict[str, Any] = {}
-    notes: dict[str, list[str]] = {}
     units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
     curves = rates(view.model.at, scan.time, scan.frames)
     for name, curve in curves.items():
@@ -115,11 +116,10 @@ def rates_in(view: FitView) -> xarray.Dataset:
             unit = "1" if key == "dof" else units[name]
             columns[f"{name}_{key}"] = ("t", values, {"units": unit})
         if name in result.config["splines"]:
+            columns[f"{name}_resolved"] = ("t", ~_unresolved(result, name, curve))
             law = nearest_power_law(curve.time, curve.value, band["stderr"])
             words["long_name"] = f"power law nearest to the {WORDS[name]}"
             columns[f"{name}_power_law"] = ("t", law, words)
-        for note in about.values():
-            notes.setdefault(note, []).append(name)
     return xarray.Dataset(
         columns,
         coords={"t": ("t", next(iter(curves.values())).time, {"units": "s"})},
@@ -128,7 +128,6 @@ def rates_in(view: FitView) -> xarray.Dataset:
             "convention": result.config["convention"],
             "covariance": kind,
             "bands": ERRORS[kind],
-            "notes": "\n".join(f"{joined_with_and(of)}: {note}" for note, of in notes.items()),
         },
     )
 
@@ -138,9 +137,9 @@ def nearest_power_law(
 ) -> Float[np.ndarray, " n"]:
     """Return the a t^b + c nearest to a curve in units of its error, b one of `EXPONENTS`.
 
-    Where the error is not known at all times, all times count the same.
+    Times without an error do not count; if none has one, all count the same.
     """
-    weight = 1 / stderr if (stderr > 0).all() else np.ones(len(t))
+    weight = np.nan_to_num(1 / stderr) if (stderr > 0).any() else np.ones(len(t))
     laws = []
     for exponent in EXPONENTS:
         columns = np.stack([(t / t[-1]) ** exponent, np.ones(len(t))], axis=1)
@@ -179,10 +178,8 @@ def _band(
         word = f"there is no band, because the error of {_listed(names, missing)} is unknown"
         return unknown, {"no_band": word}
     if bounded.any():
-        bound = _listed(names, bounded)
-        about["conditional"] = (
-            f"the band is too narrow: it assumes that {bound} is fixed at the bound where the fit ended"
-        )
+        fixed = counted(int(bounded.sum()), "spline")
+        about["conditional"] = f"the band is too narrow: it assumes {fixed} fixed at the bound"
     stderr = rate_stderr(curve.gradient, covariance)
     stderr = np.where(stderr > 0, stderr, np.nan)  # 0 where all parameters are held
     if name == "J" and name not in result.config["splines"]:
@@ -191,6 +188,9 @@ def _band(
     if (few := np.isnan(dof)).any():
         about["no_band"] = "there is no band where too few bins determine the error"
         stderr = np.where(few, np.nan, stderr)
+    if (unresolved := _unresolved(result, name, curve)).any():
+        about["unresolved"] = "there is no band where the rate changes too fast for its splines"
+        stderr = np.where(unresolved, np.nan, stderr)
     below, above = _reach(result, name, curve, stderr)
     if any(not np.array_equal(of, stderr, equal_nan=True) for of in (below, above)):
         about["wider"] = "the bands include errors due to splines and smoothing"
@@ -205,7 +205,19 @@ def _band(
             np.minimum(curve.value + half * above, highest),
         )
     ]
+    stderr = np.where(np.isfinite(below) & np.isfinite(above), stderr, np.nan)  # held at a bound
     return {"stderr": stderr, "dof": dof, **dict(zip(ends, found, strict=True))}, about
+
+
+def _unresolved(result: FitResult, name: str, curve: RateCurve) -> Bool[np.ndarray, " n"]:
+    """Return where a rate changes too fast for its splines: its integral is unknown from there on."""
+    found = np.zeros(len(curve.time), bool)
+    for one in result.findings.of("rate-unresolved"):
+        if f"{one.about[0]}_1" in curve.parameters:
+            for first, last in one.numbers["ages"]:
+                end = last if name in one.about else np.inf
+                found |= (first <= curve.time) & (curve.time <= end)
+    return found
 
 
 def _reach(

@@ -15,6 +15,7 @@ from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow
 from homodyne_dask.results.data.known_truth import truth_of
+from homodyne_dask.results.data.rate_curves import WORDS
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.series import UNITS
 
@@ -45,6 +46,15 @@ def columns_csv(table: xarray.Dataset, first: str) -> str:
     """Return a row for each point of a table of one dimension; first: the coordinate in the first column."""
     names = [first, *map(str, table.data_vars)]
     return _csv([names, *zip(*(table[name].values for name in names), strict=True)])
+
+
+def rates_csv(rates: xarray.Dataset) -> str:
+    """Return a row for each time of `result.rates`, with the units of the time and of each curve."""
+    units = {}
+    for name in ("t", *(name for name in WORDS if name in rates)):
+        unit = rates[name].attrs["units"].replace("angstrom", "Å").replace("^2", "²")
+        units[f"{name}_unit"] = "t", [unit] * rates.sizes["t"]
+    return columns_csv(rates.assign(units), "t")
 
 
 def entries_csv(

@@ -13,7 +13,7 @@ from homodyne_dask.results.data.fit_result import FORMAT, FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
 from homodyne_dask.results.data.rate_distribution import distribution_in, has_distribution
-from homodyne_dask.results.files.csv_tables import columns_csv, parameters_csv
+from homodyne_dask.results.files.csv_tables import columns_csv, parameters_csv, rates_csv
 from homodyne_dask.results.files.netcdf import result_netcdf
 from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.results.files.saved_results import SUMMARY
@@ -156,7 +156,7 @@ def write_result(
         write_file(there / "parameters.csv", parameters_csv(result))
         write_file(there / "scaling.csv", columns_csv(result.scaling, "label"))
         if has_rates(result):
-            write_file(there / "rates.csv", columns_csv(rates_in(view), "t"))
+            write_file(there / "rates.csv", rates_csv(rates_in(view)))
         if has_distribution(result):
             write_file(there / "distribution.csv", columns_csv(distribution_in(result), "rate"))
         write_file(there / "report.txt", result.report(all=True) + "\n")

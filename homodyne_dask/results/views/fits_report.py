@@ -22,7 +22,7 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.derived_quantities import shown_names
-from homodyne_dask.results.data.finding_catalogue import CATALOGUE
+from homodyne_dask.results.data.finding_catalogue import CATALOGUE, OF_MISFIT
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -174,10 +174,12 @@ def _section_of_fits(
         columns += _columns_of(name, rows, names)
     known = methods_of(rows)
     values = ", ".join(f"{name} = {value}" for name, value in constant.items())
+    misfit = any(of.misfit for row in rows for of in row.quantities.values())
     said = [
         f"constant: {values}" if values else "",
         f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
         f"the report of each fit says why and lists naive errors",
+        OF_MISFIT * misfit,
         *notes,
     ]
     table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)

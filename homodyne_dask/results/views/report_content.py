@@ -17,11 +17,16 @@ from homodyne_dask.document.blocks import (
     Sentences,
     Table,
 )
+from homodyne_dask.models import MODELS
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.spline_models import LOG_DENSITY
 from homodyne_dask.results.data import number_format as numbers
-from homodyne_dask.results.data.derived_quantities import shown_names
-from homodyne_dask.results.data.finding_catalogue import Severity
+from homodyne_dask.results.data.derived_quantities import (
+    coefficients_of,
+    fitted_quantities,
+    shown_names,
+)
+from homodyne_dask.results.data.finding_catalogue import OF_MISFIT, Severity
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.number_format import or_dash
@@ -121,7 +126,7 @@ def _parameters(result: FitResult) -> list[list[str]]:
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     robust = bool(np.isfinite(table["stderr"].values).any())
     head = ["parameter", "value ± stderr", "unit", *["dof"] * robust, "naive error"]
-    rows, known = [], plain_rows(table, "param")
+    rows, known, limits = [], plain_rows(table, "param"), fitted_quantities(result)
     for rate, of in _free_rates(result).items():
         own = [known.pop(f"{rate}_{n + 1}") for n in range(int(of["splines"]))]
         values = [row["value"] for row in own]
@@ -130,7 +135,7 @@ def _parameters(result: FitResult) -> list[list[str]]:
             [f"{len(own)} coefficients of {rate}", shown, own[0]["unit"], *["-"] * (len(head) - 3)]
         )
     for name, of in known.items():
-        shown = numbers.value_and_error(of["value"], of["stderr"])
+        shown = limits[name].limit or numbers.value_and_error(of["value"], of["stderr"])
         dof = [f"{of['dof']:.1f}" if isfinite(of["stderr"]) else "-"] * robust
         state = "fixed" if of["fixed"] else "at bound" if of["at_bound"] else ""
         naive_error = state or numbers.format_error(of["stderr_naive"])
@@ -169,6 +174,7 @@ def _on_parameters(result: FitResult) -> Sentences:
     averaged = result.config["weighting"] == "speckle"
     naive = "the weights are the covariance" if averaged else "noise is uncorrelated"
     errors = f"stderr: {_HOW[result.parameters.attrs['method']]}; naive error: as if {naive}"
+    errors += f"; {OF_MISFIT}" * result.misfit
     on_pulls = [ON_PULLS] * bool(pulls(result))
     found = [*derived_sentences(result), *resolution_sentences(result)]
     return Sentences([*priors, *free, *found, errors, *on_pulls])
@@ -194,11 +200,14 @@ def _on_scaling(result: FitResult) -> Sentences:
     decays = there & ~table["undetermined"].values
     contrast = numbers.format_range(table["contrast"].values[decays], ".5f")
     offset = numbers.format_range(table["offset"].values[there], ".5f")
-    number = f"{_measured(result)} {_datum(result)}"
+    number, gap = f"{_measured(result)} {_datum(result)}", ""
+    if getattr(MODELS.get(result.config["model"]), "shear", False):
+        source = f" ({result.config['gap_from']})" if "gap_from" in result.config else ""
+        gap = f"; gap {result.config['gap_angstrom'] / 1e4:g} um{source}"
     return Sentences(
         [
             f"{result.config['scaling']} scaling: contrast {contrast}, offset {offset}",
-            f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}",
+            f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}{gap}",
         ]
     )
 
@@ -250,13 +259,14 @@ def _influence(result: FitResult) -> list[list[str]]:
     table, rows = result.diagnosis.influence, [["parameter", "largest change", "without"]]
     if table is None:
         return rows
+    coefficients = coefficients_of(result)
     bins = zip(table["label"].values, result.scaling["phi"].values, strict=True)
     change, where = table["change"], [f"bin {label} (φ {phi:.2f}°)" for label, phi in bins]
     if "change_of_scan" in table:
         change, names = table["change_of_scan"], result.provenance.inputs["scan_names"]
         where = [f"scan {n} ({names[n - 1]})" for n in table["scan"].values]
     for name, of in zip(map(str, table["param"].values), change.values.T, strict=True):
-        if np.isfinite(of).any():
+        if np.isfinite(of).any() and name not in coefficients:
             most = int(np.nanargmax(np.abs(of)))
             rows.append([name, f"{of[most]:+.1f}", where[most]])
     return rows
@@ -308,7 +318,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     config, inputs = result.config, result.provenance.inputs
     (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
     independent, bins = inputs["independent_bins"], inputs["bins"]
-    on, gap, history = config.get("computed_on"), config["gap_angstrom"], result.run.history
+    on, history = config.get("computed_on"), result.run.history
     levels = (
         f", {at['passes']} over {numbers.level_name(at['level'])}"
         for at in history
@@ -341,7 +351,6 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("time", ", ".join(times)),
         ("computed on", f"{on['on']} ({on['why']})" if on else ""),
         ("convention", f"{config['convention']}: {meaning}"),
-        ("gap", "" if gap is None else f"{gap / 1e4:g} um"),
         ("models", _comparison(result)),
         ("options", "; ".join(changed)),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),

@@ -100,3 +100,15 @@ def test_connections_of_viewers_end_with_the_scheduler():
     assert viewer.sock
     assert viewer.sock.recv(1) == b""
     viewer.close()
+
+
+@pytest.mark.long
+def test_small_fits_that_workers_made_are_shown_when_they_have_ended(cluster, tmp_path):
+    """The page said for ever that there was no fit yet."""
+    scan = store(measured(CREEP, 40, [0.0, 45.0], dt=0.1), tmp_path)
+    with Client(cluster) as client:
+        hd.fit_each(scan, hd.STATIC, over="angle", client=client)
+        address, until = f"http://127.0.0.1:{cluster.scheduler.http_server.port}/", 30
+        while "No fit yet" in get(address, "fit-now"):  # the last event may be on its way
+            time.sleep(0.1)
+            assert (until := until - 0.1) > 0

@@ -289,6 +289,21 @@ WRONG = {
     "no mode": ({"analysis_mode": "absent"}, "not a configuration of homodyne"),
     "no q": ({"analyzer_parameters__scattering": {}}, "wavevector_q is missing"),
     "no gap": ({"analyzer_parameters__geometry": None}, "stator_rotor_gap is missing"),
+    "misspelled q": (
+        {"analyzer_parameters__scattering": {"wavevectr_q": 0.01, "q_unit": "1/A"}},
+        r"the file has 'wavevectr_q': is it 'wavevector_q'\?",
+    ),
+    "misspelled section": (
+        {"analyzer_parameters": "absent", "analyser_parameters": {}},
+        r"the file has 'analyser_parameters': is it 'analyzer_parameters'\?",
+    ),
+    "misspelled mode": (
+        {"analysis_mode": "absent", "analysis_mod": "static"},
+        r"the file has 'analysis_mod': is it 'analysis_mode'\?",
+    ),
+    "no data beside a known key": (
+        {"experimental_data": {"cache_file_path": "A", "file_paht": "B"}}, "the file has 'file_paht'",
+    ),
     "gap of 0": ({"analyzer_parameters__geometry__stator_rotor_gap": 0}, "must be above 0"),
     "no data": ({"experimental_data": {"file_path": None}}, "file_path is missing"),
     "section": ({"experimental_data": "E.hdf"}, "is not a section with keys"),

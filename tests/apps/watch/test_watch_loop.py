@@ -192,6 +192,25 @@ def test_a_bad_file_is_a_row_with_its_sentence_and_is_tried_again_when_it_change
     assert table_rows(results)[0]["outcome"] == "CONVERGED"
 
 
+def test_the_row_of_a_bad_file_goes_with_it_and_it_is_tried_again_when_it_comes_back(
+    source, results
+):
+    (source / "A.h5").write_bytes(BAD)
+    (source / "B.h5").write_bytes(GOOD)
+    watch = watch_of(source, results)
+    watch_until_quiet(watch)
+    (source / "A.h5").rename(source.parent / "away")
+    watch_until_quiet(watch)
+    assert [row["outcome"] for row in table_rows(results)] == ["CONVERGED"]
+    watch_until_quiet(watch_of(source, results))
+    assert [row["scan"] for row in table_rows(results)] == ["B.h5"]
+    (source.parent / "away").rename(source / "A.h5")
+    watch_until_quiet(watch_of(source, results))
+    assert {row["scan"]: row["outcome"] for row in table_rows(results)} == {
+        "A.h5": "FAILED", "B.h5": "CONVERGED",
+    }  # fmt: skip
+
+
 def test_files_of_one_stem_and_copies_have_results_of_their_own(source, results):
     for name in ("A.h5", "A_results.h5", "B.h5"):
         (source / name).write_bytes(GOOD)

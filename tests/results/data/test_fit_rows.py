@@ -5,7 +5,9 @@ import pytest
 from scipy import stats
 
 from homodyne_dask.models.rate_forms import rate_stderr
-from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes, fit_row
+from homodyne_dask.results.data.finding_catalogue import OF_MISFIT
+from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes, fit_row, quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.rate_curves import rates_in
@@ -87,6 +89,20 @@ def test_an_error_of_few_degrees_of_freedom_has_its_interval_beside_it():
     assert (few.low_95, few.high_95) == pytest.approx((100 - 25.70582, 100 + 25.70582), rel=1e-6)
     assert few._replace(dof=50.0).interval == ""
     assert few._replace(stderr=np.nan, dof=np.nan).interval == ""
+
+
+def test_no_interval_is_shown_of_a_misfit_and_no_error_where_only_a_limit_is_known(flowing):
+    found = finding("limits-only", ["D0"], limits={"D0": [None, 1760.4, "Å²/s"]})
+    few = {"stderr": np.full(7, 0.1), "dof": np.full(7, 5.0)}
+    for findings in ((), (found, finding("model-misfit-shape", share=0.1, p=0.001))):
+        result = result_for(
+            flowing, FLOW, covariance=FLOW_COVARIANCE, table=few, findings=Findings(findings)
+        )
+        quantities, report = quantities_of(result), result.report()
+        row = next(line for line in report.splitlines() if line.startswith("D0 "))
+        assert bool(findings) == (str(quantities["D0"]) == "below 1.76e+03") == ("±" not in row)
+        assert "±" in str(quantities["J"])
+        assert bool(findings) == (OF_MISFIT in " ".join(report.split()))
 
 
 def test_agreement_with_few_degrees_of_freedom_is_that_of_welch():

@@ -16,7 +16,7 @@ from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_in
-from homodyne_dask.results.files.csv_tables import columns_csv
+from homodyne_dask.results.files.csv_tables import rates_csv
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
 from tests.synthetic import CREEP, fit_here, measured, store
@@ -154,8 +154,10 @@ def test_csv_picture_and_dataset_show_the_same_band(flowing):
         flowing, FLOW, covariance=FLOW_COVARIANCE, truth=truth_of(FLOW, LAMINAR_FLOW.names)
     )
     found = rates_in(FitView(result, flowing))
-    rows = list(csv.DictReader(io.StringIO(columns_csv(found, "t"))))
-    assert list(rows[0]) == ["t", *map(str, found.data_vars)]
+    rows = list(csv.DictReader(io.StringIO(rates_csv(found))))
+    assert list(rows[0])[: 1 + len(found)] == ["t", *map(str, found.data_vars)]
+    units = {"t": "s", "J": "Å²/s", "J_integral": "Å²", "gamma_dot": "1/s", "strain": "1"}
+    assert {name: rows[0][f"{name}_unit"] for name in units} == units
     of_csv = np.array([float(row["J_low_95"]) for row in rows])
     np.testing.assert_array_equal(of_csv, found["J_low_95"])
     drawn = draw_rates(FitView(result, flowing)).tables["J"].set_index("series")

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data.derived_quantities import coefficients_of
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
 from homodyne_dask.results.views.figures import panels as draw
@@ -165,9 +166,12 @@ def draw_influence(view: FitView) -> draw.FitFigure:
 
 
 def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
-    """Return for which parameters the influence of any bin is known."""
+    """Return for which parameters, but not coefficients of a rate, the influence of any bin is known."""
     table = result.diagnosis.influence
-    return np.zeros(0, bool) if table is None else np.isfinite(table["change"].values).any(axis=0)
+    if table is None:
+        return np.zeros(0, bool)
+    own = ~np.isin(table["param"].values, list(coefficients_of(result)))
+    return own & np.isfinite(table["change"].values).any(axis=0)
 
 
 def _by_angle(

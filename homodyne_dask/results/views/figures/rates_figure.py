@@ -1,6 +1,8 @@
 """The figures of rates against time, of a fit and of its posterior, and of a distribution of rates."""
 
+from collections.abc import Mapping
 from functools import partial
+from itertools import product
 
 import numpy as np
 import xarray
@@ -13,14 +15,15 @@ from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.known_truth import true_rates_of
 from homodyne_dask.results.data.posterior import Posterior
-from homodyne_dask.results.data.rate_curves import EVERYWHERE, rates_in
+from homodyne_dask.results.data.rate_curves import EVERYWHERE, QUALIFICATIONS, rates_in
 from homodyne_dask.results.data.rate_distribution import distribution_in, has_distribution
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, plain_label
+from homodyne_dask.text import joined_with_and
 
 AXES = {
     "J": ("J [Å²/s]", "transport rate"),
-    "gamma_dot": ("dγ/dt [1/s]", "shear rate"),
+    "gamma_dot": ("γ̇ [1/s]", "shear rate"),
     "strain": ("strain γ", "accumulated strain"),
     "rate": ("Γ [1/s]", "rate of decay"),
 }
@@ -47,7 +50,8 @@ def draw_rates(view: FitView) -> draw.FitFigure:
         for name in axes
         if name in rates
     }
-    return draw.page(shown, len(shown), HEIGHT, plain_label(_bands_sentence(rates)))
+    symbols = {name: axes[name][0].partition(" ")[0] for name in shown}
+    return draw.page(shown, len(shown), HEIGHT, plain_label(_bands_sentence(rates, symbols)))
 
 
 def _fitted_rate(
@@ -57,7 +61,10 @@ def _fitted_rate(
     words: tuple[str, str],
     truth: Float[np.ndarray, " n"] | None,
 ) -> None:
-    """Draw one rate; an axis is logarithmic only where the rate is above 0 by more than its error."""
+    """Draw one rate; an axis is logarithmic only where the rate is above 0 by more than its error.
+
+    Nor is that of a rate without a formula that rises, as in a start-up, whose beginning would fill it.
+    """
     t, value = rates["t"].values, rates[name].values
     draw.label_axes(axis, "t [s]", *words)
     for percent in (95, 68):
@@ -72,19 +79,24 @@ def _fitted_rate(
     if name != "strain":
         if not splines:  # which lie at equal distances
             draw.log_scale_if_wide(axis, "x", t)
-        if (_edges(rates, name, "68") > 0).all():
+        rises = splines and value[-1] > value[0]
+        if not rises and (_edges(rates, name, "68") > 0).all():
             draw.log_scale_if_wide(axis, "y", value)
     draw.limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
 
 
-def _bands_sentence(rates: xarray.Dataset) -> str:
-    """Return what the bands of the picture are, and what qualifies them."""
+def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
+    """Return what the bands of the picture are, and what qualifies those of the curves of these names."""
     kinds = rates.attrs["bands"]
     if rates.attrs["covariance"] != "none":
         kinds = (
             f"bands: 68 % and 95 % at each time; dotted: 95 % at all times simultaneously; {kinds}"
         )
-    return "; ".join([kinds, *rates.attrs["notes"].splitlines()])
+    notes: dict[str, list[str]] = {}
+    for name, key in product(symbols, QUALIFICATIONS):
+        if key in rates[name].attrs:
+            notes.setdefault(rates[name].attrs[key], []).append(symbols[name])
+    return "; ".join([kinds, *(f"{joined_with_and(of)}: {note}" for note, of in notes.items())])
 
 
 def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:

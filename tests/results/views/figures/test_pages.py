@@ -1,5 +1,7 @@
 """Pages of panels: widths, units, legends beside data, panels alone, tables, and files for print."""
 
+from dataclasses import replace
+
 import click
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.angles import draw_angles
+from homodyne_dask.results.views.figures.angles import draw_angles, influential
 from tests.results.made_results import FLOW, changed, influence_of_bins, result_for, scan_of
 from tests.synthetic import CREEP
 
@@ -96,6 +98,17 @@ def test_an_influence_that_is_unknown_is_not_drawn(diffusing):
         result = changed(result_for(diffusing, CREEP), influence=influence)
         with pytest.raises(OptionError, match="does not contain the influence of bins"):
             plots.draw_influence(FitView(result, diffusing))
+
+
+def test_the_influence_on_coefficients_of_a_rate_is_not_drawn(diffusing):
+    result = changed(
+        result_for(diffusing, CREEP),
+        influence=influence_of_bins(diffusing, ["J_1", "J_2", "a", "b"]),
+    )
+    assert influential(result).tolist() == [True, True, True, False]
+    config = {**result.config, "splines": {"J": {"size": 2}}}
+    result = replace(result, provenance=replace(result.provenance, config=config))
+    assert influential(result).tolist() == [False, False, True, False]
 
 
 def test_simulated_rings_have_q_from_half_to_twice_that_of_the_scenario(tmp_path):
