@@ -23,7 +23,6 @@ from homodyne_dask.store.files import (
     DAMAGED,
     PARTIAL,
     AnyPath,
-    check_not_of_others,
     children,
     exists,
     links_below,
@@ -75,8 +74,6 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
             return
         if not store.is_dir():
             raise StoreError(f"{store} exists and is not a store: give another name")
-        if overwrite:
-            check_not_of_others(store)
     if exists(store / WORK_FOLDER) or not (held := children(store)):
         return
     if exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES:

@@ -173,16 +173,6 @@ def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
         raise OptionError(f"{path} is something else than what is written: give another name")
 
 
-def check_not_of_others(folder: Path) -> None:
-    """Raise OptionError for a folder of another user that is not shared with a group."""
-    status = folder.stat()
-    if status.st_uid != os.geteuid() and not status.st_mode & stat.S_IWGRP:
-        raise OptionError(
-            f"{folder} belongs to another user ({status.st_uid}): give another name, or let its owner "
-            "remove it"
-        )
-
-
 def replace_file(path: Path, content: str | bytes, source: str = "") -> None:
     """Write a file that a user named, atomically; raises OptionError as `check_replaceable`."""
     content = content.encode() if isinstance(content, str) else content

@@ -16,7 +16,6 @@ from homodyne_dask.results.files.folder import claimed_folder, write_result
 from homodyne_dask.results.files.scans_index import check_index
 from homodyne_dask.store.files import open_lock
 from tests.apps.migration.configurations import SHORT_YAML
-from tests.ingest_files import noisy
 from tests.results.made_results import result_for, scan_of
 from tests.run_command import run
 from tests.synthetic import CREEP
@@ -102,23 +101,6 @@ def test_a_folder_that_is_no_result_of_ours_is_not_replaced(tmp_path, mine, here
         claimed,
     ):
         pass
-
-
-def test_what_belongs_to_another_user_is_replaced_only_where_it_is_shared(tmp_path, monkeypatch):
-    source, store, fit = tmp_path / "A.npz", tmp_path / "A_c2.zarr", tmp_path / "A_fit"
-    np.savez(source, c2=noisy(30, 0)[None], q=0.1, phi=0.0, dt=1.0)
-    ingest.ingest(source, store)
-    fit.mkdir()
-    (fit / "summary.json").write_text(folders.FORMAT)
-    monkeypatch.setattr(os, "geteuid", lambda: fit.stat().st_uid + 1)
-    with pytest.raises(OptionError, match=r"A_c2\.zarr belongs to another user"):
-        ingest.ingest(source, store, overwrite=True)
-    with pytest.raises(OptionError, match="A_fit belongs to another user"):
-        folders.check_folder(fit, fit / "checkpoint.json", overwrite=True, resume=False)
-    for folder in (store, fit):
-        folder.chmod(0o775)
-    folders.check_folder(fit, fit / "checkpoint.json", overwrite=True, resume=False)
-    assert not ingest.ingest(source, store, overwrite=True).skipped
 
 
 @pytest.mark.parametrize("name", ["series.csv", "series.html", "series.png", "series.nc"])

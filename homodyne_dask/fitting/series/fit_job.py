@@ -1,8 +1,8 @@
 """One fit of many: its data and options, the folder of its result, and what becomes of it."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,16 +58,16 @@ class FitOutput(NamedTuple):
 
 def check_measured_once(scans: Sequence[Scan]) -> None:
     """Raise OptionError where two scans hold the same data, whose errors would shrink for nothing."""
-    for here, there in combinations(scans, 2):
-        both = max(here.frames[0], there.frames[0]) < min(here.frames[1], there.frames[1])
-        known, others = (
-            {one.manifest.checksums[1][b].tobytes() for b in one.bins} for one in (here, there)
-        )
-        if both and known & others:
-            raise OptionError(
-                f"{there.path} holds data of {here.path}, too, but a measurement counts only once: leave out "
-                f"one of them"
-            )
+    held = defaultdict[bytes, list[Scan]](list)
+    for scan in scans:
+        for data in {scan.manifest.checksums[1][b].tobytes() for b in scan.bins}:
+            for one in held[data]:
+                if max(scan.frames[0], one.frames[0]) < min(scan.frames[1], one.frames[1]):
+                    raise OptionError(
+                        f"{scan.path} holds data of {one.path}, too, but a measurement counts only once: "
+                        f"leave out one of them"
+                    )
+            held[data].append(scan)
 
 
 def is_small(scan: Scan) -> bool:

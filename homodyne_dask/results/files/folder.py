@@ -21,7 +21,7 @@ from homodyne_dask.results.views.figures.style import TITLES
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.store.files import AnyPath, check_not_of_others, write_file
+from homodyne_dask.store.files import AnyPath, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
@@ -121,8 +121,6 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     present = [path.name for path in folder.iterdir()] if folder.exists() else []
     if all(".partial" in name or name == LOCK for name in present):  # a killed fit left them
         return
-    if overwrite:
-        check_not_of_others(folder)
     whole = (folder / SUMMARY).exists()
     half_written = any(name.startswith(TEMPORARY) for name in present)  # its fit was killed
     known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
