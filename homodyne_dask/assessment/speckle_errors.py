@@ -185,9 +185,10 @@ def _combined(
     clusters: Int[np.ndarray, " bin"],
     own: Mapping[int, Float[np.ndarray, "column own"]] | None = None,
 ) -> SpeckleErrors:
-    maps = {b: _scores(reduced, joint, b) for b in bins}
-    if own is not None:
-        maps = {b: scores @ own[b] for b, scores in maps.items()}
+    maps = {}
+    for b in bins:  # one by one: with the parameters of all scans they are large
+        scores = _scores(reduced, joint, b)
+        maps[b] = scores if own is None else scores @ own[b]
     efficiency = 1.0
     if reduced.noise is not None and len(joint.inverse):
         # the Hessian under a loss over that of least squares: most noise lies where both are alike
