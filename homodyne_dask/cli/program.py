@@ -4,6 +4,7 @@ Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be d
 3 `fit` ended without converging, 130 interrupted.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,6 +129,7 @@ class Program(click.Group):
         """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
         PROCESSORS_ALONE.set()
+        os.environ["MPLBACKEND"] = "agg"  # pictures go to files: that of a notebook may not be here
         debug, verbose, quiet = (not names.isdisjoint(words) for names in ANYWHERE)
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:

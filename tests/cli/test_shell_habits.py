@@ -346,3 +346,9 @@ def test_only_a_verbose_command_shows_logs_with_their_levels_on_stderr():
 def test_the_settings_of_a_site_are_printed_for_those_who_have_the_package_alone():
     settings = yaml.safe_load(done("preflight", "--site", "template"))
     assert {"cores", "walltime", "account"} <= settings.keys()
+
+
+def test_no_backend_of_pictures_that_the_shell_of_a_notebook_names_is_needed(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "module://of_another_environment")
+    CliRunner().invoke(main, ["--version"])
+    assert os.environ["MPLBACKEND"] == "agg"
