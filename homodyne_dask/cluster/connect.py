@@ -18,7 +18,7 @@ from time import monotonic
 from urllib.parse import urlsplit
 
 from distributed import Client, Security
-from distributed.comm import connect as connection
+from distributed.comm.core import connect as connection
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster._dask_internals import lost_connections_not_logged
