@@ -20,7 +20,6 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)( =)?")
-_FLAGS = ("overwrite", "resume", "strict")
 _MAX_SHOWN = 100
 """Most letters of a value that a message quotes."""
 
@@ -44,7 +43,7 @@ class HomodyneDaskError(Exception):
 
 def _as_argument(option: re.Match[str]) -> str:
     name = option[1].replace("-", "_")
-    return name + (option[2] or "=True" * (name in _FLAGS))
+    return name + (option[2] or "=True" * (name in ("overwrite", "resume", "strict")))
 
 
 def printable(text: str) -> str:

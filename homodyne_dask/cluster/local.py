@@ -67,7 +67,6 @@ FIRST_WORKER_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a cluster."""
 FIRST_LOOK = 0.5
 """Seconds after which it is looked whether workers are paused, and again whether they stay so."""
-_OF_DASK = "DASK_DISTRIBUTED__"
 _WAIT = "DASK_HOMODYNE_DASK__FIRST_WORKER=10m"
 ANSWER_TIMEOUT = 10.0
 """Seconds to wait for a scheduler that is only asked whether it answers, or told that a fit has ended."""
@@ -154,7 +153,9 @@ class _Cluster(SpecCluster, JobCluster):
         words = {
             last_words(system_text(worker.log)) for worker in self.workers.values() if worker.ended
         }
-        sets = [f"{n}={shown(os.environ[n])}" for n in os.environ if n.startswith(_OF_DASK)]
+        sets = [
+            f"{n}={shown(os.environ[n])}" for n in os.environ if n.startswith("DASK_DISTRIBUTED__")
+        ]
         around = (
             in_words(examined()),
             f"the environment sets {', '.join(sorted(sets))}" if sets else "",

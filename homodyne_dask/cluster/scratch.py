@@ -23,7 +23,6 @@ SCRATCH = "HOMODYNE_DASK_SCRATCH"
 """Environment variable of workers: the folder, which they remove at their end."""
 DRIVER = "HOMODYNE_DASK_DRIVER"
 """Environment variable of workers on this machine: the number of the process that started their nanny."""
-SECONDS_BETWEEN_LOOKS = 1.0
 _PREFIX = "homodyne-dask-"
 
 
@@ -58,7 +57,7 @@ def dask_setup(_nanny: Any) -> None:
 def _end_with(driver: int) -> None:
     """End this process, and remove its folder, when the driver is no longer its parent."""
     while os.getppid() == driver:
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(1.0)
     _remove()
     os._exit(1)
 

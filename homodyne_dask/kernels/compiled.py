@@ -80,9 +80,10 @@ class Kernel:
         with self._lock:  # two threads would compile twice
             executable = self._executables.get(key)
             if executable is None:
+                device = jax.config.jax_default_device
                 models = (getattr(one, "model", one) for one in static.values())
                 with traced_for(*(one for one in models if isinstance(one, UserDefined))):
-                    if _on_accelerator():
+                    if isinstance(device, jax.Device) and device != first_cpu():
                         program = self.lowered_for_accelerator(args, static)
                     else:
                         program = self._jitted(self.options).lower(*args, **static)
@@ -102,12 +103,6 @@ class Kernel:
 
     def _jitted(self, options: Mapping[str, str | int | bool]) -> Any:
         return jax.jit(self.function, static_argnames=self.static, compiler_options=dict(options))
-
-
-def _on_accelerator() -> bool:
-    """Return whether this thread computes on another device than the first CPU of JAX."""
-    device = jax.config.jax_default_device
-    return isinstance(device, jax.Device) and device != first_cpu()
 
 
 def kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:

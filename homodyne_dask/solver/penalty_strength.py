@@ -29,7 +29,6 @@ MAX_STRENGTH, UNSEEN = 1e5, 1e-100
 ROUGHER = 100.0
 """λ over that of the fit that tells the bias: bands then hold rates around bends at 86 to 94 % of times,
 with 10 instead at 68 to 84 %, without the bias at 39 to 44 %. At most the least λ, where there is one."""
-_TINY = np.finfo(float).tiny
 
 
 def penalized(
@@ -196,5 +195,5 @@ class _Quadratic:
             own = free[place]
             flat = max(int(own.sum()) + 2 - len(own), 0)  # directions that the penalty leaves
             stiff = np.linalg.eigvalsh(S[place, place][np.ix_(own, own)])[flat:]
-            found += np.log(np.maximum(strength * stiff, _TINY)).sum()
+            found += np.log(np.maximum(strength * stiff, np.finfo(float).tiny)).sum()
         return float(found)

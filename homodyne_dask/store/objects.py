@@ -30,10 +30,6 @@ CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds
 NOWHERE = "127.0.0.1:0"
 """Where no server can be: requests to hosts that were not named are sent there, for obstore follows every
 redirect, with the token of a session in it."""
-_STATUS = re.compile(r"status code: (\d+ [A-Za-z ]+)")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_NO_KEYS = re.compile(r"External AWS credential provider: (\w+)")
-_SPENT = re.compile(r"after (\d+) retries")
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
 _CONNECTION = {
@@ -108,9 +104,10 @@ def _cause(error: Exception) -> str:
         return "its bucket does not exist"
     if NO_KEY in text:
         return f"a key of the profile {NO_KEY}"
-    if no_keys := _NO_KEYS.search(text):
+    if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
         return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
-    status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
+    status = re.search(r"status code: (\d+ [A-Za-z ]+)", text)
+    code, spent = re.search(r"<Code>(\w+)</Code>", text), re.search(r"after (\d+) retries", text)
     if isinstance(error, exceptions.UnauthenticatedError):
         cause = "the credentials are refused"
     elif isinstance(error, exceptions.PermissionDeniedError):

@@ -15,7 +15,6 @@ BUCKETS = ("s3", "gs", "az")
 """Schemes of stores that are read and written."""
 WEB = ("https", "http")
 """Schemes of web servers, which are read."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FORMS = (
     "s3://bucket/path, gs://bucket/path, az://container/path, https://host/path or file:///path"
 )
@@ -110,7 +109,7 @@ def url_path(what: str, url: str) -> UrlPath:
             f"{what} = {shown(bare)} contains a user, a password or a signature (@, ?, #), but URLs "
             f"are stored in results and logs: give the URL without these, and credentials in the environment"
         )
-    encrypted = parts.scheme != "http" or host in _LOOPBACK
+    encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
     names = [name for name in parts.path.split("/") if name]

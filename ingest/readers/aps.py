@@ -16,7 +16,6 @@ from ingest.readers.pictures import pictures_in
 from ingest.readers.source import Source, source_of, spacing
 
 MATRICES = "/xpcs/twotime/correlation_map"
-PROCESSED = "/xpcs/twotime/processed_bins"
 CONFIG = "/xpcs/twotime/config"
 QMAP = "/xpcs/qmap"
 ROI_MAP = f"{QMAP}/dynamic_roi_map"
@@ -36,7 +35,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
         names = hdf5.matrix_names(file, MATRICES, r"c2_(\d+)")
-        label = _labels(file, names, PROCESSED)
+        label = _labels(file, names, "/xpcs/twotime/processed_bins")
         order = np.argsort(label)
         label, matrices = label[order], np.array([*names.values()])[order]
         n_frames = hdf5.common_side(file, matrices.tolist())

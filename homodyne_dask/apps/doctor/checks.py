@@ -51,7 +51,6 @@ _START = (
     f"import {', '.join(PACKAGES)}, jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready(); "
     "import homodyne_dask.api, homodyne_dask.cluster.local"
 )
-_OFF = ("", "0", "false", "off", "no", "n", "f")
 
 
 def examine() -> Iterator[Finding]:
@@ -187,7 +186,7 @@ def _pool_size(name: str, text: str, other_is_set: bool) -> Finding:
 
 
 def _of_jax(name: str, text: str) -> Finding:
-    if name in HARMFUL and text.lower() not in _OFF:
+    if name in HARMFUL and text.lower() not in ("", "0", "false", "off", "no", "n", "f"):
         return Finding(name, text, HARMFUL[name])
     if name == "JAX_PLATFORMS" and "cpu" not in text.split(","):
         return Finding(name, text, "fits compute on the processor: unset it, or set it to cpu")

@@ -25,14 +25,15 @@ def _folder() -> Traversable:
 
 INDEX = "README"
 """The page that lists the others."""
-_LISTED = re.compile(r"^- \[(\w+)\]\(\1\.md\): (.*)$", re.MULTILINE)
 
 
 def _text(name: str) -> str:
     return (_folder() / f"{name}.md").read_text(encoding="utf-8").rstrip("\n")
 
 
-PAGES: dict[str, str] = dict(_LISTED.findall(_text(INDEX)))
+PAGES: dict[str, str] = dict(
+    re.findall(r"^- \[(\w+)\]\(\1\.md\): (.*)$", _text(INDEX), re.MULTILINE)
+)
 """Name of each page and what it is about, in the order in which they are read."""
 
 

@@ -162,14 +162,12 @@ class HomodyneYaml:
 
 def _misspelled(content: Mapping[str, Any], path: str) -> str:
     """Return which unknown key of a file may be meant by a missing one, or by its section; '' for none."""
-    unknown, found, start = unconverted_keys(content)[1], content, ""
+    unknown, start = unconverted_keys(content)[1], ""
     for key in path.split("."):
-        if not isinstance(found, Mapping):
-            break
-        here = [str(one) for one in found if f"{start}{one}" in unknown]
-        for one in get_close_matches(key, here, n=1):
+        here = [one.removeprefix(start) for one in unknown if one.startswith(start)]
+        for one in get_close_matches(key, [name for name in here if "." not in name], n=1):
             return f"; the file has {one!r}: is it {key!r}?"
-        found, start = found.get(key), f"{start}{key}."
+        start += f"{key}."
     return ""
 
 

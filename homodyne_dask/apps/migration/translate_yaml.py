@@ -44,7 +44,6 @@ UNITS = {
     "analyzer_parameters.time_unit": ("s", "sec", "second", "seconds"),
 }
 """Units that a file may name, and other words for them."""
-FOURIER_ORDERS = (1, 2, 3)
 SIGMA = 0.01
 """Standard deviation of every pair in homodyne."""
 ALL_FRAMES = 1_000_000_000
@@ -207,7 +206,7 @@ def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
         known = (*SCALING_OF_MODE, "fourier")
         raise OptionError(f"{path}.per_angle_mode {mode!r} is unknown; {nearest(mode, known)}")
     order = theirs.whole(f"{path}.fourier_order", 2)
-    if order not in FOURIER_ORDERS:
+    if order not in (1, 2, 3):
         raise OptionError(f"{path}.fourier_order = {order} is not supported: give 1, 2 or 3")
     return f"fourier{order}", _ELIMINATED
 

@@ -32,10 +32,8 @@ from homodyne_dask.store.processes import trim_memory
 
 ALL, PAGE = "folders, disk and workers", "the page"
 """What is waited for beside single files: what every file needs, and the page."""
-RETRY_SECONDS = 10.0
 LONGEST_PAUSE = 0.05
 """Seconds until it is asked again whether a fit has ended."""
-TOUCH = ", then touch the file"
 RELOAD = 10.0
 """Seconds after which the page reloads."""
 LARGEST_SHARE = 0.1
@@ -64,7 +62,7 @@ class FolderWatch:
     fits: ScanFitter
     table: ScanTable
     options: WatchedFolder
-    retry: float = RETRY_SECONDS
+    retry: float = 10.0
     """Seconds until what failed, but may pass, is tried again."""
     seen: dict[str, Stamp] = field(default_factory=dict)
     """By the last look."""
@@ -221,7 +219,7 @@ class FolderWatch:
             self._postpone(name, error)
             self._show(name, None, self.waiting[name])
         elif stamp_of(self.folder / name) == stamp:
-            problem = error_sentence(error, then=TOUCH)
+            problem = error_sentence(error, then=", then touch the file")
             say(f"{name}: {problem}")
             self.statuses.add(BAD_INPUT)
             self._show(name, None, problem)

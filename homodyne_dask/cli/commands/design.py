@@ -17,7 +17,6 @@ from homodyne_dask.store.files import AnyPath
 
 BETWEEN = 7
 """Values of a quantity that is varied from one number to another."""
-WHOLE = ("frames", "angles", "pixels")
 REQUIRED = ("model", "q", "frames", "dt", "contrast", "counts", "pixels")
 
 
@@ -127,5 +126,5 @@ def _varied(text: str) -> dict[str, list[float]]:
             "such as --vary frames=100:3000"
         ) from None
     steps = [ends[0] * (ends[1] / ends[0]) ** (n / (BETWEEN - 1)) for n in range(BETWEEN)]
-    found = [float(round(one)) if name in WHOLE else one for one in steps]
+    found = [float(round(one)) if name in ("frames", "angles", "pixels") else one for one in steps]
     return {name: list(dict.fromkeys(found))}

@@ -114,17 +114,13 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and value >= 1
 
 
-def _is_duration(value: Any) -> bool:
-    return parse_timedelta(value) >= 0
-
-
 _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
     "batch": (BATCH_SYSTEMS.__contains__, " or ".join(BATCH_SYSTEMS)),
     "security": (("tls", "none").__contains__, "tls or none"),
     "cores": (_is_count, "a whole number of at least 1"),
     "processes": (_is_count, "a whole number of at least 1"),
     "memory": (parse_bytes, "a size, such as 200GB"),
-    "patience": (_is_duration, "a duration, such as 10m"),
+    "patience": (lambda value: parse_timedelta(value) >= 0, "a duration, such as 10m"),
 }
 
 

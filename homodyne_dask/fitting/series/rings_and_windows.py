@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -159,24 +160,18 @@ def _rings(scan: Scan) -> Iterator[Part]:
         yield _part(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", at, numbers == ring)
 
 
-def _angles(scan: Scan) -> Iterator[Part]:
-    """Yield the bins of each ring at each angle, those that repeat each other together."""
+def _angles(scan: Scan, axis: str = "phi") -> Iterator[Part]:
+    """Yield the bins of each ring, or of all (axis='angle'), at each angle, repeated ones together."""
     _require_known(scan, "φ", scan.phi, ", by phi or label")
-    rings, several = ring_numbers(scan.q), len(rings_of(scan.q)) > 1
+    rings = ring_numbers(scan.q) if axis == "phi" else np.zeros(len(scan.bins), int)
+    several = axis == "phi" and len(rings_of(scan.q)) > 1
     for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
         which = (rings == ring) & (scan.phi == phi)
-        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {"phi": phi, "age": scan.mean_age}
+        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {axis: phi, "age": scan.mean_age}
         if several:
             q = float(scan.q[which][0])
             name, folder, at = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", at | {"q": q}
         yield _part(scan, name, folder, at, which)
-
-
-def _angles_of_all(scan: Scan) -> Iterator[Part]:
-    _require_known(scan, "φ", scan.phi, ", by phi or label")
-    for phi in np.unique(scan.phi).tolist():
-        at = {"angle": phi, "age": scan.mean_age}
-        yield _part(scan, f"φ = {phi:.6g}°", f"phi_{phi:.6g}", at, scan.phi == phi)
 
 
 def _labels(scan: Scan) -> Iterator[Part]:
@@ -204,7 +199,7 @@ def parts_of_scans(*scans: Scan) -> Iterator[Part]:
 _PARTS = {
     "q": _rings,
     "phi": _angles,
-    "angle": _angles_of_all,
+    "angle": partial(_angles, axis="angle"),
     "label": _labels,
     "scan": parts_of_scans,
 }

@@ -47,7 +47,6 @@ N_FREQUENCIES = 6
 """Minima of the scan from which fits start, of each of the two sets of data."""
 NEAR_SPEED, NEAR_ANGLE = 0.1, 10.0
 """Logarithm of the ratio of speeds, and angle [degree], up to which minima are one."""
-FRACTIONS = (0.15, 0.3, 0.5, 0.7, 0.85)
 
 
 type _Fringes = tuple[float, dict[str, float]]
@@ -124,7 +123,7 @@ def _starts(
     rates = np.geomspace(0.1 / longest, 2 / summary.spacing, N_DECAYS)
     q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0
     of_decays = [_values(search, name, rates / q2) for name in beat.decays]
-    fractions = _values(search, beat.fraction, FRACTIONS)
+    fractions = _values(search, beat.fraction, (0.15, 0.3, 0.5, 0.7, 0.85))
     rest = np.clip(np.where(search.lower > 0, 1.0, 0.0), search.lower, search.upper)
     for c2 in (_without_slow_decays(summary), summary.c2 - 1):
         for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):

@@ -149,11 +149,6 @@ def _parameters(result: FitResult) -> list[list[str]]:
     return [head + ["truth", "pull"] * (truth is not None), *rows]
 
 
-def _argument(rate: str) -> str:
-    """Return of what splines of that name are a function."""
-    return "ln Γ" if rate == LOG_DENSITY else "t"
-
-
 def _free_rates(result: FitResult) -> dict[str, dict[str, Any]]:
     table = result.diagnosis.smoothing
     return {} if table is None else plain_rows(table, "rate")
@@ -167,8 +162,9 @@ def _on_parameters(result: FitResult) -> Sentences:
         for name, (mean, sd) in (result.config["prior"] or {}).items()
     ]
     free = [
-        f"{rate}({_argument(rate)}): {int(of['splines'])} splines with {of['effective']:.1f} effective "
-        f"degrees of freedom, smoothness {of['strength']:.3g}, design effect {of['design_effect']:.3g}"
+        f"{rate}({'ln Γ' if rate == LOG_DENSITY else 't'}): {int(of['splines'])} splines with "
+        f"{of['effective']:.1f} effective degrees of freedom, smoothness {of['strength']:.3g}, design effect "
+        f"{of['design_effect']:.3g}"
         for rate, of in _free_rates(result).items()
     ]
     averaged = result.config["weighting"] == "speckle"

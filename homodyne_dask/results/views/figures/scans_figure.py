@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
@@ -21,7 +22,7 @@ from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.rates_figure import AXES as RATE_AXES
 from homodyne_dask.results.views.figures.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.results.views.fits_report import DOUBTFUL
-from homodyne_dask.store.age_average import average_over_age
+from homodyne_dask.store.scan import Cuts
 
 Columns = Mapping[str, np.ndarray]
 """Columns of a table by their names."""
@@ -221,9 +222,25 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
         offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
         model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
         both = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
-        lag, f, of_model = average_over_age(read, both)
+        lag, f, of_model = _average_over_age(read, both)
         axis.plot(lag, f, marker, label=label, color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
+
+
+def _average_over_age(
+    read: Cuts, values: Sequence[Float[np.ndarray, "bin cell"]]
+) -> tuple[Float[np.ndarray, " lag"], ...]:
+    """Return the lags [s], and each of some values of all cells averaged over age and bins."""
+    found = []
+    for lag in np.unique(read.lag):
+        at = read.lag == lag
+        count = read.count[:, at]
+        row = [float(np.average((read.t2 - read.t1)[at], weights=np.maximum(count.sum(0), 1)))]
+        for of in values:
+            some = np.isfinite(of[:, at]) & (count > 0)
+            row.append(np.average(of[:, at][some], weights=count[some]) if some.any() else np.nan)
+        found.append(row)
+    return tuple(np.array(found).T)
 
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
