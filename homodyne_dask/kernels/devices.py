@@ -141,7 +141,7 @@ def gpus_here() -> Gpus | str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 @contextmanager
