@@ -139,7 +139,8 @@ def nearest_power_law(
 
     Times without an error do not count; if none has one, all count the same.
     """
-    weight = np.nan_to_num(1 / stderr) if (stderr > 0).any() else np.ones(len(t))
+    known = stderr > 0
+    weight = 1 / np.where(known, stderr, np.inf) if known.any() else np.ones(len(t))
     laws = []
     for exponent in EXPONENTS:
         columns = np.stack([(t / t[-1]) ** exponent, np.ones(len(t))], axis=1)
