@@ -21,7 +21,12 @@ from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_findings import result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
-from homodyne_dask.assessment.spline_rate_errors import RateFreedom, rate_freedom, smoothing_bias
+from homodyne_dask.assessment.spline_rate_errors import (
+    RateFreedom,
+    limited_coefficients,
+    rate_freedom,
+    smoothing_bias,
+)
 from homodyne_dask.assessment.which_covariance import Known, counted, deviations, of_table, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
@@ -76,6 +81,8 @@ class Assessment:
     """Free parameters at a bound."""
     redchi: Float[np.ndarray, " bin"]
     """Reduced χ² of each bin (`ReducedProblem.redchi_per_bin`)."""
+    limited: Bool[np.ndarray, " p"]
+    """Coefficients of a shear rate of which only an upper limit is known."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
     gain: Float[np.ndarray, " p"] | None = None
     """Errors with weighting speckle over those of this fit; None where they are not known."""
@@ -137,7 +144,9 @@ def assess(
         name: profile(request, (weights or passes).gram, state, name, step, doing=doing)
         for name, step in _steps_of_profiles(request, state, assessment).items()
     }
-    return _checked(request, state, replace(assessment, profiles=profiles), weights)
+    limited = limited_coefficients(request, state, assessment.errors, (weights or passes).gram)
+    assessment = replace(assessment, profiles=profiles, limited=limited)
+    return _checked(request, state, assessment, weights)
 
 
 @one_blas_thread()
@@ -219,6 +228,7 @@ def _with_errors(
         rate_freedom=freedom,
         at_bound=search.free & ~search.free_inside_bounds(state.theta) & known.decay,
         redchi=state.reduced.redchi_per_bin(int(search.free.sum())),
+        limited=np.zeros(len(state.theta), bool),
     )
 
 

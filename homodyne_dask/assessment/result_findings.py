@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.assessment.aliasing import aliased_fringes
 from homodyne_dask.assessment.constant_rates import constant_rates
 from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION
-from homodyne_dask.assessment.spline_rate_errors import names_of_rates, rate_of_each
+from homodyne_dask.assessment.spline_rate_errors import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import RATES
@@ -460,7 +460,9 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
 
 
 def _unresolved(end: FitEnd) -> Iterator[Finding]:
-    """Yield the rates of free form that change too fast at an end of the record."""
+    """Yield the rates of free form that change too fast at an end of the record, or of which c2 shows the
+    square alone.
+    """
     smoothness, errors = end.request.search.smoothness, end.known.errors
     covariance = errors.naive if errors.robust is None else errors.robust
     if smoothness is None or covariance is None:
@@ -469,6 +471,12 @@ def _unresolved(end: FitEnd) -> Iterator[Finding]:
         form, held = end.request.problem.model.splines[rate], np.nan_to_num(covariance[at, at])
         if rate != LOG_DENSITY and (ages := unresolved_ends(form, end.state.theta[at], held)):
             yield finding("rate-unresolved", [rate], ages=ages)
+    if (limited := end.known.limited).any():
+        form, at = end.request.problem.model.splines[SHEAR], smoothness.places[SHEAR]
+        centres = np.clip(form.centres, form.first, form.last)
+        stretches = np.split(centres, np.flatnonzero(np.diff(limited[at])) + 1)
+        ages = [(of[0], of[-1]) for of in stretches[not limited[at.start] :: 2]]
+        yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
 
 
 def _wider_bounds(name: str, at: list[float], log: bool) -> str:

@@ -1,22 +1,31 @@
 """Degrees of freedom of the robust errors of the rates J(t) and γ̇(t), and of their integrals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import RateCurve
-from homodyne_dask.models.rate_forms import some_ages
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models.rate_forms import rate_stderr, some_ages
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
+from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
+from homodyne_dask.solver.reduce import reduce
 
 AGES = 50
 """Most ages at which they are computed; they change slowly between."""
+SHEAR = "gamma_dot"
+NEAR_ZERO = 8.0
+"""Standard errors of a shear rate: where c2 shows its square alone, they are four of the square."""
+OF_SQUARE = 0.5
+"""Information at a shear rate of 0 over that at the optimum, as a ratio of errors, below which c2 shows the
+square alone. Where c2 shows the rate, too, they are equal."""
 
 
 class RateFreedom(NamedTuple):
@@ -106,3 +115,40 @@ def smoothing_bias(request: Request, state: lm.State) -> Float[np.ndarray, " p"]
     bias, joint = np.zeros(len(free)), joint_equations(state.reduced, free)
     bias[free] = joint.of_theta(joint.inverse) @ penalty.pull[free]
     return bias
+
+
+def limited_coefficients(
+    request: Request, state: lm.State, errors: Uncertainty, gram: Callable[..., Gram]
+) -> Bool[np.ndarray, " p"]:
+    """Return of which coefficients of the shear rate only an upper limit is known.
+
+    Where flow has come to rest, c2 depends on the square of the rate. An estimate of the square that noise
+    makes positive has a root with a small error by linear theory, many of which it is away from 0. gram:
+    of a pass over the data, which is made where the rate is near 0.
+    """
+    found, smoothness = np.zeros(len(state.theta), bool), request.search.smoothness
+    covariance = errors.naive if errors.robust is None else errors.robust
+    penalty = state.reduced.penalty
+    if (
+        smoothness is None
+        or penalty is None
+        or covariance is None
+        or SHEAR not in smoothness.places
+    ):
+        return found
+    at, form = smoothness.places[SHEAR], request.problem.model.splines[SHEAR]
+    basis, held = form.basis(form.centres), np.nan_to_num(covariance[at, at])
+    near_zero = np.abs(state.theta[at] @ basis) < NEAR_ZERO * rate_stderr(basis, held)
+    if not near_zero.any():
+        return found
+    theta = state.theta.copy()
+    theta[at][near_zero] = 0.0
+    theta = request.search.inside(theta)
+    linear_params = state.reduced.linear_params_after(theta - state.theta, 0.0)
+    prior = request.search.prior_terms(theta)
+    there = reduce(
+        gram(theta, linear_params), request.scaling, request.sum_rounding, prior, linear_params
+    )
+    information = np.diag(state.reduced.hessian - penalty.weight)[at]
+    found[at] = near_zero & (np.diag(there.hessian)[at] < OF_SQUARE**2 * information)
+    return found

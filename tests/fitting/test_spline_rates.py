@@ -7,6 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.models.spline_basis import SplineForm, basis_error, unresolved_ends
+from homodyne_dask.results.data.derived_quantities import derived_quantities
 from homodyne_dask.results.data.fit_result import from_summary
 from tests import reference
 from tests.speckle_scans import Photons
@@ -250,6 +251,32 @@ def test_bands_of_counted_photons_hold_rates_around_their_bends(word, tmp_path):
     of_bends, near = (of_shear, np.abs(x - 0.63) < 0.07) if stops else (of_J, np.abs(x - 0.5) < 0.1)
     assert of_bends[near].mean() >= 0.88
     assert (of_bends >= 0.7).all()
+
+
+@pytest.mark.long(whole=True)
+@pytest.mark.parametrize(("rest", "seen"), [(0.03, False), (0.1, True)])
+def test_of_a_shear_rate_near_rest_only_an_upper_limit_is_known(rest, seen, tmp_path):
+    """c2 of photons shows its square alone: at rest, the rate was up to 7 of its errors from 0."""
+    bins = 8
+    flow = Photons(
+        np.array([1500.0, 0, 0, 0, 0, 0, 5.0]), 160, (Q,) * bins, tuple(angles(bins) + 3.0),
+        spacing=0.5, gap=GAP, J=lambda x: 1500.0 + 0 * x,
+        shear=lambda x: 4e-4 * np.maximum(np.clip((0.45 - x) / 0.08, 0, 1), rest),
+    )  # fmt: skip
+    scan = store(flow.scan(1), tmp_path)
+    result = fit_here(scan, hd.LAMINAR_FLOW, rates="spline", gap=f"{GAP} A")
+    rates, (late,) = result.rates, np.nonzero(flow.time > 50)
+    assert _held(rates, "gamma_dot", 4e-4 * rest)[late].mean() > 0.9
+    known = [np.isfinite(rates[f"{of}_stderr"].values) for of in ("gamma_dot", "strain")]
+    assert known[0][late].all() == known[0][late].any() == known[1][-1] == seen
+    of = result.findings.of("rate-limit-only")
+    if not seen:
+        ((first, last),) = of[0].numbers["ages"]
+        assert 35 < first < 50 < last == flow.time[-1]
+        assert (rates["gamma_dot_low_95"][late] == 0).all()
+        assert "upper limit" in rates["gamma_dot"].attrs["limit_only"]
+    limit = derived_quantities(result, age=60.0)["gamma_dot"].limit
+    assert bool(of) == limit.startswith("below") != seen
 
 
 FRAMES, DT = 240, 0.1

@@ -27,6 +27,8 @@ from homodyne_dask.store.rings import rings_of
 if TYPE_CHECKING:
     from homodyne_dask.results.data.fit_result import FitResult
 
+MOST_OF_RATE = 0.5
+"""Share of a rate above which what is known of some coefficients is what is known of it."""
 FEW_FREEDOM = 10.0
 """Degrees of freedom below which ± is not most of an interval."""
 ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95")
@@ -275,7 +277,7 @@ def _rate_at(
     own = [rows[one] for one in parameters]
     theta = np.array([one["value"] for one in own])
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
-    words, at_bound, conditional = f"at the mean age of {age:.4g} s", False, False
+    words, at_bound, conditional, limited = f"at the mean age of {age:.4g} s", False, False, False
     if form is None:
         homodyne = result.config["convention"] == Convention.HOMODYNE
         (value,), gradient = rate(t, theta, RATE_FLOOR if name == "J" or homodyne else None)
@@ -284,9 +286,20 @@ def _rate_at(
         value = theta @ gradient[:, 0]
         bound = np.array([p["at_bound"] and np.isnan(p["stderr"]) for p in own])[gradient[:, 0] > 0]
         at_bound, conditional = bool(bound.all()), bool(bound.any())
+        limited = (limited_coefficients(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
     of = _follows(result, parameters, gradient[:, 0], float(value), str(own[0]["unit"]), dof)
+    if limited and of.stderr > 0:
+        limit = abs(of.value) + float(half_width(90.0, of.dof)) * of.stderr
+        of = of._replace(limit=f"below {limit:.3g}", stderr=np.nan, stderr_naive=np.nan)
     return of._replace(at_bound=at_bound, conditional=conditional, formula=words)
+
+
+def limited_coefficients(result: "FitResult", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
+    """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
+    found = result.findings.of("rate-limit-only")
+    names = {name for one in found for name in one.numbers["coefficients"]}
+    return np.array([result.params[n].value if n in names else 0.0 for n in parameters])
 
 
 def _follows(

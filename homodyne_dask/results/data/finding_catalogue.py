@@ -175,6 +175,8 @@ rate-unresolved warning: a rate without a formula changes too fast for its splin
 knots
   {about}(t) changes faster at ages {ages:ranges} s than its splines can follow: its values there have no ±;
   more `--knots` may follow it, or a power law, if it describes the data
+rate-limit-only note: c2 depends on the square of a shear rate near 0 > quote the upper limit
+  {about}(t) is near 0 at ages {ages:ranges} s, where c2 depends on its square: only its upper limit is known
 at-bound warning: χ² falls toward values outside the bounds > fix the parameter, or widen them
   {bounds:bounds} {about:is at its bound|are at their bounds}: try `{advice}`, or fix
   {about:the parameter|the parameters}{conditional:?; the errors of the other parameters

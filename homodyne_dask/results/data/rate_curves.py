@@ -12,7 +12,12 @@ from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.models.spline_basis import basis_error
 from homodyne_dask.models.transport import RATE_FLOOR
-from homodyne_dask.results.data.derived_quantities import covariance_of, freedom_of_rate
+from homodyne_dask.results.data.derived_quantities import (
+    MOST_OF_RATE,
+    covariance_of,
+    freedom_of_rate,
+    limited_coefficients,
+)
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
@@ -64,10 +69,8 @@ LEVELS = {"68": 0.68, "95": 0.95}
 """Probabilities of the bands at each time, by the suffix of their names."""
 EVERYWHERE, LEVEL = "95_everywhere", 0.95
 BANDS = (*LEVELS, EVERYWHERE)
-QUALIFICATIONS = ("no_band", "unresolved", "conditional", "wider")
+QUALIFICATIONS = ("no_band", "unresolved", "limit_only", "conditional", "wider")
 """Attributes of a curve that qualify its bands."""
-_MOST = 0.5
-"""Share of a rate that splines at a bound make up, above which its band reaches to the bound."""
 EXPONENTS = np.linspace(-2.0, 2.0, 81)
 """Of power laws beside rates without a formula: those within the bounds of fits."""
 UNITS = {
@@ -192,6 +195,9 @@ def _band(
     if (unresolved := _unresolved(result, name, curve)).any():
         about["unresolved"] = "there is no band where the rate changes too fast for its splines"
         stderr = np.where(unresolved, np.nan, stderr)
+    limited = limited_coefficients(result, curve.parameters) @ curve.gradient
+    if (unsure := np.abs(limited) > stderr).any():
+        about["limit_only"] = "only an upper limit is known of the shear rate near 0"
     below, above = _reach(result, name, curve, stderr)
     if any(not np.array_equal(of, stderr, equal_nan=True) for of in (below, above)):
         about["wider"] = "the bands include errors due to splines and smoothing"
@@ -206,7 +212,8 @@ def _band(
             np.minimum(curve.value + half * above, highest),
         )
     ]
-    stderr = np.where(np.isfinite(below) & np.isfinite(above), stderr, np.nan)  # held at a bound
+    known_sides = np.isfinite(below) & np.isfinite(above) & ~unsure
+    stderr = np.where(known_sides, stderr, np.nan)  # held at a bound
     return {"stderr": stderr, "dof": dof, **dict(zip(ends, found, strict=True))}, about
 
 
@@ -233,14 +240,15 @@ def _reach(
     if smoothing is None:
         return stderr, stderr
     table = result.parameters.sel(param=list(curve.parameters))
-    bias = smoothing["bias"].sel(param=table["param"]).values @ curve.gradient
+    limited = limited_coefficients(result, curve.parameters)
+    bias = (smoothing["bias"].sel(param=table["param"]).values + limited) @ curve.gradient
     below, above = np.maximum(bias, 0.0), np.minimum(bias, 0.0)
     if name in result.config["splines"]:
         c, bounded = table["value"].values, table["at_bound"].values
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)
-        below[(bounded & (c <= lowest)) @ curve.gradient > _MOST] = np.inf
-        above[(bounded & (c >= highest)) @ curve.gradient > _MOST] = np.inf
+        below[((bounded & (c <= lowest)) | (limited > 0)) @ curve.gradient > MOST_OF_RATE] = np.inf
+        above[((bounded & (c >= highest)) | (limited < 0)) @ curve.gradient > MOST_OF_RATE] = np.inf
     return np.hypot(stderr, below), np.hypot(stderr, above)
 
 
