@@ -5,15 +5,18 @@ from dataclasses import replace
 import click
 import numpy as np
 import pytest
+import xarray
 from matplotlib.figure import Figure
 
 import homodyne_dask as hd
 from homodyne_dask.cli.shared_options import PicturesCommand
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.rate_curves import BANDS
 from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.angles import draw_angles, influential
+from homodyne_dask.results.views.figures.rates_figure import _fitted_rate
 from tests.results.made_results import FLOW, changed, influence_of_bins, result_for, scan_of
 from tests.synthetic import CREEP
 
@@ -59,6 +62,18 @@ def test_a_rate_that_may_be_zero_has_a_linear_axis(flowing):
         known = np.diag((error * np.abs(theta) + 1e-12) ** 2)
         view = FitView(result_for(flowing, theta, naive=known), flowing)
         assert plots.draw_rates(view).axes[0].get_yscale() == scale
+
+
+@pytest.mark.parametrize(("power", "scale"), [(-2.0, "log"), (2.0, "linear")])
+def test_a_rate_without_a_formula_that_rises_has_a_linear_axis(power, scale):
+    t = np.linspace(1.0, 100.0, 50)
+    edges = [f"J_{end}_{band}" for end in ("low", "high") for band in BANDS]
+    rates = xarray.Dataset(
+        {name: ("t", t**power) for name in ("J", "J_power_law", *edges)}, {"t": t}
+    )
+    axis = Figure().subplots()
+    _fitted_rate(axis, rates, "J", ("J", ""), None)
+    assert axis.get_yscale() == scale
 
 
 def test_figures_for_print_keep_their_text(flowing, tmp_path):
