@@ -68,9 +68,7 @@ def test_a_rate_that_may_be_zero_has_a_linear_axis(flowing):
 def test_a_rate_without_a_formula_that_rises_has_a_linear_axis(power, scale):
     t = np.linspace(1.0, 100.0, 50)
     edges = [f"J_{end}_{band}" for end in ("low", "high") for band in BANDS]
-    rates = xarray.Dataset(
-        {name: ("t", t**power) for name in ("J", "J_power_law", *edges)}, {"t": t}
-    )
+    rates = xarray.Dataset(dict.fromkeys(("J", "J_power_law", *edges), ("t", t**power)), {"t": t})
     axis = Figure().subplots()
     _fitted_rate(axis, rates, "J", ("J", ""), None)
     assert axis.get_yscale() == scale
