@@ -74,8 +74,9 @@ class Quantity(NamedTuple):
 
     @property
     def varied(self) -> bool:
-        """Whether it was fitted: it has an error of any kind, or ended at a bound."""
-        return self.at_bound or bool(np.isfinite([self.stderr, self.stderr_naive]).any())
+        """Whether it was fitted: it has an error of any kind or a limit, or ended at a bound."""
+        known = bool(np.isfinite([self.stderr, self.stderr_naive]).any())
+        return self.at_bound or known or bool(self.limit)
 
     @property
     def low_95(self) -> float:

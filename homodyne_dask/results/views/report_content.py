@@ -180,12 +180,12 @@ def derived_sentences(result: FitResult) -> list[str]:
     """Return a line for what follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)', and for rates."""
     derived, values = result.derived, result.parameters["value"].values
     return [
-        with_unit(f"{name} = {numbers.value_and_error(of.value, of.stderr)}", of.unit)
+        with_unit(f"{name} {of.limit or f'= {of}'}", of.unit)
         + (f" {of.formula}" if name in RATES else f" ({of.formula})")
         + f"; 95 % interval: {of.interval}" * bool(name in RATES and of.interval)
         for name in shown_names(derived)
         for of in [derived[name]]
-        if name not in RATES or (isfinite(of.stderr) and of.value not in values)
+        if name not in RATES or ((of.limit or isfinite(of.stderr)) and of.value not in values)
     ]
 
 
