@@ -37,8 +37,8 @@ def csv_rows(*path: str | Path) -> list[dict[str, str]]:
 def viewing(*what: str | Path) -> Iterator[tuple[subprocess.Popen, str]]:
     """The command view while it serves these, and the address that it prints."""
     words = [sys.executable, "-m", "homodyne_dask.cli", "view", *map(str, what), "--no-browser"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, **pipes) as program:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as program:
         assert program.stdout is not None
         yield program, program.stdout.readline().strip()
         program.kill()

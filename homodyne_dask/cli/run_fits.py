@@ -36,7 +36,7 @@ from homodyne_dask.fitting.series.rings_and_windows import (
     parts_of_stores,
 )
 from homodyne_dask.fitting.series.variable_of_scans import axis_of
-from homodyne_dask.models import model_named
+from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import (
@@ -106,13 +106,18 @@ def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
     return status
 
 
+def model_of(config: FitConfig) -> Model:
+    """Return the model of a configuration; raises OptionError for an unknown one."""
+    return model_named(config.model)
+
+
 def fit_jobs(config: FitConfig) -> list[Job]:
     """Return a job for each store, or with `over` or `over_scans` one for each part of them."""
     options = config.values()
     if config.over or config.over_scans or config.scan_values:
         scans = [selected(config, store) for store in config.data]
         for scan in scans:  # an error is reported once, not for each part
-            require_gap(prepare(scan, model_named(config.model), **options))
+            require_gap(prepare(scan, model_of(config), **options))
         over = "together" if config.together and len(scans) > 1 else config.over
         over = axis_of(config.over_scans or over or "").replace(" ", "_")
         alone = len(config.data) == 1
@@ -194,7 +199,7 @@ def _fit_one(config: FitConfig, job: Job, resume: bool, shown: ShowResult) -> in
     with client_of(config) as client:
         resume = resume and checkpoint_exists(checkpoint)
         with _observed(checkpoint, resume) as callbacks:
-            model = model_named(config.model)
+            model = model_of(config)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
     shown(job, result, files)
     return 0 if result.converged else NOT_CONVERGED
@@ -242,7 +247,7 @@ def _fit_many(
     from homodyne_dask.results.views.fits_report import report_of_fits
 
     over = axis_of(config.over_scans or config.over or "")
-    model, kind = model_named(config.model), PARTS if over else SCANS
+    model, kind = model_of(config), PARTS if over else SCANS
     where = jobs[0].folder.parent
     if not over:
         common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
@@ -311,7 +316,7 @@ class FitOfStore:
     def __init__(self, config: FitConfig, client: "Client", pictures: str, nexus: bool) -> None:
         from homodyne_dask.fitting.series.run_many import begun
 
-        model, (job,) = model_named(config.model), fit_jobs(config)
+        model, (job,) = model_of(config), fit_jobs(config)
         job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
         given = [job], [find_previous(model, job)], model, client, client
         self.held = ExitStack()

@@ -10,10 +10,9 @@ import homodyne_dask as hd
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS, FileOptions
 from homodyne_dask.cli.exit_status import DISK_FULL
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.run_fits import FitOfStore
+from homodyne_dask.cli.run_fits import FitOfStore, model_of
 from homodyne_dask.cli.worker_options import workers_for_small_fits
 from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
-from homodyne_dask.models import model_named
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.store.files import open_without_waiting
 
@@ -46,7 +45,7 @@ class ScanFitter:
 
     def __init__(self, config: FitConfig, pictures: str, nexus: bool, reading: FileOptions) -> None:
         self.config, self.written, self.reading = config, (pictures, nexus), reading
-        self.model = model_named(config.model)
+        self.model = model_of(config)
         self.held = ExitStack()
         self.client: Client | None = None
         self.threads = 1
