@@ -1,6 +1,9 @@
-"""Commands, run in this process."""
+"""Commands, run in this process; view in one of its own."""
 
 import csv
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +31,17 @@ def csv_rows(*path: str | Path) -> list[dict[str, str]]:
     """Return the rows of a table that a command has written."""
     with Path(*path).open() as file:
         return list(csv.DictReader(file))
+
+
+@contextmanager
+def viewing(*what: str | Path) -> Iterator[tuple[subprocess.Popen, str]]:
+    """The command view while it serves these, and the address that it prints."""
+    words = [sys.executable, "-m", "homodyne_dask.cli", "view", *map(str, what), "--no-browser"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as program:
+        assert program.stdout is not None
+        yield program, program.stdout.readline().strip()
+        program.kill()
 
 
 @contextmanager

@@ -104,7 +104,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
-def _user_error_sentence(error: Exception, then: str) -> str:
+def _user_error_sentence(
+    error: HomodyneDaskError | click.ClickException | OSError, then: str
+) -> str:
     if isinstance(error, click.UsageError):
         usage = f"homodyne-dask {error.ctx.info_name}" if error.ctx and error.ctx.parent else ""
         hint = f" (see `{usage or 'homodyne-dask'} --help`)"
@@ -116,10 +118,6 @@ def _user_error_sentence(error: Exception, then: str) -> str:
         return error.format_message()
     if isinstance(error, HomodyneDaskError):
         return error.on_command_line
-    return _file_error_sentence(error, then) if isinstance(error, OSError) else str(error)
-
-
-def _file_error_sentence(error: OSError, then: str) -> str:
     where = in_line(str(error.filename or "a file"))
     if error.errno not in DISK_FULL:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"

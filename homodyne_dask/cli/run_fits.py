@@ -231,14 +231,6 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
         ) from None
 
 
-def _say_what_is_kept(job: Job, before: PreviousFit) -> None:
-    folder = in_line(str(job.folder))
-    if before.result is not None:
-        echo_progress(f"{folder}/ already contains its result")
-    if before.changed:
-        echo_progress(f"{folder}/ is fitted again; changed since the last fit: {before.changed}")
-
-
 def _fit_many(
     config: FitConfig,
     jobs: Sequence[Job],
@@ -267,7 +259,13 @@ def _fit_many(
 
     def observed(job: Job, before: PreviousFit) -> AbstractContextManager[Sequence[Callback]]:
         echo_progress(f"\n{in_line(job.name)}, {len(rows) + 1} of {len(jobs)}")
-        _say_what_is_kept(job, before)
+        folder = in_line(str(job.folder))
+        if before.result is not None:
+            echo_progress(f"{folder}/ already contains its result")
+        if before.changed:
+            echo_progress(
+                f"{folder}/ is fitted again; changed since the last fit: {before.changed}"
+            )
         again = "; repeat the command with --resume to continue with it"
         return _observed(folders.checkpoint_in(job.folder), before.resume, again)
 

@@ -1,8 +1,6 @@
 """The page of `view` as a person uses it, in Chromium: zoom to pairs, bins, cuts, two results."""
 
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
@@ -11,6 +9,7 @@ import pytest
 from homodyne_dask.results.data.findings import Findings, finding
 from tests.browser.chromium import PROGRAM, browser
 from tests.results.made_results import changed, flow_result_of
+from tests.run_command import viewing
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [
@@ -42,11 +41,8 @@ def fits(tmp_path_factory):
 @pytest.fixture
 def served(fits):
     """The command while it serves two fits, and the address that it prints."""
-    words = [sys.executable, "-m", "homodyne_dask.cli", "view", *map(str, fits), "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        yield program, program.stdout.readline().strip()
-        program.kill()
+    with viewing(*fits) as served:
+        yield served
 
 
 class Page:

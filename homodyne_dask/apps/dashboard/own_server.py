@@ -4,10 +4,9 @@ import asyncio
 import atexit
 import socket
 import threading
-import time
 from functools import cache
 
-from homodyne_dask.apps.dashboard.shown_fits import CLOSING_GRACE, MAX_BODY_BYTES, ShownFits
+from homodyne_dask.apps.dashboard.shown_fits import MAX_BODY_BYTES, ShownFits
 
 LOOPBACK = "127.0.0.1"
 
@@ -21,7 +20,7 @@ def served(process: int) -> tuple[ShownFits, str]:
     shown, listening = ShownFits(), socket.create_server((LOOPBACK, 0))
     listening.setblocking(False)
     threading.Thread(target=asyncio.run, args=[_serve(shown, listening)], daemon=True).start()
-    atexit.register(_wait_for_viewers, shown)
+    atexit.register(lambda: asyncio.run(shown.fetched()))
     return shown, f"http://{LOOPBACK}:{listening.getsockname()[1]}/fit"
 
 
@@ -32,9 +31,3 @@ async def _serve(shown: ShownFits, listening: socket.socket) -> None:
     server = HTTPServer(Application(shown.routes), max_body_size=MAX_BODY_BYTES)
     server.add_socket(listening)
     await asyncio.Event().wait()
-
-
-def _wait_for_viewers(shown: ShownFits) -> None:
-    until = time.monotonic() + CLOSING_GRACE
-    while shown.awaited and time.monotonic() < until:
-        time.sleep(0.05)

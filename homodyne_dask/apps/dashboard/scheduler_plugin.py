@@ -1,14 +1,12 @@
 """Scheduler plugin that adds the page /fit to a dashboard."""
 
-import asyncio
-import time
 from typing import Any
 
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from homodyne_dask.apps.dashboard.event_messages import TOPIC, event_of
-from homodyne_dask.apps.dashboard.shown_fits import CLOSING_GRACE, MAX_BODY_BYTES, ShownFits
+from homodyne_dask.apps.dashboard.shown_fits import MAX_BODY_BYTES, ShownFits
 from homodyne_dask.cluster._dask_internals import add_pages, close_connections
 
 
@@ -29,9 +27,7 @@ class FitPage(SchedulerPlugin):
 
     async def before_close(self) -> None:
         """Wait until viewers have fetched the outcome of the fits."""
-        until = time.monotonic() + CLOSING_GRACE
-        while self.shown.awaited and time.monotonic() < until:
-            await asyncio.sleep(0.05)
+        await self.shown.fetched()
 
     async def close(self) -> None:
         """Close the connections of viewers."""

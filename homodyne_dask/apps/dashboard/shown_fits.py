@@ -1,5 +1,6 @@
 """The fits on the page /fit, and its routes: /fit-now has the sections only, fetched every second."""
 
+import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -45,6 +46,12 @@ class ShownFits:
     def awaited(self) -> bool:
         """Whether a viewer has not yet fetched the latest event."""
         return self.last_event > self.last_request > self.last_event - VIEWER_TIMEOUT
+
+    async def fetched(self) -> None:
+        """Wait until viewers have fetched the latest event, but not for long."""
+        until = time.monotonic() + CLOSING_GRACE
+        while self.awaited and time.monotonic() < until:
+            await asyncio.sleep(0.05)
 
     def add(self, fit: str, event: events.Event | None) -> None:
         """Take an event of a fit; None is one that this version does not know."""

@@ -12,7 +12,7 @@ from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.number_format import or_dash, value_and_error
 from homodyne_dask.text import joined_with_and
 
 PARAMETERS = "parameters.json"
@@ -77,9 +77,8 @@ def compare_with_homodyne(translation: Translation, results: Path, ours: FitResu
         (value, error), row = theirs[name], table.loc[name]
         value, error = value * factors[name], error * factors[name]
         off[name] = (value - row["value"]) / row["stderr"]
-        apart = f"{off[name]:+.1f}" if math.isfinite(off[name]) else "-"
         both = value_and_error(value, error), value_and_error(row["value"], row["stderr"])
-        rows.append([name, *both, row["unit"], apart])
+        rows.append([name, *both, row["unit"], or_dash(off[name], "+.1f")])
     said = [_distance(ours, off), *_of_convention(factors), *_of_values(translation, theirs, names)]
     said += _of_errors(theirs, factors, ours) + _of_scaling(translation, ours)
     if status.lower() not in ("converged", "unknown"):

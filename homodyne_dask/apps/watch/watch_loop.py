@@ -4,10 +4,7 @@ Each step is noted before the next. What may pass by itself, as a full disk, is 
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,40 +110,30 @@ class FolderWatch:
                 self._show(name, None, record.problem)
             elif record.done:
                 self._delete_store(name)
-                with self._going_on(partial(self._show_unreadable, name)):
+                try:
                     self._show(name, load_result(self.state.places(name, record)[1]))
-
-    @contextmanager
-    def _going_on(self, handle: Callable[[Exception], None]) -> Iterator[None]:
-        """Pass what is raised inside a `with` to a function, which raises what ends the watch."""
-        try:
-            yield
-        except Exception as e:  # whatever is in one file or folder, the watch of the others goes on
-            handle(e)
-
-    def _show_unreadable(self, name: str, error: Exception) -> None:
-        self._show(name, None, error_sentence(error, then=""))
+                except Exception as e:  # whatever is in one folder, the watch of the others goes on
+                    self._show(name, None, error_sentence(e, then=""))
 
     def step(self) -> None:
         """Look if it is time, do one thing, and sleep if there was none."""
         moved = False
-        with self._going_on(self._step_failed):
+        try:
             if not self._too_early(ALL):
                 moved = self._do_next()
                 if not self.in_work:  # what was begun may fail again for the same reason
                     self._resolved(ALL)
+        except Exception as e:
+            if self.options.once or not may_pass(e):
+                raise
+            if isinstance(e, ClusterError):
+                self._drop_work()
+                self.fits.close()
+            self._postpone(ALL, e)
         self.publish(last=False)
         if not moved:
             until = max(self.next_look, self.retry_at.get(ALL, 0.0)) - time.monotonic()
             time.sleep(max(min(until, LONGEST_PAUSE) if self.in_work else until, 0.0))
-
-    def _step_failed(self, error: Exception) -> None:
-        if self.options.once or not may_pass(error):
-            raise error
-        if isinstance(error, ClusterError):
-            self._drop_work()
-            self.fits.close()
-        self._postpone(ALL, error)
 
     def _do_next(self) -> bool:
         """Note a result or begin a fit; return whether there was one."""
@@ -180,7 +167,7 @@ class FolderWatch:
         sign = -1 if self.options.newest_first else 1
         name = min(ready, key=lambda name: (sign * ready[name].mtime_ns, name))
         stamp, began = ready[name], time.monotonic()
-        with self._going_on(partial(self._failed, name, stamp)):
+        try:
             store, folder = self.state.begin(name, stamp)
             store.parent.mkdir(exist_ok=True)
             fit = self.fits.begin(self.folder / name, store, folder)
@@ -191,6 +178,8 @@ class FolderWatch:
             else:  # it is being written again
                 fit.close()
                 del self.still[name]
+        except Exception as e:  # whatever is in one file, the watch of the others goes on
+            self._failed(name, stamp, e)
         return True
 
     def _collect(self) -> bool:
@@ -198,12 +187,14 @@ class FolderWatch:
         name = next((of for of, work in self.in_work.items() if work.fit.ended()), None)
         if name is None:
             return False
-        work, row = self.in_work.pop(name), None
-        with self._going_on(partial(self._failed, name, work.stamp)):
+        work = self.in_work.pop(name)
+        try:
             result = work.fit.result()
             row = self._show(name, result)
+        except Exception as e:  # as of one that cannot begin
+            self._failed(name, work.stamp, e)
+        else:
             self.statuses.add(0 if result.converged else NOT_CONVERGED)
-        if row is not None:
             say(row_line(row, time.monotonic() - work.began))
             self.state.end(name)
             self._delete_store(name)
@@ -267,18 +258,17 @@ class FolderWatch:
         said = [f"{self.folder} {'is not being watched' if last else does}"]
         said += [f"waiting for {what}: {why}" for what, why in self.waiting.items()]
         began = time.monotonic()
-        with self._going_on(self._not_published):
+        try:
             self.state.check_place()
             self.table.write(self.state.results, said, None if last else max(RELOAD, every))
             self._resolved(PAGE)
             took = time.monotonic() - began
             self.retry_at[PAGE] = time.monotonic() + took / LARGEST_SHARE
+        except Exception as e:
+            if self.options.once:
+                raise
+            self._postpone(PAGE, e)
         trim_memory()  # of a figure for each scan the allocator keeps pieces
-
-    def _not_published(self, error: Exception) -> None:
-        if self.options.once:
-            raise error
-        self._postpone(PAGE, error)
 
     def _delete_store(self, name: str) -> None:
         """Remove the store of a file, where that is asked for; what is none stays, and that is said."""

@@ -122,7 +122,7 @@ def report_of_fits(
             Section("Figures", [Pictures(pictures)] if watcher else []),
             _section_of_fits(names, rows, folder, ONE_OF[prefix], notes, series),
             Section("Agreement of the fits", agreement),
-            Section("Rates over q", [] if series is None else _laws(series)),
+            Section("Rates over q", [] if series is None else _powers(series)),
             Section("Figures", [] if watcher else [Pictures(pictures)]),
         ],
     )
@@ -272,12 +272,6 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes)]
 
 
-def _laws(series: FitSeries) -> list[Table | Sentences]:
-    """Return the powers of q of a series over q, or of that at each value of a variable."""
-    table = Table("Rates as powers of q", rows := _powers(series))
-    return [table, Sentences([_WHICH_POWER])] if len(rows) > 1 else []
-
-
 def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
     """Return the row of a test of agreement; sure: the probability below which fits disagree."""
     same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
@@ -290,8 +284,8 @@ def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
     return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
 
 
-def _powers(series: FitSeries) -> list[list[str]]:
-    """Return the power of q of each rate of decorrelation, and the mean D."""
+def _powers(series: FitSeries) -> list[Table | Sentences]:
+    """Return the powers of q of a series over q, or of that at each value of a variable, and the mean D."""
     rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     laws = [
         (place, of, *law) for place, of in series.over_q.items() for law in of.powers_of_q.items()
@@ -310,7 +304,7 @@ def _powers(series: FitSeries) -> list[list[str]]:
             mean = with_unit(numbers.value_and_error(D.mean, D.stderr), of.unit("D"))
         head = ", ".join(filter(None, (rate, place)))
         rows.append([head, power, agreement, *_scatter(law), mean])
-    return rows
+    return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])] if laws else []
 
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> list[str]:

@@ -4,8 +4,6 @@ import asyncio
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from urllib.error import HTTPError
@@ -37,7 +35,7 @@ from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import LARGE, NASTY, answer_to
 from tests.ingest_files import simulated
 from tests.results.made_results import changed, flow_result_of
-from tests.run_command import run
+from tests.run_command import run, viewing
 from tests.synthetic import FLOW, angles, measured, module_scan, store, without_some
 
 scan = module_scan(lambda: without_some(measured(FLOW, 600, angles(2), dt=0.1)), "A0001_c2")
@@ -309,12 +307,8 @@ one_bin = module_scan(lambda: measured([2500.0, -0.3, 100.0], 40), "A0001_c2")
 @pytest.fixture
 def served(one_bin):
     """The command, and the address that it prints."""
-    words = [sys.executable, "-m", "homodyne_dask.cli", "view", one_bin.path, "--no-browser"]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as program:
-        yield program, program.stdout.readline().strip()
-        program.kill()
+    with viewing(one_bin.path) as served:
+        yield served
 
 
 @pytest.mark.long

@@ -92,23 +92,23 @@ def watch_of(folder: Path, results: Path, **options) -> FolderWatch:
     return FolderWatch(folder, state, InstantFits(results), ScanTable(NAMES), looks, retry=0.05)
 
 
-def watch_until_quiet(watch: FolderWatch, seconds: float = 20.0) -> None:
+def watch_until_quiet(watch: FolderWatch) -> None:
     """Watch until all files that are there have stood still and are done."""
-    watch.resume()
-    end, quiet = time.monotonic() + seconds, 0
-    while quiet < QUIET and time.monotonic() < end:
-        before = watch.looks
-        watch.step()
-        busy = watch.in_work or watch.ready or watch.waiting
-        quiet = 0 if busy else quiet + (watch.looks > before)
-    watch.publish(last=True)
-    assert quiet == QUIET, watch.waiting
+    busy_at = watch.looks
+
+    def quiet() -> bool:
+        nonlocal busy_at
+        if watch.in_work or watch.ready or watch.waiting:
+            busy_at = watch.looks
+        return watch.looks >= busy_at + QUIET
+
+    watch_until(watch, quiet)
 
 
-def watch_until(watch: FolderWatch, reached: Callable[[], object], seconds: float = 20.0) -> None:
+def watch_until(watch: FolderWatch, reached: Callable[[], object]) -> None:
     """Watch until something is reached, and write the page."""
     watch.resume()
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 20.0
     while not reached() and time.monotonic() < end:
         watch.step()
     watch.publish(last=True)

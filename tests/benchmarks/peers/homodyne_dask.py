@@ -33,12 +33,6 @@ def workers():
         yield client
 
 
-def errors_of(result) -> list[list[float]] | None:
-    """Return (JᵀWJ)⁻¹ of the parameters, None where it is not known."""
-    covariance = result.errors.covariance_naive
-    return None if covariance is None else covariance.values.tolist()
-
-
 def main(source: str, target: str, scaling: str, *words: str) -> None:
     import homodyne_dask as hd
     import ingest
@@ -63,13 +57,14 @@ def main(source: str, target: str, scaling: str, *words: str) -> None:
             device="gpu" if "gpu" in words else "cpu",
         )
         seconds = time.perf_counter() - began
+    covariance = result.errors.covariance_naive
     data.report(
         Path(target),
         data.Estimate(
             result.parameters.value.values.tolist(),
             result.scaling.contrast.values.tolist(),
             result.scaling.offset.values.tolist(),
-            errors_of(result),
+            None if covariance is None else covariance.values.tolist(),
         ),
         status=result.outcome.name.lower(),
         note=f"{result.passes} passes; ingest of the arrays {ingested:.1f} s of the process",
