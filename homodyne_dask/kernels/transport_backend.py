@@ -118,10 +118,8 @@ def candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
     problem, n_points, bins = points[0].problem, len(points), len(block.q)
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
-    arguments, of = (
-        _arguments_of_points(points, block),
-        _family(problem, precision=problem.precision),
-    )
+    arguments = _arguments_of_points(points, block)
+    of = _family(problem, precision=problem.precision)
     moments, pairs = computed(candidates_kernel, *arguments, n_points, of=of)
     return Gram(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
 
