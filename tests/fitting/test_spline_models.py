@@ -41,10 +41,8 @@ def test_a_rate_of_the_age_is_that_of_dense_penalized_least_squares(tmp_path):
     assert result.converged
     form, t = SplineForm(**result.config["splines"]["rate"]), scans.time
     i, j = np.triu_indices(len(t), 1)
-    basis, weight = (
-        form.basis(0.5 * (t[i] + t[j])),
-        form.ages ** float(result.diagnosis.smoothing["exponent"].values[0]),
-    )
+    basis = form.basis(0.5 * (t[i] + t[j]))
+    weight = form.ages ** float(result.diagnosis.smoothing["exponent"].values[0])
 
     def residuals(x):
         f = np.exp(-2 * (x[:6] @ basis * (t[j] - t[i])) ** x[6])
