@@ -328,14 +328,11 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
     common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
     mode = "individual" if others else first.scaling.mode_for_initial_values
     summaries = [binned_averages(one.scan, one.problem) for one in request.stores]
-    averages = [
-        averages_of(
-            one, summary=summaries[store].of_bins((of - request.first_bins[store]).tolist())
-        )
-        for one, store, of in zip(
-            request.scans, request.store_of_scan, request.members, strict=True
-        )
-    ]
+    first_bins, averages = request.first_bins, []
+    each = zip(request.scans, request.store_of_scan, request.members, strict=True)
+    for one, store, members in each:
+        own_bins = summaries[store].of_bins((members - first_bins[store]).tolist())
+        averages.append(averages_of(one, summary=own_bins))
     own = np.isin(search.names, request.per_scan)
     place, order = request.place, np.argsort(np.concatenate(request.members))
 
