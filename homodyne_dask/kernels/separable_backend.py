@@ -328,9 +328,8 @@ def correlation_time(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, 
     if not lags.size:
         return 1.0
     f = np.abs(_by_frame(at, q, phi, np.array([middle]), middle + lags))
-    decayed = np.flatnonzero(
-        np.median(f / np.maximum(f[:, :1], np.finfo(float).tiny), axis=0) < np.exp(-1)
-    )
+    share = np.median(f / np.maximum(f[:, :1], np.finfo(float).tiny), axis=0)
+    decayed = np.flatnonzero(share < np.exp(-1))
     return float(lags[decayed[0]]) if len(decayed) else float(stop - middle)
 
 

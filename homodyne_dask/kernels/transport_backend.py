@@ -109,9 +109,8 @@ def robust_gram(
     problem, each = at.problem, [block.padded(values) for values in linear_params.T]
     of, arguments = _family(problem, derivatives=True), _arguments_at(at, block)
     more = {"of": of, "loss": problem.loss}
-    return under_loss(
-        block, *computed(robust_kernel, *arguments, *each, problem.loss_scale, **more)
-    )
+    found = computed(robust_kernel, *arguments, *each, problem.loss_scale, **more)
+    return under_loss(block, *found)
 
 
 def candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
