@@ -315,7 +315,12 @@ def of_rate(scans: Scans, J, noise: float, seed: int) -> Scans:
     """The scan of a sample without flow whose rate at each frame is J, with noise of a deviation."""
     C = reference.integral(J, scans.time)
     f = np.exp(-(scans.q[:, None, None] ** 2) * np.abs(C[None] - C[:, None]))
-    c2 = 1 + scans.contrast[:, None, None] * f
+    return of_decay(scans, f, noise, seed)
+
+
+def of_decay(scans: Scans, f, noise: float, seed: int = 0) -> Scans:
+    """The scan of a sample whose f is this, of all bins or of each, with noise of a deviation."""
+    c2 = scans.offset[:, None, None] + scans.contrast[:, None, None] * f
     c2 += noise * np.random.default_rng(seed).standard_normal(c2.shape)
     return replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2).astype(np.float32))
 

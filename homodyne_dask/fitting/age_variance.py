@@ -62,10 +62,8 @@ def age_variance(data: Scan | str | Path, mean_counts: float | None = None) -> "
     most = max((scan.frames[1] - scan.frames[0]) // 2, 1)
     number = int(LAGS_PER_DECADE * np.log10(most)) + 1
     # in frames, evenly on a logarithmic scale
-    lags, mean_over_age = (
-        np.unique(np.geomspace(1, most, number).round().astype(int)),
-        age_means(scan),
-    )
+    lags = np.unique(np.geomspace(1, most, number).round().astype(int))
+    mean_over_age = age_means(scan)
     rows, pixels = [], []
     for bin in range(len(scan.bins)):
         c2 = _c2_at_lags(scan, bin, lags)

@@ -99,9 +99,7 @@ def _flows(scan: Scan, options: dict[str, Any]) -> bool:
 def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     """Return models of other motions that the bins can tell apart, the simplest first."""
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
-    if any(options.get(name) for name in named):
-        return []
-    if scan.is_table:
+    if scan.is_table or any(options.get(name) for name in named):
         return []
     several = len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all()
     return [

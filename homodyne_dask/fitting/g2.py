@@ -46,15 +46,14 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
     table, read, sigma = age_means(scan), scan.cuts(), scan.median_sigma
     lags = (table["lag"].values / scan.attrs["frame_time"]).round().astype(int)
     for bin, counts in enumerate(scan.mean_counts.tolist()):
-        if not table["pairs"].values[bin].any():
+        pairs = table["pairs"].values[bin]
+        if not pairs.any():
             continue
         decay = decay_of(table.isel(bin=bin), scan)
         at = zip(np.unique(read.lag).tolist(), lags.tolist(), strict=True)
         noises = [_noise_at_lag(read, bin, interval, lag, *decay) for interval, lag in at]
         if scan.attrs["sigma_source"] == "scatter":
-            noises.append(
-                _noise_of_pairs(float(sigma[bin]), table["pairs"].values[bin], lags, *decay)
-            )
+            noises.append(_noise_of_pairs(float(sigma[bin]), pairs, lags, *decay))
         table["stderr"].values[bin] = _errors(noises, counts)[: len(lags)]
     return table
 
@@ -120,9 +119,8 @@ def decay_of(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"
     lag, value = mean["lag"].values[known], np.where(value > 2 * error, value, 0.0)[known]
     near = value[:2] if len(value) > 1 else np.repeat(value, 2)
     # what is lost in the first frame, as in the second
-    contrast = float(
-        np.clip(near[0] * near[0] / max(near[1], near[0] / 2, 1e-12), LEAST_CONTRAST, 1.0)
-    )
+    extrapolated = near[0] * near[0] / max(near[1], near[0] / 2, 1e-12)
+    contrast = float(np.clip(extrapolated, LEAST_CONTRAST, 1.0))
     at = scan.attrs["frame_time"] * np.arange(scan.n_frames)
     f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
     return np.clip(f, 0.0, 1.0), contrast

@@ -131,9 +131,8 @@ def computed_on(request: Request, device: Device) -> Request:
 
 def _check_times(model: Model, scan: Scan) -> None:
     first = scan.time[scan.use][0]
-    if (
-        isinstance(model, TransportModel) or model.power_laws or RATE in model.splines
-    ) and first < 0:
+    of_age = isinstance(model, TransportModel) or model.power_laws or RATE in model.splines
+    if of_age and first < 0:
         raise SelectionError(
             f"the selected times begin at {first:g} s, but the rates of {model.name} are those of the time "
             f"since 0 s: select later times (--time 0:...), or ingest again with another --time-offset"
@@ -219,11 +218,9 @@ def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> Gaussian
 
 def _scaling(options: FitOptions, scan: Scan) -> Scaling:
     given: dict[str, Any] = {"contrast": options.contrast, "offset": options.offset}
-    limits = {name: value for name, value in given.items() if isinstance(value, dict)}
-    prior = scaling_prior(
-        **{f"{name}_{what}": pair for name, of in limits.items() for what, pair in of.items()}
-    )
-    values = {name: value for name, value in given.items() if name not in limits}
+    limits = {name: of if isinstance(of, dict) else {} for name, of in given.items()}
+    prior = scaling_prior(**limits)
+    values = {name: value for name, value in given.items() if not limits[name]}
     alike = scan.bin_of_scan
     if options.scaling == "rings":
         alike = ring_numbers(scan.q)

@@ -81,16 +81,14 @@ class SpeckleWeighting:
     """Called before each pass."""
     ended: Callable[[Gram], object] = lambda _: None
     """Called after it."""
-    """Called as a pass at a trial step begins."""
     cost, peak, factor = NO_COST, 0, 1
 
     @classmethod
     def of(cls, request: Request, sweep: Sweep) -> "SpeckleWeighting":
         """Return the averages of a request, weighted by their pairs as if these were independent."""
         scan = request.scan
-        averaged = (
-            averaged_cells(sweep, request) if scan.cells is None else _grouped(sweep, request)
-        )
+        averages_of = averaged_cells if scan.cells is None else _grouped
+        averaged = averages_of(sweep, request)
         weights, counted = {}, {}
         for b, pairs in enumerate(averaged.pairs):
             known = (pairs > 0) & np.isfinite(averaged.c2[b])
@@ -178,9 +176,8 @@ class SpeckleWeighting:
     def weigh(self, state: lm.State) -> bool:
         """Compute the weights from the noise at a state; False where the noise of a bin is not known."""
         request, averaged = self.request, self.averaged
-        joint = joint_equations(
-            state.reduced, parameters_with_errors(request.search, state.theta, state.reduced)
-        )
+        moved = parameters_with_errors(request.search, state.theta, state.reduced)
+        joint = joint_equations(state.reduced, moved)
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not used:
             return False
@@ -210,9 +207,7 @@ class SpeckleWeighting:
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages of data that are means over cells, from one pass at any parameters."""
     scan, search = request.scan, request.search
-    some = np.where(
-        np.isfinite(search.start), search.start, search.inside(np.ones(len(search.start)))
-    )
+    some = search.with_given(np.ones(len(search.start)))
     means = sweep.over(CELL_MEANS, AtTheta(some))
     intervals, edges, columns, pairs = grouped_means(scan, request.problem.min_lag, means)
     none = cell_points([], scan.use)

@@ -81,10 +81,14 @@ def separable_point(
 @plain_kernel("model")
 def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables, Tables]:
     """Return the values of `precompute` and their derivatives by theta."""
-    precompute = model.precompute
-    if precompute is None:
+    if model.precompute is None:
         return time, None
-    return with_derivatives(lambda theta: precompute(theta, time), theta)
+    return with_derivatives(lambda theta: tables_of(model, theta, time), theta)
+
+
+def tables_of(model: SeparableModel, theta: Array, time: Array) -> Tables:
+    """Return the values of `precompute`, or the times."""
+    return time if model.precompute is None else model.precompute(theta, time)
 
 
 def with_derivatives(
@@ -101,21 +105,21 @@ def with_derivatives(
 
 
 def f_of(
-    model: SeparableModel, theta: Array, t1: Tables, t2: Tables, bin: Bin
+    model: SeparableModel, theta: Array, t1: Tables, t2: Tables, bin: Bin, shape: tuple[int, ...]
 ) -> Float[Array, "..."]:
-    """Return f from tables at t1 and t2, which broadcast."""
-    return jnp.asarray(model.f(theta, t1, t2, bin), float)
+    """Return f of this shape from tables at t1 and t2, which broadcast."""
+    return jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), shape)
 
 
 def f_with_derivatives(
     model: SeparableModel, theta: Array, here: tuple[Tables, Tables], there: tuple[Tables, Tables],
-    bin: Bin,
+    bin: Bin, shape: tuple[int, ...],
 ) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
-    """Return f and its derivatives from tables and derivatives at t1 (here) and t2, which broadcast."""
+    """Return f of this shape and its derivatives from tables and derivatives at t1 (here) and t2."""
     if model.precompute is None:
-        return with_derivatives(lambda theta: f_of(model, theta, here[0], there[0], bin), theta)
+        return with_derivatives(lambda at: f_of(model, at, here[0], there[0], bin, shape), theta)
     return with_derivatives(
-        lambda theta, t1, t2: f_of(model, theta, t1, t2, bin), theta, here, there
+        lambda at, t1, t2: f_of(model, at, t1, t2, bin, shape), theta, here, there
     )
 
 

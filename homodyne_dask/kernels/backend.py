@@ -80,4 +80,4 @@ def compilations() -> dict[str, int]:
         "wide": (column_kernels.wide_kernel,),
         "cells": (column_kernels.cells_kernel,),
     }
-    return {name: sum(of.compilations() for of in those) for name, those in kernels.items()}
+    return {name: sum(of.compilations for of in those) for name, those in kernels.items()}

@@ -58,7 +58,9 @@ class Kernel:
         """Take a function, the names of its static arguments, and XLA's options on the CPU."""
         self.function, self.static, self.options = function, static, options
         self._executables: LRU[Any, Callable[..., Any]] = LRU(MAX_EXECUTABLES, {})
-        self._lock, self._compilations = Lock(), 0
+        self._lock = Lock()
+        self.compilations = 0
+        """How many times this process has compiled the function; what it loaded does not count."""
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
@@ -71,10 +73,6 @@ class Kernel:
         key = structure, compiled_for, given, jax.config.jax_default_device
         executable = self._executables.get(key)
         return (executable or self._made(key, args, static))(*args)
-
-    def compilations(self) -> int:
-        """Return how many times this process has compiled the function; what it loaded does not count."""
-        return self._compilations
 
     def _made(self, key: Any, args: Any, static: Mapping[str, Any]) -> Callable[..., Any]:
         with self._lock:  # two threads would compile twice
@@ -89,7 +87,7 @@ class Kernel:
                         program = self._jitted(self.options).lower(*args, **static)
                 loads = LOADS.count
                 executable = program.compile()
-                self._compilations += LOADS.count == loads
+                self.compilations += LOADS.count == loads
                 self._executables[key] = executable
             return executable
 

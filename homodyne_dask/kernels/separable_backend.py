@@ -20,6 +20,7 @@ from homodyne_dask.kernels.autodiff import (
     f_with_derivatives,
     of_frames,
     sides_of,
+    tables_of,
 )
 from homodyne_dask.kernels.autodiff import separable_point as point
 from homodyne_dask.kernels.backend_interface import PairSet, PairTimes
@@ -76,8 +77,7 @@ class Family:
             bin = tables.bins.some(pairs.bin)
 
             def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
-                f = f_of(self.model, theta, t1, t2, bin)
-                return jnp.where(known, jnp.broadcast_to(f, known.shape), 0.0)
+                return jnp.where(known, f_of(self.model, theta, t1, t2, bin, known.shape), 0.0)
 
             return jax.vmap(at_point)(tables.theta, *sides)
 
@@ -88,9 +88,8 @@ class Family:
 
         def columns_of(sides: Sides, pairs: BinPairs) -> list[Array]:
             bin, shape = tables.bins.some(pairs.bin), pairs.at.counted.shape
-            f, derivatives = f_with_derivatives(self.model, tables.theta, *sides, bin)
-            fields = jnp.broadcast_to(derivatives, (len(tables.theta), *shape))
-            return [jnp.broadcast_to(f, (1, *shape)), fields]
+            f, derivatives = f_with_derivatives(self.model, tables.theta, *sides, bin, shape)
+            return [f[None], derivatives]
 
         return partial(sides_of, tables.rows, tables.columns), columns_of
 
@@ -203,14 +202,11 @@ def tile_grams(
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     """Return the Gram of every bin of several tiles, and the sums of the data of each."""
     first, block = points[0], work.blocks[0]
-    if work.fields == "derivatives":
-        theta, tables, columns = (
-            first.theta,
-            (first.tables, first.derivatives),
-            len(first.theta) + 3,
-        )
-    else:
-        theta, tables, columns = *_of_points(points), len(points) + 2
+    theta, tables = first.theta, (first.tables, first.derivatives)
+    columns = len(theta) + 3
+    if work.fields != "derivatives":
+        theta, tables = _of_points(points)
+        columns = len(points) + 2
     at = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
     of = Family(first.problem.model)
     return grams_of_tiles(of, at, columns, first.problem, first.min_lag, work)
@@ -236,13 +232,12 @@ def f_of_theta(
     theta: Float[Array, " p"], at: PairSet, model: SeparableModel, convention: Convention
 ) -> Array:
     """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
-    time = at.times.t
-    tables = time if model.precompute is None else model.precompute(theta, time)
+    tables = tables_of(model, theta, at.times.t)
     t1 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.i], tables)
     t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.j], tables)
 
     def of_bin(q: Array, phi: Array) -> Array:
-        return jnp.broadcast_to(f_of(model, theta, t1, t2, Bin(q, phi, at.gap)), at.i.shape)
+        return f_of(model, theta, t1, t2, Bin(q, phi, at.gap), at.i.shape)
 
     return jax.vmap(of_bin)(jnp.asarray(at.q), jnp.asarray(at.phi))
 
@@ -308,10 +303,9 @@ def _values(
     """Return f, and with slopes its derivatives, at some times."""
     times = jax.tree.leaves(t1)[0].shape[-1:]
     if not slopes:
-        return jnp.broadcast_to(f_of(model, theta, t1[0], t2[0], bin), (1, *times))
-    f, derivatives = f_with_derivatives(model, theta, t1, t2, bin)
-    f = jnp.broadcast_to(f, (1, *times))
-    return jnp.concatenate([f, jnp.broadcast_to(derivatives, (len(theta), *times))])
+        return f_of(model, theta, t1[0], t2[0], bin, times)[None]
+    f, derivatives = f_with_derivatives(model, theta, t1, t2, bin, times)
+    return jnp.concatenate([f[None], derivatives])
 
 
 def adequate(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
@@ -334,9 +328,8 @@ def correlation_time(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, 
     if not lags.size:
         return 1.0
     f = np.abs(_by_frame(at, q, phi, np.array([middle]), middle + lags))
-    decayed = np.flatnonzero(
-        np.median(f / np.maximum(f[:, :1], np.finfo(float).tiny), axis=0) < np.exp(-1)
-    )
+    share = np.median(f / np.maximum(f[:, :1], np.finfo(float).tiny), axis=0)
+    decayed = np.flatnonzero(share < np.exp(-1))
     return float(lags[decayed[0]]) if len(decayed) else float(stop - middle)
 
 

@@ -1,30 +1,20 @@
 """The backend of models given as f with a rate of free form: that of all such models, and their rate."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.autodiff import SeparablePoint
 from homodyne_dask.kernels.backend_interface import RateCurve
-from homodyne_dask.kernels.separable_backend import (  # noqa: F401 - parts of this backend
-    adequate,
-    candidate_grams,
-    cell_sums,
-    correlation_time,
-    f_and_derivatives_at,
-    f_at,
-    f_of_theta,
-    gram,
-    pair_times,
-    point,
-    robust_gram,
-    sign_at,
-    tile_grams,
-    wide_gram,
-)
 from homodyne_dask.models.spline_models import SplineModel
 from homodyne_dask.models.transport import frame_spacing, positive_times
 
-rates_of_draws = None
+
+def __getattr__(name: str) -> Any:
+    """Return the other parts of a backend: those of all models given as f."""
+    return getattr(separable_backend, name)
 
 
 def rates(

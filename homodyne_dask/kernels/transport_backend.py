@@ -109,19 +109,16 @@ def robust_gram(
     problem, each = at.problem, [block.padded(values) for values in linear_params.T]
     of, arguments = _family(problem, derivatives=True), _arguments_at(at, block)
     more = {"of": of, "loss": problem.loss}
-    return under_loss(
-        block, *computed(robust_kernel, *arguments, *each, problem.loss_scale, **more)
-    )
+    found = computed(robust_kernel, *arguments, *each, problem.loss_scale, **more)
+    return under_loss(block, *found)
 
 
 def candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
     problem, n_points, bins = points[0].problem, len(points), len(block.q)
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
-    arguments, of = (
-        _arguments_of_points(points, block),
-        _family(problem, precision=problem.precision),
-    )
+    arguments = _arguments_of_points(points, block)
+    of = _family(problem, precision=problem.precision)
     moments, pairs = computed(candidates_kernel, *arguments, n_points, of=of)
     return Gram(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
 

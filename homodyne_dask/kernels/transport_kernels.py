@@ -207,14 +207,10 @@ class Family:
             parts = [first[:, start + a, group] for a, group in enumerate(groups)]
             return jnp.concatenate(parts, axis=1) * jnp.concatenate(to, axis=1)
 
-        head = jnp.stack(
-            [
-                jnp.stack([data[:, 0], data[:, 1], f[:, of_f]], axis=1),
-                jnp.stack([data[:, 1], data[:, 2], f[:, fy]], axis=1),
-                jnp.stack([f[:, of_f], f[:, fy], f[:, ff]], axis=1),
-            ],
-            axis=1,
-        )
+        w, wy, wyy = (data[:, n] for n in range(3))
+        wf, wfy, wff = (f[:, n] for n in (of_f, fy, ff))
+        lines = (w, wy, wf), (wy, wyy, wfy), (wf, wfy, wff)
+        head = jnp.stack([jnp.stack(line, axis=1) for line in lines], axis=1)
         border = jnp.stack([with_gradient(of_f), with_gradient(fy), with_gradient(ff)], axis=1)
         return jnp.block([[head, border], [border.transpose(0, 2, 1), gradient]])
 

@@ -257,6 +257,10 @@ class Search:
         means = self.inside(self.priors.mean)
         return replace(self, start=np.where(np.isnan(self.start), means, self.start))
 
+    def with_given(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n p"]:
+        """Return theta inside the bounds, with the values that a user gave."""
+        return self.inside(np.where(np.isnan(self.start), theta, self.start))
+
     def without_initial_values(self) -> Self:
         """Return the search with the values of fixed parameters alone."""
         return replace(self, start=np.where(self.free, np.nan, self.start))
@@ -347,9 +351,8 @@ def search(
         lower=lower,
         upper=upper,
         free=np.array([name not in fixed for name in names]),
-        period=np.where(
-            upper - lower >= period, period, math.inf
-        ),  # none where bounds exclude some of it
+        # none where bounds exclude some of it
+        period=np.where(upper - lower >= period, period, math.inf),
         log=np.array([p.scale == "log" for p in parameters]),
         laws=laws,
     )

@@ -12,6 +12,7 @@
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from homodyne_dask.models.parameters import Beat, Parameter
@@ -42,38 +43,20 @@ def _cumulant(x: Any, polydispersity: Any) -> Any:
     return xp.exp(-2 * x) * (1 + 0.5 * polydispersity * x**2) ** 2
 
 
-def _scaled(rate: Any, q_exponent: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    return rate * (bin.q / Q_REFERENCE) ** q_exponent * abs(t2 - t1)
+def _constant(rate: Any, age: Any, bin: Bin) -> Any:
+    return rate
 
 
-def _constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    rate, stretching = theta
-    return decay(rate * abs(t2 - t1), stretching)
+def _power_of_q(rate: Any, q_exponent: Any, age: Any, bin: Bin) -> Any:
+    return rate * (bin.q / Q_REFERENCE) ** q_exponent
 
 
-def _at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    rate, q_exponent, stretching = theta
-    return decay(_scaled(rate, q_exponent, t1, t2, bin), stretching)
+def _ageing(rate: Any, mu: Any, age: Any, bin: Bin) -> Any:
+    return rate * age**mu
 
 
-def _ageing(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    rate, mu, stretching = theta
-    return decay(rate * (0.5 * (t1 + t2)) ** mu * abs(t2 - t1), stretching)
-
-
-def _ballistic(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    velocity, stretching = theta
-    return decay(velocity * bin.q * abs(t2 - t1), stretching)
-
-
-def _cumulant_constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    rate, polydispersity = theta
-    return _cumulant(rate * abs(t2 - t1), polydispersity)
-
-
-def _cumulant_at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    rate, q_exponent, polydispersity = theta
-    return _cumulant(_scaled(rate, q_exponent, t1, t2, bin), polydispersity)
+def _ballistic(velocity: Any, age: Any, bin: Bin) -> Any:
+    return velocity * bin.q
 
 
 def _vibrating(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -83,33 +66,32 @@ def _vibrating(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     return (1 + amplitude * wave) / (1 + amplitude) * decay(rate * lag, stretching)
 
 
-STRETCHED = SeparableModel("stretched", (_RATE, STRETCHING), _constant, isotropic=True)
+def _model(
+    name: str, shape: Callable[..., Any], rate: Callable[..., Any], *parameters: Parameter
+) -> SeparableModel:
+    """Return the model f = shape(Γ |t2 - t1|, last parameter), with Γ = rate(other parameters, age, bin)."""
+
+    def f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+        *of_rate, last = theta
+        return shape(rate(*of_rate, 0.5 * (t1 + t2), bin) * abs(t2 - t1), last)
+
+    return SeparableModel(name, parameters, f, isotropic=True)
+
+
+STRETCHED = _model("stretched", decay, _constant, _RATE, STRETCHING)
 """A stretched exponential of the lag, the same at every age."""
-STRETCHED_Q = SeparableModel("stretched_q", (_RATE, _Q_EXPONENT, STRETCHING), _at_q, isotropic=True)
+STRETCHED_Q = _model("stretched_q", decay, _power_of_q, _RATE, _Q_EXPONENT, STRETCHING)
 """The same with a rate that is a power of q: `rate` is that at q = 0.01 1/Å; q_exponent 2 is diffusion."""
-STRETCHED_AGEING = SeparableModel(
-    "stretched_ageing",
-    (
-        Parameter("rate", "1/s", (1e-9, 1e9), scale="log"),
-        Parameter("mu", "", (-3.0, 3.0)),
-        STRETCHING,
-    ),
-    _ageing,
-    isotropic=True,
-)
+_RATE_AT_1_S = Parameter("rate", "1/s", (1e-9, 1e9), scale="log")
+_MU = Parameter("mu", "", (-3.0, 3.0))
+STRETCHED_AGEING = _model("stretched_ageing", decay, _ageing, _RATE_AT_1_S, _MU, STRETCHING)
 """The same with a rate that is a power of the age: `rate` is that at an age of 1 s."""
-BALLISTIC = SeparableModel(
-    "ballistic",
-    (Parameter("velocity", "Å/s", (1e-6, 1e12), scale="log"), STRETCHING),
-    _ballistic,
-    isotropic=True,
-)
+_VELOCITY = Parameter("velocity", "Å/s", (1e-6, 1e12), scale="log")
+BALLISTIC = _model("ballistic", decay, _ballistic, _VELOCITY, STRETCHING)
 """A stretched exponential whose rate is proportional to q."""
-CUMULANT = SeparableModel("cumulant", (_RATE, _POLYDISPERSITY), _cumulant_constant, isotropic=True)
+CUMULANT = _model("cumulant", _cumulant, _constant, _RATE, _POLYDISPERSITY)
 """The second cumulant of the lag, the same at every age."""
-CUMULANT_Q = SeparableModel(
-    "cumulant_q", (_RATE, _Q_EXPONENT, _POLYDISPERSITY), _cumulant_at_q, isotropic=True
-)
+CUMULANT_Q = _model("cumulant_q", _cumulant, _power_of_q, _RATE, _Q_EXPONENT, _POLYDISPERSITY)
 """The same with a rate that is a power of q."""
 VIBRATION = SeparableModel(
     "vibration",

@@ -21,6 +21,7 @@ of xpcsjax.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from homodyne_dask.models.parameters import Beat, Parameter
@@ -89,9 +90,9 @@ def _xpcsjax_tables(theta: Any, times: Any) -> dict[str, Any]:
     }
 
 
-def _mixed(t1: Any, t2: Any, bin: Bin, direction: Any) -> Any:
-    """Return f of the components at t1 and t2; direction: of the velocity, from the bin's [degree]."""
-    xp = direction.__array_namespace__()
+def _mixed(turn: int, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    """Return f of the components at t1 and t2; the last of theta is the direction, `turn` as in `Beat`."""
+    xp = theta.__array_namespace__()
 
     def decay(name: str) -> Any:
         dC = xp.sqrt((t2[name] - t1[name]) ** 2 + _SMOOTHING)
@@ -100,17 +101,12 @@ def _mixed(t1: Any, t2: Any, bin: Bin, direction: Any) -> Any:
     s1, s2 = t1["moving"], t2["moving"]
     r1, r2 = 1 - s1, 1 - s2
     at_rest, moved = r1 * r2 * decay("C_r"), s1 * s2 * decay("C_s")
-    phase = bin.q * xp.cos(xp.deg2rad(direction)) * (t2["V"] - t1["V"])
+    phase = bin.q * xp.cos(xp.deg2rad(bin.phi - turn * theta[-1])) * (t2["V"] - t1["V"])
     norm = xp.maximum((s1**2 + r1**2) * (s2**2 + r2**2), _MIN_NORM)
     return (at_rest**2 + moved**2 + 2 * at_rest * moved * xp.cos(phase)) / norm
 
 
-def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    return _mixed(t1, t2, bin, bin.phi - theta[-1])
-
-
-def _xpcsjax_f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    return _mixed(t1, t2, bin, bin.phi + theta[13])
+_f, _xpcsjax_f = partial(_mixed, 1), partial(_mixed, -1)
 
 
 def _cosine(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:

@@ -42,14 +42,11 @@ def gap_in_angstrom(gap: str | float) -> float:
     Raises OptionError for what is not a length, and outside of 1 um to 10 cm, where the unit is wrong.
     """
     if isinstance(gap, str):
-        return _plausible(gap, length_in_angstrom(gap))
-    number = isinstance(gap, Real) and not isinstance(gap, bool)
-    if not (number and 0 < gap < math.inf):
+        angstrom = length_in_angstrom(gap)
+    elif isinstance(gap, Real) and not isinstance(gap, bool) and 0 < gap < math.inf:
+        angstrom = float(gap)
+    else:
         raise OptionError(f"gap {gap!r} is not a positive length")
-    return _plausible(gap, float(gap))
-
-
-def _plausible(gap: str | float, angstrom: float) -> float:
     low, high = schema.GAPS
     if not low <= angstrom <= high:
         raise OptionError(

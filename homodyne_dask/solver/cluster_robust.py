@@ -165,10 +165,8 @@ def _satterthwaite(
     if arrow:
         groups, shared = _coupled([which for which, *_ in roots], len(inverse))
     passing = inverse[:, shared] @ np.linalg.inv(inverse[np.ix_(shared, shared)])
-    root, passed_on = (
-        root_of(inverse[np.ix_(shared, shared)]),
-        np.zeros((number, *[len(shared)] * 2)),
-    )
+    root = root_of(inverse[np.ix_(shared, shared)])
+    passed_on = np.zeros((number, *[len(shared)] * 2))
     for group, members in groups:
         at, among = np.ix_(group, group), np.zeros((number, len(group), len(group)))
         for which, R, adjusted in (roots[n] for n in members):
@@ -244,11 +242,7 @@ def by_cluster(
     place = np.full((len(several), max(map(len, several))), n)
     for row, of in zip(place, several, strict=True):
         row[: len(of)] = of
-    rows = np.array(
-        [
-            np.searchsorted(place[at], joint.place[b])
-            for at, b in zip(np.sort(number), order, strict=True)
-        ]
-    )
+    each = zip(np.sort(number), order, strict=True)
+    rows = np.array([np.searchsorted(place[at], joint.place[b]) for at, b in each])
     blocks = np.add.reduceat(spread_twice(joint.blocks[order], rows, place.shape[1]), first)
     return scores, blocks, place

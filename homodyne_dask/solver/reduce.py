@@ -52,9 +52,8 @@ def reduce(
     """
     if isinstance(scaling, str):
         scaling = scaling_of(scaling, np.zeros(len(gram.pairs)))
-    gram = (
-        gram if scaling.columns is None else gram.wide
-    )  # contrasts that are shared couple all bins
+    # contrasts that are shared couple all bins
+    gram = gram if scaling.columns is None else gram.wide
     M, used, own = gram.moments, gram.pairs > 0, None
     of_prior = _prior_moments(scaling, used, M.shape[2])
     sums = normal = M + of_prior

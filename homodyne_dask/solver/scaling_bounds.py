@@ -4,6 +4,7 @@ A prior adds one row to the normal equations, as a measurement does. With bounds
 least-squares problem in a rectangle, solved exactly along its edges.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -12,7 +13,8 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
 
-Pair = tuple[float, float] | None
+Limits = Mapping[str, tuple[float, float]]
+"""Of contrast or offset: bounds, a prior, or both, by these names."""
 
 
 @dataclass(frozen=True)
@@ -78,47 +80,26 @@ class ScalingPrior:
         return minima
 
 
-def scaling_prior(
-    contrast_bounds: Pair = None,
-    offset_bounds: Pair = None,
-    contrast_prior: Pair = None,
-    offset_prior: Pair = None,
-) -> ScalingPrior | None:
-    """Return bounds (low, high) and priors (mean, standard deviation) as one value; None without any.
+def scaling_prior(contrast: Limits, offset: Limits) -> ScalingPrior | None:
+    """Return what is given of each, bounds (low, high) and prior (mean, standard deviation), as one value.
 
-    Raises OptionError for empty bounds and deviations that are not positive.
+    None without any. Raises OptionError for empty bounds and deviations that are not positive.
     """
-    if all(pair is None for pair in (contrast_bounds, offset_bounds, contrast_prior, offset_prior)):
+    if not (contrast or offset):
         return None
-    limits = np.array(
-        [_bounds("bounds of offset", offset_bounds), _bounds("bounds of contrast", contrast_bounds)]
-    )
-    limits[0] -= 1
-    priors = np.array(
-        [
-            _prior("prior of offset", offset_prior, 1.0),
-            _prior("prior of contrast", contrast_prior, 0.0),
-        ]
-    )
-    return ScalingPrior(*limits.T, *priors.T)
-
-
-def _bounds(name: str, pair: Pair) -> tuple[float, float]:
-    low, high = pair or (-np.inf, np.inf)
-    if not low < high:
-        raise OptionError(
-            f"{name}: {low:g} is not below {high:g}; to fix the value, use scaling 'fixed'"
-        )
-    return low, high
-
-
-def _prior(name: str, pair: Pair, shift: float) -> tuple[float, float]:
-    if pair is None:
-        return 0.0, 0.0
-    mean, deviation = pair
-    if not (np.isfinite(mean) and 0 < deviation < np.inf):
-        raise OptionError(
-            f"{name} = ({mean:g}, {deviation:g}) is not a prior: give a mean and a positive standard "
-            f"deviation"
-        )
-    return mean - shift, deviation**-2.0
+    limits, priors = [], []
+    for name, given, shift in (("offset", offset, 1.0), ("contrast", contrast, 0.0)):
+        low, high = given.get("bounds", (-np.inf, np.inf))
+        if not low < high:
+            raise OptionError(
+                f"bounds of {name}: {low:g} is not below {high:g}; to fix the value, use scaling 'fixed'"
+            )
+        mean, deviation = given.get("prior", (shift, np.inf))
+        if "prior" in given and not (np.isfinite(mean) and 0 < deviation < np.inf):
+            raise OptionError(
+                f"prior of {name} = ({mean:g}, {deviation:g}) is not a prior: give a mean and a positive "
+                f"standard deviation"
+            )
+        limits.append((low - shift, high - shift))
+        priors.append((mean - shift, deviation**-2.0))
+    return ScalingPrior(*np.array(limits).T, *np.array(priors).T)

@@ -298,8 +298,7 @@ def _opposite(
 
 def sum_over_stretches(parts: list[NoiseCovariance]) -> NoiseCovariance:
     """Return the covariance of sums over several stretches of a record, which are independent."""
-    constant, counted, twice = (np.sum(terms, axis=0) for terms in zip(*parts, strict=True))
-    return NoiseCovariance(constant, counted, twice)
+    return NoiseCovariance(*(np.sum(terms, axis=0) for terms in zip(*parts, strict=True)))
 
 
 class NoiseFit(NamedTuple):

@@ -154,10 +154,9 @@ class State:
     def saved(self) -> SavedState:
         """Return the state as plain data."""
         reduced, S, penalty = self.reduced, self.second_order_term, self.reduced.penalty
-        control = self.control
-        region = (
-            (control.size.tolist(), control.radius) if isinstance(control, TrustRegion) else None
-        )
+        control, region = self.control, None
+        if isinstance(control, TrustRegion):
+            region = control.size.tolist(), control.radius
         return SavedState(
             self.theta.tolist(), self.damping, self.accepted, reduced.gram,
             self.nonmonotone_steps, self.rejected_steps, self.slow_steps,

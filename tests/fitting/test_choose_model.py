@@ -18,7 +18,7 @@ from tests.photons import photographed
 from tests.results.three_rings import Q, three_rings
 from tests.solver.dense_problem import scaling_at, without_bins
 from tests.speckle_scans import Photons
-from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
+from tests.synthetic import FLOW, angles, asked, evaluator, measured, of_decay, solve, store
 
 STATIC_THETA = [20000.0, -0.4, 1000.0]
 FLOW3 = FLOW * [1, 1, 1, 3, 1, 1, 1]
@@ -43,12 +43,10 @@ def test_the_score_of_a_bin_is_its_chisqr_at_the_optimum_of_the_others(mode, clu
             offset, contrast = there.reduced.linear_params[0]
             x = np.array([-offset, 1.0, -contrast])
             expected = np.einsum("i,bij,j->b", x, moments[:, :3, :3], x)
-        rise = expected - state.reduced.chisqr_per_bin[left]
-        np.testing.assert_allclose(
-            found[left] - state.reduced.chisqr_per_bin[left],
-            rise,
-            atol=0.03 + 0.02 * abs(rise).max(),
+        found_rise, rise = (
+            of - state.reduced.chisqr_per_bin[left] for of in (found[left], expected)
         )
+        np.testing.assert_allclose(found_rise, rise, atol=0.03 + 0.02 * abs(rise).max())
 
 
 INFLUENTIAL = [
@@ -64,9 +62,8 @@ def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, fram
     chosen, evaluate = asked(scans), evaluator(scans, padded=5)
     state = solve(evaluate, chosen, scans.theta)[-1]
     free = np.ones(len(scans.theta), bool)
-    found = (
-        left_out_clusters(state.reduced, free, np.arange(5)).of_bin - state.reduced.chisqr_per_bin
-    )
+    left_out = left_out_clusters(state.reduced, free, np.arange(5)).of_bin
+    found = left_out - state.reduced.chisqr_per_bin
     rises = []
     for b in (0, 2):
         there = solve(evaluator(without_bins(scans, [b]), padded=5), chosen, state.theta)[-1]
@@ -93,10 +90,8 @@ def test_the_simplest_model_that_predicts_the_angles_left_out_is_chosen(tmp_path
     found = hd.compare_models(scan, **options)
     assert found.chosen == chosen
     assert found.results[chosen].converged
-    assert (
-        list(found.results)
-        == ["brownian", "power_law", "static", "laminar_flow"][: len(found.fits)]
-    )
+    usual = ["brownian", "power_law", "static", "laminar_flow"]
+    assert list(found.results) == usual[: len(found.fits)]
     assert hd.compare(found.results) == found
 
 
@@ -170,12 +165,8 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     made, t = measured([1e4, 0.0, 0.0], 80, angles(6), q=0.005, dt=1.0, sigma=0.02), np.arange(80.0)
     late = np.maximum(t - 40, 0)
     lag, late = np.abs(t[:, None] - t), np.abs(late[:, None] - late)
-    noise = np.where(
-        np.isnan(made.c2), np.nan, np.random.default_rng(3).normal(0, 0.02, made.c2.shape)
-    )
-    phi = np.deg2rad(made.phi)[:, None, None]
-    made.c2[:] = 1 + 0.2 * OTHERS[chosen](lag, late, phi) + noise
-    found = hd.compare_models(store(made, tmp_path))
+    f = OTHERS[chosen](lag, late, np.deg2rad(made.phi)[:, None, None])
+    found = hd.compare_models(store(of_decay(made, f, 0.02, seed=3), tmp_path))
     assert (found.chosen, found.adequate) == (chosen, True), found
 
 

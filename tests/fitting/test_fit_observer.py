@@ -46,9 +46,8 @@ def test_a_fit_emits_its_work_each_pass_and_its_end(scan):
     assert (first.pairs, first.bins, first.done, first.outcome) == (3540, 2, (), "RUNNING")
     assert (last.outcome, last.sentence) == (result.outcome.name, result.outcome.value)
     assert [one.chisqr for one in last.done] == [entry["chisqr"] for entry in result.run.history]
-    assert [one.accepted for one in last.done] == [
-        entry["accepted"] for entry in result.run.history
-    ]
+    accepted = [entry["accepted"] for entry in result.run.history]
+    assert [one.accepted for one in last.done] == accepted
     assert last.passes == result.passes
     np.testing.assert_array_equal(last.theta, result.parameters["value"].values)
     table = result.parameters

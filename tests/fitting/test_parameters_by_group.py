@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-import scipy.optimize
 
 import homodyne_dask as hd
 from homodyne_dask.solver.cluster_robust import cr3
-from tests import reference
+from tests.fitting.dense_power_laws import Pairs, decay, dense_fit
 from tests.run_command import done
 
 N, DT, SIGMA, ALPHA = 40, 0.1, 0.02, -0.4
@@ -14,13 +13,7 @@ RINGS, ANGLES, RATES = (0.004, 0.0054, 0.007), (-60.0, 30.0), (2e4, 3e4, 1.5e4)
 Q, PHI = np.repeat(RINGS, 2), np.tile(ANGLES, 3)
 GROUPS = {"ring": [0, 0, 1, 1, 2, 2], "angle": [0, 1, 0, 1, 0, 1], "label": [*range(6)]}
 """The group of each bin."""
-FIRST, SECOND = np.triu_indices(N, 1)
-
-
-def decay(q, D0, alpha):
-    time = DT * np.arange(N)
-    C = reference.integral(D0 * np.maximum(time, DT / 2) ** alpha, time)
-    return np.exp(-(q**2) * np.abs(C[:, None] - C))[FIRST, SECOND]
+TIME, PAIRS = DT * np.arange(N), np.triu_indices(N, 1)
 
 
 @pytest.fixture(scope="module")
@@ -29,30 +22,13 @@ def store(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("groups"), np.random.default_rng(1)
     c2 = np.ones((6, N, N), np.float32)
     for b, q in enumerate(Q):
-        c2[b, FIRST, SECOND] += 0.3 * decay(q, RATES[b // 2], ALPHA) + rng.normal(
-            0, SIGMA, len(FIRST)
-        )
-        c2[b, SECOND, FIRST] = c2[b, FIRST, SECOND]
+        f = decay(RATES[b // 2], ALPHA, q, TIME)[PAIRS]
+        c2[b][PAIRS] += 0.3 * f + rng.normal(0, SIGMA, len(f))
+        c2[b] += np.triu(c2[b] - 1, 1).T
     np.savez(folder / "c2.npz", c2=c2)
     known = {"q": Q, "phi": PHI, "dt": DT, "sigma": SIGMA}
     hd.ingest(folder / "c2.npz", folder / "rings.zarr", **known)
-    return folder / "rings.zarr", c2[:, FIRST, SECOND].astype(float)
-
-
-def dense_fit(data, group):
-    """Values and naive errors of (D0 of each group, alpha), every pair a row, nothing eliminated."""
-    n = max(group) + 1
-
-    def residual(x):
-        rates, alpha, (contrast, offset) = np.exp(x[:n]), x[n], x[n + 1 :].reshape(2, 6)
-        f = np.array([decay(q, rates[g], alpha) for q, g in zip(Q, group, strict=True)])
-        return ((data - offset[:, None] - contrast[:, None] * f) / SIGMA).ravel()
-
-    start = np.concatenate([np.full(n, np.log(2e4)), [ALPHA], np.full(6, 0.3), np.ones(6)])
-    found = scipy.optimize.least_squares(residual, start, xtol=1e-14, ftol=1e-14, gtol=1e-14)
-    scale = np.append(np.exp(found.x[:n]), 1.0)  # from logarithms of rates
-    errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))[: n + 1]
-    return np.append(scale[:n], found.x[n]), errors * scale
+    return folder / "rings.zarr", [one[PAIRS] for one in c2]
 
 
 @pytest.mark.long
@@ -60,7 +36,9 @@ def dense_fit(data, group):
 def test_a_fit_with_a_rate_for_each_group_is_that_of_dense_least_squares(store, group):
     path, data = store
     series = hd.fit_each(path, "power_law", per={group: "D0"})
-    value, error = dense_fit(data, GROUPS[group])
+    bins = [Pairs(q, TIME, g, PAIRS, y) for q, g, y in zip(Q, GROUPS[group], data, strict=True)]
+    value, covariance, _ = dense_fit(bins, [2e4] * (max(GROUPS[group]) + 1), ALPHA, SIGMA)
+    error = np.sqrt(np.diag(covariance))
     found = series.global_fit.parameters.isel(param=slice(0, len(value)))
     assert found["param"].values[-1] == "alpha"
     assert np.abs((found["value"] - value) / error).max() < 1e-3
@@ -81,11 +59,8 @@ def test_outliers_of_a_loss_and_profiles_are_those_of_each_ring_by_itself(store)
         away = (one.parameters["value"] - other.parameters["value"]).values[:2] / error
         assert np.abs(away).max() < 2e-3
         np.testing.assert_allclose(one.parameters["stderr_naive"].values[:2], error, rtol=0.05)
-        assert (
-            one.errors.profiles["D0"].sizes["point"]
-            == other.errors.profiles["D0"].sizes["point"]
-            == 5
-        )
+        profiles = (of.errors.profiles["D0"] for of in (one, other))
+        assert [of.sizes["point"] for of in profiles] == [5, 5]
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.assessment.result_findings import contrast_changes
 from tests.speckle_scans import RING
-from tests.synthetic import CREEP, angles, fit_here, measured, store
+from tests.synthetic import CREEP, angles, fit_here, measured, of_decay, store
 
 Q = np.array([0.002, 0.003, 0.004, 0.005, 0.006])
 FRAMES, SPACING = 120, 0.2
@@ -16,15 +16,11 @@ FRAMES, SPACING = 120, 0.2
 
 def rings(folder, power, seed=0, q=Q):
     """One bin on each ring, with rates that scale as q to a power."""
-    rng, t = np.random.default_rng(seed), SPACING * np.arange(FRAMES)
     made = measured([1000, 0, 0], FRAMES, np.zeros(len(q)), q=q, dt=SPACING)  # pyright: ignore
-    rate = 0.3 * (q / 0.004) ** power
-    c2 = 1 + 0.2 * np.exp(-rate[:, None, None] * np.abs(t[:, None] - t))
-    c2 += 0.02 * rng.standard_normal(c2.shape)
-    c2[:, np.tril(np.ones((FRAMES, FRAMES), bool))] = np.nan
-    made.c2[:] = c2
+    rate = 0.3 * (q[:, None, None] / 0.004) ** power
+    f = np.exp(-rate * np.abs(made.time[:, None] - made.time))
     folder.mkdir(exist_ok=True)
-    return store(made, folder)
+    return store(of_decay(made, f, 0.02, seed), folder)
 
 
 def test_rings_of_ballistic_motion_are_not_called_brownian(tmp_path):

@@ -35,19 +35,14 @@ def test_bounds_of_fits_do_not_limit_predict():
     np.testing.assert_allclose(found[upper], wanted[upper], atol=1e-13)
 
 
+OF_BIN = {"q": Q, "phi": 40.0, "contrast": 0.2, "offset": 1.1}
 STEP = {"J_before": 8e3, "J_after": 2.4e4, "t_step": 2.1, "width": 0.2}
 LAOS = {"J": 8e3, "gamma_dot_mean": 2e-4, "relative_amplitude": 0.6, "period": 1.7, "phi0": 5.0}
 
 
 def test_rates_of_simulated_scans_are_a_step_of_temperature_and_an_oscillating_shear():
     time = np.array([0.0, 0.1, 0.2, 0.4, 0.5, 1.9, 2.0, 2.2, 3.0])
-    of_bin = {
-        "q": Q,
-        "phi": 40.0,
-        "contrast": 0.2,
-        "offset": 1.1,
-        "convention": Convention.PHYSICAL,
-    }
+    of_bin = OF_BIN | {"convention": Convention.PHYSICAL}
     t = np.maximum(time, 0.5 * np.median(np.diff(time)))
     J = 8e3 + 1.6e4 / (1 + np.exp(-(t - 2.1) / 0.2))
     C = reference.integral(J, time)
@@ -65,7 +60,7 @@ def test_rates_of_simulated_scans_are_a_step_of_temperature_and_an_oscillating_s
 @pytest.mark.parametrize("convention", Convention)
 def test_shear_that_does_not_oscillate_is_laminar_flow(convention):
     time, constant = 0.1 * np.arange(30), LAOS | {"relative_amplitude": 0.0}
-    of_bin = {"q": Q, "phi": 40.0, "gap": GAP, "contrast": 0.2, "offset": 1.1}
+    of_bin = OF_BIN | {"gap": GAP}
     found = c2_of_rates("oscillating_shear", constant, time, convention=convention, **of_bin)
     wanted = predict(
         LAMINAR_FLOW, [4e3, 0, 4e3, 1e-4, 0, 1e-4, 5], time, convention=convention.value, **of_bin

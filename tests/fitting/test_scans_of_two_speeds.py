@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.stats
 from distributed import Client, LocalCluster
 
@@ -12,9 +11,10 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.fitting.series import scans_together
 from homodyne_dask.store import scan
-from tests import reference
+from tests.fitting.dense_power_laws import Pairs, decay, dense_fit
 from tests.run_command import done, run
 from tests.speckle_scans import Photons
+from tests.synthetic import store as stored
 
 SIGMA, TRUTH = 0.02, np.array([2e4, -0.4])
 UNEVEN = np.concatenate([0.2 * np.arange(20), 4 + 0.5 * np.arange(20)])
@@ -26,15 +26,10 @@ SCANS = {
 """Times, q of each bin, and frames without data."""
 
 
-def decay(theta, q, t):
-    C = reference.integral(theta[0] * np.maximum(t, np.median(np.diff(t)) / 2) ** theta[1], t)
-    return np.exp(-(q**2) * np.abs(C[:, None] - C))
-
-
 def measured(name, D0=TRUTH[0]):
     t, each, lost = SCANS[name]
     rng = np.random.default_rng(len(name) + 1)
-    f = np.stack([decay((D0, TRUTH[1]), q, t) for q in each])
+    f = np.stack([decay(D0, TRUTH[1], q, t) for q in each])
     c2 = (1 + 0.3 * f + rng.normal(0, SIGMA, f.shape)).astype(np.float32)
     c2[:, lost] = c2[:, :, lost] = np.nan
     return c2
@@ -59,32 +54,17 @@ def series(stores):
     return hd.fit(stores, "power_law")
 
 
-def dense_fit():
-    """Values and naive errors of (D0, alpha), every known pair of all scans a row, nothing eliminated."""
-    parts = []
+def known_pairs():
+    """Those of all bins."""
     for name, (t, each, _) in SCANS.items():
         for q, c2 in zip(each, measured(name), strict=True):
-            i, j = np.nonzero(np.isfinite(c2) & ~np.tri(len(t), dtype=bool))
-            parts.append((q, t, i, j, c2[i, j].astype(float)))
-
-    def residual(x):
-        theta, linear = (TRUTH[0] * np.exp(x[0]), x[1]), x[2:].reshape(-1, 2)
-        return np.concatenate([
-            (y - offset - contrast * decay(theta, q, t)[i, j]) / SIGMA
-            for (q, t, i, j, y), (contrast, offset) in zip(parts, linear, strict=True)
-        ])  # fmt: skip
-
-    start = np.concatenate([[0.0, TRUTH[1]], np.tile([0.3, 1.0], len(parts))])
-    found = scipy.optimize.least_squares(
-        residual, start, "3-point", xtol=1e-15, ftol=1e-15, gtol=1e-15
-    )
-    value = np.array([TRUTH[0] * np.exp(found.x[0]), found.x[1]])
-    error = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))[:2] * [value[0], 1]
-    return value, error, 2 * found.cost
+            at = np.nonzero(np.isfinite(c2) & ~np.tri(len(t), dtype=bool))
+            yield Pairs(q, t, 0, at, c2[at])
 
 
 def test_scans_of_different_times_and_bins_are_one_dense_least_squares(series, stores):
-    value, error, chisqr = dense_fit()
+    value, covariance, chisqr = dense_fit([*known_pairs()], TRUTH[:1], TRUTH[1], SIGMA)
+    error = np.sqrt(np.diag(covariance))
     found = series.global_fit.parameters.sel(param=["D0", "alpha"])
     np.testing.assert_allclose(found["value"], value, rtol=1e-6)
     np.testing.assert_allclose(found["stderr_naive"], error, rtol=1e-5)
@@ -218,17 +198,8 @@ def test_the_error_of_photons_at_two_speeds_is_that_of_the_scatter(tmp_path):
     for seed in range(6):
         stores = []
         for n, camera in enumerate(cameras):
-            scan = Photons(np.array([1e5, 0.0, 0.0]), q=(0.01, 0.015), **camera).scan(
-                1000 * seed + n
-            )
-            known = {
-                "q": scan.q,
-                "phi": scan.phi,
-                "dt": camera["spacing"],
-                "sigma": float(scan.sigma_row[0, 0]) ** 2,
-            }
-            np.savez(tmp_path / f"{n}{seed}.npz", c2=np.nan_to_num(scan.c2), **known)
-            stores.append(hd.ingest(tmp_path / f"{n}{seed}.npz").store)
+            photons = Photons(np.array([1e5, 0.0, 0.0]), q=(0.01, 0.015), **camera)
+            stores.append(stored(photons.scan(1000 * seed + n), tmp_path, f"{n}{seed}"))
         tables = [hd.fit(stores, "brownian").global_fit.parameters]
         tables += [hd.fit(store, "brownian").parameters for store in stores]
         found.append([[float(table[key][0]) for key in ("value", "stderr")] for table in tables])

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.optimize
-import scipy.stats
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
@@ -18,7 +16,7 @@ from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.transport import LAMINAR_FLOW
 from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.reduce import reduce
-from tests import reference
+from tests.fitting.dense_power_laws import Pairs, decay, dense_fit
 from tests.ingest_files import repeats
 from tests.run_command import done, run
 from tests.speckle_scans import Photons
@@ -31,15 +29,10 @@ KNOWN = {"q": Q, "phi": PHI, "dt": DT, "sigma": SIGMA}
 FIXED = {"D_offset": 0.0}
 
 
-def decay(D0, alpha):
-    """f of all pairs of frames."""
-    C = reference.integral(D0 * np.maximum(TIME, DT / 2) ** alpha, TIME)
-    return np.exp(-(Q**2) * np.abs(C[:, None] - C))
-
-
 def measured(rate, seed):
     rng = np.random.default_rng(seed)
-    return np.stack([1 + 0.3 * decay(rate, ALPHA) + rng.normal(0, SIGMA, (N, N)) for _ in PHI])
+    f = decay(rate, ALPHA, Q, TIME)
+    return np.stack([1 + 0.3 * f + rng.normal(0, SIGMA, (N, N)) for _ in PHI])
 
 
 @pytest.fixture(scope="module")
@@ -54,38 +47,17 @@ def series(store):
     return hd.fit_each(store, "power_law", over="scan", per_scan="D0")
 
 
-def dense_fit():
-    """Values and naive covariance of (ln D0 of each scan, alpha), every pair a row, nothing eliminated."""
-    i, j = np.triu_indices(N, 1)
-    data = [measured(rate, k)[:, i, j].astype(np.float32) for k, rate in enumerate(RATES)]
-    bins = len(RATES) * len(PHI)
-
-    def residual(x):
-        rates, alpha, (contrast, offset) = np.exp(x[:3]), x[3], x[4:].reshape(2, bins)
-        parts = [
-            data[k // 3][k % 3] - offset[k] - contrast[k] * decay(rates[k // 3], alpha)[i, j]
-            for k in range(bins)
-        ]
-        return np.concatenate(parts) / SIGMA
-
-    start = np.concatenate([np.log(RATES), [ALPHA], np.full(bins, 0.3), np.ones(bins)])
-    found = scipy.optimize.least_squares(residual, start, xtol=1e-12, ftol=1e-12, gtol=1e-12)
-    return found.x[:4], np.linalg.inv(found.jac.T @ found.jac)[:4, :4], 2 * found.cost
-
-
 def test_a_global_fit_is_that_of_dense_least_squares(series):
-    value, covariance, chisqr = dense_fit()
+    at, c2 = np.triu_indices(N, 1), [measured(rate, k) for k, rate in enumerate(RATES)]
+    bins = [Pairs(Q, TIME, k, at, one[at]) for k in range(3) for one in c2[k].astype(np.float32)]
+    value, expected, chisqr = dense_fit(bins, RATES, ALPHA, SIGMA)
     found = series.global_fit
     assert found.outcome is hd.Outcome.CONVERGED
     names = [f"D0 of scan {n}" for n in (1, 2, 3)] + ["alpha"]
     at = found.parameters.sel(param=names)["value"].values
     naive = found.covariance_naive.sel(cov_i=names, cov_j=names).values
-    scale = np.array([*np.exp(value[:3]), 1.0])  # from logarithms of rates
-    expected = covariance * np.outer(scale, scale)
     error = np.sqrt(np.diag(expected))
-    np.testing.assert_allclose(
-        at, [*np.exp(value[:3]), value[3]], atol=2e-3 * error.min(), rtol=2e-5
-    )
+    np.testing.assert_allclose(at, value, atol=2e-3 * error.min(), rtol=2e-5)
     np.testing.assert_allclose(naive, expected, atol=1e-3 * np.outer(error, error).min(), rtol=2e-3)
     assert found.chisqr == pytest.approx(chisqr, rel=1e-5)
     assert found.ndata == 9 * N * (N - 1) // 2
@@ -209,9 +181,8 @@ def test_the_command_writes_a_folder_for_each_scan_and_the_series(store, tmp_pat
     read = hd.load_series(tmp_path / "out")
     assert read.global_fit.per_scan == ("D0",)
     summary = json.loads((tmp_path / "out" / "scan_002" / "summary.json").read_text())
-    assert summary["parameters"]["alpha"]["value"] == float(
-        read.global_fit.parameters["value"].sel(param="alpha")
-    )
+    alpha = float(read.global_fit.parameters["value"].sel(param="alpha"))
+    assert summary["parameters"]["alpha"]["value"] == alpha
     again = run("fit", str(store), *options, "--per-scan", "D0", "--resume")
     assert again.exit_code == 2
     assert "has no checkpoint" in again.output
@@ -255,11 +226,10 @@ def test_columns_and_limits_of_global_parameters_are_those_of_the_model():
 def test_steps_are_curved_along_rates_of_one_scan_or_of_all():
     laws = (PowerLaw((0, 1, 2), 1.0, 2.0), PowerLaw((3, 4, 5), 1.0, 2.0))
     of = replace(search(LAMINAR_FLOW.parameters), laws=laws)
-    both = GlobalParameters.of(of.names, ["D0", "alpha", "D_offset"], ["scan 1", "scan 2"]).search(
-        of
-    )
+    scans = ["scan 1", "scan 2"]
+    both = GlobalParameters.of(of.names, ["D0", "alpha", "D_offset"], scans).search(of)
     assert [law.at for law in both.laws] == [(0, 2, 4), (1, 3, 5), (6, 7, 8)]
-    amplitude = GlobalParameters.of(of.names, ["D0"], ["scan 1", "scan 2"]).search(of)
+    amplitude = GlobalParameters.of(of.names, ["D0"], scans).search(of)
     assert [law.at for law in amplitude.laws] == [(4, 5, 6)]  # alpha would follow two rates at once
     assert amplitude.period[-1] == 180
     assert amplitude.lower[:2].tolist() == [of.lower[0]] * 2

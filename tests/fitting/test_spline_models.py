@@ -1,7 +1,5 @@
 """Models given as f with splines: rates of the age, and distributions of rates."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.optimize import least_squares
@@ -13,19 +11,18 @@ from homodyne_dask.models.spline_models import THIRD, slopes_of, weights_of
 from homodyne_dask.results.data.rate_distribution import distribution_in
 from homodyne_dask.results.files.folder import write_result
 from tests import reference
-from tests.synthetic import angles, fit_here, measured, store
+from tests.synthetic import angles, fit_here, measured, of_decay, store
 
 SIGMA = 0.02
 
 
 def ageing(course, stretching, frames=24, bins=4, seed=0):
     """A scan whose rate at the mean age of a pair is course(age / length)."""
-    scans = measured((2500.0, 0.0, 0.0), frames, angles(bins), noise=False, sigma=SIGMA)
+    scans = measured(np.ones(3), frames, angles(bins), contrast=0.3, noise=False, sigma=SIGMA)
     t = scans.time
     age = 0.5 * (t[:, None] + t)
     f = np.exp(-2 * (course(age / t[-1]) * np.abs(t[:, None] - t)) ** stretching)
-    c2 = 1 + 0.3 * f + SIGMA * np.random.default_rng(seed).standard_normal((bins, *f.shape))
-    return replace(scans, c2=np.triu(c2, 1).astype(np.float32))
+    return of_decay(scans, f, SIGMA, seed)
 
 
 def wave(u):
@@ -41,10 +38,8 @@ def test_a_rate_of_the_age_is_that_of_dense_penalized_least_squares(tmp_path):
     assert result.converged
     form, t = SplineForm(**result.config["splines"]["rate"]), scans.time
     i, j = np.triu_indices(len(t), 1)
-    basis, weight = (
-        form.basis(0.5 * (t[i] + t[j])),
-        form.ages ** float(result.diagnosis.smoothing["exponent"].values[0]),
-    )
+    basis = form.basis(0.5 * (t[i] + t[j]))
+    weight = form.ages ** float(result.diagnosis.smoothing["exponent"].values[0])
 
     def residuals(x):
         f = np.exp(-2 * (x[:6] @ basis * (t[j] - t[i])) ** x[6])
@@ -182,11 +177,10 @@ def test_a_single_rate_is_a_narrow_peak_whose_mean_is_held(tmp_path):
 
 @pytest.mark.long
 def test_the_files_of_two_time_data_show_the_distribution(tmp_path):
-    scans = measured((2500.0, 0.0, 0.0), 40, angles(8), noise=False, sigma=SIGMA)
+    scans = measured(np.ones(3), 40, angles(8), contrast=0.3, noise=False, sigma=SIGMA)
     lag = np.abs(scans.time[:, None] - scans.time)
     f = np.exp(-np.array([0.3, 1.5])[:, None, None] * lag).mean(0) ** 2
-    c2 = 1 + 0.3 * f + SIGMA * np.random.default_rng(0).standard_normal((8, *f.shape))
-    scan = store(replace(scans, c2=np.triu(c2, 1).astype(np.float32)), tmp_path)
+    scan = store(of_decay(scans, f, SIGMA), tmp_path)
     result = fit_here(scan, "distribution_of_rates")
     assert result.converged
     known = result.derived["mean_rate"]

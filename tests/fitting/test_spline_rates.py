@@ -11,7 +11,7 @@ from homodyne_dask.results.data.derived_quantities import derived_quantities
 from homodyne_dask.results.data.fit_result import from_summary
 from tests import reference
 from tests.speckle_scans import Photons
-from tests.synthetic import GAP, Q, angles, fit_here, measured, of_rate, store
+from tests.synthetic import GAP, Q, angles, fit_here, measured, of_decay, of_rate, store
 
 LAMBDA, HUBER, SIGMA = 1e-3, 1.345, 0.01
 UNEVEN = np.cumsum(np.random.default_rng(3).uniform(0.1, 0.8, 30))
@@ -309,12 +309,9 @@ def scan_of(shape, seed):
     scans = measured(SHEARED, FRAMES, PHI, dt=DT, sigma=0.08, noise=False)
     C, G = (reference.integral(rate, scans.time) for rate in rates(shape, scans.time))
     s = 0.5 * Q * GAP * np.cos(np.deg2rad(PHI - SHEARED[6]))[:, None, None]
-    f = (
-        np.exp(-(Q**2) * np.abs(C[None] - C[:, None]))
-        * np.sinc(s * (G[None] - G[:, None]) / np.pi) ** 2
-    )
-    c2 = 1 + 0.2 * f + 0.08 * np.random.default_rng(seed).standard_normal(f.shape)
-    return replace(scans, c2=np.where(np.isnan(scans.c2), np.nan, c2).astype(np.float32))
+    f = np.exp(-(Q**2) * np.abs(C[None] - C[:, None]))
+    f = f * np.sinc(s * (G[None] - G[:, None]) / np.pi) ** 2
+    return of_decay(scans, f, 0.08, seed)
 
 
 def fitted(shape, seed, folder, **options):

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import homodyne_dask as hd
-from tests.synthetic import FLOW, GAP, angles, measured
+from tests.synthetic import FLOW, GAP, angles, measured, of_decay
 
 FLOW_PARAMETERS = hd.LAMINAR_FLOW.parameters
 
@@ -42,12 +42,8 @@ RELAXATION = (
 def relaxing_scan(n=60, bins=8, seed=0):
     """A scan of `relaxation` at (0.4, -0.6), of noise 0.01."""
     scans = measured(FLOW, n, angles(bins), sigma=0.01, seed=seed)
-    t1, t2 = scans.time[:, None], scans.time[None, :]
-    noise = 0.01 * np.random.default_rng(seed).standard_normal(scans.c2.shape)
-    f = np.asarray(relaxation((0.4, -0.6), t1, t2, None))
-    c2 = np.where(np.isnan(scans.c2), np.nan, 1 + 0.2 * f + noise)
-    scans.c2[...] = c2
-    return scans
+    f = relaxation((0.4, -0.6), scans.time[:, None], scans.time, None)
+    return of_decay(scans, np.asarray(f), 0.01, seed)
 
 
 def stretched(theta, t1, t2, bin):

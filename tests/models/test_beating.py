@@ -16,7 +16,7 @@ from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.solver.speckle import regular
 from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
-from tests.synthetic import measured, module_scan, started_as_given, store
+from tests.synthetic import measured, module_scan, of_decay, started_as_given, store
 
 BEATING = hd.MODELS["beating"]
 
@@ -170,24 +170,17 @@ def test_splines_of_equal_speed_are_the_model_of_constant_speed():
     splines |= {f"v_{n}": 250.0 for n in range(1, 7)}
     times = FRAME_TIMES + 0.5  # a power of the time is 0 at t = 0
     given = {"q": 0.01, "phi": 35.0}
-    expected = hd.predict(
-        "beating", law | {"D0_ref": 0, "alpha_ref": 0, "fraction_growth": 0}, times, **given
-    )
-    found = hd.predict(
-        SPLINE, splines | {"D0_ref": 0, "alpha_ref": 0, "fraction_growth": 0}, times, **given
-    )
+    constant = {"D0_ref": 0, "alpha_ref": 0, "fraction_growth": 0}
+    expected = hd.predict("beating", law | constant, times, **given)
+    found = hd.predict(SPLINE, splines | constant, times, **given)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_fringes_of_splines_turn_by_their_speed():
     theta = dict(zip(SPLINE.names, np.arange(1.0, 14.0), strict=True)) | {"phi0": 0.0}
     assert isinstance(SPLINE.beat, Beat)
-    expected = (
-        0.01
-        * SplineForm(6, FRAME_TIMES[1], FRAME_TIMES[-1]).basis(FRAME_TIMES[1:]).T
-        @ speeds(theta.values())
-        / (2 * np.pi)
-    )
+    form = SplineForm(6, FRAME_TIMES[1], FRAME_TIMES[-1])
+    expected = 0.01 * form.basis(FRAME_TIMES[1:]).T @ speeds(theta.values()) / (2 * np.pi)
     np.testing.assert_allclose(SPLINE.beat.turns(theta, FRAME_TIMES[1:], 0.01, 0.0), expected)
 
 
@@ -231,12 +224,10 @@ def test_the_published_numbers(phi, pair, wanted):
 
 def heterodyne(n=80, angles=10, sigma=0.004, seed=0):
     phi = np.arange(angles) * 180.0 / angles - 90
-    time = 0.2 * np.arange(n)
-    c2 = hd.predict(MODEL, HETERODYNE, time, q=Q_HETERODYNE, phi=phi, contrast=0.3, offset=1.0)
-    scans = measured(np.ones(3), time=time, phi=phi, q=Q_HETERODYNE, sigma=sigma, noise=False)
-    noisy = c2 + sigma * np.random.default_rng(seed).standard_normal(c2.shape)
-    scans.c2[...] = np.where(np.isnan(scans.c2), np.nan, noisy)
-    return scans
+    given = {"q": Q_HETERODYNE, "contrast": 0.3, "sigma": sigma, "noise": False}
+    scans = measured(np.ones(3), n, phi, dt=0.2, **given)
+    f = hd.predict(MODEL, HETERODYNE, scans.time, q=Q_HETERODYNE, phi=phi)
+    return of_decay(scans, f, sigma, seed)
 
 
 HELD = ("D_offset_ref", "D_offset_sample", "v_offset", "f1", "f2", "f3")
@@ -333,11 +324,8 @@ def test_a_rate_that_is_a_power_of_q_is_found_from_several_rings(tmp_path):
     away = (result.parameters["value"].values - theta) / result.parameters["stderr_naive"].values
     assert np.abs(away).max() < 4
     ring = hd.predict(hd.MODELS["stretched_q"], theta, scans.time, q=q[2])[0]
-    np.testing.assert_allclose(
-        ring[i, j],
-        written("stretched", (rates[2], theta[2]), scans.time[i], scans.time[j]),
-        rtol=1e-12,
-    )
+    expected = written("stretched", (rates[2], theta[2]), scans.time[i], scans.time[j])
+    np.testing.assert_allclose(ring[i, j], expected, rtol=1e-12)
 
 
 def test_a_model_with_a_power_of_q_needs_q(tmp_path):

@@ -122,11 +122,8 @@ def test_draws_of_the_prior_have_its_density():
     assert np.isfinite(log_density(x)).all()
     assert (np.abs(x[:, 2]) <= 1e4).all()
     # the density of (log a, b, c/a) is a³ times that of (a, b, c), on a grid
-    log_a, b, ratio = (
-        np.log(1e5) * middles(60),
-        -2 + 4 * middles(80),
-        np.sinh(16 * middles(400) - 8),
-    )
+    log_a, b = np.log(1e5) * middles(60), -2 + 4 * middles(80)
+    ratio = np.sinh(16 * middles(400) - 8)
     grid = np.stack(np.meshgrid(np.exp(log_a), b, ratio, indexing="ij"), -1)
     grid[..., 2] *= grid[..., 0]
     density = np.exp(log_density(grid)) * grid[..., 0] ** 2 * np.cosh(np.arcsinh(ratio))

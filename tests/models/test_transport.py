@@ -159,13 +159,6 @@ def test_constant_rates_of_a_flow_are_found_and_the_gap_is_needed(tmp_path):
         hd.fit(scan, "couette")
 
 
-def test_brownian_motion_has_one_parameter_and_finds_the_truth(brownian):
-    table = brownian.parameters
-    assert (~table["fixed"]).values.tolist() == [True, False, False]
-    value, error = (float(table[key].sel(param="D0")) for key in ("value", "stderr_naive"))
-    assert abs(value - D0) < 5 * error
-
-
 def test_the_stokes_einstein_coefficient_is_reported(brownian, tmp_path):
     value, error = (float(brownian.parameters[k].sel(param="D0")) for k in ("value", "stderr"))
     D = brownian.derived["D_SE"]

@@ -21,9 +21,8 @@ def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode,
     phi, p = angles(9), len(theta)
     scans = measured(theta, 14, phi, sigma=0.01, contrast=np.linspace(0.2, 0.4, 9))
     dense = DenseProblem(scans, theta * NEAR, mode)
-    found = leave_one_out(
-        reduce(evaluator(scans)(theta * NEAR), scaling_at(phi, mode)), np.ones(p, bool)
-    )
+    reduced = reduce(evaluator(scans)(theta * NEAR), scaling_at(phi, mode))
+    found = leave_one_out(reduced, np.ones(p, bool))
     X = np.concatenate([dense.J, dense.Z], axis=1)
     size = np.sqrt((X**2).sum(0))
     for b in range(9):

@@ -56,7 +56,7 @@ def interpolated(rng, points, robust=False):
 def scalings(linear_params):
     yield Scaling()
     yield scaling_of("shared", angles(BINS))
-    yield Scaling(prior=scaling_prior(contrast_bounds=(0.0, 1.0)))
+    yield Scaling(prior=scaling_prior({"bounds": (0.0, 1.0)}, {}))
     yield Scaling("fixed", fixed_params=linear_params)
 
 

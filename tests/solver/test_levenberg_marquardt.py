@@ -8,6 +8,7 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.convergence import with_outcome
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.solver.step_control import Damping
@@ -201,18 +202,26 @@ def test_a_trial_that_is_no_number_is_stepped_back_from():
     assert in_errors(last.theta, wanted.theta, wanted.reduced) < 1e-3
 
 
-@pytest.mark.long
-def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest():
-    scans = measured(FLOW, 60, angles(7))
-    evaluate = evaluator(scans)
+@pytest.mark.parametrize("trust_region", [False, True])
+def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest_and_so_when_resumed(
+    trust_region,
+):
+    evaluate, options = (
+        evaluator(measured(FLOW, 30, angles(3))),
+        lm.Options(trust_region=trust_region),
+    )
 
     def lying(trial):
         reduced = reduce(evaluate(trial.theta), "individual")
         return replace(reduced, gradient=-reduced.gradient)
 
-    states = list(lm.iterate(ANYWHERE, lying, lm.Trial(FLOW * 1.05), lm.Options()))
-    assert states[-1].outcome is Outcome.STALLED
-    assert states[-1].reduced.chisqr == min(state.reduced.chisqr for state in states)
+    states = list(lm.iterate(ANYWHERE, lying, lm.Trial(FLOW * 1.05), options))
+    last = states[-1]
+    assert last.outcome is Outcome.STALLED
+    assert last.reduced.chisqr == min(state.reduced.chisqr for state in states)
+    saved = replace(last, outcome=Outcome.RUNNING, decrement=np.inf)
+    restored = with_outcome(ANYWHERE, saved, options)
+    assert (restored.outcome, restored.decrement) == (Outcome.STALLED, last.decrement)
 
 
 @pytest.mark.long(whole=True)

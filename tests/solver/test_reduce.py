@@ -43,22 +43,16 @@ def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
     np.testing.assert_allclose(found.offset, dense.offset, rtol=1e-10)
     H, g = dense.projected.T @ dense.projected, dense.J.T @ dense.residual
     size = np.sqrt(np.einsum("np,np->p", dense.J, dense.J))
-    np.testing.assert_allclose(
-        found.hessian / np.outer(size, size), H / np.outer(size, size), atol=1e-10
-    )
-    np.testing.assert_allclose(found.gradient / size, g / size, atol=1e-9 * np.sqrt(dense.chisqr))
-    for b, (D, r) in enumerate(
-        zip(dense.by_bin(dense.projected), dense.by_bin(dense.residual), strict=True)
-    ):
+    scale, small = np.outer(size, size), 1e-9 * np.sqrt(dense.chisqr)
+    np.testing.assert_allclose(found.hessian / scale, H / scale, atol=1e-10)
+    np.testing.assert_allclose(found.gradient / size, g / size, atol=small)
+    by_bin = zip(dense.by_bin(dense.projected), dense.by_bin(dense.residual), strict=True)
+    for b, (D, r) in enumerate(by_bin):
         # a bin's own score is not orthogonal to [1, f] when they are shared
-        np.testing.assert_allclose(
-            found.bin_gradient[b] / size, D.T @ r / size, atol=1e-9 * np.sqrt(dense.chisqr)
-        )
-        np.testing.assert_allclose(
-            found.bin_hessian[b] / np.outer(size, size), D.T @ D / np.outer(size, size), atol=1e-10
-        )
+        np.testing.assert_allclose(found.bin_gradient[b] / size, D.T @ r / size, atol=small)
+        np.testing.assert_allclose(found.bin_hessian[b] / scale, D.T @ D / scale, atol=1e-10)
         assert found.chisqr_per_bin[b] == pytest.approx(r @ r, rel=1e-11)
-    covariance = np.linalg.inv(found.hessian / np.outer(size, size)) / np.outer(size, size)
+    covariance = np.linalg.inv(found.hessian / scale) / scale
     error = np.sqrt(np.diag(dense.covariance)[:p])
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
 

@@ -107,9 +107,8 @@ def fit(
     plan = _plan(points, model, client)
     units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
     title = f"{model.name} fitted to {plan.layout.pairs:,} points"
-    description = FitDescription(
-        title, names, units, lambda _: unknown, int(request.search.free.sum())
-    )
+    free = int(chosen.free.sum())
+    description = FitDescription(title, names, units, lambda _: unknown, free)
     context = ResidualContext(points, model, plan.budget)
     passes = partial(_passes, context, request, plan, absolute_sigma)
     return run_to_completion(run(passes, description, plan, client, callbacks, record))

@@ -311,11 +311,8 @@ def _passes(
         for (one, at), assessment in zip(scans, assessments, strict=True)
     ]
     fit = _global_fit(request, state, errors, np.array(each))
-    observer.ended(
-        fit.outcome,
-        fit.findings,
-        *(fit.parameters[name].values for name in ("value", "stderr")),
-    )
+    values = (fit.parameters[name].values for name in ("value", "stderr"))
+    observer.ended(fit.outcome, fit.findings, *values)
     return fit, results
 
 
@@ -328,14 +325,11 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
     common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
     mode = "individual" if others else first.scaling.mode_for_initial_values
     summaries = [binned_averages(one.scan, one.problem) for one in request.stores]
-    averages = [
-        averages_of(
-            one, summary=summaries[store].of_bins((of - request.first_bins[store]).tolist())
-        )
-        for one, store, of in zip(
-            request.scans, request.store_of_scan, request.members, strict=True
-        )
-    ]
+    first_bins, averages = request.first_bins, []
+    each = zip(request.scans, request.store_of_scan, request.members, strict=True)
+    for one, store, members in each:
+        own_bins = summaries[store].of_bins((members - first_bins[store]).tolist())
+        averages.append(averages_of(one, summary=own_bins))
     own = np.isin(search.names, request.per_scan)
     place, order = request.place, np.argsort(np.concatenate(request.members))
 
@@ -372,10 +366,9 @@ def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> lis
         if scaling.columns is not None and request.store_of_scan.count(of_store) > 1:
             # bins of other scans share them, too
             scaling = Scaling("fixed", fixed_params=state.reduced.linear_params[members])
-        loss, params = gram.loss, state.reduced.linear_params[members]
-        own = Gram(
-            gram.moments[members], gram.pairs[members], None if loss is None else loss[members]
-        )
+        params = state.reduced.linear_params[members]
+        loss = None if gram.loss is None else gram.loss[members]
+        own = Gram(gram.moments[members], gram.pairs[members], loss)
         reduced = reduce(own, scaling, one.sum_rounding, linear_params=params)
         theta = state.theta[request.parameters.place[scan]]
         own_state = replace(state, theta=theta, reduced=reduced, best=None, second_order_term=None)
@@ -491,11 +484,8 @@ def _of_scan_alone(
     if errors.robust is None or (at.reduced.columns.shape[1] == 0) != (one.scaling.mode == "fixed"):
         return found
     step = np.linalg.solve(at.reduced.hessian[np.ix_(moved, moved)], at.reduced.gradient[moved])
-    found[:, moved] = (
-        at.theta[moved] + step,
-        np.sqrt(np.diag(errors.robust))[moved],
-        errors.dof[moved],
-    )
+    stderr = np.sqrt(np.diag(errors.robust))
+    found[:, moved] = at.theta[moved] + step, stderr[moved], errors.dof[moved]
     return found
 
 

@@ -45,7 +45,6 @@ def places_of(
     tells. apart: whether the scans are those of one store. Raises OptionError where a value is missing or no
     number, or in another unit than the first.
     """
-    require_type("over_scans", variable, str, "a word such as temperature")
     axis = axis_of(variable)
     require_type(
         "scan_values", values, Mapping | str | Path | None, "values by scan, or a table's path"

@@ -132,8 +132,7 @@ def _starts(
                 at = dict(zip((beat.fraction, *beat.decays), (fraction, *decays), strict=True))
                 at |= fringes
                 point = np.array([at.get(name, rest[n]) for n, name in enumerate(search.names)])
-                point = np.where(np.isfinite(search.start), search.start, search.inside(point))
-                points.append(point)
+                points.append(search.with_given(point))
             yield np.array(points)
 
 

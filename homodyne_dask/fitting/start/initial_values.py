@@ -102,7 +102,7 @@ def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[The
         for at in model.places.values():
             floor[at] = MIN_SHARE * np.abs(made[at]).mean()
         made = np.where(made < floor, floor, made)
-        return found.inside(np.where(np.isfinite(found.start), found.start, made))
+        return found.with_given(made)
 
     lowest = minima[0].chisqr
     return [free(at.theta) for at in minima if at.chisqr <= MAX_SPLINE_START_CHISQR_RATIO * lowest]
@@ -227,7 +227,7 @@ def _points_of_speed(
     found, scan, law = request.search, request.scan, MODELS[beat.law]
     assert law.beat is not None
     of_law = _of_problem(request, replace(request.problem, model=law), needs_q=True)
-    given, points = found.start, []
+    points = []
     speeds = np.array([name.startswith(f"{beat.speed}_") for name in found.names])
     form = SplineForm(int(speeds.sum()), float(scan.time[0]), float(scan.time[-1]))
     t = scan.time[scan.use & (scan.time > 0)]
@@ -238,10 +238,10 @@ def _points_of_speed(
         # a power may be far off at t = 0
         for course in (speed, np.full_like(speed, np.median(speed))):
             theta[speeds] = form.projected(t, course)
-            points.append(found.inside(np.where(np.isfinite(given), given, theta)))
+            points.append(found.with_given(theta))
     first = speeds | np.isin(found.names, [beat.fraction, *beat.decays])
     ends = [*points_of_all_lags(summary, found, mode, points, first), *points]
-    known = np.isfinite(given[speeds]).any()
+    known = np.isfinite(found.start[speeds]).any()
     signs = [1.0 if known or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
     return [np.where(speeds, sign * theta, theta) for sign, theta in zip(signs, ends, strict=True)]
 
@@ -254,12 +254,8 @@ def _points_of_splines(
     Of one: fits from several end at several strengths, and the lowest χ² is then that of the roughest.
     """
     found, mode = request.search, request.scaling.mode_for_initial_values
-
-    def inside(theta: Theta) -> Theta:
-        return found.inside(np.where(np.isfinite(found.start), found.start, theta))
-
     if isinstance(model.form, LogDensityForm):
-        points = np.array([inside(of) for of in lognormals(model.form)])
+        points = np.array([found.with_given(of) for of in lognormals(model.form)])
         return best_points(summary, found, mode, request.options.starts or 1, points)
     t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
     of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING))
@@ -267,7 +263,7 @@ def _points_of_splines(
         rate, power, stretching = minimum.theta
         course = rate * t**power
         rates = np.maximum(model.form.projected(t, course), MIN_SHARE * course.mean())
-        points.append(inside(np.append(rates, stretching)))
+        points.append(found.with_given(np.append(rates, stretching)))
     return points
 
 

@@ -12,8 +12,10 @@ from homodyne_dask.kernels.autodiff import (
     Tables,
     at_times,
     bin_argument,
+    f_of,
     f_with_derivatives,
     separable_point,
+    tables_of,
 )
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
@@ -85,15 +87,17 @@ def _moments(
     """Return Xᵀ W X over [1, y - 1, f, ∂f/∂theta] of every bin over cells."""
 
     def of_bin(y: Array, w: Array, bin: Bin) -> Array:
-        f, derivatives = f_with_derivatives(model, theta, here, there, bin)
-        first = [jnp.ones_like(y), y - 1, jnp.broadcast_to(f, y.shape)]
-        X = jnp.concatenate(
-            [jnp.stack(first), jnp.broadcast_to(derivatives, (len(theta), *y.shape))]
-        )
-        X = jnp.where(w > 0, X * jnp.sqrt(w), 0.0)
-        return X @ X.T
+        f, derivatives = f_with_derivatives(model, theta, here, there, bin, y.shape)
+        return _products(y, w, f, *derivatives)
 
     return jax.vmap(of_bin)(c2, weight, bins)
+
+
+def _products(y: Array, w: Array, *columns: Array) -> Array:
+    """Return Xᵀ W X of a bin over cells, X = [1, y - 1, columns]."""
+    X = jnp.stack([jnp.ones_like(y), y - 1, *columns])
+    X = jnp.where(w > 0, X * jnp.sqrt(w), 0.0)
+    return X @ X.T
 
 
 @plain_kernel("model")
@@ -104,13 +108,11 @@ def _moments_of_points(
     """Return Xᵀ W X over [1, y - 1, f] at every point, of every bin over cells."""
 
     def at_point(theta: Array) -> Array:
-        tables = time if model.precompute is None else model.precompute(theta, time)
+        tables = tables_of(model, theta, time)
         t1, t2 = (jax.tree.map(lambda v, t=t: jnp.interp(t, time, v), tables) for t in cells)
 
         def of_bin(y: Array, w: Array, bin: Bin) -> Array:
-            f = jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), y.shape)
-            X = jnp.where(w > 0, jnp.stack([jnp.ones_like(y), y - 1, f]) * jnp.sqrt(w), 0.0)
-            return X @ X.T
+            return _products(y, w, f_of(model, theta, t1, t2, bin, y.shape))
 
         return jax.vmap(of_bin)(c2, weight, bins)
 
