@@ -53,7 +53,7 @@ HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
     (nxxpcs.entry_of, nxxpcs.open_nxxpcs),
     (partial(hdf5.dataset, name=chx.MATRICES), chx.open_chx),
     (partial(hdf5.dataset, name=trains.MATRICES), trains.open_trains),
-    (esrf.has_ages, esrf.open_esrf),
+    (esrf.analyses_in, esrf.open_esrf),
 )
 """What tells whether a file is of a format, and the reader of the format; the first that fits."""
 
