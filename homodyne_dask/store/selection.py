@@ -176,7 +176,7 @@ def _excluded_frames(scan: BinsAndFrames, key: str, value: Any) -> Iterator[tupl
     several = isinstance(value, list | tuple) and all(
         isinstance(part, list | tuple | slice) for part in value
     )
-    each = value if several else [value]
+    each: list[Any] = list(value) if several else [value]
     for one in _frames_and_ranges(scan, value) if key == "frames" else each:
         first, stop = _interval(scan, **{key: one})
         if stop <= first:
