@@ -7,7 +7,7 @@ bins share without being copies, as the intensity of the beam in each frame, is 
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Bool, Float32
 
 from ingest.noise import Record
 from ingest.readers.source import Source
@@ -61,10 +61,8 @@ def of_copies(signs: str, others: str) -> bool:
     """Return whether the noise of two matrices of a bin is the same, by `signs_of_noise` of each."""
     if not signs or len(signs) != len(others):
         return False
-    one, other = ((of == "+") - np.float32(of == "-") for of in np.array([[[*signs]], [[*others]]]))
-    at = one.shape[1] // 2
-    same, smooth = (_agreement(one[:, :at], of) for of in (other[:, :at], other[:, at:]))
-    return bool(same >= SAME_SIGN and smooth < SMOOTH)
+    here, beside = _values([signs, others])
+    return bool(_alike(here[:1], here[1:], beside[1:]))
 
 
 def copies(source: Source, records: Sequence[Record]) -> dict[int, int]:
@@ -79,18 +77,29 @@ def copies(source: Source, records: Sequence[Record]) -> dict[int, int]:
     held = [n for n, record in enumerate(records) if record["signs"]]
     if len(held) < 2:
         return {}
-    signs = np.array([[*records[n]["signs"]] for n in held])
-    value = (signs == "+").astype(np.float32) - (signs == "-")
-    here, beside = np.split(value, 2, axis=1)
+    here, beside = _values([records[n]["signs"] for n in held])
     found: dict[int, int] = {}
     for start in range(0, len(held), BINS):
-        some, all_after = here[start : start + BINS], slice(start, None)
-        same, smooth = _agreement(some, here[all_after]), _agreement(some, beside[all_after])
-        alike = np.triu((same >= SAME_SIGN) & (smooth < SMOOTH), 1)
+        alike = np.triu(_alike(here[start : start + BINS], here[start:], beside[start:]), 1)
         for first, other in np.array(held)[start + np.argwhere(alike)].tolist():
             if first not in found and not _opposite(source, first, other):
                 found.setdefault(other, first)
     return found
+
+
+def _values(signs: Sequence[str]) -> list[Float32[np.ndarray, "bin pair"]]:
+    """Return 1, -1 or 0 of each sign of some bins: at pairs, and beside them."""
+    each = np.array([[*of_bin] for of_bin in signs])
+    return np.split((each == "+").astype(np.float32) - (each == "-"), 2, axis=1)
+
+
+def _alike(
+    some: Float32[np.ndarray, "some pair"],
+    here: Float32[np.ndarray, "bin pair"],
+    beside: Float32[np.ndarray, "bin pair"],
+) -> Bool[np.ndarray, "some bin"]:
+    """Return of every two bins whether their noise is the same."""
+    return (_agreement(some, here) >= SAME_SIGN) & (_agreement(some, beside) < SMOOTH)
 
 
 def _agreement(

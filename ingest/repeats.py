@@ -33,11 +33,9 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         _check_alike(first, other, names[0], name)
     known = [one for one in scans if one.intensity is not None]
     masked = [replace(one, masked=~noise.frame_mask(one)) for one in known] or scans
-    fields = [name for name in PER_BIN if getattr(first, name) is not None]
-    per_bin = {name: np.concatenate([getattr(one, name) for one in scans]) for name in fields}
     return replace(
         first,
-        **(per_bin | {"matrices": tuple(per_bin["matrices"].tolist())}),
+        **_of_all_bins(scans),
         truth=first.truth if all(one.truth == first.truth for one in scans) else None,
         # those of all scans of one file; several files have none in common
         pictures=pictures if all(one.pictures is pictures for one in scans) else NO_PICTURES,
@@ -46,6 +44,13 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         scans=tuple(masked),
         scan_names=tuple(names),
     )
+
+
+def _of_all_bins(sources: Sequence[Source]) -> dict[str, Any]:
+    """Return the fields of a source that are one per bin, for the bins of all."""
+    fields = [name for name in PER_BIN if getattr(sources[0], name) is not None]
+    found = {name: np.concatenate([getattr(one, name) for one in sources]) for name in fields}
+    return found | {"matrices": tuple(found["matrices"].tolist())}
 
 
 def _experiment(scans: Sequence[Source]) -> dict[str, dict[str, Any]]:
@@ -82,12 +87,11 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     for name, other in zip(names[1:], sources[1:], strict=True):
         here = {"q": first.q, "phi": first.phi, "label": first.label}
         _check_alike(first, replace(other, **here), names[0], name)
-    fields = [name for name in PER_BIN if getattr(first, name) is not None]
-    per_bin = {name: np.concatenate([getattr(one, name) for one in sources]) for name in fields}
     readers = [partial(one.reader, one.path, one.matrices[0]) for one in sources]
     return replace(
         first,
-        **per_bin | {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)},
+        **_of_all_bins(sources)
+        | {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)},
         files=tuple(one.path for one in sources),
         reader=partial(_read_one, of=dict(zip(names, readers, strict=True))),
         truth=None,

@@ -438,7 +438,6 @@ def _check_cells(target: AnyPath, arrays: Mapping[str, np.ndarray], records) -> 
 def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
     """Return the arrays that are not written bin by bin, by name."""
     unknown = np.full((len(records), source.n_frames), np.nan)
-    contrast = [np.nan if record["contrast"] is None else record["contrast"] for record in records]
     sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
     of_source = ("q", "phi", "label", "n_pixels", "time")
     return {
@@ -446,7 +445,7 @@ def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
         "sigma_row": rows,
         "intensity": unknown if source.intensity is None else source.intensity,
         "frame_mask": use,
-        "beta_ingest": np.array(contrast),
+        "beta_ingest": np.array([record["contrast"] for record in records], float),
         **{f"sums/{name}": values for name, values in sums.items()},
     }
 

@@ -119,9 +119,10 @@ def attributes(store: Path) -> dict:
     return dict(zarr.open_group(store, mode="r").attrs)
 
 
-def reseal(store: Path) -> None:
-    """Let the manifest say what the small arrays and attributes of a store are now."""
-    listed, root = json.loads(manifest(store)), json.loads((store / "zarr.json").read_bytes())
+def reseal(store: Path, **others) -> None:
+    """Let the manifest say what the small arrays and attributes of a store are now, and others of its own."""
+    root = json.loads((store / "zarr.json").read_bytes())
+    listed = json.loads(manifest(store)) | others
     listed["arrays"] = {name: array_digest(read_array(store, name)) for name in SMALL_ARRAYS}
     listed["attributes"] = attributes_digest(root["attributes"])
     content = json.dumps(listed).encode()

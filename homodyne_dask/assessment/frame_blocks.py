@@ -22,7 +22,7 @@ from homodyne_dask.sweep import tasks
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
-from homodyne_dask.sweep.sweep import Sweep, at_point
+from homodyne_dask.sweep.sweep import Sweep
 
 TARGET_BLOCKS, CORRELATION_TIMES = 16, 5
 """Approximate number of blocks; correlation times that each of them has, if MIN_BLOCKS allow it."""
@@ -31,7 +31,7 @@ TARGET_BLOCKS, CORRELATION_TIMES = 16, 5
 class FrameBlocks(NamedTuple):
     """Argument of a task: where the Gram is evaluated, and the blocks of the selected frames."""
 
-    at: tasks.AtTheta | tasks.AtThetaAndLinear
+    at: tasks.AtTheta
     length: int
     """Frames of a block."""
     first: int
@@ -42,7 +42,7 @@ class FrameBlocks(NamedTuple):
 def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Cost]:
     """Return the Grams of all pairs of blocks of frames in a run of blocks of data."""
     at, problem = blocks.at, context.problem
-    linear = at.linear_params[list(run.members)] if isinstance(at, tasks.AtThetaAndLinear) else None
+    linear = None if at.linear_params is None else at.linear_params[list(run.members)]
     cells = cells_of(context.source)
     if cells is not None:
         [means], cost = means_over_cells(*context, run, [at.theta])
@@ -99,5 +99,5 @@ def frame_moments(
     length = int(side * 2.0 ** np.floor(np.log2(wanted / side)))  # of whole tiles or parts of one
     blocks = first // length, -(-stop // length) - first // length
     linear = None if state.reduced.linear_step is None else state.reduced.linear_params
-    argument = FrameBlocks(at_point(state.theta, linear), length, *blocks)
+    argument = FrameBlocks(tasks.AtTheta(state.theta, linear), length, *blocks)
     return sweep.over(FRAME_GRAMS, argument).moments

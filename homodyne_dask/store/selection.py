@@ -1,7 +1,7 @@
 """Selection of bins and frames by q, φ, label, frame number and time."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -95,9 +95,9 @@ class BinsAndFrames:
 
 def select_bins(
     scan: BinsAndFrames,
-    q: float | Sequence[float] | None,
-    phi: Any,
-    label: int | Sequence[int] | None,
+    q: float | Sequence[float] | None = None,
+    phi: Any = None,
+    label: int | Sequence[int] | None = None,
     scans: int | str | Sequence[int | str] | None = None,
 ) -> tuple[int, ...]:
     """Return the positions in the store of the selected bins of a scan (see `Scan.select`).
@@ -163,26 +163,27 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
         if value is None:
             continue
         if key in ("phi", "label"):
-            bins.update(select_bins(scan, None, **({"phi": None, "label": None} | {key: value})))
-            continue
-        if scan.is_table:
-            raise SelectionError(TABLE_HAS_NO_FRAMES)
-        each: list[Any]
-        if key == "frames":
-            each = _frames_and_ranges(scan, value)
+            bins.update(select_bins(scan, **{key: value}))
         else:
-            several = isinstance(value, list | tuple) and all(
-                isinstance(part, list | tuple | slice) for part in value
-            )
-            each = list(value) if several else [value]
-        for one in each:
-            first, stop = _interval(scan, **({"frames": None, "time": None} | {key: one}))
-            if stop <= first:
-                raise SelectionError(
-                    f"exclude: {_given(**{key: one})} contains no frame; {_available_frames(scan)}"
-                )
-            ranges.append((first, stop))
+            ranges += _excluded_frames(scan, key, value)
     return bins, tuple(ranges)
+
+
+def _excluded_frames(scan: BinsAndFrames, key: str, value: Any) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of frames that are excluded by frames or by time."""
+    if scan.is_table:
+        raise SelectionError(TABLE_HAS_NO_FRAMES)
+    several = isinstance(value, list | tuple) and all(
+        isinstance(part, list | tuple | slice) for part in value
+    )
+    each: list[Any] = list(value) if several else [value]
+    for one in _frames_and_ranges(scan, value) if key == "frames" else each:
+        first, stop = _interval(scan, **{key: one})
+        if stop <= first:
+            raise SelectionError(
+                f"exclude: {_given(**{key: one})} contains no frame; {_available_frames(scan)}"
+            )
+        yield first, stop
 
 
 def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
@@ -236,7 +237,7 @@ def _available_frames(scan: BinsAndFrames) -> str:
 
 
 def _interval(
-    scan: BinsAndFrames, frames: FrameRange | None, time: TimeRange | None
+    scan: BinsAndFrames, frames: FrameRange | None = None, time: TimeRange | None = None
 ) -> tuple[int, int]:
     """Return the first frame and the one after the last that lie in both ranges, perhaps none."""
     first, stop = scan.frames

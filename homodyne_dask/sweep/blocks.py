@@ -5,8 +5,10 @@ read a chunk in which f has decayed to zero; if it were excluded when it is read
 one theta and not at another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import batched, chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -155,10 +157,10 @@ CHUNKS_PER_TASK = 64
 """Chunks that one task reads."""
 
 
-class _Share(NamedTuple):
-    selection: Selection
-    side: int
-    chunks: tuple[Chunk, ...]
+def chunks_of(scan: Scan, layout: Layout) -> Iterator[Chunk]:
+    """Yield the chunks that a pass over a level of the scan may read."""
+    for member, tile in product(chain(*layout.groups), layout.tiles):
+        yield Chunk(layout.factor, scan.bins[member], *tile)
 
 
 def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | None") -> Scan:
@@ -166,25 +168,16 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | 
 
     Raises StoreError where nothing is left of the full resolution.
     """
-    chunks = [
-        Chunk(layout.factor, scan.bins[member], *tile)
-        for layout in layouts
-        for group in layout.groups
-        for member in group
-        for tile in layout.tiles
-    ]
-    side = layouts[0].side
-    shares = [
-        _Share(scan.selection, side, tuple(chunks[n : n + CHUNKS_PER_TASK]))
-        for n in range(0, len(chunks), CHUNKS_PER_TASK)
-    ]
+    chunks = [chunk for layout in layouts for chunk in chunks_of(scan, layout)]
+    shares = list(batched(chunks, CHUNKS_PER_TASK))
+    task = partial(unreadable_chunks, scan.selection, layouts[0].side)
     if client is None:
-        unreadable: Any = [unreadable_chunks(share) for share in shares]
+        unreadable: Any = map(task, shares)
     else:
         from homodyne_dask.cluster.local import cluster_errors, gathered
 
         with cluster_errors(client):
-            tasks = client.map(unreadable_chunks, shares, pure=False)
+            tasks = client.map(task, shares, pure=False)
         unreadable = gathered(client, tasks)
     excluded = tuple(sorted(chunk for part in unreadable for chunk in part))
     if set(excluded) >= {chunk for chunk in chunks if chunk.factor == 1}:
@@ -192,11 +185,11 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | 
     return replace(scan, excluded=excluded)
 
 
-def unreadable_chunks(share: _Share) -> list[Chunk]:
-    """Return the chunks of a share that cannot be read; this is the task."""
-    scan = open_selection(share.selection)
-    into, unreadable = np.empty((share.side,) * 2, np.float32), []
-    for chunk in share.chunks:
+def unreadable_chunks(selection: Selection, side: int, chunks: Iterable[Chunk]) -> list[Chunk]:
+    """Return those of some chunks that cannot be read; this is the task."""
+    scan = open_selection(selection)
+    into, unreadable = np.empty((side, side), np.float32), []
+    for chunk in chunks:
         try:
             scan.read_chunk(chunk, into)
         except StoreError:

@@ -23,8 +23,9 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
 from homodyne_dask.store.processes import OUR_CODE, code_digest, cores, jax_threads, version_of
-from homodyne_dask.store.scan import Chunk, Scan
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import is_url
+from homodyne_dask.sweep.blocks import chunks_of
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.text import counted, size
 
@@ -217,12 +218,7 @@ def unmet(
 
 def _chunk(scan: Scan, plan: Plan) -> ByteRange:
     """Return the place of the first chunk that a fit may read."""
-    chunks = (
-        Chunk(1, scan.bins[member], *tile)
-        for tile in plan.layout.tiles
-        for group in plan.layout.groups
-        for member in group
-    )
+    chunks = chunks_of(scan, plan.layout)
     return scan.place_of(next(chunk for chunk in chunks if chunk not in scan.excluded))
 
 

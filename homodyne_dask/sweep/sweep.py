@@ -31,7 +31,6 @@ from homodyne_dask.sweep.tasks import (
     GRAM,
     WIDE_GRAM,
     AtTheta,
-    AtThetaAndLinear,
     ManyThetas,
     Report,
     Task,
@@ -161,7 +160,7 @@ class Sweep:
         linear_params: Float[np.ndarray, "bin 2"] | None = None,
     ) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data."""
-        return self.over(self.task, at_point(theta, linear_params))
+        return self.over(self.task, AtTheta(theta, linear_params))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each MAX_CANDIDATES of them."""
@@ -219,15 +218,6 @@ class Sweep:
         return {
             name: max(last[name] - first[name] for first, last in of_processes) for name in names
         }
-
-
-def at_point(
-    theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
-) -> AtTheta | AtThetaAndLinear:
-    """Return the argument of a task at theta, and under a loss at the linear parameters."""
-    if linear_params is None:
-        return AtTheta(theta)
-    return AtThetaAndLinear(theta, linear_params)
 
 
 def sweep_of(

@@ -62,6 +62,8 @@ class AtTheta(NamedTuple):
     """Argument of a task: the parameters at which the Gram is evaluated."""
 
     theta: Float[np.ndarray, " p"]
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """(offset - 1, contrast) of every selected bin, under a loss: its weights depend on the residuals."""
 
 
 class AtThetaOfBins(NamedTuple):
@@ -69,15 +71,7 @@ class AtThetaOfBins(NamedTuple):
 
     thetas: Float[np.ndarray, "bin p"]
     linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """As of `AtThetaAndLinear`, under a loss."""
-
-
-class AtThetaAndLinear(NamedTuple):
-    """Argument of a task under a loss, whose weights depend on the residuals."""
-
-    theta: Float[np.ndarray, " p"]
-    linear_params: Float[np.ndarray, "bin 2"]
-    """(offset - 1, contrast) of every selected bin."""
+    """As of `AtTheta`."""
 
 
 class ManyThetas(NamedTuple):
@@ -128,19 +122,15 @@ class Task[G]:
         return result, Report(worker_address(), os.getpid(), seconds, compiled, cost, peak)
 
 
-def gram_of(
-    context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins | AtThetaAndLinear
-) -> tuple[Gram, Cost]:
+def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
-    linear = None if isinstance(at, AtTheta) else at.linear_params
-    linear = None if linear is None else linear[list(run.members)]
-    if isinstance(at, AtThetaOfBins):
-        at = AtTheta(at.thetas[run.members[0]])
+    linear = None if at.linear_params is None else at.linear_params[list(run.members)]
+    theta = at.thetas[run.members[0]] if isinstance(at, AtThetaOfBins) else at.theta
     problem, backend = context.problem, backend_of(context.problem.model)
     if cells_of(context.source) is not None:
-        [means], cost = means_over_cells(*context, run, [at.theta])
+        [means], cost = means_over_cells(*context, run, [theta])
         return cell_gram(means, problem, linear), cost
-    points = _points(context, [at.theta])
+    points = _points(context, [theta])
     if linear is not None:  # every residual counts
         compute = _computing(
             context,

@@ -15,7 +15,7 @@ from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import pictures_in
 from ingest.readers.source import Source, source_of, spacing
 
-MATRICES = "/xpcs/twotime/correlation_map"
+MATRICES, PROCESSED = "/xpcs/twotime/correlation_map", "/xpcs/twotime/processed_bins"
 CONFIG = "/xpcs/twotime/config"
 QMAP = "/xpcs/qmap"
 ROI_MAP = f"{QMAP}/dynamic_roi_map"
@@ -34,11 +34,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
     """Return the bins of an APS-U result file."""
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
-        names = hdf5.matrix_names(file, MATRICES, r"c2_(\d+)")
-        label = _labels(file, names, "/xpcs/twotime/processed_bins")
-        order = np.argsort(label)
-        label, matrices = label[order], np.array([*names.values()])[order]
-        n_frames = hdf5.common_side(file, matrices.tolist())
+        label, matrices, n_frames = _bins(file, MATRICES, r"c2_(\d+)", PROCESSED)
         names = (f"{CONFIG}/{name}_frame" for name in ("stride", "avg"))
         stride, avg = (int(hdf5.positive(file, name, whole=True)) for name in names)
         begin = 0  # first detector frame, as boost_corr counts
@@ -51,7 +47,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
             "aps-u",
             options,
             hdf5.read_matrix,
-            matrices.tolist(),
+            matrices,
             n_frames,
             label=label,
             q=q,
@@ -68,6 +64,17 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
             experiment=hdf5.experiment(file, "/entry", DETECTOR),
             **hdf5.truth(file),
         )
+
+
+def _bins(
+    file: h5py.File, group: str, pattern: str, listed: str
+) -> tuple[np.ndarray, list[str], int]:
+    """Return the bins in ascending order, the names of their matrices, and the frames of these."""
+    names = hdf5.matrix_names(file, group, pattern)
+    label = _labels(file, names, listed)
+    order = np.argsort(label)
+    matrices = np.array([*names.values()])[order].tolist()
+    return label[order], matrices, hdf5.common_side(file, matrices)
 
 
 def _labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
@@ -158,11 +165,7 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
     """Return the bins of a legacy result file; it has no counts in absolute units."""
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
-        names = hdf5.matrix_names(file, LEGACY_MATRICES, r"g2_(\d+)")
-        label = _labels(file, names, LEGACY_PROCESSED)
-        order = np.argsort(label)
-        label, matrices = label[order], np.array([*names.values()])[order]
-        n_frames = hdf5.common_side(file, matrices.tolist())
+        label, matrices, n_frames = _bins(file, LEGACY_MATRICES, r"g2_(\d+)", LEGACY_PROCESSED)
         missing = [name for name in (STRIDE, AVG) if hdf5.dataset(file, name) is None]
         stride, avg = (
             1 if name in missing else int(hdf5.positive(file, name, whole=True))
@@ -175,7 +178,7 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
             "aps-legacy",
             options,
             hdf5.read_matrix,
-            matrices.tolist(),
+            matrices,
             n_frames,
             label=label,
             q=q,

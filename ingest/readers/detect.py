@@ -44,16 +44,15 @@ GROUP = "homodyne_dask.readers"
 Each is a function of the path and the IngestOptions that returns a Source, or None for a file of another
 format. They are asked about files that are of no format known here.
 """
-HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
-MATLAB_HDF5 = b"MATLAB 7.3"
-"""With which a file of MATLAB v7.3 begins; HDF5 follows."""
+HDF5, NPY, ZIP = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3"), b"\x93NUMPY", b"PK\x03\x04"
+"""With which files begin; in one of MATLAB v7.3 HDF5 follows."""
 HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
     (partial(hdf5.has_group, group=aps.MATRICES), aps.open_aps_u),
     (partial(hdf5.has_group, group=aps.LEGACY_MATRICES), aps.open_aps_legacy),
     (nxxpcs.entry_of, nxxpcs.open_nxxpcs),
     (partial(hdf5.dataset, name=chx.MATRICES), chx.open_chx),
     (partial(hdf5.dataset, name=trains.MATRICES), trains.open_trains),
-    (esrf.has_ages, esrf.open_esrf),
+    (esrf.analyses_in, esrf.open_esrf),
 )
 """What tells whether a file is of a format, and the reader of the format; the first that fits."""
 
@@ -66,7 +65,7 @@ def check_opens(paths: Sequence[Path], options: IngestOptions) -> None:
 
     One process opens all files; if it fails, each file is opened in a process of its own to find which.
     """
-    of_hdf5 = [path for path in paths if first_bytes(path).startswith((HDF5, MATLAB_HDF5))]
+    of_hdf5 = [path for path in paths if first_bytes(path).startswith(HDF5)]
     if not of_hdf5:
         return
     why = _failure(of_hdf5, options)
@@ -109,7 +108,7 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     source = _open_built_in(path, options)
     if isinstance(source, str):
         source = _open_installed(path, options, why=source)
-    if options.keep and not first_bytes(path).startswith((HDF5, MATLAB_HDF5)):
+    if options.keep and not first_bytes(path).startswith(HDF5):
         raise OptionError(f"keep is for HDF5 files, which {path.name} is not: leave it out")
     whole = with_options(source, options)
     if source.scans:
@@ -126,7 +125,7 @@ def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
         return open_npz(path, options)
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
-    if not magic.startswith((HDF5, MATLAB_HDF5)):
+    if not magic.startswith(HDF5):
         try:
             return open_text(path, options)
         except SourceError as why:
@@ -154,7 +153,7 @@ def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
 def is_table(path: Path) -> bool:
     """Return whether a file is a text, or a result of HDF5 with g2 and no two-time matrices."""
     magic = first_bytes(path)
-    if not magic.startswith((HDF5, MATLAB_HDF5)):
+    if not magic.startswith(HDF5):
         return not magic.startswith((NPY, ZIP)) and b"\0\0" not in magic
     with hdf5.open_hdf5(path) as file:
         return g2_in(file) is not None and not any(is_in(file) for is_in, _ in HDF5_READERS)
@@ -163,7 +162,7 @@ def is_table(path: Path) -> bool:
 def g2_dataset(path: Path) -> str | None:
     """Return the dataset of g2 in a result of HDF5, None for a text; raises SourceError for other files."""
     found = None
-    if binary := first_bytes(path).startswith((HDF5, MATLAB_HDF5)):
+    if binary := first_bytes(path).startswith(HDF5):
         with hdf5.open_hdf5(path) as file:
             found = g2_in(file)
     if found is None and (binary or not is_table(path)):

@@ -5,7 +5,6 @@ pairs each holds. The store holds c2 of pairs of frames, so every pair takes the
 compares it with the mean of the model over the cell.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -104,24 +103,20 @@ LAYOUTS = {
 """Groups of analyses in two versions of the files, and the group of each that has the correlations."""
 
 
-def has_ages(file: h5py.File) -> bool:
-    """Return whether the file holds correlations in age and lag."""
-    return any(True for _ in _analyses(file))
-
-
-def _analyses(file: h5py.File) -> Iterator[tuple[str, str]]:
-    """Yield the group of each analysis with two-time correlations, and the group of these."""
-    for analyses, twotime in LAYOUTS.items():
-        for name in hdf5.members(file, analyses):
-            where = f"{analyses}/{name}/{twotime}"
-            if hdf5.dataset(file, f"{where}/ttcf") is not None:
-                yield f"{analyses}/{name}", where
+def analyses_in(file: h5py.File) -> list[tuple[str, str]]:
+    """Return the group of each analysis with correlations in age and lag, and the group of these."""
+    found = [
+        (f"{analyses}/{name}", f"{analyses}/{name}/{twotime}")
+        for analyses, twotime in LAYOUTS.items()
+        for name in hdf5.members(file, analyses)
+    ]
+    return [one for one in found if hdf5.dataset(file, f"{one[1]}/ttcf") is not None]
 
 
 def open_esrf(path: Path, options: IngestOptions) -> Source:
     """Return the regions of the first analysis of a result in age and lag; φ must be given."""
     with hdf5.open_hdf5(path) as file:
-        (analysis, where), *others = _analyses(file)
+        (analysis, where), *others = analyses_in(file)
         ttcf, cells, dt = _averages(file, where, options.frame_time)
         notes, q, on_q = list[str](), None, f"{analysis}/parameters/q"
         if hdf5.dataset(file, on_q) is not None:

@@ -120,7 +120,8 @@ def open_text(path: Path, options: IngestOptions) -> Source:
             )
         error = _curves(beside, options, [], errors=True)
         same = error.g2.shape == curves.g2.shape and np.allclose(error.delay, curves.delay)
-        if not same or not np.allclose(_or_none(error.q), _or_none(curves.q), equal_nan=True):
+        both_q = (np.array(of.q, float) for of in (error, curves))  # NaN where there is none
+        if not same or not np.allclose(*both_q, equal_nan=True):
             raise SourceError(
                 f"{beside.name} has not the delays and q of {path.name}: correct or rename it"
             )
@@ -131,10 +132,6 @@ def open_text(path: Path, options: IngestOptions) -> Source:
         notes.append(f"q = {named[1]} 1/Å is that in the name of the file")
         curves = curves._replace(q=np.array([float(named[1])]))
     return source_of_curves(path, "g2-table", options, curves, notes)
-
-
-def _or_none(values: np.ndarray | None) -> np.ndarray:
-    return np.array([np.nan]) if values is None else values
 
 
 def source_of_curves(

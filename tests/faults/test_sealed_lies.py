@@ -1,7 +1,6 @@
 """Files with right checksums that hold what no fit and no ingest writes are refused as they are read."""
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from homodyne_dask.errors import HomodyneDaskError, SourceError
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.files.json_files import write_with_checksum
-from homodyne_dask.store.arrays import array_digest
-from homodyne_dask.store.manifest import attributes_digest
+from tests.faults.test_store import edited
+from tests.ingest_files import reseal
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
 
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
@@ -64,20 +63,13 @@ ARRAYS = {
 
 def sealed(store: Path, arrays=(), attributes=(), pairs=None) -> Path:
     """A store whose arrays or attributes are others, its checksums right."""
-    file = store / "c2/manifest.json"
-    manifest, group = json.loads(file.read_text()), zarr.open_group(store, mode="r+")
+    group = zarr.open_group(store, mode="r+")
     for name, value in dict(arrays).items():
         values = group[name][...]
         values.flat[-1] = value
         group[name][...] = values
-        manifest["arrays"][name] = array_digest(values)
-    manifest["pairs"] = manifest["pairs"] if pairs is None else pairs
-    held = json.loads((store / "zarr.json").read_text())
-    held["attributes"] |= dict(attributes)
-    manifest["attributes"] = attributes_digest(held["attributes"])
-    file.write_text(json.dumps(manifest))
-    held["attributes"]["store_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-    (store / "zarr.json").write_text(json.dumps(held))
+    edited(store, "", **dict(attributes))
+    reseal(store, **({} if pairs is None else {"pairs": pairs}))
     return store
 
 

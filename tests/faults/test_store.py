@@ -16,6 +16,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, StoreError
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import SMALL_ARRAYS
 from homodyne_dask.store.scan import Chunk, open_dataset
 from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, module_scan, started_as_given, store
@@ -65,13 +66,6 @@ def test_a_damaged_chunk_is_named_by_bin_and_tile(copy, word):
         fit(copy)
 
 
-SMALL = [
-    "q", "phi", "label", "n_pixels", "beta_ingest", "time", "frame_mask", "sigma_row", "intensity",
-    "cuts/c2", "cuts/count", "cuts/frames", "cuts/t1", "cuts/t2", "cuts/age_edges", "cuts/lag_edges",
-    "sums/weight", "sums/first", "sums/second", "sums/pairs",
-]  # fmt: skip
-
-
 def edited(path: Path, name: str, **changes) -> None:
     """Change the metadata of an array, or the attributes of the root where no name is given."""
     file = path / name / "zarr.json"
@@ -107,7 +101,7 @@ METADATA = [
 ]
 
 
-@pytest.mark.parametrize("name", ["c2", "level4/c2", *SMALL])
+@pytest.mark.parametrize("name", ["c2", "level4/c2", *SMALL_ARRAYS])
 def test_edited_metadata_of_any_array_are_refused(copy, name):
     file = copy / name / "zarr.json"
     before = file.read_text()

@@ -1,5 +1,7 @@
 """Bins and frames left out of a scan that is already ingested."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,27 +17,23 @@ from tests.synthetic import FAST_DECAY, FLOW, angles, fit_here, measured, store
 BAD = [(0, 3), (51, 61), (640, 641)]
 
 
-def spoilt(made, frames):
-    """The same scan with other values in some frames."""
+def spoilt(made, frames, by=0.4):
+    """The same scan with other values in some frames, or unknown ones, by NaN."""
     c2 = made.c2.copy()
     for first, stop in frames:
-        for axis in (1, 2):
-            c2[(slice(None),) * axis + (slice(first, stop),)] += np.float32(0.4)
-    return type(made)(**{**vars(made), "c2": c2})
+        c2[:, first:stop] += np.float32(by)
+        c2[:, :, first:stop] += np.float32(by)
+    return replace(made, c2=c2)
 
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory):
     """A scan of several chunks with bad frames, and the same with them unknown."""
     folder = tmp_path_factory.mktemp("excluded")
-    made = measured(
-        FAST_DECAY, 700, angles(3), dt=0.1
-    )  # far blocks are not read, their sums are stored
-    unknown = made.c2.copy()
-    for first, stop in BAD:
-        unknown[:, first:stop], unknown[:, :, first:stop] = np.nan, np.nan
-    without = type(made)(**{**vars(made), "c2": unknown})
-    return store(spoilt(made, BAD), folder, "bad"), store(without, folder, "without")
+    # far blocks are not read, their sums are stored
+    made = measured(FAST_DECAY, 700, angles(3), dt=0.1)
+    bad, without = spoilt(made, BAD), spoilt(made, BAD, np.nan)
+    return store(bad, folder, "bad"), store(without, folder, "without")
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """g2(lag), c2 averaged over age, from the averages in a store, and its variance over age."""
 
-import csv
 from dataclasses import replace
 
 import numpy as np
@@ -17,18 +16,13 @@ N, SIGMA, DT, BINS = 200, 0.02, 0.1, 40
 LAG = DT * np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
 
 
-def made(path, time=None, **more):
-    rng = np.random.default_rng(5)
-    f = 1 + 0.2 * np.exp(-LAG / 2)
-    c2 = np.stack([np.triu(rng.normal(f, SIGMA), 1) for _ in range(BINS)])
-    times = {"dt": DT} if time is None else {"time": time}
-    np.savez(path, c2=c2, q=0.01, phi=np.arange(BINS), **times, **more)
-    return hd.open_dataset(ingest.ingest(path).store)
-
-
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("g2") / "A.npz")
+    rng, path = np.random.default_rng(5), tmp_path_factory.mktemp("g2") / "A.npz"
+    f = 1 + 0.2 * np.exp(-LAG / 2)
+    c2 = np.stack([np.triu(rng.normal(f, SIGMA), 1) for _ in range(BINS)])
+    np.savez(path, c2=c2, q=0.01, phi=np.arange(BINS), dt=DT)
+    return hd.open_dataset(ingest.ingest(path).store)
 
 
 def test_g2_is_the_mean_over_age_with_the_error_of_its_scatter(scan):
@@ -74,12 +68,13 @@ def test_a_bin_without_pairs_has_neither_g2_nor_variance(tmp_path):
         hd.g2(scan.select(frames=(40, 43)))
 
 
-def test_ages_without_common_lags_have_no_g2(tmp_path):
-    scan = made(tmp_path / "A.npz", time=np.geomspace(1, 100, N))
-    with pytest.raises(
-        OptionError, match="not evenly spaced in time, so ages have no lags in common"
-    ):
-        hd.g2(scan)
+@pytest.mark.parametrize("of", [hd.g2, hd.age_variance])
+def test_ages_without_common_lags_have_neither_g2_nor_variance(tmp_path, of):
+    c2 = np.triu(np.full((8, 8), 1.1), 1)
+    np.savez(tmp_path / "A.npz", c2=c2, q=0.01, phi=0.0, time=np.geomspace(1, 50, 8), sigma=0.1)
+    store = ingest.ingest(tmp_path / "A.npz").store
+    with pytest.raises(OptionError, match="not evenly spaced in time, so ages have no lags in"):
+        of(store)
 
 
 def test_one_interval_of_age_has_the_error_of_the_noise_at_other_lags(tmp_path):
@@ -202,27 +197,20 @@ def test_records_of_several_tiles_are_read_whole(tmp_path):
 def test_the_command_writes_a_table_and_says_what_it_does_not_know(still, tmp_path):
     out = tmp_path / "dynamics.csv"
     done("info", str(still), "--dynamics", str(out))
-    rows = list(csv.DictReader(out.read_text().splitlines()))
+    rows = csv_rows(out)
     found = hd.age_variance(still)
     assert len(rows) == found["excess"].size
     assert float(rows[-1]["excess"]) == float(found["excess"].values[-1, -1])
     unknown = stored(Photons(STILL.theta, 30), tmp_path / "B.npz", sigma=0.05)
     done("info", str(unknown), "--dynamics", str(out), "--overwrite")
-    rows = list(csv.DictReader(out.read_text().splitlines()))
+    rows = csv_rows(out)
     assert {row["noise"] for row in rows} == {""}
     assert float(rows[0]["variance"]) > 0
     done("info", str(unknown), "--dynamics", str(out), "--overwrite", "--mean-counts", "2")
-    rows = list(csv.DictReader(out.read_text().splitlines()))
+    rows = csv_rows(out)
     assert float(rows[0]["noise"]) > 0
     wrong = run("info", str(unknown), "--mean-counts", "2")
     assert wrong.exit_code == 2
     assert "--mean-counts applies only with --dynamics" in wrong.output
     with pytest.raises(OptionError, match="mean_counts = -1 is not a number above 0"):
         hd.age_variance(unknown, -1)
-
-
-def test_ages_without_common_lags_have_no_variance(tmp_path):
-    c2 = np.triu(np.full((8, 8), 1.1), 1)
-    np.savez(tmp_path / "A.npz", c2=c2, q=0.01, phi=0.0, time=np.geomspace(1, 50, 8), sigma=0.1)
-    with pytest.raises(OptionError, match="ages have no lags in common"):
-        hd.age_variance(ingest.ingest(tmp_path / "A.npz").store)

@@ -187,9 +187,9 @@ def test_paths_that_are_asked_for_are_kept_or_refused(tmp_path):
         "/entry/sample/humidity": {"value": 12.5},
         "/entry/T": {"value": "25 C"},
     }
-    both = ingest.ingest(
-        [path, other(tmp_path, path)], tmp_path / "b.zarr", keep="/entry/sample/humidity"
-    )
+    other = simulated(tmp_path / "B_results.hdf", "aps-u", seed=2)
+    edited(other, **{"/entry/sample/humidity": 13.5})
+    both = ingest.ingest([path, other], tmp_path / "b.zarr", keep="/entry/sample/humidity")
     assert attributes(both.store)["experiment"]["/entry/sample/humidity"]["value"] == [12.5, 13.5]
     for name, says in (
         ("/entry/log", r"no single number \(its shape is \(2,\)\) at /entry/log"),
@@ -200,10 +200,3 @@ def test_paths_that_are_asked_for_are_kept_or_refused(tmp_path):
     np.save(tmp_path / "c2.npy", np.ones((9, 9)))
     with pytest.raises(OptionError, match="keep is for HDF5 files, which c2"):
         ingest.ingest(tmp_path / "c2.npy", q=0.01, phi=0, frame_time=1, keep="/entry/T")
-
-
-def other(folder, path):
-    """The path of another scan, of other noise and humidity."""
-    made = simulated(folder / "B_results.hdf", "aps-u", seed=2)
-    edited(made, **{"/entry/sample/humidity": 13.5})
-    return made

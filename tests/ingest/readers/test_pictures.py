@@ -10,6 +10,7 @@ import ingest
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.arrays import OPTIONAL_ARRAYS
 from ingest.readers.pictures import by_frame
+from tests.ingest.readers.test_trains import midtools
 from tests.ingest_files import DT, edited, nexus, noisy, simulated
 
 N, TRAINS = 40, 40
@@ -35,22 +36,16 @@ def of_chx(folder):
 
 def nxxpcs(folder):
     path = nexus(folder / "A.h5", np.stack([noisy(N, k) for k in range(3)]))
-    with h5py.File(path, "r+") as file:
-        file["entry/data/frame_sum"], file["entry/data/frame_average"] = FLUX, IMAGE
-    return path
+    return edited(path, **{"entry/data/frame_sum": FLUX, "entry/data/frame_average": IMAGE})
 
 
 def of_midtools(folder):
-    path = folder / "r0280.h5"
     by_pulse = np.repeat(np.tile(FLUX, TRAINS)[:, None], 7, axis=1)
     by_pulse[3] = np.nan
-    where = "train_resolved/correlation"
-    with h5py.File(path, "w") as file:
-        file[f"{where}/ttc"] = np.stack([noisy(N, k) for k in range(TRAINS)])[:, None]
-        file[f"{where}/q"], file[f"{where}/t"] = [0.1], DT * np.arange(N)
-        file["pulse_resolved/azimuthal_intensity/I"] = by_pulse
-        file["average/image_2d"] = IMAGE[None]
-    return path
+    ttc = np.stack([noisy(N, k) for k in range(TRAINS)])[:, None]
+    path = midtools(folder / "r0280.h5", ttc, t=DT * np.arange(N))
+    pictures = {"pulse_resolved/azimuthal_intensity/I": by_pulse, "average/image_2d": IMAGE[None]}
+    return edited(path, **pictures)
 
 
 def kept(path, name):

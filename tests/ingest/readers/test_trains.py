@@ -34,7 +34,7 @@ def midtools(path, ttc, stride=None, t=None):
     """Write what midtools writes of the correlations."""
     with h5py.File(path, "w") as file:
         file.create_dataset(f"{WHERE}/ttc", data=ttc, compression="gzip", chunks=True)
-        file[f"{WHERE}/q"] = Q
+        file[f"{WHERE}/q"] = Q[: ttc.shape[-3]]
         file[f"{WHERE}/t"] = DT * np.arange(N) if t is None else t
         file["identifiers/train_ids"] = 10_000 + np.arange(len(ttc))
         if stride is not None:
