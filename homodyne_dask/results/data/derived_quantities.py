@@ -12,7 +12,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.tied_backend import slopes
 from homodyne_dask.models import BROWNIAN
 from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
-from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
+from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm, basis_error
 from homodyne_dask.models.spline_models import LOG_DENSITY, RATE, slopes_of, weights_of
 from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
 from homodyne_dask.models.tied import TiedModel
@@ -273,12 +273,16 @@ def _rate_at(
     age: float,
     form: SplineForm | None = None,
 ) -> Quantity:
-    """Return a rate at an age [s] from its parameters; form: of a rate that is not a t^b + c."""
+    """Return a rate at an age [s] from its parameters; form: of a rate that is not a t^b + c.
+
+    The error of a rate of free form includes that of its splines and the bias of smoothing.
+    """
     rows = plain_rows(result.parameters, "param")
     own = [rows[one] for one in parameters]
     theta = np.array([one["value"] for one in own])
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
     words, at_bound, conditional, limited = f"at the mean age of {age:.4g} s", False, False, False
+    further = np.zeros(2)
     if form is None:
         homodyne = result.config["convention"] == Convention.HOMODYNE
         (value,), gradient = rate(t, theta, RATE_FLOOR if name == "J" or homodyne else None)
@@ -287,9 +291,13 @@ def _rate_at(
         value = theta @ gradient[:, 0]
         bound = np.array([p["at_bound"] and np.isnan(p["stderr"]) for p in own])[gradient[:, 0] > 0]
         at_bound, conditional = bool(bound.all()), bool(bound.any())
+        further[0] = basis_error(theta) @ gradient[:, 0]
+        if (smoothing := result.diagnosis.smoothing) is not None:
+            further[1] = smoothing["bias"].sel(param=list(parameters)).values @ gradient[:, 0]
         limited = (limited_coefficients(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
     of = _follows(result, parameters, gradient[:, 0], float(value), str(own[0]["unit"]), dof)
+    of = of._replace(stderr=float(np.hypot(of.stderr, np.linalg.norm(further))))
     if limited and of.stderr > 0:
         limit = abs(of.value) + float(half_width(90.0, of.dof)) * of.stderr
         of = of._replace(limit=f"below {limit:.3g}", stderr=np.nan, stderr_naive=np.nan)
