@@ -189,6 +189,9 @@ def test_the_bias_of_smoothing_is_that_of_a_fit_of_data_without_noise(tmp_path):
     assert 0.8 < (bias @ missed) / (missed @ missed) < 1.2
     assert (np.abs(missed) < 2 * rates["J_stderr"].values).mean() < 0.5
     assert _held(rates, "J", J).mean() > 0.95
+    hump, quoted = np.argmax(J), derived_quantities(result, age=10.0)["J"]
+    assert abs(quoted.value - J[hump]) < 2 * quoted.stderr
+    assert abs(quoted.value - J[hump]) > 4 * rates["J_stderr"].values[hump]
     number = sum(name.startswith("J_") for name in result.parameters["param"].values)
     assert f"{number} coefficients of J" in str(result), "which are not J"
     read = from_summary(result.to_dict())
