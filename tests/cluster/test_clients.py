@@ -51,6 +51,8 @@ def client(cluster):
     with Client(cluster.scheduler_address) as client:
         yield client
     cluster.adapt(minimum=1, maximum=1)
+    while len(cluster.scheduler.workers) != 1:  # a restart would wait for one that is being removed
+        time.sleep(0.1)
 
 
 def refused(call, error, words):

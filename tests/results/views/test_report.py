@@ -12,9 +12,16 @@ import scipy.stats
 
 from homodyne_dask.document.blocks import Picture
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.derived_quantities import Quantity
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
-from homodyne_dask.results.views.report_content import facts, report_of, reservations
+from homodyne_dask.results.views.report_content import (
+    derived_sentences,
+    facts,
+    report_of,
+    reservations,
+)
 from tests.documents import kept_in
 from tests.results.made_results import (
     NAN,
@@ -37,6 +44,12 @@ def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
     turned = changed(made, truth=truth, parameters=made.parameters.assign(value=values))
     assert abs(pulls(turned)["phi0"]) < 5
     assert pulls(turned)["D0"] == pulls(made)["D0"]
+
+
+def test_a_limit_of_a_rate_is_quoted_without_an_error(monkeypatch):
+    limit = Quantity("1/s", 1e-6, NAN, NAN, NAN, formula="at 30 s", limit="below 1e-05")
+    monkeypatch.setattr(FitResult, "derived", {"gamma_dot": limit})
+    assert derived_sentences(flow_result()) == ["gamma_dot below 1e-05 1/s at 30 s"]
 
 
 @pytest.mark.parametrize("make", [flow_result, static_result])
