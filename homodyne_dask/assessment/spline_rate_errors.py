@@ -1,4 +1,4 @@
-"""Degrees of freedom of the robust errors of the rates J(t) and γ̇(t), and of their integrals."""
+"""What is known of the errors of rates: degrees of freedom of J(t), γ̇(t) and their integrals; mere limits."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -294,7 +294,7 @@ def _rate_at(
         further[0] = basis_error(theta) @ gradient[:, 0]
         if (smoothing := result.diagnosis.smoothing) is not None:
             further[1] = smoothing["bias"].sel(param=list(parameters)).values @ gradient[:, 0]
-        limited = (limited_coefficients(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
+        limited = (values_of_limited(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
     of = _follows(result, parameters, gradient[:, 0], float(value), str(own[0]["unit"]), dof)
     of = of._replace(stderr=float(np.hypot(of.stderr, np.linalg.norm(further))))
@@ -304,7 +304,7 @@ def _rate_at(
     return of._replace(at_bound=at_bound, conditional=conditional, formula=words)
 
 
-def limited_coefficients(result: "FitResult", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
+def values_of_limited(result: "FitResult", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
     """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
     found = result.findings.of("rate-limit-only")
     names = {name for one in found for name in one.numbers["coefficients"]}

@@ -16,7 +16,7 @@ from homodyne_dask.results.data.derived_quantities import (
     MOST_OF_RATE,
     covariance_of,
     freedom_of_rate,
-    limited_coefficients,
+    values_of_limited,
 )
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
@@ -195,7 +195,7 @@ def _band(
     if (unresolved := _unresolved(result, name, curve)).any():
         about["unresolved"] = "there is no band where the rate changes too fast for its splines"
         stderr = np.where(unresolved, np.nan, stderr)
-    limited = limited_coefficients(result, curve.parameters) @ curve.gradient
+    limited = values_of_limited(result, curve.parameters) @ curve.gradient
     if (unsure := np.abs(limited) > stderr).any():
         about["limit_only"] = "only an upper limit is known of the shear rate near 0"
     below, above = _reach(result, name, curve, stderr)
@@ -240,7 +240,7 @@ def _reach(
     if smoothing is None:
         return stderr, stderr
     table = result.parameters.sel(param=list(curve.parameters))
-    limited = limited_coefficients(result, curve.parameters)
+    limited = values_of_limited(result, curve.parameters)
     bias = (smoothing["bias"].sel(param=table["param"]).values + limited) @ curve.gradient
     below, above = np.maximum(bias, 0.0), np.minimum(bias, 0.0)
     if name in result.config["splines"]:
