@@ -55,7 +55,7 @@ pattern are up to 1.5 times as noisy as counts say; their scatter from neighbour
 MIN_REDCHI_OF_BIN = {"counts": 0.5, "constant": 0.1, "scatter": 0.1}
 """That below which a warning is given, by the source of σ: no noise of photons is smaller than by counts."""
 MAX_DEVIATION_FROM_PRIOR, MOST_NAMED = 3.0, 6
-"""Standard deviations from the mean of a prior, above which a warning is given, and most bins that it names."""
+"""Standard deviations from the mean of a prior, above which a warning is given; most bins that it names."""
 MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
@@ -63,8 +63,8 @@ MIN_SPREAD = 1e-3
 LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 """Offsets below and above which they are commented on; c2 without correlation is 1."""
 LEAST_DEVIATION, LARGE_DEVIATION = 0.005, 0.05
-"""Shares of contrast by which offsets differ from 1, above which that is said, and is a warning: normalisation
-by smoothed images moves them by some percent."""
+"""Shares of contrast by which offsets differ from 1, above which that is said, and is a warning: other ways
+to normalise move them by some percent."""
 ERRORS_OF_TABLE = 3.0
 """Errors of offsets of tables over those of independent points."""
 HIGHEST_C2 = 2.0
@@ -633,12 +633,14 @@ def _other_offsets(end: FitEnd) -> Iterator[Finding]:
 
 
 def _offset_of_table(end: FitEnd) -> OffsetDeviation | None:
-    """Return how far the offsets of tables are from 1; their errors are those of independent points."""
-    reduced, seen = end.state.reduced, end.with_decay & (end.state.reduced.contrast > 0)
-    error = ERRORS_OF_TABLE * end.known.errors.scaling_robust[:, 0]
-    of_offsets = weights_of_offsets(reduced, np.where(seen, error, np.nan))
-    variance = np.nansum(of_offsets * error) ** 2  # as if all had the same noise
-    return offset_deviation(reduced, of_offsets, variance, np.inf)
+    """Return how far the offsets of tables are from 1, as if those of all curves had the same noise."""
+    reduced = end.state.reduced
+    error = np.where(
+        end.with_decay, ERRORS_OF_TABLE * end.known.errors.scaling_robust[:, 0], np.nan
+    )
+    weights = weights_of_offsets(reduced, error)
+    variance = float(np.nansum(np.abs(weights) * error)) ** 2
+    return offset_deviation(reduced, weights, variance, np.inf)
 
 
 def _few_bins(end: FitEnd) -> Iterator[Finding]:

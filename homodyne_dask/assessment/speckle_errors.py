@@ -227,19 +227,8 @@ def _combined(
     freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
     total = total + joint.known
     scaling = _scaling_errors(reduced, joint, parts, total)
-    of_offsets = weights_of_offsets(reduced, scaling[:, 0])
-    changes, own = of_offsets @ joint.follow[:, 0], {}
-    for b, part in parts.items():
-        row = changes @ part.map
-        if of_offsets[b] and not joint.linear:
-            row[:2] += of_offsets[b] * reduced.inverse[b, 0]
-        own[b] = _of_bin(bins[b], row[None])
-    shared = np.diag(_shared_fields(own, clusters, bins))
-    size = np.sum([part.size for part in own.values()], axis=0) + shared
-    offset = offset_deviation(
-        reduced, of_offsets, size[0] + changes @ joint.known @ changes, _freedom(own, shared)[0]
-    )
-    return replace(_noise_and_errors(joint, bins, clusters, total, freedom, scaling), offset=offset)
+    noise = _noise_and_errors(joint, bins, clusters, total, freedom, scaling)
+    return replace(noise, offset=_mean_offset(reduced, joint, parts, scaling, clusters, bins))
 
 
 def errors_of_scans(
@@ -287,19 +276,42 @@ def weighted_errors(
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
     total, freedom = at_end.inverse + shared, _freedom(parts)
     own = np.zeros(len(clusters)) if at_end.linear else own_errors(reduced)[:, 0]
-    of_offsets = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], own))
-    changes = of_offsets @ at_end.follow[:, 0]
-    variance = changes @ total @ changes + (of_offsets**2 @ np.nan_to_num(own) ** 2)
-    return replace(
-        _noise_and_errors(at_end, bins, clusters, total, freedom),
-        offset=offset_deviation(reduced, of_offsets, variance, freedom.min()),
-    )
+    weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], own))
+    follow = weights @ at_end.follow[:, 0]
+    variance = float(follow @ total @ follow + weights**2 @ np.nan_to_num(own) ** 2)
+    offset = offset_deviation(reduced, weights, variance, float(freedom.min()))
+    return replace(_noise_and_errors(at_end, bins, clusters, total, freedom), offset=offset)
+
+
+def _mean_offset(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    parts: dict[int, _OfBin],
+    scaling: Float[np.ndarray, "bin 2"],
+    clusters: Int[np.ndarray, " bin"],
+    bins: dict[int, BinNoise],
+) -> OffsetDeviation | None:
+    """Return how far offsets are from 1: of each its own noise, and that of the parameters they follow."""
+    weights = weights_of_offsets(reduced, scaling[:, 0])
+    follow, own = weights @ joint.follow[:, 0], {}
+    for b, part in parts.items():
+        row = follow @ part.map
+        if weights[b] and not joint.linear:
+            row[:2] += weights[b] * reduced.inverse[b, 0]
+        own[b] = _of_bin(bins[b], row[None])
+    shared = np.diag(_shared_fields(own, clusters, bins))
+    variance = np.sum([part.size for part in own.values()], axis=0) + shared
+    known, freedom = float(follow @ joint.known @ follow), float(_freedom(own, shared)[0])
+    return offset_deviation(reduced, weights, float(variance[0]) + known, freedom)
 
 
 def weights_of_offsets(
     reduced: ReducedProblem, error: Float[np.ndarray, " bin"]
 ) -> Float[np.ndarray, " bin"]:
-    """Return the weights of (offset - 1) in `OffsetDeviation`; 0 of bins without a free one. error: of each."""
+    """Return the weights of (offset - 1) in an `OffsetDeviation`; 0 of bins without a free offset.
+
+    error: of each offset.
+    """
     contrast = np.where(reduced.contrast > 0, reduced.contrast, np.nan)
     known = np.where(reduced.at_bound[:, 0] | (reduced.columns.shape[1] == 0), np.nan, error)
     weight = np.nan_to_num((contrast / known) ** 2)
@@ -307,16 +319,12 @@ def weights_of_offsets(
 
 
 def offset_deviation(
-    reduced: ReducedProblem,
-    of_offsets: Float[np.ndarray, " bin"],
-    variance: float,
-    freedom: float,
+    reduced: ReducedProblem, weights: Float[np.ndarray, " bin"], variance: float, freedom: float
 ) -> OffsetDeviation | None:
     """Return the mean deviation by these weights; None where nothing is known of it."""
-    if not (of_offsets.any() and variance > 0):
+    if not (weights.any() and variance > 0):
         return None
-    mean = float(of_offsets @ np.nan_to_num(reduced.offset - 1))
-    return OffsetDeviation(mean, float(variance), float(freedom))
+    return OffsetDeviation(float(weights @ np.nan_to_num(reduced.offset - 1)), variance, freedom)
 
 
 def _scores(

@@ -225,15 +225,16 @@ decay-outside-record warning: contrast or offset is extrapolated > give the offs
 offset-high warning: c2 in the file has another scale > normalise c2 before ingest
   the offset is above {limit:g} in {bins} of {total} bins, but c2 without correlation is 1: c2 and the
   contrast are in another unit, such as per cent, not normalised, or the sum of c2 and its transpose
-offset-far-from-1 warning: part of c2 does not decay, or it is normalised otherwise > fit a frozen part, check
-how c2 was normalised
-  c2 does not tend to 1: the offset is {size:below|above} it by {size:share} the contrast, as if {size:pixels were
-  divided by their own averages over time|part of the sample were frozen or slow, pixels of a bin differed in mean
-  intensity (background), or c2 were normalised otherwise}{advice:?; if a part is frozen, the others are up to 2
-  times as fast: `&` fits both}
-offset-not-1 note: a small part of c2 does not decay, or it is normalised otherwise > check how c2 was normalised
-  the offset is {size:below|above} 1 by {size:share} the contrast, as with {size:another normalisation|a small part
-  that is frozen or slow, a background, or another normalisation}{advice:?; `&` fits such a part}
+offset-far-from-1 warning: part of c2 does not decay, or it is normalised otherwise > fit a frozen part,
+check how c2 was normalised
+  c2 does not tend to 1: the offset is {size:below|above} it by {size:share} the contrast, as if {size:pixels
+  were divided by their own averages over time|part of the sample were frozen or slow, pixels of a bin
+  differed in mean intensity (background), or c2 were normalised otherwise}{advice:?; if a part is frozen, the
+  rest is up to 2 times as fast: `&` fits both}
+offset-not-1 note: a small part of c2 may not decay, or it is normalised otherwise > check how it was
+normalised
+  the offset is {size:below|above} 1 by {size:share} the contrast, as with {size:another normalisation|a small
+  part that is frozen or slow, a background, or another normalisation}{advice:?; `&` fits such a part}
 scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
   the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
   parameters assume that it is fixed
