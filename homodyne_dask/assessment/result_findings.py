@@ -398,7 +398,7 @@ def _constant(end: FitEnd) -> Iterator[Finding]:
     request, rates = end.request, end.constant
     if not rates:
         return
-    held = [name for rate in rates for name in RATES[rate][1:] if name in end.names]
+    held = [name for rate in rates for name in RATES[rate][1:]]
     all_of = len(rates) == 1 + bool(request.problem.model.shear) and not request.config["tie"]
     if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
         command = command_of(request, simple)
@@ -627,7 +627,8 @@ def _other_offsets(end: FitEnd) -> Iterator[Finding]:
     code = "offset-far-from-1" if abs(offset.mean) > LARGE_DEVIATION else "offset-not-1"
     model, advice = f"frozen + {request.config['model']}", ""
     with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
-        if offset.mean > 0 and "frozen" not in request.config["model"] and model_named(model):
+        known = np.isfinite(request.scan.q).all() and "frozen" not in request.config["model"]
+        if offset.mean > 0 and known and model_named(model):
             advice = f"{command_of(request, model, Convention.PHYSICAL)} {NEAR_1}"
     yield finding(code, ["offset"], advice, size=offset.mean, p=offset.p, level=MAX_P_OF_DRIFT)
 

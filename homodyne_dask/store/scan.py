@@ -194,7 +194,7 @@ class Scan(Printed, BinsAndFrames):
         words += [f"--exclude-frames {low}:{end}" for low, end in self.excluded_frames]
         scans = np.unique(self.scan_number).tolist()
         if "scans" in self.attrs and len(scans) < max(len(self.scan_names), 2):
-            words.append(f"--scan {','.join(map(str, scans))}")
+            words += [f"--scan {number}" for number in scans]
         known = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
         here, out = np.unique(self.label), np.setdiff1d(known, self.label)
         if len(out):
