@@ -65,8 +65,9 @@ LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 LEAST_DEVIATION, LARGE_DEVIATION = 0.005, 0.05
 """Shares of contrast by which offsets differ from 1, above which that is said, and is a warning: other ways
 to normalise move them by some percent."""
-ERRORS_OF_TABLE = 3.0
-"""Errors of offsets of tables over those of independent points."""
+ERRORS_OF_TABLE = {"table": 1.0, "residuals": 3.0}
+"""Errors of offsets of tables over those of independent points, by the source of σ: those that beamlines give
+are of pixels, which differ more than points of a curve scatter."""
 HIGHEST_C2 = 2.0
 """c2 of a frame with itself, but for the noise of counting: above it the scale of c2 is another one."""
 MAX_ERROR_OVER_PRIOR = 1.1
@@ -149,7 +150,7 @@ class FitEnd:
         """The command for a model with fewer parameters of diffusion, or ''."""
         simpler = self.request.problem.model.simpler
         free = self.request.search.smoothness is not None
-        return command_of(self.request, simpler) if simpler and not free else ""
+        return command_of(self.request, model=simpler) if simpler and not free else ""
 
     @property
     def held_offsets(self) -> Bool[np.ndarray, " p"]:
@@ -192,7 +193,7 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
     config, redchi, source = request.config, end.redchi, request.scan.attrs["sigma_source"]
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
-        advice = _with_option(request, "--over q")
+        advice = command_of(request, "--over q")
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
     if request.scan.is_table:
         yield finding("points-correlated")
@@ -243,14 +244,16 @@ def _other_flow(request: Request, chosen: list[str]) -> Iterator[Finding]:
             command = command_of(request, convention=Convention.PHYSICAL)
             yield finding("other-convention", (), command)
     elif "gamma_dot" in request.problem.model.splines and "gamma_dot" not in chosen:
-        command = f"{command_of(request)} --bounds gamma_dot={EITHER_SIGN}"
+        command = command_of(request, f"--bounds gamma_dot={EITHER_SIGN}")
         yield finding("flow-may-reverse", ["gamma_dot"], command)
 
 
-def command_of(request: Request, model: str = "", convention: Convention | None = None) -> str:
-    """Return the command that fits this model, or another, to these data, without the other options.
+def command_of(
+    request: Request, option: str = "", model: str = "", convention: Convention | None = None
+) -> str:
+    """Return the command that fits this model, or another, to these data, with none of the other options.
 
-    '' for models that only this process knows by name: options alone then stand for what to do.
+    Of a model that only this process knows by name it has the option alone.
     """
     name, gap, words = model or request.config["model"], request.config["gap_angstrom"], ""
     named = importable_models()
@@ -258,14 +261,14 @@ def command_of(request: Request, model: str = "", convention: Convention | None 
     with suppress(OptionError):
         definition = definition or parsed(name, named)
     if name != AUTO and definition is None:
-        return ""
+        return option
     names = () if definition is None else definition.names
     for tied, expression in (request.config["tie"] or {}).items():
         words += f' --tie "{tied} = {expression}"' * (tied in names)
     if (convention or request.problem.convention) is Convention.HOMODYNE:
         words += " --convention homodyne"
     words += "" if gap is None else f' --gap "{gap / 1e4:.10g} um"'
-    return f"homodyne-dask fit {_store(request)} --model {quote(name)}{words}"
+    return f"homodyne-dask fit {_store(request)} --model {quote(name)}{words} {option}".rstrip()
 
 
 def _store(request: Request) -> str:
@@ -280,17 +283,17 @@ def _store(request: Request) -> str:
 def _compared(request: Request) -> str:
     """Return the command that compares models; '' where it is refused."""
     compared = request.options.weighting == PAIRS and request.problem.loss == "linear"
-    return command_of(request, AUTO) if compared else ""
+    return command_of(request, model=AUTO) if compared else ""
 
 
 def _free_rates(request: Request) -> str:
     """Return the command that fits rates without a formula, and age windows where there is none."""
     model = request.problem.model
     if free_forms(model):
-        return _with_option(request, "--rates spline")
+        return command_of(request, "--rates spline")
     if not isinstance(model, TransportModel) or model.splines:
-        return _with_option(request, _AGE_WINDOWS)
-    return f"{command_of(request, power_law_model(model).name)} --rates spline"
+        return command_of(request, _AGE_WINDOWS)
+    return command_of(request, "--rates spline", power_law_model(model).name)
 
 
 def _of_deviations(request: Request, depends_on: str) -> Finding:
@@ -305,26 +308,16 @@ def _of_deviations(request: Request, depends_on: str) -> Finding:
             option = "--scaling individual"
         elif not along.any() or along.all():
             option = "--over label" if len(set(scan.label.tolist())) > 1 else "--over scan"
-        elif request.problem.model.isotropic and _has_directions(scan):
+        elif request.problem.model.isotropic and np.isfinite(scan.q + scan.phi).all():
             return _motion(request)
         else:
             option = f"--phi -{_ALONG}:{_ALONG}"
-    return finding("misfit-pattern", (), _with_option(request, option), depends_on=depends_on)
-
-
-def _with_option(request: Request, option: str) -> str:
-    return f"{command_of(request)} {option}".strip()
-
-
-def _has_directions(scan: Scan) -> bool:
-    """Return whether q and φ of all bins are known."""
-    return bool(np.isfinite(scan.q).all() and np.isfinite(scan.phi).all())
+    return finding("misfit-pattern", (), command_of(request, option), depends_on=depends_on)
 
 
 def _motion(request: Request) -> Finding:
-    command = command_of(request, "laminar_flow")
-    command += ' --gap "200 um"' * (request.config["gap_angstrom"] is None)
-    return finding("one-direction", (), command)
+    gap = '--gap "200 um"' * (request.config["gap_angstrom"] is None)
+    return finding("one-direction", (), command_of(request, gap, "laminar_flow"))
 
 
 def _with_exponent(request: Request) -> str:
@@ -333,9 +326,9 @@ def _with_exponent(request: Request) -> str:
     if not request.problem.model.isotropic:
         return ""
     if len(rings_of(request.scan.q)) > 1:
-        return command_of(request, "stretched_q")
+        return command_of(request, model="stretched_q")
     ages = "alpha" in search.names and search.free[search.names.index("alpha")]
-    return command_of(request, "stretched" + "_ageing" * bool(ages))
+    return command_of(request, model="stretched" + "_ageing" * bool(ages))
 
 
 def _of_alternative(request: Request, found: Alternative) -> Finding:
@@ -349,8 +342,6 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             (rate,) = found.place
             given = f"--smoothness {rate}={request.config['smoothness'][rate]:g}"
             return finding("rate-too-smooth", [rate], given)
-        case "shear" if not _has_directions(request.scan):
-            return _of_deviations(request, "bin")
         case "shear":
             return _motion(request)
         case "rate":
@@ -360,7 +351,7 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             numbers["moment"] = request.scan.time[frame]
             return finding("rate-jumps", (), _free_rates(request), **numbers)
         case "contrast_drift":
-            return finding("contrast-drift", (), _with_option(request, _AGE_WINDOWS), **numbers)
+            return finding("contrast-drift", (), command_of(request, _AGE_WINDOWS), **numbers)
         case "baseline":
             return finding("baseline", **numbers)
         case "own_average":
@@ -371,11 +362,11 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             option = "--over scan" if several else f"--exclude-label {label}"
             about = " of scan ".join(map(str, found.place))
             numbers |= {"of_scan": several}
-            return finding("bin-differs", [about], _with_option(request, option), **numbers)
+            return finding("bin-differs", [about], command_of(request, option), **numbers)
     first, last = found.place
     numbers |= {"frames": [first, last], "alone": first == last}
     option = f"--exclude-frames {first}:{int(last) + 1}"
-    return finding("frames-differ", (), _with_option(request, option), **numbers)
+    return finding("frames-differ", (), command_of(request, option), **numbers)
 
 
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
@@ -401,9 +392,9 @@ def _constant(end: FitEnd) -> Iterator[Finding]:
     held = [name for rate in rates for name in RATES[rate][1:]]
     all_of = len(rates) == 1 + bool(request.problem.model.shear) and not request.config["tie"]
     if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
-        command = command_of(request, simple)
+        command = command_of(request, model=simple)
     else:
-        command = command_of(request) + "".join(f" --fixed {name}=0" for name in held)
+        command = command_of(request, " ".join(f"--fixed {name}=0" for name in held))
     about = end.names[end.of_constant]
     yield finding("constant-rate", about, command, rates=rates, age=end.age, held=held)
 
@@ -479,7 +470,7 @@ def _same_at_all_q(end: FitEnd) -> Iterator[Finding]:
     phi, t1 = np.full(2, scan.phi[0]), np.full_like(t2, scan.time[first])
     low, high = backend_of(model).f_at(at, scan.time, rings[[0, -1]], phi, t1, t2)
     if np.array_equal(low, high) and np.ptp(low) != 0:
-        command = _with_option(request, "--over q")
+        command = command_of(request, "--over q")
         yield finding("same-at-all-q", (), command, model=model.name, rings=describe_rings(scan.q))
 
 
@@ -629,16 +620,14 @@ def _other_offsets(end: FitEnd) -> Iterator[Finding]:
     with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
         known = np.isfinite(request.scan.q).all() and "frozen" not in request.config["model"]
         if offset.mean > 0 and known and model_named(model):
-            advice = f"{command_of(request, model, Convention.PHYSICAL)} {NEAR_1}"
+            advice = command_of(request, NEAR_1, model, Convention.PHYSICAL)
     yield finding(code, ["offset"], advice, size=offset.mean, p=offset.p, level=MAX_P_OF_DRIFT)
 
 
 def _offset_of_table(end: FitEnd) -> OffsetDeviation | None:
     """Return how far the offsets of tables are from 1, as if those of all curves had the same noise."""
-    reduced = end.state.reduced
-    error = np.where(
-        end.with_decay, ERRORS_OF_TABLE * end.known.errors.scaling_robust[:, 0], np.nan
-    )
+    reduced, factor = end.state.reduced, ERRORS_OF_TABLE[end.request.scan.attrs["sigma_source"]]
+    error = np.where(end.with_decay, factor * end.known.errors.scaling_robust[:, 0], np.nan)
     weights = weights_of_offsets(reduced, error)
     variance = float(np.nansum(np.abs(weights) * error)) ** 2
     return offset_deviation(reduced, weights, variance, np.inf)
@@ -672,39 +661,27 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
 
 
 def _priors(end: FitEnd) -> Iterator[Finding]:
-    """Yield the parameters that end far from their priors, or are known less well than by them."""
-    priors = end.request.search.priors
-    if not end.known.decay:
-        return
-    if priors is not None:
-        away = np.abs(priors.deviation(end.state.theta))
-        with np.errstate(invalid="ignore"):
-            far = away > MAX_DEVIATION_FROM_PRIOR
-            wide = used_of(end.known.errors) > MAX_ERROR_OVER_PRIOR * priors.sd
-        if far.any():
-            yield finding("far-from-prior", end.names[far], deviations=away[far])
-        if wide.any():
-            yield finding("prior-outweighed", end.names[wide])
-    yield from _scaling_priors(end)
-
-
-def _scaling_priors(end: FitEnd) -> Iterator[Finding]:
-    """Yield the same of contrast and offset, in the bins with the largest deviations."""
-    prior, errors = end.request.scaling.prior, end.known.errors
-    if prior is None:
-        return
-    away = np.abs(end.state.reduced.linear_params - prior.mean) * np.sqrt(prior.weight)
-    error = error_used(errors.scaling_robust, errors.scaling_naive) * np.sqrt(prior.weight)
-    for at, name in ((1, "contrast"), (0, "offset")):
-        far = end.with_decay & (away[:, at] > MAX_DEVIATION_FROM_PRIOR)
-        farthest = np.argsort(-np.where(far, away[:, at], 0.0))[: min(far.sum(), MOST_NAMED)]
-        about = [f"{name} of bin {bin}" for bin in end.request.scan.label[farthest]]
-        if far.any() and end.request.scaling.mode == "shared":
-            about, farthest = [name], farthest[:1]
-        if far.any():
-            yield finding("far-from-prior", about, deviations=away[farthest, at])
-        if (error[end.with_decay, at] > MAX_ERROR_OVER_PRIOR).any():
-            yield finding("prior-outweighed", [name])
+    """Yield what ends far from its prior, or is known less well than by it; bins have a contrast each."""
+    of_theta, of_scaling = end.request.search.priors, end.request.scaling.prior
+    errors, compared = end.known.errors, []
+    if of_theta is not None:
+        ratio = used_of(errors) / of_theta.sd
+        compared.append((end.names, np.abs(of_theta.deviation(end.state.theta)), ratio))
+    if of_scaling is not None:
+        own, root = end.request.scaling.mode == "individual", np.sqrt(of_scaling.weight)
+        away = np.abs(end.state.reduced.linear_params - of_scaling.mean) * root
+        ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
+        bins = np.flatnonzero(end.with_decay)[: None if own else 1]
+        for at, name in ((1, "contrast"), (0, "offset")):
+            labels = [f"{name} of bin {of}" if own else name for of in end.request.scan.label[bins]]
+            compared.append((np.array(labels), away[bins, at], ratio[bins, at]))
+    for names, away, ratio in compared if end.known.decay else ():
+        most = np.sort(np.argsort(-away, kind="stable")[:MOST_NAMED])
+        far = most[away[most] > MAX_DEVIATION_FROM_PRIOR]
+        if len(far):
+            yield finding("far-from-prior", names[far], deviations=away[far])
+        if (wide := np.nan_to_num(ratio) > MAX_ERROR_OVER_PRIOR).any():
+            yield finding("prior-outweighed", names[wide][:MOST_NAMED])
 
 
 def _contrast(end: FitEnd) -> Iterator[Finding]:

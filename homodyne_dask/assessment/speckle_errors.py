@@ -40,14 +40,8 @@ class OffsetDeviation(NamedTuple):
     """How far offsets are from 1, in units of the contrast of their bins: a weighted mean over all bins."""
 
     mean: float
-    variance: float
-    freedom: float
-    """Degrees of freedom of the variance."""
-
-    @property
-    def p(self) -> float:
-        """The probability of so large a mean if all offsets are 1."""
-        return float(2 * stdtr(self.freedom, -abs(self.mean) / self.variance**0.5))
+    p: float
+    """The probability of so large a mean if all offsets are 1."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +318,8 @@ def offset_deviation(
     """Return the mean deviation by these weights; None where nothing is known of it."""
     if not (weights.any() and variance > 0):
         return None
-    return OffsetDeviation(float(weights @ np.nan_to_num(reduced.offset - 1)), variance, freedom)
+    mean = float(weights @ np.nan_to_num(reduced.offset - 1))
+    return OffsetDeviation(mean, float(2 * stdtr(freedom, -abs(mean) / variance**0.5)))
 
 
 def _scores(

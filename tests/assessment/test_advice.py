@@ -1,4 +1,4 @@
-"""Every command and option that a finding advises is read by the program, and what it asks for can be fitted."""
+"""Every command and option that a finding advises is read by the program, and its fits are possible."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ from homodyne_dask.fitting import choose_model
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series import run_many
 from homodyne_dask.fitting.series.scans_together import _disagreement
-from homodyne_dask.models.user_defined import BUILT_IN, USER_DEFINED
+from homodyne_dask.models.user_defined import USER_DEFINED, importable_models
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, PowerOfQ
 from homodyne_dask.solver.identifiability import Doubt
@@ -38,7 +38,7 @@ TYPED = {
     "bins and frames": "rings.zarr --model static --label 1,2,3,5 --frames 2:22 --exclude-frames 5:7",
     "one bin": "rings.zarr --model stretched --label 5",
     "angles without 0": "rings.zarr --model brownian --phi 40:240 --exclude-label 3",
-    "no angle": "\"it's one.zarr\" --model power_law",
+    "no angle": '"it\'s one.zarr" --model power_law',
     "no q": "./-dash.zarr --model static",
     "homodyne": "rings.zarr --model laminar_flow --gap '200 um' --convention homodyne",
     "free rates": "rings.zarr --model laminar_flow_free --gap '2123456.7 A' --smoothness J=10",
@@ -56,7 +56,12 @@ TYPED = {
 """What a user typed."""
 State = make_dataclass("State", ["theta", "reduced", "slow_steps", "outcome"])
 SMOOTH = ("rate", "stretching", "lag", "power_of_q", "shear", "contrast_drift")
-PLACES = dict.fromkeys(SMOOTH, ()) | {"jump": (12,), "frames": (8, 9), "bin": (2,), "smoothness": ("J",)}
+PLACES = dict.fromkeys(SMOOTH, ()) | {
+    "jump": (12,),
+    "frames": (8, 9),
+    "bin": (2,),
+    "smoothness": ("J",),
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,9 @@ def ends_of(request):
         method="cluster-robust", of_few=lambda names: [], scaling_robust=ratio, scaling_naive=ratio,
         doubts=[Doubt("hidden-by-rounding", search.names[:1])],
     )  # fmt: skip
-    for theta, contrast, signal, found in product((low, high), (0.3, 0.9, 2.0), signals, alternatives):
+    for theta, contrast, signal, found in product(
+        (low, high), (0.3, 0.9, 2.0), signals, alternatives
+    ):
         reduced = SimpleNamespace(
             count=np.ones(k), undetermined=np.zeros(k, bool), contrast=np.full(k, contrast), finite=True,
             offset=np.full(k, 1.1), at_bound=np.zeros((k, 2), bool), redchi=lambda free: 40.0,
@@ -93,12 +100,16 @@ def ends_of(request):
         known = SimpleNamespace(
             check=found and ModelCheck(9, 4.0, 1, 6.0, "", (0, 1), (0, 1), 0.1, 0.1, "lag", 0, 0, found),
             power_of_q=power, at_bound=search.free, alone=True, decay=True,
-            noise=SimpleNamespace(offset=OffsetDeviation(contrast / 9, 1e-6, 50.0), objection=None, distance=0.0),
+            noise=SimpleNamespace(offset=OffsetDeviation(contrast / 9, 0.0), objection=None, distance=0.0),
             signal=signal, errors=errors,
         )  # fmt: skip
         state = State(theta, reduced, 99 * (contrast > 1), None)
         end = checks.FitEnd(request, state, known)
-        rates = {"J": (1.0, 0.1, "Å²/s")} if set(search.names) > {"D_offset"} and search.free.all() else {}
+        rates = (
+            {"J": (1.0, 0.1, "Å²/s")}
+            if set(search.names) > {"D_offset"} and search.free.all()
+            else {}
+        )
         vars(end).update(constant=rates, stderr=np.full(p, 1e30))
         yield end
 
@@ -124,7 +135,9 @@ def findings_of(request):
         each = {"stderr": (("scan", "param"), [[1.0], [1.0]]), "param": ["D0"], "scan": [1, 2]}
         each, differ = xarray.Dataset(each), SimpleNamespace(p=1e-9)
         parts = {"each": each, "parameters": each.isel(scan=0)}
-        yield from _disagreement(["D0"], SimpleNamespace(agreement_in=lambda *_, **__: differ, **parts))
+        yield from _disagreement(
+            ["D0"], SimpleNamespace(agreement_in=lambda *_, **__: differ, **parts)
+        )
 
 
 @pytest.fixture
@@ -141,14 +154,18 @@ def typed(folder, monkeypatch):
             only.setattr(run_fits, "run_fits", lambda config, _: configs.append(config) or 0)
             main.main(["fit", *shlex.split(words)])
         config = configs[-1]
-        return prepare(selected(config, config.data[0]), run_fits.model_of(config), **config.values())
+        return prepare(
+            selected(config, config.data[0]), run_fits.model_of(config), **config.values()
+        )
 
     configs = []
     monkeypatch.chdir(folder)
-    if "frozen" not in BUILT_IN:
-        monkeypatch.setitem(BUILT_IN, "frozen", BUILT_IN["brownian"])
+    if "frozen" not in hd.MODELS:
+        monkeypatch.setitem(importable_models(), "frozen", hd.BROWNIAN)
     rate = [hd.Parameter("rate", "1/s", (0.1, 9.0))]
-    mine = hd.separable(lambda theta, t1, t2, bin: 1 / (1 + theta[0] * (t2 - t1)), rate, name="mine")
+    mine = hd.separable(
+        lambda theta, t1, t2, bin: 1 / (1 + theta[0] * (t2 - t1)), rate, name="mine"
+    )
     monkeypatch.setitem(USER_DEFINED, "mine", mine)
     alike = SimpleNamespace(point=lambda *_: None, f_at=lambda *_: [np.arange(3)] * 2)
     monkeypatch.setattr(checks, "backend_of", lambda _: alike)
@@ -175,5 +192,7 @@ def test_what_is_advised_can_be_typed(word, typed, capsys):
 
 
 def test_all_codes_with_advice_are_tried(typed):
-    tried = {one.code for words in TYPED.values() for one in findings_of(typed(words)) if one.advice}
+    tried = {
+        one.code for words in TYPED.values() for one in findings_of(typed(words)) if one.advice
+    }
     assert tried >= {code for code, entry in CATALOGUE.items() if "{advice" in entry.template}
