@@ -116,7 +116,9 @@ def follow_links(
         if link is None:
             return None
         if isinstance(link, h5py.ExternalLink):
-            raise _elsewhere(file, name, f"{found.name.rstrip('/')}/{part}", "a.copy(a[x], b, x)")
+            raise _elsewhere(
+                file, name, f"{str(found.name).rstrip('/')}/{part}", "a.copy(a[x], b, x)"
+            )
         if isinstance(link, h5py.SoftLink):
             if not links:
                 raise KeyError(f"{part} is a link, in a chain of too many links")

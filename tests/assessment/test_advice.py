@@ -56,12 +56,8 @@ TYPED = {
 """What a user typed."""
 State = make_dataclass("State", ["theta", "reduced", "slow_steps", "outcome"])
 SMOOTH = ("rate", "stretching", "lag", "power_of_q", "shear", "contrast_drift")
-PLACES = dict.fromkeys(SMOOTH, ()) | {
-    "jump": (12,),
-    "frames": (8, 9),
-    "bin": (2,),
-    "smoothness": ("J",),
-}
+PLACES = dict.fromkeys(SMOOTH, ())
+PLACES |= {"jump": (12,), "frames": (8, 9), "bin": (2,), "smoothness": ("J",)}
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +85,8 @@ def ends_of(request):
         method="cluster-robust", of_few=lambda names: [], scaling_robust=ratio, scaling_naive=ratio,
         doubts=[Doubt("hidden-by-rounding", search.names[:1])],
     )  # fmt: skip
-    for theta, contrast, signal, found in product(
-        (low, high), (0.3, 0.9, 2.0), signals, alternatives
-    ):
+    every = product((low, high), (0.3, 0.9, 2.0), signals, alternatives)
+    for theta, contrast, signal, found in every:
         reduced = SimpleNamespace(
             count=np.ones(k), undetermined=np.zeros(k, bool), contrast=np.full(k, contrast), finite=True,
             offset=np.full(k, 1.1), at_bound=np.zeros((k, 2), bool), redchi=lambda free: 40.0,
@@ -105,11 +100,8 @@ def ends_of(request):
         )  # fmt: skip
         state = State(theta, reduced, 99 * (contrast > 1), None)
         end = checks.FitEnd(request, state, known)
-        rates = (
-            {"J": (1.0, 0.1, "Å²/s")}
-            if set(search.names) > {"D_offset"} and search.free.all()
-            else {}
-        )
+        vary = {"D0", "alpha", "D_offset"} <= set(search.names) and search.free.all()
+        rates = {"J": (1.0, 0.1, "Å²/s")} if vary else {}
         vars(end).update(constant=rates, stderr=np.full(p, 1e30))
         yield end
 
@@ -133,11 +125,13 @@ def findings_of(request):
         yield from check(end)
     if len(set(request.scan.scan_number)) > 1:
         each = {"stderr": (("scan", "param"), [[1.0], [1.0]]), "param": ["D0"], "scan": [1, 2]}
-        each, differ = xarray.Dataset(each), SimpleNamespace(p=1e-9)
-        parts = {"each": each, "parameters": each.isel(scan=0)}
-        yield from _disagreement(
-            ["D0"], SimpleNamespace(agreement_in=lambda *_, **__: differ, **parts)
-        )
+        differ, each = SimpleNamespace(p=1e-9), xarray.Dataset(each)
+        fit = {
+            "each": each,
+            "parameters": each.isel(scan=0),
+            "agreement_in": lambda *_, **__: differ,
+        }
+        yield from _disagreement(["D0"], SimpleNamespace(**fit))
 
 
 @pytest.fixture
@@ -150,13 +144,12 @@ def typed(folder, monkeypatch):
         raise SystemExit(0)
 
     def request_of(words):
-        with monkeypatch.context() as only, pytest.raises(SystemExit):
+        with monkeypatch.context() as only:
             only.setattr(run_fits, "run_fits", lambda config, _: configs.append(config) or 0)
-            main.main(["fit", *shlex.split(words)])
-        config = configs[-1]
-        return prepare(
-            selected(config, config.data[0]), run_fits.model_of(config), **config.values()
-        )
+            with pytest.raises(SystemExit):
+                main.main(["fit", *shlex.split(words)])
+        scan = selected(configs[-1], configs[-1].data[0])
+        return prepare(scan, run_fits.model_of(configs[-1]), **configs[-1].values())
 
     configs = []
     monkeypatch.chdir(folder)
@@ -192,7 +185,6 @@ def test_what_is_advised_can_be_typed(word, typed, capsys):
 
 
 def test_all_codes_with_advice_are_tried(typed):
-    tried = {
-        one.code for words in TYPED.values() for one in findings_of(typed(words)) if one.advice
-    }
+    found = [one for words in TYPED.values() for one in findings_of(typed(words))]
+    tried = {one.code for one in found if one.advice}
     assert tried >= {code for code, entry in CATALOGUE.items() if "{advice" in entry.template}
