@@ -342,8 +342,10 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             (rate,) = found.place
             given = f"--smoothness {rate}={request.config['smoothness'][rate]:g}"
             return finding("rate-too-smooth", [rate], given)
-        case "shear":
+        case "shear" if np.isfinite(request.scan.q + request.scan.phi).all():
             return _motion(request)
+        case "shear":
+            return _of_deviations(request, "bin")
         case "rate":
             return finding("rate-changes", (), _free_rates(request))
         case "jump":
