@@ -1,6 +1,7 @@
 """What a fit found out about itself: each check is a function of the end of a fit, and yields findings."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,16 +13,25 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.aliasing import aliased_fringes
 from homodyne_dask.assessment.constant_rates import constant_rates
-from homodyne_dask.assessment.speckle_errors import FAR_FROM_CORRELATION
+from homodyne_dask.assessment.speckle_errors import (
+    FAR_FROM_CORRELATION,
+    OffsetDeviation,
+    offset_deviation,
+    weights_of_offsets,
+)
 from homodyne_dask.assessment.spline_rate_errors import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.which_covariance import deviations, used_of
+from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.models import model_named
+from homodyne_dask.models.composite import parsed
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.spline_basis import unresolved_ends
 from homodyne_dask.models.spline_models import LOG_DENSITY
 from homodyne_dask.models.spline_rates import free_forms, power_law_model
 from homodyne_dask.models.transport import Convention, TransportModel, shear_rate_at
-from homodyne_dask.request.options import PAIRS
+from homodyne_dask.models.user_defined import importable_models
+from homodyne_dask.request.options import AUTO, PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.intervals import half_width
@@ -29,9 +39,10 @@ from homodyne_dask.results.data.known_truth import truth_mismatch
 from homodyne_dask.results.data.misfit import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import SPECKLE, TABLE, clusters_in
+from homodyne_dask.solver.covariance import SPECKLE, TABLE, clusters_in, error_used
 from homodyne_dask.solver.identifiability import Doubt, determined_at
 from homodyne_dask.solver.limits import IMPROBABLE, LEVEL_OF_MISFIT, MIN_CLUSTERS, MIN_FREEDOM
+from homodyne_dask.store.files import any_path, working_folder
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -43,14 +54,20 @@ MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
 MIN_REDCHI_OF_BIN = {"counts": 0.5, "constant": 0.1, "scatter": 0.1}
 """That below which a warning is given, by the source of σ: no noise of photons is smaller than by counts."""
-MAX_DEVIATION_FROM_PRIOR = 3.0
-"""Standard deviations from the mean of a prior, above which a warning is given."""
+MAX_DEVIATION_FROM_PRIOR, MOST_NAMED = 3.0, 6
+"""Standard deviations from the mean of a prior, above which a warning is given; most bins that it names."""
 MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
 """Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
 LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 """Offsets below and above which they are commented on; c2 without correlation is 1."""
+LEAST_DEVIATION, LARGE_DEVIATION = 0.005, 0.05
+"""Shares of contrast by which offsets differ from 1, above which that is said, and is a warning: other ways
+to normalise move them by some percent."""
+ERRORS_OF_TABLE = {"table": 1.0, "residuals": 3.0}
+"""Errors of offsets of tables over those of independent points, by the source of σ: those that beamlines give
+are of pixels, which differ more than points of a curve scatter."""
 HIGHEST_C2 = 2.0
 """c2 of a frame with itself, but for the noise of counting: above it the scale of c2 is another one."""
 MAX_ERROR_OVER_PRIOR = 1.1
@@ -59,7 +76,7 @@ LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
 """Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested."""
-KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
+NEAR_1, FLOAT64 = "--offset prior=1:0.005", "--precision float64"
 EITHER_SIGN = "-0.1:0.1"
 """Bounds of a shear rate that reverses [1/s]."""
 CONSTANT_MODELS = {
@@ -130,9 +147,23 @@ class FitEnd:
 
     @property
     def simpler(self) -> str:
-        """The option for a model with fewer parameters of diffusion, or ''."""
-        model, free = self.request.problem.model, self.request.search.smoothness is not None
-        return f"--model {model.simpler}" if model.simpler and not free else ""
+        """The command for a model with fewer parameters of diffusion, or ''."""
+        simpler = self.request.problem.model.simpler
+        free = self.request.search.smoothness is not None
+        return command_of(self.request, model=simpler) if simpler and not free else ""
+
+    @property
+    def held_offsets(self) -> Bool[np.ndarray, " p"]:
+        """The offsets of rates at negative bounds: further down they only make the rest of a rate larger."""
+        search, last = self.request.search, [names[-1] for names in RATES.values()]
+        negative = (search.lower < 0) & (self.state.theta <= search.lower)
+        return negative & np.isin(self.names, last)
+
+    @property
+    def known_offset(self) -> str:
+        """The options that treat offsets as known; '' where they are fixed."""
+        own = "--scaling individual " * (self.request.scaling.mode not in ("individual", "shared"))
+        return own + "--offset prior=1:0.01" if self.request.scaling.mode != "fixed" else ""
 
 
 def result_findings(request: Request, state: lm.State, known: "Assessment") -> Findings:
@@ -162,7 +193,7 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
     config, redchi, source = request.config, end.redchi, request.scan.attrs["sigma_source"]
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
-        advice = f"{command_of(request)} --over q"
+        advice = command_of(request, "--over q")
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
     if request.scan.is_table:
         yield finding("points-correlated")
@@ -192,7 +223,8 @@ def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
         yield finding("model-misfit-shape", share=found.share)
     chosen = list(config["bounds"] or {})
     yield from _other_flow(request, chosen)
-    ended = names_of_rates(request, np.flatnonzero(known.at_bound & ~end.of_constant).tolist())
+    ended = np.flatnonzero(known.at_bound & ~end.of_constant & ~end.held_offsets)
+    ended = names_of_rates(request, ended.tolist())
     bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
     if bounded:
         yield finding("default-bounds-reached", bounded, _compared(request))
@@ -212,77 +244,95 @@ def _other_flow(request: Request, chosen: list[str]) -> Iterator[Finding]:
             command = command_of(request, convention=Convention.PHYSICAL)
             yield finding("other-convention", (), command)
     elif "gamma_dot" in request.problem.model.splines and "gamma_dot" not in chosen:
-        command = f"{command_of(request)} --bounds gamma_dot={EITHER_SIGN}"
+        command = command_of(request, f"--bounds gamma_dot={EITHER_SIGN}")
         yield finding("flow-may-reverse", ["gamma_dot"], command)
 
 
-def command_of(request: Request, model: str = "", convention: Convention | None = None) -> str:
-    """Return the command that fits this model, or another, to these data, without the other options."""
-    gap, ties = request.config["gap_angstrom"], (request.config["tie"] or {}).items()
-    words = f"homodyne-dask fit {_store(request)} --model {quote(model or request.config['model'])}"
-    words += "".join(f' --tie "{name} = {expression}"' for name, expression in ties)
+def command_of(
+    request: Request, option: str = "", model: str = "", convention: Convention | None = None
+) -> str:
+    """Return the command that fits this model, or another, to these data, with none of the other options.
+
+    Of a model that only this process knows by name it has the option alone.
+    """
+    name, gap, words = model or request.config["model"], request.config["gap_angstrom"], ""
+    named = importable_models()
+    definition = named.get(name)
+    with suppress(OptionError):
+        definition = definition or parsed(name, named)
+    if name != AUTO and definition is None:
+        return option
+    names = () if definition is None else definition.names
+    for tied, expression in (request.config["tie"] or {}).items():
+        words += f' --tie "{tied} = {expression}"' * (tied in names)
     if (convention or request.problem.convention) is Convention.HOMODYNE:
         words += " --convention homodyne"
-    return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
+    words += "" if gap is None else f' --gap "{gap / 1e4:.10g} um"'
+    return f"homodyne-dask fit {_store(request)} --model {quote(name)}{words} {option}".rstrip()
 
 
 def _store(request: Request) -> str:
-    """Return the store with the options of its selection, as a command has them."""
-    return f"{Path(request.scan.path).name} {request.scan.selection_options}".strip()
+    """Return the store with the options of its selection, as a command typed here has them."""
+    path = any_path("store", request.scan.path)
+    if isinstance(path, Path) and path.is_relative_to(working_folder()):
+        path = path.relative_to(working_folder())
+    name = f"./{path}" if str(path).startswith("-") else str(path)
+    return f"{quote(name)} {request.scan.selection_options}".strip()
 
 
 def _compared(request: Request) -> str:
-    """Return the option that compares models; '' where it is refused."""
+    """Return the command that compares models; '' where it is refused."""
     compared = request.options.weighting == PAIRS and request.problem.loss == "linear"
-    return "--model auto" if compared else ""
+    return command_of(request, model=AUTO) if compared else ""
 
 
 def _free_rates(request: Request) -> str:
     """Return the command that fits rates without a formula, and age windows where there is none."""
     model = request.problem.model
     if free_forms(model):
-        return f"{command_of(request)} --rates spline"
+        return command_of(request, "--rates spline")
     if not isinstance(model, TransportModel) or model.splines:
-        return f"{command_of(request)} {_AGE_WINDOWS}"
-    return f"{command_of(request, power_law_model(model).name)} --rates spline"
+        return command_of(request, _AGE_WINDOWS)
+    return command_of(request, "--rates spline", power_law_model(model).name)
 
 
 def _of_deviations(request: Request, depends_on: str) -> Finding:
     """Return the advice by what the means of residuals depend on."""
     config, scan = request.config, request.scan
-    further = {"q": "--over q", "bin": f"--phi -{_ALONG}:{_ALONG}"}
+    along, option = np.abs(scan.phi) <= _ALONG, "--over q"
     if depends_on in ("age", "lag"):
         advice = _free_rates(request) if depends_on == "age" else _compared(request)
         return finding("misfit-pattern", (), advice, depends_on=depends_on)
-    option = further[depends_on]
     if depends_on == "bin":
         if config["scaling"] != "individual":
             option = "--scaling individual"
-        elif not (np.abs(scan.phi) <= _ALONG).any():
-            option = "--label N"
-        elif np.isfinite(scan.q).all() and request.problem.model.isotropic:
+        elif not along.any() or along.all():
+            option = "--over label" if len(set(scan.label.tolist())) > 1 else "--over scan"
+        elif request.problem.model.isotropic and np.isfinite(scan.q + scan.phi).all():
             return _motion(request)
-    return finding("misfit-pattern", (), f"{command_of(request)} {option}", depends_on=depends_on)
+        else:
+            option = f"--phi -{_ALONG}:{_ALONG}"
+    return finding("misfit-pattern", (), command_of(request, option), depends_on=depends_on)
 
 
 def _motion(request: Request) -> Finding:
-    command = f'homodyne-dask fit {_store(request)} --model laminar_flow --gap "200 um"'
-    return finding("one-direction", (), command)
+    gap = '--gap "200 um"' * (request.config["gap_angstrom"] is None)
+    return finding("one-direction", (), command_of(request, gap, "laminar_flow"))
 
 
 def _with_exponent(request: Request) -> str:
-    """Return the option for a model with an exponent that also has the powers of q or age of this one."""
+    """Return the command for a model with an exponent that also has the powers of q or age of this one."""
     search = request.search
     if not request.problem.model.isotropic:
         return ""
     if len(rings_of(request.scan.q)) > 1:
-        return "--model stretched_q"
+        return command_of(request, model="stretched_q")
     ages = "alpha" in search.names and search.free[search.names.index("alpha")]
-    return "--model stretched" + "_ageing" * bool(ages)
+    return command_of(request, model="stretched" + "_ageing" * bool(ages))
 
 
 def _of_alternative(request: Request, found: Alternative) -> Finding:
-    command, numbers = command_of(request), dict[str, Any](size=found.size)
+    numbers = dict[str, Any](size=found.size)
     match found.name:
         case "stretching":
             return finding("other-exponent", (), _with_exponent(request), **numbers)
@@ -290,9 +340,12 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             return _of_deviations(request, "q" if found.name == "power_of_q" else "lag")
         case "smoothness":
             (rate,) = found.place
-            return finding("rate-too-smooth", [rate], f"--smoothness {rate}=...")
-        case "shear":
+            given = f"--smoothness {rate}={request.config['smoothness'][rate]:g}"
+            return finding("rate-too-smooth", [rate], given)
+        case "shear" if np.isfinite(request.scan.q + request.scan.phi).all():
             return _motion(request)
+        case "shear":
+            return _of_deviations(request, "bin")
         case "rate":
             return finding("rate-changes", (), _free_rates(request))
         case "jump":
@@ -300,22 +353,22 @@ def _of_alternative(request: Request, found: Alternative) -> Finding:
             numbers["moment"] = request.scan.time[frame]
             return finding("rate-jumps", (), _free_rates(request), **numbers)
         case "contrast_drift":
-            return finding("contrast-drift", (), f"{command} {_AGE_WINDOWS}", **numbers)
+            return finding("contrast-drift", (), command_of(request, _AGE_WINDOWS), **numbers)
         case "baseline":
             return finding("baseline", **numbers)
         case "own_average":
             return finding("own-average", **numbers)
         case "bin":
             label, *scan = found.place
-            option = "--over scan" if scan else f"--exclude-label {label}"
+            several = bool(scan) and len(set(request.scan.scan_number.tolist())) > 1
+            option = "--over scan" if several else f"--exclude-label {label}"
             about = " of scan ".join(map(str, found.place))
-            numbers |= {"of_scan": bool(scan)}
-            return finding("bin-differs", [about], f"{command} {option}", **numbers)
+            numbers |= {"of_scan": several}
+            return finding("bin-differs", [about], command_of(request, option), **numbers)
     first, last = found.place
     numbers |= {"frames": [first, last], "alone": first == last}
-    return finding(
-        "frames-differ", (), f"{command} --exclude-frames {first}:{int(last) + 1}", **numbers
-    )
+    option = f"--exclude-frames {first}:{int(last) + 1}"
+    return finding("frames-differ", (), command_of(request, option), **numbers)
 
 
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
@@ -341,9 +394,9 @@ def _constant(end: FitEnd) -> Iterator[Finding]:
     held = [name for rate in rates for name in RATES[rate][1:]]
     all_of = len(rates) == 1 + bool(request.problem.model.shear) and not request.config["tie"]
     if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
-        command = command_of(request, simple)
+        command = command_of(request, model=simple)
     else:
-        command = command_of(request) + "".join(f" --fixed {name}=0" for name in held)
+        command = command_of(request, " ".join(f"--fixed {name}=0" for name in held))
     about = end.names[end.of_constant]
     yield finding("constant-rate", about, command, rates=rates, age=end.age, held=held)
 
@@ -375,7 +428,7 @@ def _larger_errors(end: FitEnd) -> Iterator[Finding]:
     if wide.any():
         yield finding("larger-error", end.names[wide], end.simpler)
     if end.slower_than_record.any():
-        yield finding("longer-than-record", end.names[end.slower_than_record], KNOWN_OFFSET)
+        yield finding("longer-than-record", end.names[end.slower_than_record], end.known_offset)
 
 
 def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
@@ -419,7 +472,7 @@ def _same_at_all_q(end: FitEnd) -> Iterator[Finding]:
     phi, t1 = np.full(2, scan.phi[0]), np.full_like(t2, scan.time[first])
     low, high = backend_of(model).f_at(at, scan.time, rings[[0, -1]], phi, t1, t2)
     if np.array_equal(low, high) and np.ptp(low) != 0:
-        command = f"{command_of(request)} --over q"
+        command = command_of(request, "--over q")
         yield finding("same-at-all-q", (), command, model=model.name, rings=describe_rings(scan.q))
 
 
@@ -453,7 +506,9 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
     if ended.any():
         names = end.names[ended].tolist()
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
-        wider = " ".join(map(_wider_bounds, names, bounds.tolist(), search.log[ended]))
+        shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
+        held = (end.held_offsets | shares)[ended]
+        wider = " ".join(map(_wider_bounds, names, bounds.tolist(), search.log[ended], held))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         at = dict(zip(names, bounds, strict=True))
         yield finding("at-bound", names, wider, bounds=at, conditional=unknown)
@@ -479,14 +534,14 @@ def _unresolved(end: FitEnd) -> Iterator[Finding]:
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
 
 
-def _wider_bounds(name: str, at: list[float], log: bool) -> str:
-    """Return '--bounds D0=1:1e+14' for a parameter at a bound. at: its value, lower and upper bound.
+def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> str:
+    """Return '--bounds D0=1:1e+14' for a parameter at a bound; one that is held there is fixed, offsets at 0.
 
-    An offset at a negative one is fixed: further down, it only makes the rest of the rate larger.
+    at: its value, lower and upper bound.
     """
     value, low, high = at
-    if value <= low < 0 and name in (parts[-1] for parts in RATES.values()):
-        return f"--fixed {name}=0"
+    if held:
+        return f"--fixed {name}={max(value, 0):g}"
     upper = value >= high
     if log:
         further = high * 100 if upper else low / 100
@@ -535,7 +590,7 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
         code: str, bins: Bool[np.ndarray, " bin"], among: Bool[np.ndarray, " bin"], **more: float
     ) -> Iterator[Finding]:
         if bins.any():
-            advice = KNOWN_OFFSET if code == "decay-outside-record" else ""
+            advice = end.known_offset if code == "decay-outside-record" else ""
             count = {"bins": bins.sum(), "total": among.sum()}
             yield finding(code, _labels(end.request.scan, bins), advice, **count, **more)
 
@@ -550,6 +605,34 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
         beyond = seen & ((reduced.contrast > 1.0) | (reduced.offset < LOWEST_OFFSET)) & ~high
     yield from some("offset-high", high, seen, limit=HIGHEST_OFFSET)
     yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
+    if not (high | beyond).any() and not end.slower_than_record.any():
+        yield from _other_offsets(end)
+
+
+def _other_offsets(end: FitEnd) -> Iterator[Finding]:
+    """Yield that free offsets differ from 1, to which c2 tends where nothing is frozen or slow."""
+    noise, prior, request = end.known.noise, end.request.scaling.prior, end.request
+    offset = _offset_of_table(end) if request.scan.is_table else noise and noise.offset
+    if offset is None or (prior is not None and prior.weight[0]):
+        return
+    if abs(offset.mean) < LEAST_DEVIATION or not offset.p < MAX_P_OF_DRIFT:
+        return
+    code = "offset-far-from-1" if abs(offset.mean) > LARGE_DEVIATION else "offset-not-1"
+    model, advice = f"frozen + {request.config['model']}", ""
+    with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
+        known = np.isfinite(request.scan.q).all() and "frozen" not in request.config["model"]
+        if offset.mean > 0 and known and model_named(model):
+            advice = command_of(request, NEAR_1, model, Convention.PHYSICAL)
+    yield finding(code, ["offset"], advice, size=offset.mean, p=offset.p, level=MAX_P_OF_DRIFT)
+
+
+def _offset_of_table(end: FitEnd) -> OffsetDeviation | None:
+    """Return how far the offsets of tables are from 1, as if those of all curves had the same noise."""
+    reduced, factor = end.state.reduced, ERRORS_OF_TABLE[end.request.scan.attrs["sigma_source"]]
+    error = np.where(end.with_decay, factor * end.known.errors.scaling_robust[:, 0], np.nan)
+    weights = weights_of_offsets(reduced, error)
+    variance = float(np.nansum(np.abs(weights) * error)) ** 2
+    return offset_deviation(reduced, weights, variance, np.inf)
 
 
 def _few_bins(end: FitEnd) -> Iterator[Finding]:
@@ -580,18 +663,27 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
 
 
 def _priors(end: FitEnd) -> Iterator[Finding]:
-    """Yield the parameters that end far from their priors, or are known less well than by them."""
-    priors = end.request.search.priors
-    if priors is None or not end.known.decay:
-        return
-    away = np.abs(priors.deviation(end.state.theta))
-    with np.errstate(invalid="ignore"):
-        far = away > MAX_DEVIATION_FROM_PRIOR
-        wide = used_of(end.known.errors) > MAX_ERROR_OVER_PRIOR * priors.sd
-    if far.any():
-        yield finding("far-from-prior", end.names[far], deviations=away[far])
-    if wide.any():
-        yield finding("prior-outweighed", end.names[wide])
+    """Yield what ends far from its prior, or is known less well than by it; bins have a contrast each."""
+    of_theta, of_scaling = end.request.search.priors, end.request.scaling.prior
+    errors, compared = end.known.errors, []
+    if of_theta is not None:
+        ratio = used_of(errors) / of_theta.sd
+        compared.append((end.names, np.abs(of_theta.deviation(end.state.theta)), ratio))
+    if of_scaling is not None:
+        own, root = end.request.scaling.mode == "individual", np.sqrt(of_scaling.weight)
+        away = np.abs(end.state.reduced.linear_params - of_scaling.mean) * root
+        ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
+        bins = np.flatnonzero(end.with_decay)[: None if own else 1]
+        for at, name in ((1, "contrast"), (0, "offset")):
+            labels = [f"{name} of bin {of}" if own else name for of in end.request.scan.label[bins]]
+            compared.append((np.array(labels), away[bins, at], ratio[bins, at]))
+    for names, away, ratio in compared if end.known.decay else ():
+        most = np.sort(np.argsort(-away, kind="stable")[:MOST_NAMED])
+        far = most[away[most] > MAX_DEVIATION_FROM_PRIOR]
+        if len(far):
+            yield finding("far-from-prior", names[far], deviations=away[far])
+        if (wide := np.nan_to_num(ratio) > MAX_ERROR_OVER_PRIOR).any():
+            yield finding("prior-outweighed", names[wide][:MOST_NAMED])
 
 
 def _contrast(end: FitEnd) -> Iterator[Finding]:

@@ -1,13 +1,13 @@
 """Standard errors from the noise that speckle and counting give each bin, however few there are."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import chdtrc, chdtri, kolmogorov, ndtr
+from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 
 from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import AveragedCells
@@ -23,7 +23,7 @@ from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
-from homodyne_dask.solver.covariance import expanded
+from homodyne_dask.solver.covariance import expanded, own_errors
 from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -34,6 +34,14 @@ CERTAIN = 10.0
 """Standard errors of a contrast that no search of parameters finds in noise."""
 FAR_FROM_CORRELATION = 0.05
 """Relative distance of the root of f from a field correlation, above which it is said."""
+
+
+class OffsetDeviation(NamedTuple):
+    """How far offsets are from 1, in units of the contrast of their bins: a weighted mean over all bins."""
+
+    mean: float
+    p: float
+    """The probability of so large a mean if all offsets are 1."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,8 @@ class SpeckleErrors:
     """The parameters of theta by which `bins` have derivatives."""
     same: float
     """How many of `bins` see one speckle pattern, on average: they tell as much as one."""
+    offset: OffsetDeviation | None = None
+    """None where no offset is free, or no error of one is known."""
 
     @cached_property
     def p_value(self) -> float:
@@ -211,7 +221,8 @@ def _combined(
     freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
     total = total + joint.known
     scaling = _scaling_errors(reduced, joint, parts, total)
-    return _noise_and_errors(joint, bins, clusters, total, freedom, scaling)
+    noise = _noise_and_errors(joint, bins, clusters, total, freedom, scaling)
+    return replace(noise, offset=_mean_offset(reduced, joint, parts, scaling, clusters, bins))
 
 
 def errors_of_scans(
@@ -257,7 +268,58 @@ def weighted_errors(
         parts[b] = _OfBin(to, covariance, variances(covariance, to), relative)
     maps = {b: part.map for b, part in parts.items()}
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
-    return _noise_and_errors(at_end, bins, clusters, at_end.inverse + shared, _freedom(parts))
+    total, freedom = at_end.inverse + shared, _freedom(parts)
+    own = np.zeros(len(clusters)) if at_end.linear else own_errors(reduced)[:, 0]
+    weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], own))
+    follow = weights @ at_end.follow[:, 0]
+    variance = float(follow @ total @ follow + weights**2 @ np.nan_to_num(own) ** 2)
+    offset = offset_deviation(reduced, weights, variance, float(freedom.min()))
+    return replace(_noise_and_errors(at_end, bins, clusters, total, freedom), offset=offset)
+
+
+def _mean_offset(
+    reduced: ReducedProblem,
+    joint: JointEquations,
+    parts: dict[int, _OfBin],
+    scaling: Float[np.ndarray, "bin 2"],
+    clusters: Int[np.ndarray, " bin"],
+    bins: dict[int, BinNoise],
+) -> OffsetDeviation | None:
+    """Return how far offsets are from 1: of each its own noise, and that of the parameters they follow."""
+    weights = weights_of_offsets(reduced, scaling[:, 0])
+    follow, own = weights @ joint.follow[:, 0], {}
+    for b, part in parts.items():
+        row = follow @ part.map
+        if weights[b] and not joint.linear:
+            row[:2] += weights[b] * reduced.inverse[b, 0]
+        own[b] = _of_bin(bins[b], row[None])
+    shared = np.diag(_shared_fields(own, clusters, bins))
+    variance = np.sum([part.size for part in own.values()], axis=0) + shared
+    known, freedom = float(follow @ joint.known @ follow), float(_freedom(own, shared)[0])
+    return offset_deviation(reduced, weights, float(variance[0]) + known, freedom)
+
+
+def weights_of_offsets(
+    reduced: ReducedProblem, error: Float[np.ndarray, " bin"]
+) -> Float[np.ndarray, " bin"]:
+    """Return the weights of (offset - 1) in an `OffsetDeviation`; 0 of bins without a free offset.
+
+    error: of each offset.
+    """
+    contrast = np.where(reduced.contrast > 0, reduced.contrast, np.nan)
+    known = np.where(reduced.at_bound[:, 0] | (reduced.columns.shape[1] == 0), np.nan, error)
+    weight = np.nan_to_num((contrast / known) ** 2)
+    return np.nan_to_num(weight / max(weight.sum(), np.finfo(float).tiny) / contrast)
+
+
+def offset_deviation(
+    reduced: ReducedProblem, weights: Float[np.ndarray, " bin"], variance: float, freedom: float
+) -> OffsetDeviation | None:
+    """Return the mean deviation by these weights; None where nothing is known of it."""
+    if not (weights.any() and variance > 0):
+        return None
+    mean = float(weights @ np.nan_to_num(reduced.offset - 1))
+    return OffsetDeviation(mean, float(2 * stdtr(freedom, -abs(mean) / variance**0.5)))
 
 
 def _scores(

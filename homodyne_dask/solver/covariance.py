@@ -128,7 +128,7 @@ def uncertainty(
         naive=without(expanded(naive, moved), withheld),
         robust=robust,
         doubts=weakly_determined(names, joint, smoothed),
-        scaling_naive=np.sqrt(noise) * deviation(followed + _own_errors(reduced) ** 2),
+        scaling_naive=np.sqrt(noise) * deviation(followed + own_errors(reduced) ** 2),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         few=None if robust is None else expected & ~(dof >= MIN_FREEDOM),
     )
@@ -163,7 +163,7 @@ def _robust(
         )
         effect = (of_all - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
-        scaling = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
+        scaling = deviation(followed**2 + effect * own_errors(reduced) ** 2)
     return joint.of_theta(covariance), freedom, scaling
 
 
@@ -216,7 +216,7 @@ def without(
     return np.where(some[:, None] | some[None, :], np.nan, covariance)
 
 
-def _own_errors(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
+def own_errors(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
     """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
     bins, m = reduced.columns.shape
     own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)

@@ -88,7 +88,9 @@ def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
         if isinstance(found, h5py.Dataset):
             _ = found.dtype, found.shape  # raise here when they are damaged
             if found.external or found.is_virtual:
-                raise _elsewhere(file, name)
+                raise _elsewhere(
+                    file, name, str(found.name), "b[x] = a[x][...]; b[x].attrs.update(a[x].attrs)"
+                )
             _register_filters(found)
     return found
 
@@ -114,7 +116,9 @@ def follow_links(
         if link is None:
             return None
         if isinstance(link, h5py.ExternalLink):
-            raise _elsewhere(file, name)
+            raise _elsewhere(
+                file, name, f"{str(found.name).rstrip('/')}/{part}", "a.copy(a[x], b, x)"
+            )
         if isinstance(link, h5py.SoftLink):
             if not links:
                 raise KeyError(f"{part} is a link, in a chain of too many links")
@@ -125,9 +129,19 @@ def follow_links(
     return found
 
 
-def _elsewhere(file: h5py.File, name: str) -> SourceError:
-    why = "is in another file, but only data in the file itself are read: copy it into this file"
-    return wrong(file, name, f"{why} (h5copy -f ext)")
+def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceError:
+    """Return the error with a command that writes a file with the data in it.
+
+    place: of the link or the dataset. copied: what copies the object x from file a to b.
+    """
+    path = Path(os.fsdecode(file.filename))
+    whole = path.with_name(f"{path.stem}_whole{path.suffix}")
+    code = (
+        f"import h5py, shutil; shutil.copy({str(path)!r}, {str(whole)!r}); x = {place!r}; "
+        f"a, b = h5py.File({str(path)!r}), h5py.File({str(whole)!r}, 'r+'); del b[x]; {copied}"
+    )
+    why = "is in another file, but only data in the file itself are read; this writes one with all:"
+    return wrong(file, name, f"{why} python -c {shlex.quote(code)}")
 
 
 @contextmanager

@@ -192,8 +192,9 @@ class Scan(Printed, BinsAndFrames):
         first, stop = self.frames
         words = [f"--frames {first}:{stop}"] * (stop - first < self.n_frames)
         words += [f"--exclude-frames {low}:{end}" for low, end in self.excluded_frames]
-        if "scans" in self.attrs and len(set(self.scan_number)) == 1:
-            words.append(f"--scan {self.scan_number[0]}")
+        scans = np.unique(self.scan_number).tolist()
+        if "scans" in self.attrs and len(scans) < max(len(self.scan_names), 2):
+            words += [f"--scan {number}" for number in scans]
         known = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
         here, out = np.unique(self.label), np.setdiff1d(known, self.label)
         if len(out):

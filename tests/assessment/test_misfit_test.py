@@ -31,7 +31,7 @@ def one_rate(steady) -> hd.FitResult:
 
 
 @pytest.mark.long
-def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
+def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate, steady):
     result = one_rate
     assert result.converged
     assert result.misfit
@@ -39,7 +39,8 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     evidence, advice, same = result.findings.of("model-misfit", "misfit-pattern", "same-at-all-q")
     assert evidence.numbers["deviating"] == result.diagnosis.check.deviating
     assert advice.numbers["depends_on"] == "q"
-    assert advice.advice == "homodyne-dask fit scan.zarr --model stretched --over q" == same.advice
+    command = f"homodyne-dask fit {steady.path} --model stretched --over q"
+    assert advice.advice == command == same.advice
     assert result.verdict == f"converged, but {evidence}; {advice}"
     # its misfit, taken for noise, made the mode of the larger χ² the better one
     assert np.isnan(result.diagnosis.scalings[["aic", "bic"]].to_array()).all()
@@ -72,7 +73,7 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, redchi=391.0, state=state)
     (far,) = result_findings._misfit(end)
     assert (far.code, far.numbers["redchi"]) == ("chisqr-too-high", 391.0)
-    assert far.advice == "--model auto"
+    assert far.advice == f"homodyne-dask fit {scan.path} --model auto"
     end.redchi = 1.4
     assert not [*result_findings._misfit(end)]
 

@@ -65,10 +65,11 @@ def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
     """Models of one ring are compared by their information criterion."""
     scan = store(SLOWER.scan(1), tmp_path)
     (advised,) = fit_here(scan, hd.BROWNIAN).findings.of("rate-changes")
-    assert advised.advice == "homodyne-dask fit scan.zarr --model brownian --rates spline"
+    assert advised.advice == f"homodyne-dask fit {scan.path} --model brownian --rates spline"
     prepare(scan, hd.BROWNIAN, rates="spline")
-    lag = fit_here(store(replace(RING, vibration=0.3).scan(0), tmp_path, "one"), hd.BROWNIAN)
-    assert [one.advice for one in lag.findings.of("misfit-pattern")] == ["--model auto"]
+    scan = store(replace(RING, vibration=0.3).scan(0), tmp_path, "one")
+    (lag,) = fit_here(scan, hd.BROWNIAN).findings.of("misfit-pattern")
+    assert lag.advice == f"homodyne-dask fit {scan.path} --model auto"
 
 
 @pytest.mark.long
@@ -111,7 +112,7 @@ def test_an_alternative_is_kept_with_the_result(tmp_path):
 def test_the_exponent_that_is_advised_where_rates_age_is_of_a_model_that_ages(tmp_path):
     scan = store(replace(THREE, stretching=0.7).scan(0), tmp_path)
     (exponent,) = fit_here(scan, hd.POWER_LAW).findings.of("other-exponent")
-    assert exponent.advice == "--model stretched_ageing"
+    assert exponent.advice == f"homodyne-dask fit {scan.path} --model stretched_ageing"
 
 
 @pytest.mark.long

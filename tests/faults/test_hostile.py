@@ -2,6 +2,9 @@
 
 import os
 import re
+import shlex
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, St
 from homodyne_dask.results.files.saved_results import data_of
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.store.files import any_path
+from homodyne_dask.store.hdf5_files import at, open_hdf5
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
 from ingest.readers.options import IngestOptions
@@ -188,6 +192,20 @@ def test_what_lies_in_another_file_is_not_read(tmp_path, monkeypatch, layout, na
     moved_elsewhere(path, name, way)
     with pytest.raises(SourceError, match=r"of A\.hdf is in another file"):
         ingest.ingest(path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_command_that_is_advised_writes_a_file_with_all_data(tmp_path, monkeypatch, way):
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("it's A.hdf", "w") as file:
+        file["in/c2"] = np.arange(6.0)
+    moved_elsewhere(Path("it's A.hdf"), "/in/c2", way)
+    with open_hdf5(Path("it's A.hdf")) as file, pytest.raises(SourceError) as refused:
+        at(file, "/in/c2")
+    _, _, command = str(refused.value).partition(": python ")
+    subprocess.run([sys.executable, *shlex.split(command)], check=True)
+    with open_hdf5(Path("it's A_whole.hdf")) as file:
+        assert at(file, "/in/c2")[...].tolist() == [*range(6)]
 
 
 def test_links_within_a_file_are_followed_to_an_end(tmp_path):

@@ -54,7 +54,7 @@ model-misfit-shape error: a change that the model lacks explains the residuals >
   the parameters explain (p = {p:.1g})
 power-of-q error: the model assumes rates proportional to q² > fit the power of q, or each ring separately
   the rates scale as q to the power of about {power:error} instead of the power 2 of {model} (p = {p:.1g});
-  `--model stretched_q` fits the power, and `{advice}` fits each ring separately and gives the
+  the model `stretched_q` fits the power, and `{advice}` fits each ring separately and gives the
   power to quote
 chisqr-too-high error: χ² is far above the number of data > see the residuals, compare models, check σ
   the reduced χ² is {redchi:.3g}: the model does not describe the data, or {sigma_source:sigma}; see maps.png
@@ -128,7 +128,7 @@ float64
   the rounding of precision 'mixed' hides whether the data determine {about}: fit with `{advice}`
 longer-than-record warning: only the beginning of the decay is seen > give the offset, or measure for longer
   the data do not determine {about}: the decay is longer than the record, so that only contrast times {about}
-  is seen; treat the offset as known (`{advice}`), or measure for longer
+  is seen; {advice:?treat the offset as known (`&`), or }measure for longer
 determined info: other parameters are not determined, but these are > use these
   the data do determine {about}
 almost-undetermined warning: changing the parameters changes χ² by less than 1 part in 10 million > fix one of
@@ -221,10 +221,20 @@ contrast-changes warning: the contrasts lie on a curve in q or φ > compare mode
   {high:.3g}): it compensates for a decay that the model lacks, or the contrast of the setup is not constant
 decay-outside-record warning: contrast or offset is extrapolated > give the offset, or measure other lags
   the contrast is above 1 or the offset below {limit:g} in {bins} of {total} bins: they are extrapolated from
-  a decay that is mostly outside the lags of the record; `{advice}` treats the offset as known
+  a decay that is mostly outside the lags of the record{advice:?; `&` treats the offset as known}
 offset-high warning: c2 in the file has another scale > normalise c2 before ingest
   the offset is above {limit:g} in {bins} of {total} bins, but c2 without correlation is 1: c2 and the
   contrast are in another unit, such as per cent, not normalised, or the sum of c2 and its transpose
+offset-far-from-1 warning: part of c2 does not decay, or it is normalised otherwise > fit a frozen part,
+check how c2 was normalised
+  c2 does not tend to 1: the offset is {size:below|above} it by {size:share} the contrast, as if {size:pixels
+  were divided by their own averages over time|part of the sample were frozen or slow, pixels of a bin
+  differed in mean intensity (background), or c2 were normalised otherwise}{advice:?; if a part is frozen, the
+  rest is up to 2 times as fast: `&` fits both}
+offset-not-1 note: a small part of c2 may not decay, or it is normalised otherwise > check how it was
+normalised
+  the offset is {size:below|above} 1 by {size:share} the contrast, as with {size:another normalisation|a small
+  part that is frozen or slow, a background, or another normalisation}{advice:?; `&` fits such a part}
 scaling-at-bound warning: a bound holds contrast or offset > widen it, unless you know it
   the {about} is at its bound in {bins} of {total} bins: it has no error there, and the errors of the
   parameters assume that it is fixed

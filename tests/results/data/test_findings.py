@@ -120,7 +120,8 @@ def test_what_chance_gives_one_of_many_fits_is_no_finding_of_a_series():
 
 def test_an_offset_at_a_negative_bound_is_fixed_where_others_get_more_room():
     """A wider bound of D_offset let a fit end where J is 0 at all ages."""
-    assert _wider_bounds("D_offset", [-1e4, -1e4, 1e6], False) == "--fixed D_offset=0"
+    assert _wider_bounds("D_offset", [-1e4, -1e4, 1e6], False, True) == "--fixed D_offset=0"
+    assert _wider_bounds("fraction", [1.0, 0.0, 1.0], False, True) == "--fixed fraction=1"
     assert _wider_bounds("alpha", [-2.0, -2.0, 2.0], False) == "--bounds alpha=-4:2"
 
 
