@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import same_times
@@ -19,6 +20,8 @@ from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
 """Relative difference of q, and of φ [degree], up to which files hold one bin."""
+MOST_ROUNDED = 1e-6
+"""Relative difference of one delay as several tables have it."""
 MAX_NAMED = 3
 """Notes are of so many scans one by one."""
 
@@ -78,6 +81,31 @@ def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
     return bool(np.isfinite(q).all() and one_place.sum() == len(sources))
 
 
+def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
+    """Return tables of g2 at the delays of all of them: a point that one of them lacks is unknown there.
+
+    Other sources, and tables of which one lacks half of all delays, are returned as they are.
+    """
+    if len(sources) < 2 or any(one.g2 is None for one in sources):
+        return sources
+    time = np.unique(np.concatenate([one.time for one in sources]))
+    step = min(one.frame_time for one in sources)
+    time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
+    if 2 * min(one.n_frames for one in sources) < len(time):
+        return sources
+    return [_at_delays(one, time) for one in sources]
+
+
+def _at_delays(source: Source, time: Float[np.ndarray, " t"]) -> Source:
+    at = np.abs(time[:, None] - source.time).argmin(axis=0)
+    assert source.g2 is not None
+    assert source.g2_sigma is not None
+    g2 = np.full((len(source.g2), len(time)), np.nan)
+    sigma = np.repeat(np.median(source.g2_sigma, axis=1, keepdims=True), len(time), axis=1)
+    g2[:, at], sigma[:, at] = source.g2, source.g2_sigma
+    return replace(source, time=time, n_frames=len(time), g2=g2, g2_sigma=sigma)
+
+
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     """Return files of one bin each as one scan, its bins in their order.
 
@@ -86,7 +114,7 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     first = sources[0]
     for name, other in zip(names[1:], sources[1:], strict=True):
         here = {"q": first.q, "phi": first.phi, "label": first.label}
-        _check_alike(first, replace(other, **here), names[0], name)
+        _check_alike(first, replace(other, **here), names[0], name, "another bin of the scan in")
     readers = [partial(one.reader, one.path, one.matrices[0]) for one in sources]
     return replace(
         first,
@@ -164,13 +192,15 @@ def cleaned_scan(source: Source) -> CleanMatrix:
     return cleaned
 
 
-def _check_alike(first: Source, other: Source, name: str, other_name: str) -> None:
-    """Raise SourceError where two scans have not the same grid of bins and frames."""
+def _check_alike(
+    first: Source, other: Source, name: str, other_name: str, what_of: str = "a repeat of"
+) -> None:
+    """Raise SourceError where two scans, or bins of one, have not the same grid of bins and frames."""
 
     def check(what: str, value: object, theirs: object) -> None:
         if value != theirs:
             raise SourceError(
-                f"{other_name} cannot be a repeat of {name}: {what} is {theirs}, not {value}; leave it out, "
+                f"{other_name} cannot be {what_of} {name}: {what} is {theirs}, not {value}; leave it out, "
                 "or ingest it separately and fit both stores with --together"
             )
 

@@ -75,7 +75,12 @@ def members(file: h5py.File, group: str) -> list[str]:
     """Return the names in a group, none where there is no such group."""
     found = at(file, group)
     with reading(file, group):
-        return list(found) if isinstance(found, h5py.Group) else []
+        return [as_text(name) for name in found] if isinstance(found, h5py.Group) else []
+
+
+def as_text(name: str | bytes) -> str:
+    """Return a name in a file as text, from which `follow_links` makes the same bytes if it is not UTF-8."""
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
 def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
@@ -109,16 +114,19 @@ def follow_links(
 ) -> h5py.Dataset | h5py.Group | None:
     """Return the object that a name leads to, link by link, without opening any other file."""
     found: Any = file
-    for part in filter(None, name.split("/")):
-        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
-        if link is None:
+    for part in name.encode("utf-8", "surrogateescape").split(b"/"):
+        if part in (b"", b"."):
+            continue
+        if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
             return None
-        if isinstance(link, h5py.ExternalLink):
+        kind = found.id.links.get_info(part).type  # h5py's own look-up takes names in UTF-8 alone
+        if kind == h5py.h5l.TYPE_EXTERNAL:
             raise _elsewhere(file, name)
-        if isinstance(link, h5py.SoftLink):
+        if kind == h5py.h5l.TYPE_SOFT:
             if not links:
-                raise KeyError(f"{part} is a link, in a chain of too many links")
-            target = link.path if link.path.startswith("/") else f"{found.name}/{link.path}"
+                raise KeyError(f"{as_text(part)} is a link, in a chain of too many links")
+            target = as_text(found.id.links.get_val(part))
+            target = target if target.startswith("/") else f"{as_text(found.name)}/{target}"
             found = follow_links(file, target, links - 1)
         else:
             found = found[part]

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
 from homodyne_dask.store.hdf5_files import (
+    as_text,
     at,
     file_name,
     members,
@@ -45,7 +46,7 @@ def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
     """Return the attributes of a dataset or a group."""
     found = at(file, name)
     with reading(file, name):
-        return {} if found is None else dict(found.attrs)
+        return {} if found is None else {as_text(key): of for key, of in found.attrs.items()}
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
