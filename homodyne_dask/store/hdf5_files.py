@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.errors import SourceError, require_package
 from homodyne_dask.store.files import is_failure, is_file, patiently
@@ -75,7 +76,7 @@ def members(file: h5py.File, group: str) -> list[str]:
     """Return the names in a group, none where there is no such group."""
     found = at(file, group)
     with reading(file, group):
-        return [as_text(name) for name in found] if isinstance(found, h5py.Group) else []
+        return [as_text(name or b"") for name in found] if isinstance(found, h5py.Group) else []
 
 
 def as_text(name: str | bytes) -> str:
@@ -120,13 +121,13 @@ def follow_links(
         if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
             return None
         kind = found.id.links.get_info(part).type  # h5py's own look-up takes names in UTF-8 alone
-        if kind == h5py.h5l.TYPE_EXTERNAL:
+        if kind == h5l.TYPE_EXTERNAL:
             raise _elsewhere(file, name)
-        if kind == h5py.h5l.TYPE_SOFT:
+        if kind == h5l.TYPE_SOFT:
             if not links:
                 raise KeyError(f"{as_text(part)} is a link, in a chain of too many links")
             target = as_text(found.id.links.get_val(part))
-            target = target if target.startswith("/") else f"{as_text(found.name)}/{target}"
+            target = target if target.startswith("/") else f"{as_text(found.name or b'')}/{target}"
             found = follow_links(file, target, links - 1)
         else:
             found = found[part]
