@@ -11,12 +11,14 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.store.arrays import same_times
+from homodyne_dask.store.arrays import is_uneven, same_times
 from homodyne_dask.text import some_of
 from ingest import noise
-from ingest.clean import CleanMatrix, NoDataError, clean, measure_scatter
+from ingest.clean import CleanMatrix, NoDataError, clean
 from ingest.copies import of_copies, signs_of_noise
+from ingest.holes import leave_out_single
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
+from ingest.scatter import measure_scatter
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
 """Relative difference of q, and of φ [degree], up to which files hold one bin."""
@@ -155,11 +157,11 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     weight, first, second, number = (np.zeros((n, n)) for _ in range(4))
     cleaned, signs = [], []
     for one in source.mean_of:
-        found = cleaned_scan(one)
+        found, scatter = cleaned_scan(one)
         signs.append(signs_of_noise(found.c2))
         if any(of_copies(before, signs[-1]) for before in signs[:-1]):
             raise NoDataError(f"{one.name(0)} of {one.path.name} is a copy, which counts once")
-        sigma = measure_scatter(found.c2, one.time) if one.sigma is None else float(one.sigma[0])
+        sigma = scatter if one.sigma is None else float(one.sigma[0])
         known = ~np.isnan(found.c2)
         w = known / (sigma or 1.0) ** 2
         value = np.where(known, found.c2 - 1.0, 0.0)
@@ -176,20 +178,30 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     scatter = float(np.sqrt(max(chisqr[twice].sum(), 0.0) / freedom)) if freedom else None
     sigma = scatter and scatter * float(np.sqrt(np.median(1 / weight[twice])))
     dead = set.intersection(*(set(one.dead.tolist()) for one in cleaned))
-    counts = [
-        sum(getattr(one, what) for one in cleaned) for what in ("zeros", "infinite", "one_sided")
-    ]
+    excluded = [of for one in cleaned for of in one.excluded]
     c2, frames = (1 + mean).astype(np.float32), np.array(sorted(dead), dtype=np.int64)
-    return CleanMatrix(c2, cleaned[0].baseline, frames, *counts), sigma, scatter
+    whole = cleaned[0]._replace(c2=c2, dead=frames, excluded=excluded)
+    for what in ("zeros", "infinite", "one_sided"):
+        whole = whole._replace(**{what: sum(getattr(one, what) for one in cleaned)})
+    return whole, sigma, scatter
 
 
-def cleaned_scan(source: Source) -> CleanMatrix:
-    """Return the clean matrix of the only bin of a source, without the frames that are masked in its scan."""
-    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline, source.half)
+def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
+    """Return the clean matrix of the only bin of a source, without frames masked in its scan, and its σ."""
+    keep = source.keep_outliers or source.format == "esrf" or source.g2 is not None
+    half, baseline = source.half, source.baseline
+    cleaned = clean(source.read(0), source.n_frames, source.name(0), baseline, half, keep)
     if source.masked is not None:
         cleaned.c2[source.masked] = np.nan
         cleaned.c2[:, source.masked] = np.nan
-    return cleaned
+    scatter = measure_scatter(cleaned.c2, source.time)
+    if not keep and scatter and not is_uneven(source.time):
+        found = leave_out_single(cleaned.c2, scatter)
+        single = [one._replace(value=one.value + cleaned.baseline - 1) for one in found]
+        if single or cleaned.excluded:
+            scatter = measure_scatter(cleaned.c2, source.time)
+        cleaned.excluded.extend(single)
+    return cleaned, scatter
 
 
 def _check_alike(
