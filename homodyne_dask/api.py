@@ -86,6 +86,7 @@ def ingest(
     average: str | None = None,
     keep: str | Sequence[str] = (),
     keep_copies: bool = False,
+    keep_outliers: bool = False,
     sharded: bool | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -113,7 +114,8 @@ def ingest(
     as 't,t,q', if shape and symmetry do not show which axes are the times. half: 'upper', 'lower' or
     'mean', for matrices that are not symmetric. keep: paths of numbers in an HDF5 file, such as
     '/entry/sample/humidity', for fits over scans. keep_copies: True for bins that hold the data of another
-    bin, which else are left out, with a note. sharded: whether to store many chunks per file; by default
+    bin, keep_outliers: True for pairs that are no measurement, such as fill values of holes, which else are
+    left out, with a note. sharded: whether to store many chunks per file; by default
     only for stores at a URL. strict: reject a file that has a bin without data; by default the bin is
     left out, with a note. overwrite: replace a store that has different contents. client: a Dask client;
     by default two threads are used. progress: called with (bins done, bins) after each bin.
@@ -155,7 +157,7 @@ def ingest(
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
             strict=strict, overwrite=overwrite, client=client, progress=progress, dataset=dataset,
             q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
-            average=average, keep=keep, keep_copies=keep_copies,
+            average=average, keep=keep, keep_copies=keep_copies, keep_outliers=keep_outliers,
         )  # fmt: skip
 
 

@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float, Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
@@ -16,15 +15,9 @@ from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
 from ingest import averages_and_sums, noise, store_writer
 from ingest.averages_and_sums import MaskedMatrix
-from ingest.clean import (
-    BAND_ROWS,
-    CleanMatrix,
-    NoDataError,
-    measure_contrast,
-    measure_scatter,
-    upper_blocks,
-)
+from ingest.clean import CleanMatrix, NoDataError, measure_contrast, upper_blocks
 from ingest.copies import signs_of_noise
+from ingest.holes import Pairs, long_steps
 from ingest.noise import Record
 from ingest.readers.source import Source
 from ingest.repeats import cleaned_scan, mean_of_scans
@@ -39,9 +32,6 @@ NEIGHBOURS = (-2, -1, 0, 1, 2)
 MIN_NEIGHBOURS = 3
 """Known neighbours, the pair included, below which a pair is kept."""
 
-Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
-"""t1 and t2, as frames."""
-
 
 def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray, " t"]) -> int:
     """Mark pairs far from their neighbours as unknown; return how many.
@@ -53,22 +43,12 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     if is_uneven(time):
         return 0
     sigma = max(sigma, sigma**2)
-    i, j = (np.concatenate(at) for at in zip(*_candidates(matrix.value, sigma), strict=True))
+    i, j = (
+        np.concatenate(at) for at in zip(*long_steps(matrix.value, MIN_STEP * sigma), strict=True)
+    )
     i, j = _far(matrix, sigma, i, j)
     matrix.value[i, j], matrix.known[i, j] = 0, False
     return len(i)
-
-
-def _candidates(value: np.ndarray, sigma: float) -> Iterator[Pairs]:
-    """Yield pairs, a band of rows at a time: those that are a long step from the next one."""
-    n = len(value)
-    for first in range(0, n - 1, BAND_ROWS):
-        last = min(first + BAND_ROWS, n - 1)
-        with np.errstate(over="ignore"):  # an infinite step is far, too
-            step = np.abs(value[first + 1 : last + 1, first + 1 :] - value[first:last, first:-1])
-        i, j = np.nonzero(step > MIN_STEP * sigma)
-        i, j = i + first, j + first
-        yield np.append(i, i + 1), np.append(j, j + 1)
 
 
 def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pairs:
@@ -94,7 +74,8 @@ def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pa
 
 _KEYS = {
     "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "pairs",
-    "chunks", "sizes", "sums", "outliers", "left_out", "spread", "signs", "cells", "digest",
+    "chunks", "sizes", "sums", "outliers", "left_out", "excluded", "spacing", "spread", "signs", "cells",
+    "digest",
 }  # fmt: skip
 
 
@@ -118,15 +99,15 @@ def write_bin(
         if source.mean_of:
             cleaned, scatter, spread = mean_of_scans(source)
         else:
-            cleaned = cleaned_scan(source)
-            scatter, spread = measure_scatter(cleaned.c2, source.time), None
+            cleaned, scatter = cleaned_scan(source)
+            spread = None
         record: Record = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
         record["signs"] = signs_of_noise(cleaned.c2)
         rows = noise.sigma_rows(source, [record]).rows
     except NoDataError as e:
         nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
-        cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0)
+        cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
         record = dict.fromkeys(("scatter", "spread", "contrast", "signs"))
         record["left_out"] = str(e)
         rows = np.ones((1, source.n_frames))

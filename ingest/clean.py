@@ -7,26 +7,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import SourceError
-from homodyne_dask.store.arrays import is_uneven
+from ingest.holes import Excluded, leave_out_fills
 from ingest.readers.options import HALVES, Half
+from ingest.scatter import BAND_ROWS, MIN_FLOAT32
 
 BLOCK_SIDE = 512
-BAND_ROWS = 64
-"""Rows processed together where whole rows are needed: small enough for the cache."""
-MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
-"""Anything smaller counts as 0."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
 SAMPLED_FRAMES = 100
 """Frames of which the symmetry of a matrix is looked at, to say how it is wrong."""
-SAMPLES = 200_000
-MIN_DIFFERENCES = 10
-"""Fewest differences from which the scatter is estimated."""
-NEIGHBOURS = 3
-"""On each side along a lag diagonal, for frames that are not even in time."""
-MIN_LEFT = 0.05
-"""Share of the variance of a pair that a curve through it must leave."""
 
 
 class NoDataError(SourceError):
@@ -48,10 +38,19 @@ class CleanMatrix(NamedTuple):
     """Pairs that were not finite and not NaN, or too large for float32."""
     one_sided: int
     """Pairs a full matrix knows on one side of the diagonal only: no data."""
+    excluded: list[Excluded]
+    """Pairs that are no measurement (`ingest/holes.py`): no data."""
+    spacing: float
+    """From one number to the next, where c2 is, in the file or in the store."""
 
 
 def clean(
-    raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None, half: Half | None = None
+    raw: np.ndarray,
+    n_frames: int,
+    name: str,
+    baseline: int | None = None,
+    half: Half | None = None,
+    keep_outliers: bool = True,
 ) -> CleanMatrix:
     """Return the clean upper half of a matrix given as upper, lower or full.
 
@@ -60,13 +59,16 @@ def clean(
 
     baseline: 0 or 1 where the file says it; else it is detected. A float32 `raw` that may be written to
     is cleaned in place: a second matrix would double the memory. half: what to take of a matrix that is not
-    symmetric.
+    symmetric. keep_outliers: whether pairs of one exact number that is no measurement stay.
     """
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
         raise SourceError(
             f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "
             f"of numbers"
         )
+    if raw.dtype.kind in "iu":  # their differences, sums and sizes overflow
+        raw = raw.astype(np.float32 if raw.dtype.itemsize < 4 else np.float64)
+    kind = np.float16 if raw.dtype == np.float16 else np.float32
     side, counted = _side(raw, name, half)
     turned = side == "full" and _is_symmetric_upside_down(raw)
     in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
@@ -101,11 +103,18 @@ def clean(
         halves = ", ".join(f"{one} for {of}" for one, of in HALVES.items())
         how = "it is upside down: give c2[..., ::-1, :]" if turned else f"give --half {halves}"
         raise SourceError(f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; {how}")
+    excluded = [] if keep_outliers else leave_out_fills(c2)
     if baseline is None:
         baseline = _baseline(c2)
     if baseline == 0:
         c2 += 1
-    return CleanMatrix(c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided)
+    spacing = float(np.spacing(kind(_typical(np.diagonal(c2, 1)))))
+    if excluded:
+        zeros -= sum(one.pairs for one in excluded if one.value == 0)
+        alive &= ~np.isnan(c2).all(axis=1) | ~np.isnan(c2).all(axis=0)
+    return CleanMatrix(
+        c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided, excluded, spacing
+    )
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
@@ -210,6 +219,12 @@ def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
     return None if near is None or far is None else near - far
 
 
+def _typical(values: np.ndarray) -> float:
+    """Return the median size of values that are known, 0 without any."""
+    known = np.abs(values[~np.isnan(values)])
+    return float(np.median(known)) if len(known) else 0.0
+
+
 def _trimmed_mean(values: np.ndarray) -> float | None:
     known = values[~np.isnan(values)]
     if not len(known):
@@ -217,59 +232,6 @@ def _trimmed_mean(values: np.ndarray) -> float | None:
     cut = len(known) // 10
     ordered = np.partition(known, [cut, len(known) - cut - 1])
     return float(ordered[cut : len(known) - cut].mean(dtype=np.float64))
-
-
-def measure_scatter(
-    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"] | None = None
-) -> float | None:
-    """Return σ of one pair from its neighbours along the lag diagonal, None if too few.
-
-    1.4826 · MAD of second differences / √6: neighbours along a lag diagonal share no frame beyond lag 2, and
-    what decays slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root
-    mean square is taken. Rows are taken at even distance until there are about SAMPLES differences.
-    time: of the frames; where they are uneven, lags along a diagonal are, too, and differences are those from
-    a smooth curve through seven pairs.
-    """
-    if time is not None and is_uneven(time):
-        apart = _from_smooth(c2, time, SAMPLES // 10)
-        scale = 1.0
-    else:
-        step = max(1, len(c2) ** 2 // (2 * SAMPLES))
-        first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
-        apart, scale = first.astype(np.float64) - 2.0 * middle + last, np.sqrt(6)
-        apart = apart[~np.isnan(apart)]
-    if len(apart) < MIN_DIFFERENCES:
-        return None
-    spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
-    return float((spread or np.sqrt(np.mean(np.square(apart)))) / scale)
-
-
-def _from_smooth(
-    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"], samples: int
-) -> Float[np.ndarray, " n"]:
-    """Return how far pairs lie from a curve through their neighbours along the diagonal, in units of its σ.
-
-    The curve is quadratic in the position along the diagonal and in the logarithm of the lag.
-    """
-    along = np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
-    i, j = np.triu_indices(len(c2), 1)
-    inside = np.flatnonzero((i >= NEIGHBOURS) & (j < len(c2) - NEIGHBOURS))
-    inside = inside[:: max(1, len(inside) // samples)]
-    i, j = i[inside, None] + along, j[inside, None] + along
-    values = c2[i, j].astype(np.float64)
-    known = np.isfinite(values).all(axis=1)
-    values, lag = values[known], np.log(time[j[known]] - time[i[known]])
-    lag -= lag[:, [NEIGHBOURS]]
-    step = np.broadcast_to(along / NEIGHBOURS, lag.shape)
-    terms = np.stack([np.ones_like(lag), step, step**2, lag, lag**2], axis=-1)
-    terms /= np.maximum(np.abs(terms).max(axis=1, keepdims=True), MIN_FLOAT32)
-    basis, size, _ = np.linalg.svd(terms, full_matrices=False)
-    basis *= (size > 1e-6 * size[:, :1])[:, None, :]
-    own = basis[:, NEIGHBOURS]
-    left = 1 - np.square(own).sum(axis=-1)
-    free = left > MIN_LEFT
-    apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", own, basis, values)
-    return apart[free] / np.sqrt(left[free])
 
 
 def sigma_from_counts(

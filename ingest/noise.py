@@ -10,6 +10,7 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted, shown_ranges
 from ingest.clean import NoDataError, sigma_from_counts
+from ingest.holes import Excluded
 from ingest.readers.options import HALVES
 from ingest.readers.source import Source
 
@@ -120,6 +121,32 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
         if where:
             number = counted(sum(r[key] for r in records), "pair")
             notes.append(f"{number} {sentence}, in bin{'s' * (len(where) > 1)} {as_ranges(where)}")
+    coarse = [n for n, r in enumerate(records) if r["scatter"] and r["scatter"] < r["spacing"]]
+    if coarse:
+        notes.append(
+            f"c2 scatters by {records[coarse[0]]['scatter']:.2g} in bin{'s' * (len(coarse) > 1)} "
+            f"{as_ranges(source.label[coarse])}, less than the distance of the numbers in which it is kept, "
+            f"{records[coarse[0]]['spacing']:.2g}: fits of it are off; subtract the offset in float64, and "
+            "ingest the rest"
+        )
+    return notes + _excluded(source, records)
+
+
+def _excluded(source: Source, records: list[Record]) -> list[str]:
+    """Return notes on pairs that were left out as no measurement: each number, and single pairs."""
+    groups: dict[str, list[tuple[int, Excluded]]] = {}
+    for label, record in zip(source.label.tolist(), records, strict=True):
+        for one in (Excluded(*of) for of in record["excluded"]):
+            what = LEFT_OUT[one.why].format(f"{one.value:.6g}")
+            groups.setdefault(what, []).append((label, one))
+    notes = []
+    for what, of in groups.items():
+        (label, first), bins = of[0], sorted({label for label, _ in of})
+        notes.append(
+            f"{counted(sum(one.pairs for _, one in of), 'pair')} {what}: left out, in "
+            f"bin{'s' * (len(bins) > 1)} {as_ranges(bins)} (first {first.value:.6g} at frames {first.i} and "
+            f"{first.j} of bin {label}; to keep them: --keep-outliers)"
+        )
     return notes
 
 
@@ -145,6 +172,12 @@ def _without_data(source: Source, records: list[Record]) -> list[str]:
         if frames
     ]
 
+
+LEFT_OUT = {
+    "repeated": "of exactly {0}, more than noise allows",
+    "far": "30 σ or more from all pairs around them",
+}
+"""What is said of pairs by why they are left out."""
 
 NOTES = {
     "zeros": "equal to 0: taken as measured (no pixel had photons in both frames)",

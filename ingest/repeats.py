@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.store.arrays import same_times
+from homodyne_dask.store.arrays import is_uneven, same_times
 from homodyne_dask.text import some_of
 from ingest import noise
-from ingest.clean import CleanMatrix, NoDataError, clean, measure_scatter
+from ingest.clean import CleanMatrix, NoDataError, clean
 from ingest.copies import of_copies, signs_of_noise
+from ingest.holes import leave_out_single
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
+from ingest.scatter import measure_scatter
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
 """Relative difference of q, and of φ [degree], up to which files hold one bin."""
+MOST_ROUNDED = 1e-6
+"""Relative difference of one delay as several tables have it."""
 MAX_NAMED = 3
 """Notes are of so many scans one by one."""
 
@@ -78,6 +83,31 @@ def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
     return bool(np.isfinite(q).all() and one_place.sum() == len(sources))
 
 
+def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
+    """Return tables of g2 at the delays of all of them: a point that one of them lacks is unknown there.
+
+    Other sources, and tables of which one lacks half of all delays, are returned as they are.
+    """
+    if len(sources) < 2 or any(one.g2 is None for one in sources):
+        return sources
+    time = np.unique(np.concatenate([one.time for one in sources]))
+    step = min(one.frame_time for one in sources)
+    time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
+    if 2 * min(one.n_frames for one in sources) < len(time):
+        return sources
+    return [_at_delays(one, time) for one in sources]
+
+
+def _at_delays(source: Source, time: Float[np.ndarray, " t"]) -> Source:
+    at = np.abs(time[:, None] - source.time).argmin(axis=0)
+    assert source.g2 is not None
+    assert source.g2_sigma is not None
+    g2 = np.full((len(source.g2), len(time)), np.nan)
+    sigma = np.repeat(np.median(source.g2_sigma, axis=1, keepdims=True), len(time), axis=1)
+    g2[:, at], sigma[:, at] = source.g2, source.g2_sigma
+    return replace(source, time=time, n_frames=len(time), g2=g2, g2_sigma=sigma)
+
+
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     """Return files of one bin each as one scan, its bins in their order.
 
@@ -86,7 +116,7 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     first = sources[0]
     for name, other in zip(names[1:], sources[1:], strict=True):
         here = {"q": first.q, "phi": first.phi, "label": first.label}
-        _check_alike(first, replace(other, **here), names[0], name)
+        _check_alike(first, replace(other, **here), names[0], name, "another bin of the scan in")
     readers = [partial(one.reader, one.path, one.matrices[0]) for one in sources]
     return replace(
         first,
@@ -127,11 +157,11 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     weight, first, second, number = (np.zeros((n, n)) for _ in range(4))
     cleaned, signs = [], []
     for one in source.mean_of:
-        found = cleaned_scan(one)
+        found, scatter = cleaned_scan(one)
         signs.append(signs_of_noise(found.c2))
         if any(of_copies(before, signs[-1]) for before in signs[:-1]):
             raise NoDataError(f"{one.name(0)} of {one.path.name} is a copy, which counts once")
-        sigma = measure_scatter(found.c2, one.time) if one.sigma is None else float(one.sigma[0])
+        sigma = scatter if one.sigma is None else float(one.sigma[0])
         known = ~np.isnan(found.c2)
         w = known / (sigma or 1.0) ** 2
         value = np.where(known, found.c2 - 1.0, 0.0)
@@ -148,29 +178,41 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     scatter = float(np.sqrt(max(chisqr[twice].sum(), 0.0) / freedom)) if freedom else None
     sigma = scatter and scatter * float(np.sqrt(np.median(1 / weight[twice])))
     dead = set.intersection(*(set(one.dead.tolist()) for one in cleaned))
-    counts = [
-        sum(getattr(one, what) for one in cleaned) for what in ("zeros", "infinite", "one_sided")
-    ]
+    excluded = [of for one in cleaned for of in one.excluded]
     c2, frames = (1 + mean).astype(np.float32), np.array(sorted(dead), dtype=np.int64)
-    return CleanMatrix(c2, cleaned[0].baseline, frames, *counts), sigma, scatter
+    whole = cleaned[0]._replace(c2=c2, dead=frames, excluded=excluded)
+    for what in ("zeros", "infinite", "one_sided"):
+        whole = whole._replace(**{what: sum(getattr(one, what) for one in cleaned)})
+    return whole, sigma, scatter
 
 
-def cleaned_scan(source: Source) -> CleanMatrix:
-    """Return the clean matrix of the only bin of a source, without the frames that are masked in its scan."""
-    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline, source.half)
+def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
+    """Return the clean matrix of the only bin of a source, without frames masked in its scan, and its σ."""
+    keep = source.keep_outliers or source.format == "esrf" or source.g2 is not None
+    half, baseline = source.half, source.baseline
+    cleaned = clean(source.read(0), source.n_frames, source.name(0), baseline, half, keep)
     if source.masked is not None:
         cleaned.c2[source.masked] = np.nan
         cleaned.c2[:, source.masked] = np.nan
-    return cleaned
+    scatter = measure_scatter(cleaned.c2, source.time)
+    if not keep and scatter and not is_uneven(source.time):
+        found = leave_out_single(cleaned.c2, scatter)
+        single = [one._replace(value=one.value + cleaned.baseline - 1) for one in found]
+        if single or cleaned.excluded:
+            scatter = measure_scatter(cleaned.c2, source.time)
+        cleaned.excluded.extend(single)
+    return cleaned, scatter
 
 
-def _check_alike(first: Source, other: Source, name: str, other_name: str) -> None:
-    """Raise SourceError where two scans have not the same grid of bins and frames."""
+def _check_alike(
+    first: Source, other: Source, name: str, other_name: str, what_of: str = "a repeat of"
+) -> None:
+    """Raise SourceError where two scans, or bins of one, have not the same grid of bins and frames."""
 
     def check(what: str, value: object, theirs: object) -> None:
         if value != theirs:
             raise SourceError(
-                f"{other_name} cannot be a repeat of {name}: {what} is {theirs}, not {value}; leave it out, "
+                f"{other_name} cannot be {what_of} {name}: {what} is {theirs}, not {value}; leave it out, "
                 "or ingest it separately and fit both stores with --together"
             )
 

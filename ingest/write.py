@@ -51,6 +51,7 @@ from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source
 from ingest.repeats import (
     are_bins_of_one_scan,
+    at_all_delays,
     averaged,
     check_different,
     joined,
@@ -60,7 +61,7 @@ from ingest.repeats import (
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 10
+RECORD_VERSION = 11
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -120,7 +121,7 @@ def ingest(
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     """Return the source in a file, or in several that are scans of one measurement, or hold several."""
     check_opens(paths, options)
-    sources = _opened(paths, options)
+    sources = at_all_delays(_opened(paths, options))
     if are_bins_of_one_scan(sources):
         if options.average is not None:
             raise OptionError(

@@ -31,7 +31,7 @@ from homodyne_dask.sweep.layout import coarse_levels, layout
 from homodyne_dask.sweep.plan import make_plan
 from ingest import averages_and_sums as block_means
 from ingest.bin_task import exclude_outliers
-from ingest.clean import measure_scatter
+from ingest.scatter import measure_scatter
 from tests import reference
 
 GAP = 2.0e6

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.errors import SourceError, require_package
 from homodyne_dask.store.files import is_failure, is_file, patiently
@@ -75,7 +76,12 @@ def members(file: h5py.File, group: str) -> list[str]:
     """Return the names in a group, none where there is no such group."""
     found = at(file, group)
     with reading(file, group):
-        return list(found) if isinstance(found, h5py.Group) else []
+        return [as_text(name or b"") for name in found] if isinstance(found, h5py.Group) else []
+
+
+def as_text(name: str | bytes) -> str:
+    """Return a name in a file as text, from which `follow_links` makes the same bytes if it is not UTF-8."""
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
 def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
@@ -111,18 +117,20 @@ def follow_links(
 ) -> h5py.Dataset | h5py.Group | None:
     """Return the object that a name leads to, link by link, without opening any other file."""
     found: Any = file
-    for part in filter(None, name.split("/")):
-        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
-        if link is None:
+    for part in name.encode("utf-8", "surrogateescape").split(b"/"):
+        if part in (b"", b"."):
+            continue
+        if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
             return None
-        if isinstance(link, h5py.ExternalLink):
-            raise _elsewhere(
-                file, name, f"{str(found.name).rstrip('/')}/{part}", "a.copy(a[x], b, x)"
-            )
-        if isinstance(link, h5py.SoftLink):
+        kind = found.id.links.get_info(part).type  # h5py's own look-up takes names in UTF-8 alone
+        if kind == h5l.TYPE_EXTERNAL:
+            place = f"{as_text(found.name or b'').rstrip('/')}/{as_text(part)}"
+            raise _elsewhere(file, name, place, "a.copy(a[x], b, x)")
+        if kind == h5l.TYPE_SOFT:
             if not links:
-                raise KeyError(f"{part} is a link, in a chain of too many links")
-            target = link.path if link.path.startswith("/") else f"{found.name}/{link.path}"
+                raise KeyError(f"{as_text(part)} is a link, in a chain of too many links")
+            target = as_text(found.id.links.get_val(part))
+            target = target if target.startswith("/") else f"{as_text(found.name or b'')}/{target}"
             found = follow_links(file, target, links - 1)
         else:
             found = found[part]

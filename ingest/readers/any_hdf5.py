@@ -87,7 +87,7 @@ def _referenced(file: h5py.File, name: str) -> list[str]:
         names = [file[one].name if one else None for one in np.ravel(found[()])]
     if None in names:
         raise hdf5.wrong(file, name, "has a cell that is empty")
-    return [str(one) for one in names]
+    return [hdf5.as_text(one) for one in names if one is not None]
 
 
 def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> MatrixAxes:
@@ -196,7 +196,7 @@ def _quantity(
     values = [
         _attribute(file, one, attribute, what, unsaid)
         if attribute
-        else hdf5.quantity(file, _dataset(file, one).name or one, what, unsaid)
+        else hdf5.quantity(file, hdf5.as_text(_dataset(file, one).name or one), what, unsaid)
         for one in names
     ]
     notes += unsaid[:1]

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
 from homodyne_dask.store.hdf5_files import (
+    as_text,
     at,
     file_name,
     members,
@@ -26,6 +27,10 @@ from ingest.readers.units import converted, decimals
 
 MAX_SMALL_ELEMENTS = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
+PACKING = (
+    "_fillvalue", "missing_value", "valid_min", "valid_max", "valid_range", "scale_factor", "add_offset",
+)  # fmt: skip
+"""Attributes in lower case (CF conventions) that say how the numbers of a dataset are to be read."""
 MAX_LIST_ELEMENTS = 1_000_000
 """Elements of a list with one entry per bin, ring or angle."""
 
@@ -45,7 +50,7 @@ def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
     """Return the attributes of a dataset or a group."""
     found = at(file, name)
     with reading(file, name):
-        return {} if found is None else dict(found.attrs)
+        return {} if found is None else {as_text(key): of for key, of in found.attrs.items()}
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
@@ -58,7 +63,8 @@ def array(file: h5py.File, name: str) -> np.ndarray:
             raise wrong(file, name, f"contains {found.dtype}, not numbers")
         if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL_ELEMENTS:
             raise wrong(file, name, f"has shape {found.shape}: it is damaged")
-        return np.asarray(found[()])
+        values = np.asarray(found[()])
+    return _unpacked(file, name, values)
 
 
 def optional(file: h5py.File, name: str) -> np.ndarray | None:
@@ -72,7 +78,41 @@ def part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
     if found is None:
         raise SourceError(f"{file.filename} no longer has {name}")
     with reading(file, name, checked_size=True):
-        return np.asarray(found[index])
+        values = np.asarray(found[index])
+    return _unpacked(file, name, values)
+
+
+def _unpacked(file: h5py.File, name: str, values: np.ndarray) -> np.ndarray:
+    """Return numbers of a dataset as its attributes say: NaN where missing or not valid, then scaled."""
+    attributes = {key.lower(): of for key, of in attributes_of(file, name).items()}
+    held = {
+        key: _numbers_of(file, name, key, attributes[key]) for key in PACKING if key in attributes
+    }
+    if text(attributes.get("_unsigned", "")).lower() == "true":
+        values = values.view(values.dtype.str.replace("i", "u"))
+    if not held:
+        return values
+    low, high = held.get("valid_range", np.array([-np.inf, np.inf]))
+    low, high = max(low, *held.get("valid_min", [low])), min(high, *held.get("valid_max", [high]))
+    (scale,), (offset,) = held.get("scale_factor", [1.0]), held.get("add_offset", [0.0])
+    if low > high or scale == 0 or not np.isfinite([scale, offset]).all():
+        raise wrong(file, name, f"cannot be read as its attributes say: {', '.join(held)}")
+    missing = np.concatenate([held.get(key, []) for key in PACKING[:2]])
+    if values.dtype.kind == "f":  # 1e20 of float32 is not that of float64
+        missing = missing.astype(values.dtype)
+    gone = np.isin(values, missing) | (values < low) | (values > high)
+    kind = np.result_type(values.dtype, np.float32)
+    return np.where(gone, np.nan, values).astype(kind) * kind.type(scale) + kind.type(offset)
+
+
+def _numbers_of(file: h5py.File, name: str, key: str, value: Any) -> np.ndarray:
+    """Return the numbers of an attribute of PACKING, as many as it must have."""
+    with suppress(TypeError, ValueError):
+        found = np.array([float(text(one)) for one in np.ravel(value)])
+        counts = {"valid_range": (2,), "missing_value": range(1, 100)}.get(key, (1,))
+        if len(found) in counts:
+            return found
+    raise wrong(file, name, f"has the attribute {key} = {value}: correct or remove it")
 
 
 def numbers(
@@ -145,10 +185,16 @@ def sum_in_bins(
 
 
 def unit(file: h5py.File, name: str) -> str | None:
-    """Return the unit written at a dataset."""
+    """Return the unit written at a dataset, in an attribute unit or units of any case; None without one."""
     held = attributes_of(file, name)
-    words = [held[key] for key in ("unit", "units") if key in held]
-    return text(words[0]) if words else None
+    words = {
+        text(np.ravel(held[key])[0])
+        for key in held
+        if key.lower() in ("unit", "units") and np.size(held[key]) == 1
+    }
+    if len(words) > 1:
+        raise wrong(file, name, f"has several units, {' and '.join(sorted(words))}: correct it")
+    return words.pop() if words else None
 
 
 def strings(file: h5py.File, name: str) -> list[str]:

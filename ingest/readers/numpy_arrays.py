@@ -128,6 +128,7 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
 def _as_array(name: str, given: Any) -> np.ndarray:
     why = ""
     try:
+        given = np.ma.filled(given, np.nan) if np.ma.is_masked(given) else given
         found = np.ascontiguousarray(given).reshape(np.shape(given))
     except (TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
         found, why = np.empty(0, object), f" ({error})"

@@ -15,7 +15,7 @@ from ingest.readers.array_axes import halves
 from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import pictures_in
 from ingest.readers.source import Source, source_of
-from ingest.readers.units import converted, decimals
+from ingest.readers.units import SECONDS, converted, decimals
 
 MATRICES = "twotime/two_time_corr_func"
 FIRST, LAST, KEYS = "one_array_q_first", "one_array_q_last", "data_exchange_keys"
@@ -192,8 +192,8 @@ def _times(
     group = where.rpartition("/")[0]
     axes = [hdf5.text(name) for name in np.ravel(hdf5.attributes_of(file, group).get("axes", []))]
     name = f"{group}/{axes[mode == FIRST]}" if len(axes) == 3 else ""
-    if mode == KEYS or not name or hdf5.unit(file, name) not in ("s", "second", "seconds"):
+    if mode == KEYS or not name or (hdf5.unit(file, name) or "").lower() not in {*SECONDS} - {""}:
         return None
-    time = hdf5.numbers(file, name)
+    time = hdf5.quantity(file, name, "time", notes)
     notes.append(f"times are taken from {name}, starting at {time[0]:g} s")
     return time

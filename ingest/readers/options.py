@@ -130,6 +130,10 @@ class IngestOptions(BaseModel):
         False, description="give True to keep bins that hold the data of another one"
     )
 
+    keep_outliers: StrictBool = Field(
+        False, description="give True to keep pairs that are no measurement, such as fill values"
+    )
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same.
 

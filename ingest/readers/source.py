@@ -85,6 +85,8 @@ class Source:
     notes: tuple[str, ...] = ()
     half: Half | None = None
     """Which half of a matrix that is not symmetric is taken."""
+    keep_outliers: bool = False
+    """Whether values that are no measurement stay (`ingest/holes.py`)."""
     masked: Bool[np.ndarray, " t"] | None = None
     """Frames of a scan, one of several, without data."""
     scans: "tuple[Source, ...]" = ()
@@ -252,7 +254,8 @@ def with_options(source: Source, options: IngestOptions) -> Source:
     if wrong := what_is_wrong(time, source.q, source.phi, sigma):
         raise SourceError(f"{name} cannot be ingested: {wrong}; correct the value or its unit")
     gap = options.gap or source.gap
-    return replace(source, half=options.half, sigma=sigma, gap=gap, time=time, notes=notes)
+    own = {"half": options.half, "keep_outliers": options.keep_outliers}
+    return replace(source, **own, sigma=sigma, gap=gap, time=time, notes=notes)
 
 
 def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:

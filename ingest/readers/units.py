@@ -61,6 +61,8 @@ def converted(
         return np.rad2deg(values)
     elif what == "phi" and unit is not None and not plain.startswith(("deg", "°")):
         raise SourceError(f"{where} is in {unit!r}, but only degree and rad are known units of φ")
+    elif what == "time" and unit is None:
+        notes.append(f"{where} has no unit: times are assumed to be in s")
     elif what == "time" and plain not in SECONDS:
         known = ", ".join(filter(None, SECONDS))
         raise SourceError(f"{where} is in {unit!r}, but the known units of time are {known}")

@@ -56,6 +56,11 @@ RIGHT = {
     "-Inf": lambda: with_pairs(-np.inf),
     "zeros": lambda: with_pairs(0.0),
     "denormals": lambda: with_pairs(1e-40),
+    "tiny numbers": lambda: with_pairs(1e-30),
+    "outliers of 1e30": lambda: with_pairs(1e30),
+    "an outlier of 1e30": lambda: with_one(1e30),
+    "an outlier of -1e30": lambda: with_one(-1e30),
+    "an outlier of 1e4": lambda: with_one(1e4),
     "one bin": lambda: data(bins=1),
     "200 bins": lambda: data(n=24, bins=200),
     "one angle twice": lambda: phis(0.0, 30.0, 30.0),
@@ -64,17 +69,11 @@ RIGHT = {
     "irregular times": uneven,
     **{f"{n} frames": lambda n=n: data(n=n, bins=8) for n in (5, 7, 10, 20, 33, 50)},
 }
-FAR = "reduced χ² is as high as"
 SAID = {
     "3 frames, with an error of ten thousand times D0": (
         lambda: data(n=3),
         "do not determine D0: χ² hardly depends on it",
     ),
-    "tiny numbers": (lambda: with_pairs(1e-30), FAR),
-    "outliers of 1e30": (lambda: with_pairs(1e30), FAR),
-    "an outlier of 1e30": (lambda: with_one(1e30), FAR),
-    "an outlier of -1e30": (lambda: with_one(-1e30), FAR),
-    "an outlier of 1e4": (lambda: with_one(1e4), FAR),
     "constant 1": (lambda: constant(1.0), "no decay|do not determine"),
     "constant 3": (lambda: constant(3.0), "no decay|do not determine"),
     "contrast 0": (lambda: data(contrast=0.0), "do not determine|hardly|bound|larger than|no decay seen"),

@@ -8,7 +8,8 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.cells import age_edges, lag_edges
 from ingest import averages_and_sums as block_means
 from ingest.bin_task import exclude_outliers
-from ingest.clean import clean, measure_contrast, measure_scatter
+from ingest.clean import clean, measure_contrast
+from ingest.scatter import measure_scatter
 from tests.ingest_files import decay, noisy
 
 SHAPES = {

@@ -58,6 +58,8 @@ class FileOptions(Options):
     (fit --over-scans /entry/sample/humidity)."""
     keep_copies: bool = option(False)
     """Keep bins that hold the data of another bin, instead of leaving them out."""
+    keep_outliers: bool = option(False)
+    """Keep pairs that are no measurement, such as fill values, instead of leaving them out."""
     strict: bool = option(False)
     """Reject a file with a bin that contains no data, instead of leaving out the bin."""
 

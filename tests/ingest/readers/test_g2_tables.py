@@ -211,3 +211,14 @@ def test_the_report_of_many_curves_shows_forty_with_the_error_of_a_point(tmp_pat
     lines = str(hd.ingest(tmp_path / "A.csv")).splitlines()
     assert sum(line.split()[-1:] == ["0.004"] for line in lines) == 40, lines
     assert any(line.startswith("and 5 more bins; `homodyne-dask info") for line in lines)
+
+
+def test_one_file_for_each_q_may_lack_a_point(tmp_path):
+    delay, files = np.arange(1, 30) * 0.1, []
+    g2 = 1 + 0.2 * np.exp(-np.outer([0.5, 1.0, 2.0], delay))
+    g2[1, 5] = g2[2, 8] = np.nan
+    for number, curve in enumerate(g2):
+        files.append(tmp_path / f"R{number}.csv")
+        np.savetxt(files[-1], np.c_[delay, curve], delimiter=",", header="tau (s),g2", comments="")
+    store = hd.ingest(files, tmp_path / "s", q=[0.01, 0.02, 0.03], phi=np.nan).store
+    assert np.allclose(hd.open_dataset(store).dataset["c2"].values[:, 0, 1:], g2, equal_nan=True)
