@@ -23,6 +23,7 @@ from homodyne_dask.fitting.minimize import (
     find_start,
     identity,
     minimize,
+    trial_of,
 )
 from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
 from homodyne_dask.fitting.run import followed, run, run_to_completion
@@ -160,7 +161,8 @@ def _passes(
         request, states = weighted.request, minimize_weighted(weighted, record)
     else:
         file = None if path is None else CheckpointFile(path, identity(request))
-        states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
+        find, trial_at = partial(find_start, request, sweeps), partial(trial_of, request, data)
+        states = minimize(request, data, find, record, file, resume, trial_at=trial_at)
     state = yield from followed(states, observer, record, resumed=resume)
     assessment = assess(request, state, data, weighted, observer.start_phase)
     ran = record.run(state.passes, data.compilations())

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.acceptance import after_trial, with_second_order_term_after_slow_steps
-from homodyne_dask.solver.convergence import with_outcome
+from homodyne_dask.solver.convergence import residual_variance, with_outcome
 from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.state import Options, Outcome, State, Trial
@@ -55,6 +55,27 @@ def iterate_from(
     """Yield the states that follow one: none if the fit has ended there."""
     states = iterate_several(search, lambda trials: [*map(evaluate, trials)], [state], options)
     yield from (one for [one] in states)
+
+
+def iterate_below(
+    search: Search, evaluate: Evaluate, end: State, trial: Trial, options: Options
+) -> Iterator[State]:
+    """Yield the states of a fit that has ended, from a trial where χ² is lower; none where it is not.
+
+    What is lower by less than the distance at which a fit has converged is not.
+    """
+    reduced, penalty = evaluate(trial), end.reduced.penalty
+    there = penalized(search, trial.theta, reduced, penalty and penalty.strengths)
+    if not there.finite:
+        return
+    if end.reduced.finite:
+        near = options.decrement**2 * residual_variance(search, end.reduced)
+        if end.reduced.chisqr - there.chisqr <= max(end.reduced.rounding, near):
+            return
+    start = replace(initial_state(search, trial.theta, reduced, options), passes=end.passes + 1)
+    state = with_outcome(search, start, options)
+    yield state
+    yield from iterate_from(search, evaluate, state, options)
 
 
 def iterate_several(
