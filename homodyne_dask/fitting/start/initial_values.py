@@ -1,6 +1,6 @@
 """Initial values of any model: those of the user, the others from fits to averages of the data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -43,8 +43,10 @@ from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.stretched_exponentials import STRETCHED_AGEING
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, TransportModel, positive_times
+from homodyne_dask.models.user_defined import SeparableModel
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
 MAX_SPLINE_STARTS = 4
@@ -142,6 +144,26 @@ def averages_of(
     return summary if isinstance(model, TransportModel) else partial(averaged_gram, summary)
 
 
+def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> None:
+    """Raise OptionError where f of a user is not a number at theta, as `check_finite` does."""
+    scan, problem = request.scan, request.problem
+    if isinstance(problem.model, TiedModel):
+        theta, problem = problem.model.ties.expand(theta), untied(problem)
+    if isinstance(problem.model, SeparableModel):
+        bins = q_or_one(scan), scan.phi
+        check_finite(problem, theta, scan.time, np.flatnonzero(scan.use), *bins, everywhere)
+
+
+def _require_some(request: Request, found: Sequence[object], tried: Theta) -> None:
+    """Raise OptionError where a search has found nothing, with the pair of times that is to blame, if any."""
+    if not found:
+        require_finite(request, tried, everywhere=True)
+        raise OptionError(
+            f"χ² of model {request.problem.model.name!r} is not finite at any point tried within its bounds: "
+            f"give initial values"
+        )
+
+
 def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
     search, mode = request.search, request.scaling.mode_for_initial_values
     base = _of_problem(request, untied(request.problem))
@@ -180,7 +202,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     if isinstance(model, TransportModel):
         return transport_minima(averaged_over_scans(summary, request.scan), search, mode, starts)
     if given.all():
-        check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
+        require_finite(request, search.start)
     if given.all() and (model.beat is None or not search.free.any()):
         return as_given
     if model.beat is not None:
@@ -188,9 +210,12 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         best = _points_of_beats(request, model.beat, data, summary)
     else:
         summary = averaged_over_scans(summary, request.scan)
-        best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
+        points = latin_hypercube(search)
+        best = best_points(summary, search, mode, starts or N_STARTS, points)
+        _require_some(request, best, points[0])
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
     ends = followed(fits, best, starts)
+    _require_some(request, ends, best[0])
     if given.all():
         # beside the fit from that point those that are lower: labels stay where they tie
         [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
@@ -256,7 +281,9 @@ def _points_of_splines(
     found, mode = request.search, request.scaling.mode_for_initial_values
     if isinstance(model.form, LogDensityForm):
         points = np.array([found.with_given(of) for of in lognormals(model.form)])
-        return best_points(summary, found, mode, request.options.starts or 1, points)
+        best = best_points(summary, found, mode, request.options.starts or 1, points)
+        _require_some(request, best, points[0])
+        return best
     t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
     of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING))
     for minimum in find_initial_values(of_law, data)[:MAX_SPLINE_STARTS]:

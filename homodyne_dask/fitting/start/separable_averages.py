@@ -6,7 +6,6 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.kernels.autodiff import (
     Tables,
@@ -20,7 +19,6 @@ from homodyne_dask.kernels.autodiff import (
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver.reduce import reduce
@@ -30,14 +28,8 @@ def best_points(
     summary: BinnedAverages, search: Search, mode: str, best: int,
     points: Float[np.ndarray, "point p"],
 ) -> list[Theta]:  # fmt: skip
-    """Return the best of some points; raises OptionError where χ² is a number at none of them."""
+    """Return the best of some points; none where χ² is a number at none of them."""
     chisqr = chisqr_at_points(summary, search, mode, points)
-    if not np.isfinite(chisqr).any():
-        check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
-        raise OptionError(
-            f"χ² of model {summary.problem.model.name!r} is not finite at any point tried within its bounds: "
-            f"give initial values"
-        )
     return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
 
 
