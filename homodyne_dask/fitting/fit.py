@@ -23,7 +23,6 @@ from homodyne_dask.fitting.minimize import (
     find_start,
     identity,
     minimize,
-    trial_of,
 )
 from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
 from homodyne_dask.fitting.run import followed, run, run_to_completion
@@ -162,8 +161,7 @@ def _passes(
         request, states = weighted.request, minimize_weighted(weighted, record)
     else:
         file = None if path is None else CheckpointFile(path, identity(request))
-        find, trial_at = partial(find_start, request, sweeps), partial(trial_of, request, data)
-        states = minimize(request, data, find, record, file, resume, trial_at=trial_at)
+        states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
     state = yield from followed(states, observer, record, resumed=resume)
     if state.outcome is lm.Outcome.NONFINITE:
         require_finite(request, state.theta, everywhere=True)

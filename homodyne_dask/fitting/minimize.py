@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.models.parameters import Search
@@ -71,19 +70,18 @@ def minimize(
     checkpoint: "CheckpointFile | None" = None,
     resume: bool = False,
     gram_at: "Callable[..., Gram] | None" = None,
-    trial_at: Callable[[Float[np.ndarray, " p"]], lm.Trial] = lm.Trial,
 ) -> Iterator[lm.State]:
     """Yield one state per pass; the last one has the outcome.
 
     find_start: called for the point of the first pass, unless the fit is resumed; it records the levels of
     block means before that. checkpoint: written after each pass; with resume, its state is the first one.
     gram_at: makes a pass for theta and linear parameters, where parts of the data have their own parameters.
-    trial_at: adds the linear parameters of a loss to theta. A fit that ends above χ² of the initial values of
-    a user goes on from there; where these were no trial, a last pass compares both.
+    A fit that ends above χ² of the initial values of a user goes on from there; where these are of all
+    parameters and were no trial, a last pass tells, or a few under a loss.
     """
     gram_at = gram_at or passes.gram
     search, options, before = request.search, request.solver, len(record.history)
-    state, given = None, request.search.inside(request.search.start)
+    state, given = None, search.inside(search.start)
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
@@ -118,11 +116,14 @@ def minimize(
         states = lm.iterate(search, evaluate, start, options)
 
     def from_given() -> Iterator[lm.State]:
-        """Yield the states that follow an end above χ² of the initial values, if these are complete."""
         tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
-        if state is not None and np.isfinite(given).all() and not tried:
-            trial = trial_at(given)
-            yield from lm.iterate_below(search, evaluate, state, trial, request.solver)
+        if state is None or tried or not np.isfinite(given).all():
+            return
+        linear = None
+        if state.reduced.linear_step is not None:  # to begin with, those of squares
+            linear = reduce(gram_at(given, None), request.scaling).linear_params
+        trial = lm.Trial(given, linear)
+        yield from lm.iterate_below(search, evaluate, state, trial, request.solver)
 
     for state in chain(states, from_given()):
         record.history[-1] |= {
@@ -177,14 +178,7 @@ def find_start(request: Request, sweeps: "Sequence[Passes]", record: FitRecord) 
     told_apart = levels or [data] * linear
     theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, told_apart, record.on_level)
     record.history.extend(coarse)
-    return trial_of(request, data, theta)
-
-
-def trial_of(request: Request, data: "Passes", theta: Float[np.ndarray, " p"]) -> lm.Trial:
-    """Return the trial at theta, under a loss with the linear parameters of the averages."""
-    from homodyne_dask.fitting.start import initial_values
-
-    if request.problem.loss == "linear":
+    if linear:
         return lm.Trial(theta)
     averages = initial_values.averages_of(request, data)(theta)
     return lm.Trial(theta, reduce(averages, request.scaling).linear_params)

@@ -64,16 +64,15 @@ def iterate_below(
 
     What is lower by less than the distance at which a fit has converged is not.
     """
-    reduced, penalty = evaluate(trial), end.reduced.penalty
-    there = penalized(search, trial.theta, reduced, penalty and penalty.strengths)
-    if not there.finite:
+    fixed = replace(search, free=np.zeros_like(search.free), smoothness=None)
+    *_, at = iterate(fixed, evaluate, trial, options)  # one, but under a loss
+    penalty, variance = end.reduced.penalty, residual_variance(search, end.reduced)
+    there = penalized(search, trial.theta, at.reduced, penalty and penalty.strengths)
+    near = max(end.reduced.rounding, options.decrement**2 * variance)
+    if not there.finite or end.reduced.chisqr - there.chisqr <= near:
         return
-    if end.reduced.finite:
-        near = options.decrement**2 * residual_variance(search, end.reduced)
-        if end.reduced.chisqr - there.chisqr <= max(end.reduced.rounding, near):
-            return
-    start = replace(initial_state(search, trial.theta, reduced, options), passes=end.passes + 1)
-    state = with_outcome(search, start, options)
+    start = initial_state(search, trial.theta, at.reduced, options)
+    state = with_outcome(search, replace(start, passes=end.passes + 1), options)
     yield state
     yield from iterate_from(search, evaluate, state, options)
 

@@ -331,10 +331,8 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
     found = [find_initial_values(request.stores[n], sweeps[n]) for n in tried]
     common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
     mode = "individual" if others else first.scaling.mode_for_initial_values
-    summaries = [
-        binned_averages(one.scan, one.problem, sweep)
-        for one, sweep in zip(request.stores, sweeps, strict=True)
-    ]
+    each = zip(request.stores, sweeps, strict=True)
+    summaries = [binned_averages(one.scan, one.problem, data) for one, data in each]
     first_bins, averages = request.first_bins, []
     each = zip(request.scans, request.store_of_scan, request.members, strict=True)
     for one, store, members in each:

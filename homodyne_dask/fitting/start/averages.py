@@ -39,8 +39,9 @@ Theta = Float[np.ndarray, " p"]
 """The parameters of a model."""
 MIN_CELLS = 30
 """If fewer stored averages lie in a selection, others are averaged over, by one pass."""
-LEAST_OF_PAIRS = 0.5
-"""Part of the selected pairs in these, with less of which others are averaged over, too."""
+LEAST_OF_PAIRS, LEAST_OF_FEW, FEW_PAIRS = 0.5, 0.95, 10_000
+"""Part of the selected pairs in these, with less of which others are averaged over, too; the same where they
+hold so few pairs of a bin, of which each counts."""
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
@@ -158,9 +159,8 @@ def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) ->
     few of the pairs in these.
     """
     cuts = scan.cuts(problem.min_lag)
-    few, read = len(cuts.t1) < MIN_CELLS, False
-    if data is not None and scan.cells is None and not scan.is_table:
-        read = few or _share_of_pairs(scan, cuts, problem.min_lag) < LEAST_OF_PAIRS
+    few, pairs = len(cuts.t1) < MIN_CELLS, data is not None and scan.cells is None
+    read = pairs and not scan.is_table and (few or _misses_pairs(scan, cuts, problem.min_lag))
     if few and not read:
         cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
     i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (cuts.t1, cuts.t2))
@@ -187,13 +187,14 @@ def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) ->
     return stored
 
 
-def _share_of_pairs(scan: Scan, cuts: Cuts, min_lag: int) -> float:
-    """Return the part of the pairs of the selected frames that averages inside them hold, about."""
+def _misses_pairs(scan: Scan, cuts: Cuts, min_lag: int) -> bool:
+    """Return whether averages inside the selected frames hold too few of their pairs, about."""
+    if scan.frames == (0, scan.n_frames) and not scan.excluded_frames:
+        return False
     whole = replace(scan, frames=(0, scan.n_frames), excluded_frames=())
-    if scan.selection == whole.selection:
-        return 1.0
     selected = whole.cuts(min_lag).count.sum() * (scan.use.sum() / whole.use.sum()) ** 2
-    return float(cuts.count.sum() / max(selected, 1.0))
+    least = LEAST_OF_FEW if cuts.count.sum(1).max() < FEW_PAIRS else LEAST_OF_PAIRS
+    return bool(cuts.count.sum() < least * selected)
 
 
 def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:

@@ -1,6 +1,6 @@
 """Initial values of any model: those of the user, the others from fits to averages of the data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,11 @@ from homodyne_dask.fitting.start.averages import (
 )
 from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
-from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
+from homodyne_dask.fitting.start.separable_averages import (
+    averaged_gram,
+    best_points,
+    raise_not_finite,
+)
 from homodyne_dask.fitting.start.sign_changes import (
     fine_averages,
     only_short_lags,
@@ -154,16 +158,6 @@ def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> 
         check_finite(problem, theta, scan.time, np.flatnonzero(scan.use), *bins, everywhere)
 
 
-def _require_some(request: Request, found: Sequence[object], tried: Theta) -> None:
-    """Raise OptionError where a search has found nothing, with the pair of times that is to blame, if any."""
-    if not found:
-        require_finite(request, tried, everywhere=True)
-        raise OptionError(
-            f"χ² of model {request.problem.model.name!r} is not finite at any point tried within its bounds: "
-            f"give initial values"
-        )
-
-
 def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
     search, mode = request.search, request.scaling.mode_for_initial_values
     base = _of_problem(request, untied(request.problem))
@@ -210,12 +204,11 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         best = _points_of_beats(request, model.beat, data, summary)
     else:
         summary = averaged_over_scans(summary, request.scan)
-        points = latin_hypercube(search)
-        best = best_points(summary, search, mode, starts or N_STARTS, points)
-        _require_some(request, best, points[0])
+        best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
     ends = followed(fits, best, starts)
-    _require_some(request, ends, best[0])
+    if not ends:
+        raise_not_finite(summary, best[0])
     if given.all():
         # beside the fit from that point those that are lower: labels stay where they tie
         [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
@@ -281,9 +274,7 @@ def _points_of_splines(
     found, mode = request.search, request.scaling.mode_for_initial_values
     if isinstance(model.form, LogDensityForm):
         points = np.array([found.with_given(of) for of in lognormals(model.form)])
-        best = best_points(summary, found, mode, request.options.starts or 1, points)
-        _require_some(request, best, points[0])
-        return best
+        return best_points(summary, found, mode, request.options.starts or 1, points)
     t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
     of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING))
     for minimum in find_initial_values(of_law, data)[:MAX_SPLINE_STARTS]:

@@ -1,11 +1,14 @@
 """Averages of the data under models that are given as f: their Grams, and the best of many points."""
 
+from typing import NoReturn
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
 from homodyne_dask.kernels.autodiff import (
     Tables,
@@ -19,6 +22,7 @@ from homodyne_dask.kernels.autodiff import (
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver.reduce import reduce
@@ -28,9 +32,22 @@ def best_points(
     summary: BinnedAverages, search: Search, mode: str, best: int,
     points: Float[np.ndarray, "point p"],
 ) -> list[Theta]:  # fmt: skip
-    """Return the best of some points; none where χ² is a number at none of them."""
+    """Return the best of some points; raises OptionError where χ² is a number at none of them."""
     chisqr = chisqr_at_points(summary, search, mode, points)
+    if not np.isfinite(chisqr).any():
+        raise_not_finite(summary, points[0])
     return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
+
+
+def raise_not_finite(summary: BinnedAverages, theta: Theta) -> NoReturn:
+    """Raise OptionError of a search without a finite χ², with the pair of times to blame, if any."""
+    problem, time = summary.problem, summary.time
+    frames = np.flatnonzero((time >= summary.t1.min()) & (time <= summary.t2.max()))
+    check_finite(problem, theta, time, frames, summary.q, summary.phi, everywhere=True)
+    raise OptionError(
+        f"χ² of model {problem.model.name!r} is not finite at any point tried within its bounds: "
+        f"give initial values"
+    )
 
 
 def chisqr_at_points(
