@@ -1,16 +1,18 @@
-"""Fits of a few pairs, without some frames or from initial values, end at the minimum of dense least squares."""
+"""Fits of a few pairs end at the minimum of dense least squares, or at least not above initial values."""
 
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.series import scans_together
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.fitting.start.binned_fits import Minimum
 from tests.fitting.dense_power_laws import Pairs, dense_fit
-from tests.synthetic import CREEP, angles, fit_here, measured, store
+from tests.synthetic import fit_here, measured, store
 
 TRUTH = {"D0": 1e4, "alpha": -0.1}
-FAR = np.array([1e6, -2.0, 0.0])
+DECAYED = np.array([1e12, 2.0, 0.0])
+"""From where no step leads to the minimum: f is 0 of all pairs."""
 
 
 def noisy(folder, seed, uneven=False, excluded=10):
@@ -40,21 +42,16 @@ def test_a_fit_without_some_frames_ends_at_the_minimum(seed, uneven, initial, tm
     assert hd.fit(scan, "power_law", initial=initial).chisqr == pytest.approx(lowest, abs=1e-3)
 
 
-def test_a_fit_without_every_second_frame_has_averages_to_start_from(tmp_path):
-    scan = store(measured(CREEP, 200, angles(2)), tmp_path)
-    found = hd.fit(scan.select(exclude={"frames": np.arange(200) % 2 == 0}), "static")
-    assert found.converged
-    assert found.redchi == pytest.approx(1, abs=0.05)
-
-
 @pytest.fixture
 def started_far(monkeypatch):
-    """Searches that find a point from where no step leads to the minimum, where values are given or not."""
+    """Searches find a point from where no step leads to the minimum, where values are given or not."""
 
     def far(request, data=None):
-        return [Minimum(FAR[: len(request.search.names)], 1.0, 1)]
+        theta = np.where(request.search.free, DECAYED, request.search.start)
+        return [Minimum(theta, 1.0, 1)]
 
     monkeypatch.setattr(initial_values, "find_initial_values", far)
+    monkeypatch.setattr(scans_together, "find_initial_values", far)
 
 
 KINDS = [
@@ -106,18 +103,9 @@ def test_a_fit_that_goes_on_from_initial_values_resumes_to_the_same_bits(started
         assert (resumed.chisqr, resumed.passes) == (whole.chisqr, whole.passes)
 
 
-def test_scans_fitted_together_do_not_end_above_initial_values(tmp_path, monkeypatch):
+@pytest.mark.long
+def test_bins_fitted_together_do_not_end_above_initial_values(started_far, tmp_path):
     scan, _ = noisy(tmp_path, 1, excluded=0)
-    far = "homodyne_dask.fitting.series.scans_together.BinnedFits.advanced"
-    monkeypatch.setattr(f"{far.rpartition('.')[0]}.started", lambda fits, thetas: thetas)
-    monkeypatch.setattr(far, lambda fits, thetas, passes: [_End()])
     found = hd.fit_each(scan, "power_law", per={"label": "D0"}, initial=TRUTH).global_fit
     assert found is not None
     assert found.chisqr < hd.fit(scan, "power_law", fixed=TRUTH).chisqr
-
-
-class _End:
-    """Of a fit to averages, where no step leads to the minimum."""
-
-    chisqr, theta = 1.0, np.array([1e6, 1e6, -2.0, 0.0])
-    lowest = property(lambda self: self)
