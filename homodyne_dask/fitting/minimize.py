@@ -37,6 +37,8 @@ class FitRecord:
     started: float
     on_level: Callable[[lm.State, int], None] = lambda *_: None
     """Called with each state of a pass over block means and the level of the means."""
+    on_phase: Callable[[str], None] = lambda _: None
+    """Called with what passes are for that are no trials."""
     history: list[dict[str, Any]] = field(default_factory=list)
     minima: list[dict[str, Any]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=lambda: {"passes": 0.0})
@@ -119,11 +121,14 @@ def minimize(
         tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
         if state is None or tried or not np.isfinite(given).all():
             return
+        record.on_phase("comparing with the initial values")
         linear = None
         if state.reduced.linear_step is not None:  # to begin with, those of squares
             linear = reduce(gram_at(given, None), request.scaling).linear_params
-        trial = lm.Trial(given, linear)
-        yield from lm.iterate_below(search, evaluate, state, trial, request.solver)
+        end, passed, trial = state, len(record.history), lm.Trial(given, linear)
+        yield from lm.iterate_below(search, evaluate, end, trial, request.solver)
+        if state is end:
+            del record.history[passed:]
 
     for state in chain(states, from_given()):
         record.history[-1] |= {

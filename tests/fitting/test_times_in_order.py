@@ -59,13 +59,13 @@ def of_integral(theta, t1, t2, bin):
     return jnp.exp(-(t2 - t1))
 
 
-def scan(folder, f=None, q=(0.005, 0.008), **selection):
+def scan(folder, f=None, **selection):
     """A scan of two bins from t = 0 whose f is this at 0.3 1/s."""
     t = STEP * np.arange(N)
     f = f or (lambda t1, t2: np.exp(-0.3 * np.abs(t2 - t1)))
     with np.errstate(all="ignore"):
         decay = np.nan_to_num(f(t[:, None], t[None, :]))
-    made = measured([1e4, 0.0, 0.0], time=t, phi=(0, 0), q=q, sigma=0.01)
+    made = measured([1e4, 0.0, 0.0], time=t, phi=(0, 0), q=np.array([0.005, 0.008]), sigma=0.01)
     return store(of_decay(made, decay, 0.01), folder).select(**selection)
 
 
@@ -103,6 +103,7 @@ def test_a_model_that_is_known_at_later_times_alone_is_fitted_with_errors(
     found = hd.fit(scan(tmp_path, truth, **selection), model, **options)
     rate = found.params["rate"]
     assert found.converged
+    assert rate.stderr is not None
     assert abs(rate.value - 0.3) < 4 * rate.stderr < 0.1
     assert found.redchi < 1.15
     assert found.report(all=True)

@@ -138,7 +138,7 @@ class FitView:
         result, scan = self.result, self.scan
         theta = result.parameters["value"].values
         if result.outcome is Outcome.NO_DECAY:
-            theta = np.array([at["theta"] for at in result.run.history if "pass" in at][-1])
+            theta = np.array(result.run.history[-1]["theta"])
         model = result.provenance.fitted_model()
         convention = convention_named(result.config["convention"])
         problem = Problem(model, convention, result.config["gap_angstrom"])

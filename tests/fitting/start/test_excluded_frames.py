@@ -20,7 +20,7 @@ def noisy(folder, seed, uneven=False, excluded=10):
     rng = np.random.default_rng(seed)
     time = np.cumsum(rng.uniform(0.05, 0.6, 27)) if uneven else np.arange(27) / 3
     made = measured(
-        [1e4, -0.1, 0.0], time=time - time[0], phi=(0, 0), q=(0.0054, 0.0081), contrast=0.1,
+        [1e4, -0.1, 0.0], time=time - time[0], phi=(0, 0), q=np.array([0.0054, 0.0081]), contrast=0.1,
         sigma=0.06, seed=seed,
     )  # fmt: skip
     use = np.ones(27, bool)
