@@ -83,7 +83,7 @@ def minimize(
     """
     gram_at = gram_at or passes.gram
     search, options, before = request.search, request.solver, len(record.history)
-    state, given = None, search.inside(search.start)
+    state = None
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
@@ -118,17 +118,8 @@ def minimize(
         states = lm.iterate(search, evaluate, start, options)
 
     def from_given() -> Iterator[lm.State]:
-        tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
-        if state is None or tried or not np.isfinite(given).all():
-            return
-        record.on_phase("comparing with the initial values")
-        linear = None
-        if state.reduced.linear_step is not None:  # to begin with, those of squares
-            linear = reduce(gram_at(given, None), request.scaling).linear_params
-        end, passed, trial = state, len(record.history), lm.Trial(given, linear)
-        yield from lm.iterate_below(search, evaluate, end, trial, request.solver)
-        if state is end:
-            del record.history[passed:]
+        assert state is not None
+        yield from _from_given(request, evaluate, gram_at, state, record, before)
 
     for state in chain(states, from_given()):
         record.history[-1] |= {
@@ -140,6 +131,34 @@ def minimize(
         if checkpoint is not None:
             checkpoint.save(state, record)
         yield state
+
+
+def _from_given(
+    request: Request | SolverRequest,
+    evaluate: lm.Evaluate,
+    gram_at: "Callable[..., Gram]",
+    end: lm.State,
+    record: FitRecord,
+    before: int,
+) -> Iterator[lm.State]:
+    """Yield the states that follow the end of a fit from the initial values of a user, if χ² is lower there.
+
+    before: passes in the record that are of no trial of this fit.
+    """
+    search, passed, state = request.search, len(record.history), None
+    given = search.inside(search.start)
+    tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
+    if tried or not np.isfinite(given).all():
+        return
+    record.on_phase("comparing with the initial values")
+    linear = None
+    if end.reduced.linear_step is not None:  # to begin with, those of squares
+        linear = reduce(gram_at(given, None), request.scaling).linear_params
+    trial = lm.Trial(given, linear)
+    for state in lm.iterate_below(search, evaluate, end, trial, request.solver):
+        yield state
+    if state is None:
+        del record.history[passed:]
 
 
 def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
