@@ -81,7 +81,7 @@ def measured(
     n=40,
     phi=(0.0,),
     *,
-    q=Q,
+    q: float | np.ndarray = Q,
     dt=1 / 3,
     time=None,
     contrast=0.2,

@@ -96,7 +96,7 @@ class BinModel:
         self, f: Float[np.ndarray, "..."], t1: np.ndarray, t2: np.ndarray
     ) -> Float[np.ndarray, "..."]:
         """Return g of pairs from their f; the root where the model gives f alone."""
-        root = np.sqrt(np.clip(f, 0, 1))
+        root = np.sqrt(np.clip(np.nan_to_num(f, nan=1.0), 0, 1))  # NaN at most below min_lag
         if self.evaluation.sign_at is not None:
             root *= self.evaluation.sign_at(*self._at(t1, t2))[0]
         return root
@@ -288,14 +288,19 @@ def blocks_of(
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
     (i, j), time = np.triu_indices(len(middle)), model.time(middle)
+    times = time[i], time[j]
+    if model.of.point.problem.model.ordered_times:  # inside a block f is that of the mean lag there
+        far = frames.min_lag + (used[i] - frames.min_lag - 1) / 3
+        away = np.where((i == j) & (used[i] > frames.min_lag), far / 2, 0.0)
+        times = model.time(middle[i] - away), model.time(middle[j] + away)
     if with_fields:
-        f, slopes = model.f_and_slopes(time[i], time[j])
+        f, slopes = model.f_and_slopes(*times)
         fields = np.zeros((1 + len(slopes), len(middle), len(middle)))
         fields[0, i, j], fields[1:, i, j] = f, slopes
     else:
-        f, fields = model.f(time[i], time[j]), np.zeros((0, len(middle), len(middle)))
+        f, fields = model.f(*times), np.zeros((0, len(middle), len(middle)))
     g, distance = np.zeros((len(middle), len(middle))), 0.0
-    g[i, j] = model.g(f, time[i], time[j])
+    g[i, j] = model.g(f, *times)
     g += np.triu(g, 1).T
     np.fill_diagonal(g, 1.0)
     if model.evaluation.sign_at is None:
@@ -333,7 +338,7 @@ def noise_of_fields(
     far |= np.eye(len(middle), dtype=bool) & (used > lowest)
     scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
     plain = np.concatenate([np.ones((1, *far.shape)), blocks.fields])
-    plain *= scale > 0
+    plain = np.where(scale > 0, plain, 0.0)
     fields = plain * scale
     noise = field_noise(blocks.record, fields, blocks.rows)
     counted = fields * (blocks.record.pairs * blocks.rows[:, None])

@@ -141,6 +141,7 @@ def _passes(
     from homodyne_dask.assessment.assess import assess
     from homodyne_dask.assessment.result_of import result_of
     from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
+    from homodyne_dask.fitting.start.initial_values import require_finite
     from homodyne_dask.sweep.sweep import sweep_of
 
     if request.options.on_bad_tile == "skip":
@@ -162,6 +163,8 @@ def _passes(
         file = None if path is None else CheckpointFile(path, identity(request))
         states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
     state = yield from followed(states, observer, record, resumed=resume)
+    if state.outcome is lm.Outcome.NONFINITE:
+        require_finite(request, state.theta, everywhere=True)
     assessment = assess(request, state, data, weighted, observer.start_phase)
     ran = record.run(state.passes, data.compilations())
     result = result_of(request, state, assessment, ran, record.minima)

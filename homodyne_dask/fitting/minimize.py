@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,8 @@ class FitRecord:
     started: float
     on_level: Callable[[lm.State, int], None] = lambda *_: None
     """Called with each state of a pass over block means and the level of the means."""
+    on_phase: Callable[[str], None] = lambda _: None
+    """Called with what passes are for that are no trials."""
     history: list[dict[str, Any]] = field(default_factory=list)
     minima: list[dict[str, Any]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=lambda: {"passes": 0.0})
@@ -75,9 +78,12 @@ def minimize(
     find_start: called for the point of the first pass, unless the fit is resumed; it records the levels of
     block means before that. checkpoint: written after each pass; with resume, its state is the first one.
     gram_at: makes a pass for theta and linear parameters, where parts of the data have their own parameters.
+    A fit that ends above χ² of the initial values of a user goes on from there; where these are of all
+    parameters and were no trial, a last pass tells, or a few under a loss.
     """
     gram_at = gram_at or passes.gram
-    search, options = request.search, request.solver
+    search, options, before = request.search, request.solver, len(record.history)
+    state = None
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
@@ -105,12 +111,17 @@ def minimize(
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
     else:
-        before, start = len(record.history), find_start(record)
+        start = find_start(record)
         if len(record.history) > before:
             # at the optimum of the means damping would only slow the weak directions
             options = replace(options, damping=0.0)
         states = lm.iterate(search, evaluate, start, options)
-    for state in states:
+
+    def from_given() -> Iterator[lm.State]:
+        assert state is not None
+        yield from _from_given(request, evaluate, gram_at, state, record, before)
+
+    for state in chain(states, from_given()):
         record.history[-1] |= {
             "pass": state.passes,
             "damping": state.damping,
@@ -120,6 +131,34 @@ def minimize(
         if checkpoint is not None:
             checkpoint.save(state, record)
         yield state
+
+
+def _from_given(
+    request: Request | SolverRequest,
+    evaluate: lm.Evaluate,
+    gram_at: "Callable[..., Gram]",
+    end: lm.State,
+    record: FitRecord,
+    before: int,
+) -> Iterator[lm.State]:
+    """Yield the states that follow the end of a fit from the initial values of a user, if χ² is lower there.
+
+    before: passes in the record that are of no trial of this fit.
+    """
+    search, passed, state = request.search, len(record.history), None
+    given = search.inside(search.start)
+    tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
+    if tried or not np.isfinite(given).all():
+        return
+    record.on_phase("comparing with the initial values")
+    linear = None
+    if end.reduced.linear_step is not None:  # to begin with, those of squares
+        linear = reduce(gram_at(given, None), request.scaling).linear_params
+    trial = lm.Trial(given, linear)
+    for state in lm.iterate_below(search, evaluate, end, trial, request.solver):
+        yield state
+    if state is None:
+        del record.history[passed:]
 
 
 def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:

@@ -35,7 +35,7 @@ def run[Result](
     """
     with workers_for_plan(scan, planned, client) as (connected, refused):
         observer = FitObserver(description, planned, connected, callbacks, refused)
-        record.on_level = observer.state
+        record.on_level, record.on_phase = observer.state, observer.start_phase
         with observer.failures_emitted():
             result = yield from fit(connected, observer, record)
     return result

@@ -245,7 +245,10 @@ def f_of_theta(
 def f_at(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
-    """Return f of bins at times that broadcast together; between frames tables are linear."""
+    """Return f of bins at times that broadcast together; between frames tables are linear.
+
+    Where both times are one, f of a user is not called: a correlation is 1 there.
+    """
     return _evaluated(1, at, (at.tables, None), time, q, phi, t1, t2)[:, 0]
 
 
@@ -270,6 +273,9 @@ def _evaluated(
     """Return f and so many rows less one of derivatives, in parts of two sizes, each compiled once."""
     shape = np.broadcast_shapes(np.shape(t1), np.shape(t2))
     found = np.empty((len(q), rows, int(np.prod(shape))))
+    same = np.broadcast_to(np.equal(t1, t2) & at.problem.model.ordered_times, shape)
+    if same.any():  # any other pair instead
+        t1, t2 = (np.where(same, time[n], t) for n, t in ((0, t1), (1, t2)))
     model, slopes = at.problem.model, rows > 1
     for some, sides in _parts(tables, time, t1, t2):
         into = found[:, :, some]
@@ -278,6 +284,7 @@ def _evaluated(
             with float64_on_cpu():
                 values = np.asarray(_values(*of_bin, model=model, slopes=slopes))
             into[b] = values[:, : into.shape[2]]
+    found[:, :, same.ravel()] = np.eye(rows, 1)
     return found.reshape(len(q), rows, *shape)
 
 

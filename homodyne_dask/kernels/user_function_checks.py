@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.kernels import separable_backend
@@ -140,18 +140,26 @@ def check_residual(
 
 def check_finite(
     problem: Problem, theta: Float[np.ndarray, " p"], time: Float[np.ndarray, " n"],
-    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"],
+    frames: Int[np.ndarray, " used"], q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"],
+    everywhere: bool = False,
 ) -> None:  # fmt: skip
-    """Raise OptionError where f or a derivative is not a number between the first frames or at lag 1."""
-    model, last = problem.model, len(time) - 1
-    t1 = np.concatenate([np.full(last, time[0]), time[:-1]])
-    t2 = np.concatenate([time[1:]] * 2)
-    at = separable_backend.point(problem, theta, time)
-    f, derivatives = separable_backend.f_and_derivatives_at(at, time, q, phi, t1, t2)
-    values = np.concatenate([f[:, None], derivatives], axis=1)
-    for b, which, n in np.argwhere(~np.isfinite(values)):
-        where = f"t1 = {t1[n]:g} s, t2 = {t2[n]:g} s"
-        raise _not_finite(model, model.f, "f", which, float(values[b, which, n]), where, theta)
+    """Raise OptionError where f or a derivative is not a number between the first frame used and others.
+
+    The same at the shortest lag or, with `everywhere`, between any two frames used: those of n² pairs.
+    """
+    model, at = problem.model, separable_backend.point(problem, theta, time)
+    step = max(1, separable_backend.MANY_TIMES // len(frames)) if everywhere else 1
+    later = np.searchsorted(frames, frames + problem.min_lag)
+    shortest = np.stack([frames, frames[np.minimum(later, len(frames) - 1)]])
+    for first in range(0, len(frames) if everywhere else 1, step):
+        rows = np.broadcast_arrays(frames[first : first + step, None], frames)
+        i, j = np.concatenate([np.reshape(rows, (2, -1)), shortest[:, : 0 if first else None]], 1)
+        t1, t2 = time[i[j - i >= problem.min_lag]], time[j[j - i >= problem.min_lag]]
+        f, derivatives = separable_backend.f_and_derivatives_at(at, time, q, phi, t1, t2)
+        values = np.concatenate([f[:, None], derivatives], axis=1)
+        for b, which, n in np.argwhere(~np.isfinite(values)):
+            where = f"t1 = {t1[n]:g} s, t2 = {t2[n]:g} s, q = {q[b]:g} 1/Å, φ = {phi[b]:g}°"
+            raise _not_finite(model, model.f, "f", which, float(values[b, which, n]), where, theta)
 
 
 def _not_finite(

@@ -96,6 +96,7 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
         partial(_tables, parts),
         power_laws=tuple(laws),
         digest=" ".join((symbol, *(part.digest for part in parts))) * all(p.digest for p in parts),
+        ordered_times=any(part.ordered_times for part in parts),
         symbol=symbol,
         parts=parts,
     )

@@ -176,6 +176,8 @@ class Parametrized(Printed):
     """Of models whose f has fringes: the parameters that they depend on."""
     isotropic: bool = field(default=False, kw_only=True)
     """Whether f is the same at all φ, and a change with φ may stand for motion in one direction."""
+    ordered_times: bool = field(default=False, kw_only=True)
+    """Whether f is known at t2 > t1 alone, as that of a user; of others it is 1 at t2 = t1, too."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -103,6 +103,7 @@ def with_ties(
         ties.free,
         power_laws=tuple(law for law in base.power_laws if names.issuperset(law)),
         isotropic=base.isotropic,
+        ordered_times=base.ordered_times,
         base=base,
         ties=ties,
     )

@@ -255,7 +255,7 @@ def separable(
     name = name_of_model(name, f)
     checked = checked_parameters(name, parameters)
     laws = _checked_laws(name, checked, power_laws)
-    model = SeparableModel(name, checked, f, precompute, power_laws=laws)
+    model = SeparableModel(name, checked, f, precompute, power_laws=laws, ordered_times=True)
     USER_DEFINED[model.name] = model
     return model
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.acceptance import after_trial, with_second_order_term_after_slow_steps
-from homodyne_dask.solver.convergence import with_outcome
+from homodyne_dask.solver.convergence import residual_variance, with_outcome
 from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.state import Options, Outcome, State, Trial
@@ -55,6 +55,26 @@ def iterate_from(
     """Yield the states that follow one: none if the fit has ended there."""
     states = iterate_several(search, lambda trials: [*map(evaluate, trials)], [state], options)
     yield from (one for [one] in states)
+
+
+def iterate_below(
+    search: Search, evaluate: Evaluate, end: State, trial: Trial, options: Options
+) -> Iterator[State]:
+    """Yield the states of a fit that has ended, from a trial where χ² is lower; none where it is not.
+
+    What is lower by less than the distance at which a fit has converged is not.
+    """
+    fixed = replace(search, free=np.zeros_like(search.free), smoothness=None)
+    *_, at = iterate(fixed, evaluate, trial, options)  # one, but under a loss
+    penalty, variance = end.reduced.penalty, residual_variance(search, end.reduced)
+    there = penalized(search, trial.theta, at.reduced, penalty and penalty.strengths)
+    near = max(end.reduced.rounding, options.decrement**2 * variance)
+    if not there.finite or end.reduced.chisqr - there.chisqr <= near:
+        return
+    start = initial_state(search, trial.theta, at.reduced, options)
+    state = with_outcome(search, replace(start, passes=end.passes + 1), options)
+    yield state
+    yield from iterate_from(search, evaluate, state, options)
 
 
 def iterate_several(

@@ -33,7 +33,11 @@ from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.fitting.series.fit_job import check_measured_once
 from homodyne_dask.fitting.start.averages import binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
-from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
+from homodyne_dask.fitting.start.initial_values import (
+    averages_of,
+    find_initial_values,
+    require_finite,
+)
 from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram, stacked
 from homodyne_dask.models.rate_forms import power_laws
@@ -287,6 +291,9 @@ def _passes(
     find = partial(_find_start, request, sweeps)
     states = minimize(together, data, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
+    for one, own in zip(request.scans, state.theta[request.parameters.place], strict=True):
+        if state.outcome is lm.Outcome.NONFINITE:
+            require_finite(one, own, everywhere=True)
     last = gram_at(state.theta, state.reduced.linear_params)
     scans = list(zip(request.scans, _states_of_scans(request, state, last), strict=True))
     # clusters of bins of one scan alone determine its own parameters
@@ -324,7 +331,8 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
     found = [find_initial_values(request.stores[n], sweeps[n]) for n in tried]
     common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
     mode = "individual" if others else first.scaling.mode_for_initial_values
-    summaries = [binned_averages(one.scan, one.problem) for one in request.stores]
+    each = zip(request.stores, sweeps, strict=True)
+    summaries = [binned_averages(one.scan, one.problem, data) for one, data in each]
     first_bins, averages = request.first_bins, []
     each = zip(request.scans, request.store_of_scan, request.members, strict=True)
     for one, store, members in each:

@@ -31,7 +31,7 @@ from homodyne_dask.models.transport import (
     positive_times,
     rows_of,
 )
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Cuts, Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import edges_inside
 from homodyne_dask.sweep.sweep import Passes
 
@@ -39,6 +39,9 @@ Theta = Float[np.ndarray, " p"]
 """The parameters of a model."""
 MIN_CELLS = 30
 """If fewer stored averages lie in a selection, others are averaged over, by one pass."""
+LEAST_OF_PAIRS, LEAST_OF_FEW, FEW_PAIRS = 0.5, 0.95, 10_000
+"""Part of the selected pairs in these, with less of which others are averaged over, too; the same where they
+hold so few pairs of a bin, of which each counts."""
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
@@ -152,17 +155,14 @@ class BinnedAverages:
 def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
     """Return the averages of the selected bins; raises SelectionError where none is known.
 
-    data: passes over the data, from which they are taken where few stored ones lie in the selected frames.
+    data: passes over the data, from which they are taken where few stored ones lie in the selected frames, or
+    few of the pairs in these.
     """
     cuts = scan.cuts(problem.min_lag)
-    few = len(cuts.t1) < MIN_CELLS
-    if few:
+    few, pairs = len(cuts.t1) < MIN_CELLS, data is not None and scan.cells is None
+    read = pairs and not scan.is_table and (few or _misses_pairs(scan, cuts, problem.min_lag))
+    if few and not read:
         cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
-    if not np.isfinite(cuts.c2).any():
-        raise SelectionError(
-            f"all pairs of the {len(scan.bins)} selected bins are masked or unknown: "
-            f"widen the selection"
-        )
     i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (cuts.t1, cuts.t2))
     # of a pair at the mean times of each cell
     weight = 1 / (scan.sigma_row[:, i] * scan.sigma_row[:, j]) ** 2
@@ -176,10 +176,25 @@ def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) ->
         q=q_or_one(scan),
         phi=scan.phi,
     )
-    if data is None or not few or scan.cells is not None or scan.is_table:
-        return stored
-    sums = data.cells(edges_inside(scan.frames, problem.min_lag)).weighted
-    return stored.of_cells(sums, np.flatnonzero(sums[..., 0].any(0)))
+    if read and data is not None:
+        sums = data.cells(edges_inside(scan.frames, problem.min_lag)).weighted
+        stored = stored.of_cells(sums, np.flatnonzero(sums[..., 0].any(0)))
+    if not stored.weight.any():
+        raise SelectionError(
+            f"all pairs of the {len(scan.bins)} selected bins are masked or unknown: "
+            f"widen the selection"
+        )
+    return stored
+
+
+def _misses_pairs(scan: Scan, cuts: Cuts, min_lag: int) -> bool:
+    """Return whether averages inside the selected frames hold too few of their pairs, about."""
+    if scan.frames == (0, scan.n_frames) and not scan.excluded_frames:
+        return False
+    whole = replace(scan, frames=(0, scan.n_frames), excluded_frames=())
+    selected = whole.cuts(min_lag).count.sum() * (scan.use.sum() / whole.use.sum()) ** 2
+    least = LEAST_OF_FEW if cuts.count.sum(1).max() < FEW_PAIRS else LEAST_OF_PAIRS
+    return bool(cuts.count.sum() < least * selected)
 
 
 def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:

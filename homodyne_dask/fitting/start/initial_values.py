@@ -17,7 +17,11 @@ from homodyne_dask.fitting.start.averages import (
 )
 from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
-from homodyne_dask.fitting.start.separable_averages import averaged_gram, best_points
+from homodyne_dask.fitting.start.separable_averages import (
+    averaged_gram,
+    best_points,
+    raise_not_finite,
+)
 from homodyne_dask.fitting.start.sign_changes import (
     fine_averages,
     only_short_lags,
@@ -43,8 +47,10 @@ from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.stretched_exponentials import STRETCHED_AGEING
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, TransportModel, positive_times
+from homodyne_dask.models.user_defined import SeparableModel
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
 MAX_SPLINE_STARTS = 4
@@ -142,6 +148,16 @@ def averages_of(
     return summary if isinstance(model, TransportModel) else partial(averaged_gram, summary)
 
 
+def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> None:
+    """Raise OptionError where f of a user is not a number at theta, as `check_finite` does."""
+    scan, problem = request.scan, request.problem
+    if isinstance(problem.model, TiedModel):
+        theta, problem = problem.model.ties.expand(theta), untied(problem)
+    if isinstance(problem.model, SeparableModel):
+        bins = q_or_one(scan), scan.phi
+        check_finite(problem, theta, scan.time, np.flatnonzero(scan.use), *bins, everywhere)
+
+
 def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
     search, mode = request.search, request.scaling.mode_for_initial_values
     base = _of_problem(request, untied(request.problem))
@@ -180,7 +196,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     if isinstance(model, TransportModel):
         return transport_minima(averaged_over_scans(summary, request.scan), search, mode, starts)
     if given.all():
-        check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
+        require_finite(request, search.start)
     if given.all() and (model.beat is None or not search.free.any()):
         return as_given
     if model.beat is not None:
@@ -191,6 +207,8 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
     ends = followed(fits, best, starts)
+    if not ends:
+        raise_not_finite(summary, best[0])
     if given.all():
         # beside the fit from that point those that are lower: labels stay where they tie
         [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)

@@ -1,5 +1,7 @@
 """Averages of the data under models that are given as f: their Grams, and the best of many points."""
 
+from typing import NoReturn
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,12 +35,19 @@ def best_points(
     """Return the best of some points; raises OptionError where χ² is a number at none of them."""
     chisqr = chisqr_at_points(summary, search, mode, points)
     if not np.isfinite(chisqr).any():
-        check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
-        raise OptionError(
-            f"χ² of model {summary.problem.model.name!r} is not finite at any point tried within its bounds: "
-            f"give initial values"
-        )
+        raise_not_finite(summary, points[0])
     return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
+
+
+def raise_not_finite(summary: BinnedAverages, theta: Theta) -> NoReturn:
+    """Raise OptionError of a search without a finite χ², with the pair of times to blame, if any."""
+    problem, time = summary.problem, summary.time
+    frames = np.flatnonzero((time >= summary.t1.min()) & (time <= summary.t2.max()))
+    check_finite(problem, theta, time, frames, summary.q, summary.phi, everywhere=True)
+    raise OptionError(
+        f"χ² of model {problem.model.name!r} is not finite at any point tried within its bounds: "
+        f"give initial values"
+    )
 
 
 def chisqr_at_points(
