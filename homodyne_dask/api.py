@@ -2,6 +2,7 @@
 decides which), `ingest` and `simulate` for files of data.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
-from homodyne_dask.errors import OptionError, require_count, require_known, require_type, shown
+from homodyne_dask.errors import (
+    OptionError,
+    StoreInUse,
+    require_count,
+    require_known,
+    require_type,
+    shown,
+)
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.design.photons import counted_c2, field_root
 from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predict
@@ -40,6 +48,8 @@ ARRAYS = 6
 PHOTON_ARRAYS = 4
 """The same of pixels x frames float32 numbers, of simulated photons."""
 MIN_FRAMES = 3
+MOST_WAITS = 100
+"""Looks, 0.1 s apart, whether another process has read a table; that takes less than a second."""
 
 
 @overload
@@ -205,7 +215,14 @@ def read_g2(
     given: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
     if store is None and dataset is not None:
         store = store_beside(path_of("source", first), "g2")
-    report = ingest(source, store, dataset=dataset, overwrite=overwrite, **given)
+    for left in reversed(range(MOST_WAITS)):
+        try:
+            report = ingest(source, store, dataset=dataset, overwrite=overwrite, **given)
+            break
+        except StoreInUse:  # another fit of the table is reading it: of both one reads
+            if not left:
+                raise
+            time.sleep(0.1)
     return open_dataset(report.store)
 
 
