@@ -48,8 +48,8 @@ ARRAYS = 6
 PHOTON_ARRAYS = 4
 """The same of pixels x frames float32 numbers, of simulated photons."""
 MIN_FRAMES = 3
-MOST_WAITS = 100
-"""Looks, 0.1 s apart, whether another process has read a table; that takes less than a second."""
+MOST_WAIT = 20.0
+"""s to wait for another process that reads a table, which takes less than one."""
 
 
 @overload
@@ -215,15 +215,15 @@ def read_g2(
     given: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
     if store is None and dataset is not None:
         store = store_beside(path_of("source", first), "g2")
-    for left in reversed(range(MOST_WAITS)):
+    deadline = time.monotonic() + MOST_WAIT
+    while True:
         try:
             report = ingest(source, store, dataset=dataset, overwrite=overwrite, **given)
-            break
+            return open_dataset(report.store)
         except StoreInUse:  # another fit of the table is reading it: of both one reads
-            if not left:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-    return open_dataset(report.store)
 
 
 def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:
