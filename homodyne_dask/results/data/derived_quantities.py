@@ -96,9 +96,9 @@ class Quantity(NamedTuple):
     def quoted(self, positive: bool) -> "Quantity":
         """Return it with limits in place of a value where there are any; positive: whether it cannot be 0."""
         of = self._replace(optimum=self.value, error=self.stderr)
-        if positive and not of.limit and of.low_95 <= 0:
+        if positive and not of.limit and of.low_95 <= 0 <= of.high_95:
             reach = float(half_width(90.0, of.dof)) * of.stderr
-            of = of._replace(upper_limit=of.value + reach)
+            of = of._replace(upper_limit=abs(of.value) + reach)
         unknown = dict.fromkeys(("value", "stderr", "stderr_naive"), np.nan)
         return of._replace(**unknown) if of.limit else of
 
