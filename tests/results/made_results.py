@@ -156,6 +156,10 @@ def flow_result() -> FitResult:
 def static_result() -> FitResult:
     """A static fit of one bin of unknown q that does not determine everything."""
     base = flow_result()
+    found = [
+        finding("undetermined", ["D0", "D_offset"], "--model brownian"),
+        finding("q-unknown", ["D0", "D_offset"]),
+    ]
     return changed(
         base,
         outcome=Outcome.SINGULAR,
@@ -169,16 +173,12 @@ def static_result() -> FitResult:
                 "at_bound": [False, False, True],
                 "fixed": [False, False, False],
                 "unit": ["1/s", "", "1/s"],
-            }
+            },
+            findings=found,
         ),
         covariance=None,
         scaling=base.scaling.isel(bin=[0]).assign(q=("bin", [NAN]), phi=("bin", [NAN])),
-        findings=Findings(
-            [
-                finding("undetermined", ["D0", "D_offset"], "--model brownian"),
-                finding("q-unknown", ["D0", "D_offset"]),
-            ]
-        ),
+        findings=Findings(found),
         compilations={},
         config=config_of("static", scaling="shared", gap_angstrom=None, min_lag=2),
         inputs=base.provenance.inputs

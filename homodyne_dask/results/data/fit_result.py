@@ -384,7 +384,7 @@ class FitResult(HandedOut, Saved):
         """Return all numbers as a Dataset with units, for netCDF and Zarr.
 
         Over `param` the columns of `parameters`, coordinate unit; over `bin`: contrast, offset, ... ; over
-        `derived`: derived_value, derived_stderr, ...; covariance and covariance_naive (cov_i, cov_j) if known;
+        `derived`: derived_value, derived_stderr, ...; covariance, covariance_naive (cov_i, cov_j) if known;
         chisqr, redchi, ndata, passes. The attributes are outcome, options and source.
         """
         numbers = {name: getattr(self, name) for name in ("chisqr", "redchi", "ndata", "passes")}

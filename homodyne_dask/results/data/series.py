@@ -385,7 +385,10 @@ class FitSeries(HandedOut, Saved):
             known = [row for row in self._good if row.quantities[name].is_comparable]
             value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
             limited = np.isnan(value)  # a mean of those above their limits would be too large
-            value[limited], more = column(known, name, "optimum")[limited], column(known, name, "error")
+            value[limited], more = (
+                column(known, name, "optimum")[limited],
+                column(known, name, "error"),
+            )
             stderr[limited] = np.nan if naive_only else more[limited]
             naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
             if len(value):
