@@ -367,7 +367,8 @@ def _follows(
     if dof is None:
         rows = plain_rows(result.parameters, "param")
         dof = float(np.fmin.reduce([rows[name]["dof"] for name in parameters], initial=np.inf))
-    each = zip((fitted_quantities(result)[name] for name in parameters), slope, strict=True)
+    of_all = fitted_quantities(result)
+    each = zip((of_all[name] for name in parameters), slope, strict=True)
     used = [(of, by) for of, by in each if by and of.varied]
     if np.isnan(dof) or np.isnan(stderr):
         lost = any(np.isnan(of.value) and not of.limit for of, _ in used)

@@ -57,8 +57,9 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     priors = json.loads(tree.attrs["priors"])
     quantile = np.quantile(theta, QUANTILES, axis=0).T
     table = result.parameters.isel(param=at)
-    known = [fitted_quantities(result)[name] for name in names]
-    value, error, dof = np.array([(of.optimum, of.error, of.dof) for of in known]).reshape(-1, 3).T
+    known = fitted_quantities(result).items()
+    found = [(of.optimum, of.error, of.dof) for name, of in known if name in free]
+    value, error, dof = np.array(found).reshape(-1, 3).T
     of_fit = value[:, None] + np.outer(half_width(95.0, dof) * error, [-1, 1])
     naive = tree.attrs["adjust"] == "none"  # its width is another by intention
     stderr = np.where(naive, np.nan, error)

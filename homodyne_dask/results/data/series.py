@@ -384,12 +384,10 @@ class FitSeries(HandedOut, Saved):
         for name in every if together is None else together.per_scan:
             known = [row for row in self._good if row.quantities[name].is_comparable]
             value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
-            limited = np.isnan(value)  # a mean of those above their limits would be too large
-            value[limited], more = (
-                column(known, name, "optimum")[limited],
-                column(known, name, "error"),
-            )
-            stderr[limited] = np.nan if naive_only else more[limited]
+            of = (column(known, name, key) for key in ("optimum", "error"))
+            optimum, error = of  # a mean of those above their limits alone would be too large
+            stderr = stderr if naive_only else np.where(np.isnan(value), error, stderr)
+            value = np.where(np.isnan(value), optimum, value)
             naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
             if len(value):
                 value = nearest_turn(value, value[0], periods.get(name, 0.0))
