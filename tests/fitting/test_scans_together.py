@@ -132,7 +132,9 @@ def test_errors_of_parameters_that_all_differ_are_those_of_each_scan_by_itself(w
             of_both = [getattr(of.errors, name) for of in (one, other)]
             assert (of_both[0] is None) == (of_both[1] is None)
             variances = [np.diag(of) for of in of_both if of is not None]
-            np.testing.assert_allclose(*(np.sqrt(variances) if variances else (0, 0)), rtol=tolerance)
+            np.testing.assert_allclose(
+                *(np.sqrt(variances) if variances else (0, 0)), rtol=tolerance
+            )
         assert one.parameters["method"].equals(other.parameters["method"])
 
 
