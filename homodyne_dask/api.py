@@ -2,6 +2,7 @@
 decides which), `ingest` and `simulate` for files of data.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
-from homodyne_dask.errors import OptionError, require_count, require_known, require_type, shown
+from homodyne_dask.errors import (
+    OptionError,
+    StoreInUse,
+    require_count,
+    require_known,
+    require_type,
+    shown,
+)
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.design.photons import counted_c2, field_root
 from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predict
@@ -40,6 +48,8 @@ ARRAYS = 6
 PHOTON_ARRAYS = 4
 """The same of pixels x frames float32 numbers, of simulated photons."""
 MIN_FRAMES = 3
+MOST_WAIT = 20.0
+"""s to wait for another process that reads a table, which takes less than one."""
 
 
 @overload
@@ -207,8 +217,15 @@ def read_g2(
     given: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
     if store is None and dataset is not None:
         store = store_beside(path_of("source", first), "g2")
-    report = ingest(source, store, dataset=dataset, overwrite=overwrite, **given)
-    return open_dataset(report.store)
+    deadline = time.monotonic() + MOST_WAIT
+    while True:
+        try:
+            report = ingest(source, store, dataset=dataset, overwrite=overwrite, **given)
+            return open_dataset(report.store)
+        except StoreInUse:  # another fit of the table is reading it: of both one reads
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:

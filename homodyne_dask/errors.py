@@ -67,6 +67,10 @@ class StoreError(HomodyneDaskError):
     """A Zarr store is missing, incomplete, damaged, or of another schema."""
 
 
+class StoreInUse(StoreError):  # noqa: N818 - a StoreError that passes by itself
+    """Another ingest is writing the store."""
+
+
 class OptionError(HomodyneDaskError):
     """An option, parameter, model or configuration key cannot be used as given."""
 

@@ -3,13 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import StoreError, StoreInUse
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import (
     OPTIONAL_ARRAYS,
@@ -88,7 +88,7 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
 def lock_store(store: AnyPath) -> Iterator[None]:
     """Lock the store for one ingest.
 
-    Raises StoreError if another one holds the lock, or if the store has a link to another place.
+    Raises StoreInUse if another one holds the lock, StoreError if the store has a link to another place.
     """
     work = store / WORK_FOLDER
     if isinstance(store, Path) and (link := next(links_below(store), None)):
@@ -98,9 +98,12 @@ def lock_store(store: AnyPath) -> Iterator[None]:
         )
     if isinstance(work, Path):
         work.mkdir(parents=True, exist_ok=True)
-    with locked(work / "lock") as held:
+    with ExitStack() as stack:
+        held = False
+        with suppress(FileNotFoundError):  # the other one ends, and removes its folder
+            held = stack.enter_context(locked(work / "lock"))
         if not held:
-            raise StoreError(
+            raise StoreInUse(
                 f"another ingest is writing {store}: wait until it ends, or give another name"
             )
         yield
@@ -128,7 +131,13 @@ def complete(store: AnyPath, attrs: dict[str, Any]) -> None:
     """Write the root attributes, which complete the store, and remove the working folder."""
     metadata = read_json(store / "zarr.json")
     write_json(store / "zarr.json", metadata | {"attributes": attrs})
-    remove_tree(store / WORK_FOLDER)
+    remove_working_folder(store)
+
+
+def remove_working_folder(store: AnyPath) -> None:
+    """Remove the working folder of a store that is complete, or leave it to an ingest that waits."""
+    with suppress(OSError):  # the other one makes its lock there
+        remove_tree(store / WORK_FOLDER)
 
 
 def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:

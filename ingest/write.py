@@ -36,7 +36,6 @@ from homodyne_dask.store.files import (
     open_without_waiting,
     path_of,
     patiently,
-    remove_tree,
     state,
 )
 from homodyne_dask.store.manifest import manifest_json
@@ -222,7 +221,7 @@ def _ingest(
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
         if _already_done(target, job, overwrite):
-            remove_tree(target / store_writer.WORK_FOLDER)
+            store_writer.remove_working_folder(target)
             return read_report(target, skipped=True)
         _prepare(target, source, job, overwrite)
         with _unchanged(job.states, target):

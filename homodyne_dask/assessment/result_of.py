@@ -15,6 +15,7 @@ from homodyne_dask.assessment.profile_likelihood import ProfilePoint
 from homodyne_dask.assessment.which_covariance import deviations
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import (
     Diagnosis,
     FitErrors,
@@ -52,17 +53,18 @@ def result_of(
 ) -> FitResult:
     """Return the result of a fit that ended in `state`; minima: the competing ones.
 
-    Where no decay is seen no parameter and no contrast is measured: they are unknown.
+    What is not measured is unknown: where no decay is seen, no parameter and no contrast is.
     """
     scan, search, reduced, decay = request.scan, request.search, state.reduced, assessment.decay
     return FitResult(
         outcome=state.outcome if decay else lm.Outcome.NO_DECAY,
         parameters=table_of_parameters(
             search,
-            np.where(search.free & (not decay), np.nan, state.theta),
+            state.theta,
             assessment.errors,
             assessment.at_bound,
             [parameter.unit for parameter in request.parameters],
+            assessment.findings,
         ),
         scaling=_scaling(request, state, assessment),
         statistics=FitStatistics(
@@ -92,13 +94,14 @@ def table_of_parameters(
     errors: Uncertainty,
     at_bound: Bool[np.ndarray, " p"],
     units: Sequence[str],
+    findings: Findings,
 ) -> Dataset:
-    """Return `FitResult.parameters`."""
+    """Return `FitResult.parameters`; findings: on what the data do not determine."""
     stderr, naive = (deviations(known, len(theta)) for known in (errors.robust, errors.naive))
     method = np.where(np.isfinite(stderr), errors.method, "")
     of_errors = {"stderr": stderr, "stderr_naive": naive, "dof": errors.dof, "method": method}
     flags = {"at_bound": at_bound, "fixed": ~search.free, "unit": units}
-    return parameter_table({"value": theta, **of_errors, **flags, "param": search.names})
+    return parameter_table({"value": theta, **of_errors, **flags, "param": search.names}, findings)
 
 
 def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:

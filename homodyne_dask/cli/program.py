@@ -112,7 +112,7 @@ class Commands(Mapping[str, click.Command]):
         }
         others = {
             name: metadata_of(point, "Summary")
-            or f"From the package {point.module.partition('.')[0]}."
+            or f"From the package {point.value.partition(':')[0].partition('.')[0]}."
             for name, (point, *_) in self.installed.items()
         }
         return found | ({"Other packages": others} if others else {})

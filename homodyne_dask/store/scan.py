@@ -213,6 +213,11 @@ class Scan(Printed, BinsAndFrames):
         names = ("weight", "first", "second", "pairs")
         parts = (self.manifest.read_array(self.path, f"sums/{name}") for name in names)
         sums = np.stack([part.astype(np.float64) for part in parts], axis=-1)
+        side, most = schema.tile_side(self.n_frames), self.manifest.pairs
+        lost = np.add.reduceat(~self.frame_mask, np.arange(0, self.n_frames, side))
+        fewest = most - side * (lost[:, None] + lost)  # pairs of masked frames are not in the sums
+        if ((sums[..., 3] > most) | (sums[..., 3] < fewest)).any():
+            raise ingest_again(self.path, "its sums are not of the pairs that its chunks have")
         return read_only(sums[list(self.bins)])
 
     @cached_property

@@ -70,10 +70,26 @@ def _members(file: h5py.File, group: Named, part: str) -> Iterator[Named]:
         if "*" not in part:
             yield Named(f"{name}/{part}", group.stars)
             continue
-        form = re.escape(part).replace(r"\*", "(.*)")
         for member in hdf5.members(file, name or "/"):
-            if match := re.fullmatch(form, member):
-                yield Named(f"{name}/{member}", group.stars + match.groups())
+            if (stars := _stars(part, member)) is not None:
+                yield Named(f"{name}/{member}", group.stars + stars)
+
+
+def _stars(pattern: str, name: str) -> tuple[str, ...] | None:
+    """Return what each * stands for in a name, the first ones as much as they can; None without a match.
+
+    A regular expression tries all ways to share a name among many *.
+    """
+    first, *texts, last = pattern.split("*")
+    if len(name) < len(first + last) or not (name.startswith(first) and name.endswith(last)):
+        return None
+    rest, found = name[len(first) : len(name) - len(last)], list[str]()
+    for text in reversed(texts):
+        if (at := rest.rfind(text)) < 0:
+            return None
+        found.append(rest[at + len(text) :])
+        rest = rest[:at]
+    return (rest, *reversed(found))
 
 
 def _referenced(file: h5py.File, name: str) -> list[str]:

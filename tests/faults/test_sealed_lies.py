@@ -66,8 +66,9 @@ def sealed(store: Path, arrays=(), attributes=(), pairs=None) -> Path:
     group = zarr.open_group(store, mode="r+")
     for name, value in dict(arrays).items():
         values = group[name][...]
-        values.flat[-1] = value
-        group[name][...] = values
+        values.flat[slice(None) if value == 0 else -1] = value
+        with zarr.config.set({"array.write_empty_chunks": True}):  # of zeros, too
+            group[name][...] = values
     edited(store, "", **dict(attributes))
     reseal(store, **({} if pairs is None else {"pairs": pairs}))
     return store
@@ -76,6 +77,7 @@ def sealed(store: Path, arrays=(), attributes=(), pairs=None) -> Path:
 @pytest.mark.parametrize("change", [
     *({"arrays": {name: value}} for name, value in ARRAYS.items()),
     {"attributes": {"scans": ["a", "b", "c"]}}, {"pairs": [[0]] * 4}, {"pairs": [[2**62]] * 4},
+    {"arrays": {"sums/pairs": 0}}, {"arrays": {"sums/pairs": 9}},
 ], ids=str)  # fmt: skip
 def test_a_store_that_no_ingest_writes_is_a_sentence(scan, tmp_path, change):
     copy = sealed(shutil.copytree(scan.path, tmp_path / "A.zarr"), **change)

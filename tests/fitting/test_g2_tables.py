@@ -1,6 +1,7 @@
 """Fits of tables of g2(delay) are dense least squares of their points, and refuse what needs ages."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -94,6 +95,13 @@ def test_values_and_errors_are_scipys_with_absolute_sigma(tmp_path, model):
     np.testing.assert_allclose(stderr, error, rtol=1e-6)
     assert result.ndata == known.sum()
     assert [one.code for one in result.findings if one.code == "points-correlated"]
+
+
+def test_a_table_that_several_fits_read_at_once_is_read_by_one_and_fitted_by_all(tmp_path):
+    table(tmp_path / "A_g2.csv", np.exp(-X))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(hd.read_g2, [tmp_path / "A_g2.csv"] * 8))
+    assert len({one.digest for one in found}) == 1
 
 
 def test_of_a_table_without_errors_the_residuals_are_the_noise(tmp_path):

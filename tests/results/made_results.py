@@ -1,6 +1,7 @@
 """Results of fits, draws and scans of known truth, made without fitting or sampling."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import xarray
 from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.arviz_tree import PosteriorDraws
-from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import PARTS, FitResult
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
@@ -40,10 +41,12 @@ TRUTH = {
 }
 
 
-def parameters_of(columns: dict[str, Any], method: str = "cluster-robust") -> xarray.Dataset:
+def parameters_of(
+    columns: dict[str, Any], method: str = "cluster-robust", findings: Sequence[Finding] = ()
+) -> xarray.Dataset:
     """A table of parameters; the standard errors that are known are of one method."""
     known = np.isfinite(columns["stderr"])
-    return parameter_table(columns | {"method": np.where(known, method, "")})
+    return parameter_table(columns | {"method": np.where(known, method, "")}, findings)
 
 
 def by_speckle(result: FitResult) -> FitResult:
@@ -153,6 +156,10 @@ def flow_result() -> FitResult:
 def static_result() -> FitResult:
     """A static fit of one bin of unknown q that does not determine everything."""
     base = flow_result()
+    found = [
+        finding("undetermined", ["D0", "D_offset"], "--model brownian"),
+        finding("q-unknown", ["D0", "D_offset"]),
+    ]
     return changed(
         base,
         outcome=Outcome.SINGULAR,
@@ -166,16 +173,12 @@ def static_result() -> FitResult:
                 "at_bound": [False, False, True],
                 "fixed": [False, False, False],
                 "unit": ["1/s", "", "1/s"],
-            }
+            },
+            findings=found,
         ),
         covariance=None,
         scaling=base.scaling.isel(bin=[0]).assign(q=("bin", [NAN]), phi=("bin", [NAN])),
-        findings=Findings(
-            [
-                finding("undetermined", ["D0", "D_offset"], "--model brownian"),
-                finding("q-unknown", ["D0", "D_offset"]),
-            ]
-        ),
+        findings=Findings(found),
         compilations={},
         config=config_of("static", scaling="shared", gap_angstrom=None, min_lag=2),
         inputs=base.provenance.inputs
@@ -244,7 +247,10 @@ def result_for(
     )
     return result_of(
         outcome=Outcome.CONVERGED,
-        parameters=parameters_of(columns | flags | {"param": names} | (table or {})),
+        parameters=parameters_of(
+            columns | flags | {"param": names} | (table or {}),
+            findings=changes.get("findings", ()),
+        ),
         covariance=covariance_table(covariance, names),
         covariance_naive=covariance_table(naive, names),
         scaling=scaling_table(bins | {"label": scan.label}),

@@ -11,6 +11,7 @@ from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.findings import Findings
+from homodyne_dask.results.data.result_tables import undetermined_names
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 
@@ -53,7 +54,9 @@ class CurveFit(HandedOut, Printed):
         return unknown if self.pcov is None else np.sqrt(np.diag(self.pcov))
 
     def _document(self) -> Document:
-        columns = zip(self.names, self.popt, self.stderr, self.units, strict=True)
+        lost = np.isin(self.names, [*undetermined_names(self.findings)])
+        values = np.where(lost, np.nan, self.popt)
+        columns = zip(self.names, values, self.stderr, self.units, strict=True)
         rows = [["parameter", "value ± stderr", "unit"]]
         rows += [
             [name, numbers.value_and_error(value, error), unit]

@@ -328,7 +328,7 @@ def posterior_draws(
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
     require_count("seed", seed, 0)
-    theta = result.parameters["value"].values.astype(float)
+    theta = result.parameters["optimum"].values.astype(float)
     at = coordinates(request.search, theta)
     priors_used = target_priors(request, priors)
     require_proper(priors_used)

@@ -45,7 +45,7 @@ from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.result_tables import covariance_table, table_of
+from homodyne_dask.results.data.result_tables import LIMITS, covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -317,7 +317,7 @@ def _passes(
         result_of(one, at, assessment, ran, record.minima)
         for (one, at), assessment in zip(scans, assessments, strict=True)
     ]
-    fit = _global_fit(request, state, errors, np.array(each))
+    fit = _global_fit(request, state, errors, np.array(each), results)
     values = (fit.parameters[name].values for name in ("value", "stderr"))
     observer.ended(fit.outcome, fit.findings, *values)
     return fit, results
@@ -523,16 +523,25 @@ def _global_fit(
     state: lm.State,
     errors: Uncertainty,
     each: Float[np.ndarray, "scan 3 p"],
+    results: Sequence[FitResult],
 ) -> GlobalFit:
     search, reduced = request.together.search, state.reduced
     names = list(search.names)
     units = [one.unit for one in request.together.parameters]
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
     columns = zip(("value", "stderr", "dof"), np.moveaxis(each, 1, 0), strict=True)
+    table = table_of_parameters(search, state.theta, errors, at_bound, units, Findings())
+    lost = np.ones(len(names), bool)  # what no scan determines
+    for place, of in zip(request.parameters.place, results, strict=True):
+        lost[place] &= np.isnan(of.parameters["value"].values)
+        for key in LIMITS:
+            table[key].values[place] = of.parameters[key].values
+    for key in ("value", "stderr", "stderr_naive"):
+        table[key].values[lost] = np.nan
     fit = GlobalFit(
         per_scan=request.per_scan,
         outcome=state.outcome,
-        parameters=table_of_parameters(search, state.theta, errors, at_bound, units),
+        parameters=table,
         covariance=covariance_table(errors.robust, names),
         covariance_naive=covariance_table(errors.naive, names),
         chisqr=reduced.fit_chisqr,

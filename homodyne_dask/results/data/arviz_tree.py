@@ -21,7 +21,7 @@ from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.plain_data import plain_values
-from homodyne_dask.results.data.rate_curves import rates_in
+from homodyne_dask.results.data.rate_curves import quoted_sign, rates_in
 from homodyne_dask.results.data.result_tables import DATASET_UNITS
 from homodyne_dask.store.scan import Scan
 
@@ -106,7 +106,7 @@ def _rates(view: FitView, draws: PosteriorDraws) -> tuple[xarray.Dataset, xarray
     age = {"age": ("age", fit["t"].values, {"units": "s"})}
     of_draws, of_fit = {}, {}
     for name, value in rates_of_draws(problem, draws.flat, scan.time, scan.frames, at).items():
-        sampled = value.reshape(*draws.theta.shape[:2], -1)
+        sampled = value.reshape(*draws.theta.shape[:2], -1) * quoted_sign(view.result, name)
         of_draws[name] = ((*SAMPLE, "age"), sampled, _about(name, units[name]))
         for suffix in ("", "_stderr", "_low_95", "_high_95"):
             curve = fit[f"{name}{suffix}"].values
@@ -170,7 +170,7 @@ def variable_names(parameters: Iterable[str]) -> dict[str, str]:
 def theta_in(result: FitResult, group: xarray.Dataset) -> Float[np.ndarray, "draw p"]:
     """Return all parameters of the draws in a group, one chain after the other; fixed ones are constant."""
     draws = group.sizes["chain"] * group.sizes["draw"]
-    theta, free = np.tile(result.parameters["value"].values, (draws, 1)), free_names(result)
+    theta, free = np.tile(result.parameters["optimum"].values, (draws, 1)), free_names(result)
     for name, variable in variable_names(free).items():
         theta[:, free[name]] = group[variable].values.ravel()
     return theta

@@ -19,7 +19,7 @@ from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.result_tables import plain_rows
+from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.store.rings import rings_of
@@ -31,7 +31,7 @@ MOST_OF_RATE = 0.5
 """Share of a rate above which what is known of some coefficients is what is known of it."""
 FEW_FREEDOM = 10.0
 """Degrees of freedom below which ± is not most of an interval."""
-ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95")
+ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95", *LIMITS)
 """What tables have beside a value."""
 _TRANSPORT = {model.name for model in (*MODELS, *FREE_MODELS)}
 _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu"}
@@ -67,16 +67,40 @@ class Quantity(NamedTuple):
     """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
     formula: str = ""
     """What it follows from; '' of a parameter."""
-    limit: str = ""
-    """What is known where value ± error does not describe it: 'below 1760' or 'above 0.98'."""
+    lower_limit: float = np.nan
+    """What is known, as the upper limit, where value ± error does not describe it; NaN elsewhere."""
+    upper_limit: float = np.nan
     misfit: bool = False
     """Whether the model does not describe the data, for which no error and no interval allows."""
+    optimum: float = np.nan
+    """Where χ² is lowest: of what has no value, not to be quoted."""
+    error: float = np.nan
+    """Standard error of the optimum."""
 
     @property
     def varied(self) -> bool:
-        """Whether it was fitted: it has an error of any kind or a limit, or ended at a bound."""
+        """Whether it was fitted: it has an error of any kind or no value, or ended at a bound."""
         known = bool(np.isfinite([self.stderr, self.stderr_naive]).any())
-        return self.at_bound or known or bool(self.limit)
+        return self.at_bound or known or bool(np.isnan(self.value))
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the data determine it or its limit, and no other parameter's bound does."""
+        return not self.conditional and (bool(self.limit) or not np.isnan(self.value))
+
+    @property
+    def limit(self) -> str:
+        """The limits as 'below 1760' or 'above 0.98', '' where there are none."""
+        return numbers.limit_words(self.lower_limit, self.upper_limit)
+
+    def quoted(self, positive: bool) -> "Quantity":
+        """Return it with limits in place of a value where there are any; positive: whether it cannot be 0."""
+        of = self._replace(optimum=self.value, error=self.stderr)
+        if positive and not of.limit and of.low_95 <= 0 <= of.high_95:
+            reach = float(half_width(90.0, of.dof)) * of.stderr
+            of = of._replace(upper_limit=abs(of.value) + reach)
+        unknown = dict.fromkeys(("value", "stderr", "stderr_naive"), np.nan)
+        return of._replace(**unknown) if of.limit else of
 
     @property
     def low_95(self) -> float:
@@ -113,7 +137,7 @@ class Quantity(NamedTuple):
 
 @np.errstate(over="ignore", invalid="ignore")  # of any numbers that a file may hold
 def derived_quantities(result: "FitResult", age: float | None = None) -> dict[str, Quantity]:
-    """Return what follows from the parameters, with errors by the delta method.
+    """Return what follows from the parameters, with errors by the delta method, or limits.
 
     J and gamma_dot, where the model has them, at an age [s], by default the mean one; Gamma, the rate of
     decay of the field correlation, exp(-Gamma lag), of the ring or of each (c2 - offset decays as
@@ -134,7 +158,8 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         result.config["model"] == BROWNIAN.name
         and (D0 := fitted_quantities(result)["D0"]).unit != "1/s"
     ):
-        found["D_SE"] = _times(D0, 0.5, D0.unit, "D0 / 2 = D; D0 = J")
+        of = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit)
+        found["D_SE"] = of._replace(at_bound=D0.at_bound, formula="D0 / 2 = D; D0 = J")
     if (power := result.diagnosis.power_of_q) is not None:
         of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
         found["power_of_q"] = of._replace(
@@ -144,23 +169,24 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         mean, _ = moments_of_distribution(result)
         found |= {"mean_rate": mean} if mean_is_determined(mean) else {}
     found |= dict(_tied(result))
-    return {name: of._replace(misfit=result.misfit) for name, of in found.items()}
+    tied = result.config["tie"] or {}
+    return {
+        name: of._replace(misfit=result.misfit).quoted(name not in {"power_of_q", *tied})
+        for name, of in found.items()
+    }
 
 
 def fitted_quantities(result: "FitResult") -> dict[str, Quantity]:
     """Return the parameters by name."""
-    limits = {}
-    for one in result.findings.of("limits-only"):
-        for name, (low, high, _) in one.numbers["limits"].items():
-            ends = {"above": low, "below": high}.items()
-            limits[name] = " and ".join(f"{at} {end:.3g}" for at, end in ends if end is not None)
+    known, rows = result.covariance, plain_rows(result.parameters, "param")
+    errors = np.full(len(rows), np.nan) if known is None else np.sqrt(np.diag(known.values))
     return {
         name: Quantity(
             **{key: row[key].item() for key in Quantity._fields if key in row},
-            limit=limits.get(name, ""),
+            error=error,
             misfit=result.misfit,
         )
-        for name, row in plain_rows(result.parameters, "param").items()
+        for (name, row), error in zip(rows.items(), errors.tolist(), strict=True)
     }
 
 
@@ -171,9 +197,8 @@ def coefficients_of(result: "FitResult") -> set[str]:
 
 
 def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:
-    value, stderr, naive = (factor * one for one in (of.value, of.stderr, of.stderr_naive))
-    changed = {"value": value, "stderr": stderr, "stderr_naive": naive}
-    return of._replace(**changed, unit=unit, formula=formula)
+    names = ("value", "stderr", "stderr_naive", *LIMITS)
+    return of._replace(**{n: factor * getattr(of, n) for n in names}, unit=unit, formula=formula)
 
 
 def _decay_rates(
@@ -215,7 +240,7 @@ def _power_law(result: "FitResult", power: str, base: float) -> Quantity:
     """Return rate · base^n, n the parameter of this name; '' for 0."""
     rows = plain_rows(result.parameters, "param")
     names = ["rate", *({power} & rows.keys())]
-    theta = [float(rows[name]["value"]) for name in names]
+    theta = [float(rows[name]["optimum"]) for name in names]
     factor = base ** theta[1] if len(names) > 1 else 1.0
     slope = [factor, theta[0] * factor * np.log(base)][: len(names)]
     return _follows(result, names, np.array(slope), theta[0] * factor, "1/s")
@@ -231,7 +256,7 @@ def moments_of_distribution(result: "FitResult") -> tuple[Quantity, Quantity]:
     """
     form = LogDensityForm(**result.config["splines"][LOG_DENSITY])
     names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
-    weight, rate = weights_of(form, result.parameters["value"].values), np.exp(form.nodes)
+    weight, rate = weights_of(form, result.parameters["optimum"].values), np.exp(form.nodes)
     slopes, mean, square = slopes_of(form, weight), float(weight @ rate), float(weight @ rate**2)
     by_mean, by_square = slopes @ (weight * rate), slopes @ (weight * rate**2)
     by_variance = by_square / mean**2 - 2 * square / mean**3 * by_mean
@@ -254,7 +279,7 @@ def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:
     if not result.config["tie"]:
         return
     with suppress(OptionError):
-        model, theta = result.provenance.fitted_model(), result.parameters["value"].values
+        model, theta = result.provenance.fitted_model(), result.parameters["optimum"].values
         if not isinstance(model, TiedModel) or not np.isfinite(theta).all():
             return
         whole, ties = model.ties.expand(theta), model.ties
@@ -277,9 +302,9 @@ def _rate_at(
 
     The error of a rate of free form includes that of its splines and the bias of smoothing.
     """
-    rows = plain_rows(result.parameters, "param")
-    own = [rows[one] for one in parameters]
-    theta = np.array([one["value"] for one in own])
+    known = fitted_quantities(result)
+    own = [known[one] for one in parameters]
+    theta, sign = np.array([one.optimum for one in own]), quoted_sign(result, name)
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
     words, at_bound, conditional, limited = f"at the mean age of {age:.4g} s", False, False, False
     further = np.zeros(2)
@@ -289,18 +314,18 @@ def _rate_at(
     else:
         gradient = form.basis(t)
         value = theta @ gradient[:, 0]
-        bound = np.array([p["at_bound"] and np.isnan(p["stderr"]) for p in own])[gradient[:, 0] > 0]
+        bound = np.array([p.at_bound and np.isnan(p.error) for p in own])[gradient[:, 0] > 0]
         at_bound, conditional = bool(bound.all()), bool(bound.any())
         further[0] = basis_error(theta) @ gradient[:, 0]
         if (smoothing := result.diagnosis.smoothing) is not None:
             further[1] = smoothing["bias"].sel(param=list(parameters)).values @ gradient[:, 0]
         limited = (values_of_limited(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
-    of = _follows(result, parameters, gradient[:, 0], float(value), str(own[0]["unit"]), dof)
+    of = _follows(result, parameters, sign * gradient[:, 0], sign * float(value), own[0].unit, dof)
     of = of._replace(stderr=float(np.hypot(of.stderr, np.linalg.norm(further))))
     if limited and of.stderr > 0:
         limit = abs(of.value) + float(half_width(90.0, of.dof)) * of.stderr
-        of = of._replace(limit=f"below {limit:.3g}", stderr=np.nan, stderr_naive=np.nan)
+        of = of._replace(upper_limit=limit)
     return of._replace(at_bound=at_bound, conditional=conditional, formula=words)
 
 
@@ -308,7 +333,14 @@ def values_of_limited(result: "FitResult", parameters: Sequence[str]) -> Float[n
     """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
     found = result.findings.of("rate-limit-only")
     names = {name for one in found for name in one.numbers["coefficients"]}
-    return np.array([result.params[n].value if n in names else 0.0 for n in parameters])
+    own = fitted_quantities(result)
+    return np.array([own[n].optimum if n in names else 0.0 for n in parameters])
+
+
+def quoted_sign(result: "FitResult", rate: str) -> float:
+    """Return the factor of a rate that makes that of shear, whose sign c2 does not show, positive."""
+    found = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
+    return -1.0 if any(one.numbers["rate"] < 0 for one in found) else 1.0
 
 
 def _follows(
@@ -319,9 +351,10 @@ def _follows(
     unit: str,
     dof: float | None = None,
 ) -> Quantity:
-    """Return what follows from some parameters; slope: its derivatives by them.
+    """Return what follows from some parameters, with limits if it follows from one that has them.
 
-    dof: of its standard error, NaN where it has none; by default the least of those of the parameters.
+    slope: its derivatives by them. dof: of its standard error, NaN where it has none; by default the least of
+    those of the parameters.
     """
     if not parameters:  # a tie to a number
         return Quantity(unit, value, np.nan, np.nan, np.nan)
@@ -334,9 +367,18 @@ def _follows(
     if dof is None:
         rows = plain_rows(result.parameters, "param")
         dof = float(np.fmin.reduce([rows[name]["dof"] for name in parameters], initial=np.inf))
+    of_all = fitted_quantities(result)
+    each = zip((of_all[name] for name in parameters), slope, strict=True)
+    used = [(of, by) for of, by in each if by and of.varied]
     if np.isnan(dof) or np.isnan(stderr):
-        return Quantity(unit, value, np.nan, naive, np.nan)
-    return Quantity(unit, value, stderr, naive, dof, method=method)
+        lost = any(np.isnan(of.value) and not of.limit for of, _ in used)
+        return Quantity(unit, np.nan if lost else value, np.nan, naive, np.nan)
+    found = Quantity(unit, value, stderr, naive, dof, method=method)
+    if len(used) != 1:
+        return found
+    ((of, by),) = used
+    ends = [value + by * (getattr(of, key) - of.optimum) for key in LIMITS[:: 1 if by > 0 else -1]]
+    return found._replace(lower_limit=ends[0], upper_limit=ends[1])
 
 
 def covariance_of(

@@ -156,8 +156,8 @@ chisqr-low-in-bins warning: no noise of counted photons is so small > check coun
 same-at-all-q warning: one rate was fitted to several rings > fit each ring separately
   {model} has the same f at all q, but the data have {rings}: fit each q separately with `{advice}`
 shear-sign note: c2 does not depend on the sign of the shear rate > give a bound, if you know the sign
-  the sign of the shear rate ({rate:.3g} 1/s in the middle of the record) is not observable{bounded:?; a lower
-  bound of 0 on & restricts it to positive rates}
+  the sign of the shear rate ({rate:.3g} 1/s in the middle of the record) is not observable, and gamma_dot is
+  given as if it were positive there{bounded:?; a lower bound of 0 on & restricts it to positive rates}
 fringes-aliased warning: fringes turn more than half a period per frame > exclude these bins, or use shorter
 frames
   {speed} moves the fringes of {fast} of {bins} bins by up to {turns:.3g} periods per frame: above {limit:g},

@@ -25,6 +25,7 @@ from homodyne_dask.results.data.plain_data import Saved, plain_values, read_as, 
 from homodyne_dask.results.data.plots import Plots
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
+    LIMITS,
     PARAMETER_COLUMNS,
     correlation_of,
     covariances_in,
@@ -185,8 +186,9 @@ class FitResult(HandedOut, Saved):
 
     outcome: Outcome
     parameters: xarray.Dataset
-    """Over `param`: value, stderr (NaN if unknown), method (cluster-robust, speckle, or none: ''), dof,
-    stderr_naive, at_bound, fixed, unit."""
+    """Over `param`: value (NaN where the data do not determine it), stderr (NaN if unknown), method
+    (cluster-robust, speckle, or none: ''), dof, stderr_naive, at_bound, fixed, unit; lower_limit, upper_limit
+    where only these are known; optimum: where the model is evaluated, which is no value to quote."""
     scaling: xarray.Dataset
     """Over `bin`: contrast, offset, redchi, q, phi, ndata, undetermined, left_out_chisqr (χ² of the bin at
     the parameters of a fit without it: `compare_models`); coordinate label."""
@@ -274,7 +276,7 @@ class FitResult(HandedOut, Saved):
         from pandas import DataFrame  # loads for half a second
 
         frame = DataFrame([vars(one) for one in self.params.values()]).set_index("name")
-        numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max"]
+        numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max", *LIMITS]
         return frame.astype(dict.fromkeys(numbers, float)).rename_axis("parameter")
 
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
@@ -381,10 +383,9 @@ class FitResult(HandedOut, Saved):
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as a Dataset with units, for netCDF and Zarr.
 
-        Over `param`: value, stderr, method, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
-        contrast, offset, ... ; over `derived`: derived_value, derived_stderr, ...;
-        covariance and covariance_naive (cov_i, cov_j) if known; chisqr, redchi, ndata,
-        passes. The attributes are outcome, options and source.
+        Over `param` the columns of `parameters`, coordinate unit; over `bin`: contrast, offset, ... ; over
+        `derived`: derived_value, derived_stderr, ...; covariance, covariance_naive (cov_i, cov_j) if known;
+        chisqr, redchi, ndata, passes. The attributes are outcome, options and source.
         """
         numbers = {name: getattr(self, name) for name in ("chisqr", "redchi", "ndata", "passes")}
         for name in ("covariance", "covariance_naive"):
@@ -442,6 +443,10 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `to_dict()`, as read from JSON."""
     rows = read["parameters"]
     columns = {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS}
+    ended = read["history"][-1]["theta"] if read["outcome"] == "NO_DECAY" else columns["value"]
+    each = zip(rows.values(), ended, strict=True)  # earlier files have no optimum
+    columns["optimum"] = [row.get("optimum", value) for row, value in each]
+    columns |= {key: [row.get(key) for row in rows.values()] for key in LIMITS}
     read_as(str, read["config"]["model"])
     for name in ("bounds", "tie", "splines"):
         read_as(dict, read["config"][name] or {})
@@ -452,7 +457,9 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     read = read | covariances_in(read, list(rows)) | {"check": read["model_check"]}
     return FitResult(
         outcome=Outcome[read["outcome"]],
-        parameters=parameter_table(columns | {"param": list(rows)}),
+        parameters=parameter_table(
+            columns | {"param": list(rows)}, Findings.from_plain(read["findings"])
+        ),
         scaling=scaling_table(read["scaling_per_bin"]),
         **{part: read_fields(kind, read) for part, kind in PARTS.items()},
     )

@@ -104,7 +104,8 @@ def quantities_of(result: FitResult, age: float | None = None) -> dict[str, Quan
     Rates of free form stand for their coefficients (see `derived_quantities`).
     """
     quantities = fitted_quantities(result)
-    bound = {name for name, one in quantities.items() if one.at_bound and np.isnan(one.stderr)}
+    ended = [name for name, one in quantities.items() if one.at_bound and not one.limit]
+    bound = {name for name in ended if np.isnan(quantities[name].stderr)}
     shared = (of for of in RATES.values() if bound.intersection(of))
     for name in bound.union(*shared).intersection(quantities):
         quantities[name] = quantities[name]._replace(conditional=True)

@@ -25,7 +25,6 @@ from homodyne_dask.results.data.window_means import (
     times_of,
     whole_span,
 )
-from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, with_bins
 
@@ -130,15 +129,9 @@ class FitView:
 
     @cached_property
     def model(self) -> FittedModel:
-        """The model at the parameters of the fit.
-
-        Where no decay was seen they have no value: the model then is that of the last pass, times a contrast
-        of 0.
-        """
+        """The model at the optimum of the fit; where no decay was seen, its contrast is 0."""
         result, scan = self.result, self.scan
-        theta = result.parameters["value"].values
-        if result.outcome is Outcome.NO_DECAY:
-            theta = np.array(result.run.history[-1]["theta"])
+        theta = result.parameters["optimum"].values
         model = result.provenance.fitted_model()
         convention = convention_named(result.config["convention"])
         problem = Problem(model, convention, result.config["gap_angstrom"])
@@ -252,7 +245,7 @@ def representative(result: FitResult, scan: Scan) -> Int[np.ndarray, " b"]:
     if "phi0" not in names:
         ordered = there[np.lexsort((scan.phi[there], scan.q[there]))]
         return ordered[np.linspace(0, len(ordered) - 1, MOST_SHOWN).round().astype(int)]
-    phi0 = float(np.nan_to_num(result.parameters["value"].values[names.index("phi0")]))
+    phi0 = float(result.parameters["optimum"].values[names.index("phi0")])
     rings = scan.q[there]
     from_middle = np.abs(np.log(rings / np.median(rings)))
     chosen = []

@@ -12,8 +12,8 @@ from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.models.spline_rates import by_coefficient
-from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.result_tables import plain_rows
+from homodyne_dask.results.data.number_format import limit_words, value_and_error
+from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
 from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class FittedParameter:
 
     name: str
     value: float
+    """NaN where the data do not determine it."""
     stderr: float | None
     """Standard error; None where it is not known."""
     method: str
@@ -42,6 +43,11 @@ class FittedParameter:
     """Whether it was fitted; else it was given."""
     at_bound: bool
     """Whether it ended at a bound; `stderr` is then that of its value were it not bounded."""
+    lower_limit: float | None
+    """What is known, as the upper limit, where `value` is NaN; None elsewhere."""
+    upper_limit: float | None
+    optimum: float
+    """Where χ² is lowest: of a parameter without a value, not to be quoted."""
 
     def __repr__(self) -> str:
         """Return name, value ± error and unit."""
@@ -54,7 +60,9 @@ class FittedParameter:
         error = np.nan if self.stderr is None else self.stderr
         ends = [f"{end:g}" if end is not None else "-" for end in (self.min, self.max)]
         dof = "-" if self.dof is None else f"{self.dof:.1f}"
-        return [self.name, value_and_error(self.value, error), self.unit, *ends, dof]
+        limits = [np.nan if end is None else end for end in (self.lower_limit, self.upper_limit)]
+        shown = limit_words(*limits) or value_and_error(self.value, error)
+        return [self.name, shown, self.unit, *ends, "-" if shown == "-" else dof]
 
 
 class FittedParameters(Printed, Mapping[str, FittedParameter]):
@@ -67,7 +75,7 @@ class FittedParameters(Printed, Mapping[str, FittedParameter]):
             known = {key: of.item() for key, of in row.items()}
             low, high = bounds.get((name, known["unit"]), (None, None))
             ends = {"min": low, "max": high, "vary": not known.pop("fixed")}
-            for key in ("stderr", "stderr_naive", "dof"):
+            for key in ("stderr", "stderr_naive", "dof", *LIMITS):
                 known[key] = known[key] if np.isfinite(known[key]) else None
             self._by_name[name] = FittedParameter(name=name, **known, **ends)
 

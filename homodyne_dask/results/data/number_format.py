@@ -19,8 +19,17 @@ def value_and_error(value: float, error: float, largest: float = 0.0) -> str:
     plain = -4 < (_exponent(largest) if largest else exponent) < 7
     scale = 1.0 if plain else 10.0**exponent
     places = _places(error / scale)
-    shown = f"{_rounded(value / scale, places)} ± {_rounded(error / scale, places)}"
+    rounded = _rounded(value / scale, places)
+    if not float(rounded):  # its size is not lost in an error that is far larger
+        rounded = f"{value / scale:.2g}"
+    shown = f"{rounded} ± {_rounded(error / scale, places)}"
     return shown if plain else f"({shown})e{exponent:+03d}"
+
+
+def limit_words(lower: float, upper: float) -> str:
+    """Return limits as 'below 1760' or 'above 0.98', '' where both are unknown."""
+    ends = {"above": lower, "below": upper}.items()
+    return " and ".join(f"{word} {end:.3g}" for word, end in ends if math.isfinite(end))
 
 
 def quantiles(values: Sequence[float], sd: float) -> list[str]:

@@ -125,7 +125,7 @@ def posterior_of(result: FitResult, draws: PosteriorDraws, scan: "Scan") -> Post
     result, periods = with_posterior(result, None), result.config["periods"]
     period = np.array([periods.get(name, 0.0) for name in result.params])
     theta, prior = (
-        nearest_turn(each, result.parameters["value"].values, period)
+        nearest_turn(each, result.parameters["optimum"].values, period)
         for each in (draws.theta, draws.prior)
     )
     return Posterior(result, tree_of(result, replace(draws, theta=theta, prior=prior), scan))

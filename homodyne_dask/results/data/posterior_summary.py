@@ -11,7 +11,9 @@ from xarray import DataTree
 
 from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
 from homodyne_dask.results.data.arviz_tree import NUMBERS, free_names, theta_in
+from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.result_tables import plain_rows
 
 UNTRUSTED_ERROR = 0.5
@@ -55,18 +57,20 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     priors = json.loads(tree.attrs["priors"])
     quantile = np.quantile(theta, QUANTILES, axis=0).T
     table = result.parameters.isel(param=at)
-    interval = result.ci().isel(param=at)
-    of_fit = np.stack([interval["low"].values, interval["high"].values], axis=1)
+    known = fitted_quantities(result).items()
+    found = [(of.optimum, of.error, of.dof) for name, of in known if name in free]
+    value, error, dof = np.array(found).reshape(-1, 3).T
+    of_fit = value[:, None] + np.outer(half_width(95.0, dof) * error, [-1, 1])
     naive = tree.attrs["adjust"] == "none"  # its width is another by intention
-    stderr = np.where(naive, np.nan, table["stderr"].values)
+    stderr = np.where(naive, np.nan, error)
     shift = np.abs(quantile[:, ENDS] - of_fit).max(axis=1) / stderr
     independent = min(tree.attrs.get("effective_draws", np.nan), len(theta))
     shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
-    value, ends = table["value"].values, quantile[:, ENDS]
+    ends = quantile[:, ENDS]
     limits = [
         ("", np.nan)  # density at a bound that shapes of the rate made, not the data
         if priors.get(name, "").startswith(FLAT_IN_RATE)
-        else one_sided(theta[:, n], fitted.min, fitted.max, fitted.value)
+        else one_sided(theta[:, n], fitted.min, fitted.max, fitted.optimum)
         for n, name in enumerate(names)
         for fitted in [result.params[name]]
     ]
@@ -74,7 +78,7 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
         "value": value,
-        "stderr": table["stderr"].values,
+        "stderr": error,
         "shift": shift,
         "shift_error": shift_error,
         "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
@@ -85,6 +89,7 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         "prior": np.array([priors.get(name, "") for name in names], str),
     }
     columns["quote"] = _quoted(columns, quantile, prior)
+    columns |= {key: table[key].values for key in ("value", "stderr")}
     return xarray.Dataset(
         {name: ("param", value) for name, value in columns.items()}
         | {"quantile": (("param", "quantiles"), quantile)},

@@ -16,6 +16,7 @@ from homodyne_dask.results.data.derived_quantities import (
     MOST_OF_RATE,
     covariance_of,
     freedom_of_rate,
+    quoted_sign,
     values_of_limited,
 )
 from homodyne_dask.results.data.fit_result import FitResult
@@ -123,6 +124,8 @@ def rates_in(view: FitView) -> xarray.Dataset:
             law = nearest_power_law(curve.time, curve.value, band["stderr"])
             words["long_name"] = f"power law nearest to the {WORDS[name]}"
             columns[f"{name}_power_law"] = ("t", law, words)
+    if quoted_sign(result, "gamma_dot") < 0:
+        columns |= _mirrored(columns)
     return xarray.Dataset(
         columns,
         coords={"t": ("t", next(iter(curves.values())).time, {"units": "s"})},
@@ -133,6 +136,17 @@ def rates_in(view: FitView) -> xarray.Dataset:
             "bands": ERRORS[kind],
         },
     )
+
+
+def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return shear rate and strain, and the ends of their bands, with the other sign."""
+    other, found = {"low": "high", "high": "low"}, dict[str, Any]()
+    for name, (dims, values, about) in columns.items():
+        rate, _, band = name.partition("_low_") if "_low_" in name else name.partition("_high_")
+        if rate in ("gamma_dot", "strain", "gamma_dot_power_law"):
+            side = other[name[len(rate) + 1 :].partition("_")[0]] if band else ""
+            found["_".join(filter(None, (rate, side, band)))] = dims, -values, about
+    return found
 
 
 def nearest_power_law(
@@ -244,7 +258,7 @@ def _reach(
     bias = (smoothing["bias"].sel(param=table["param"]).values + limited) @ curve.gradient
     below, above = np.maximum(bias, 0.0), np.minimum(bias, 0.0)
     if name in result.config["splines"]:
-        c, bounded = table["value"].values, table["at_bound"].values
+        c, bounded = table["optimum"].values, table["at_bound"].values
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)
         below[((bounded & (c <= lowest)) | (limited > 0)) @ curve.gradient > MOST_OF_RATE] = np.inf

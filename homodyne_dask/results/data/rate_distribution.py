@@ -35,7 +35,7 @@ def distribution_in(result: "FitResult") -> xarray.Dataset:
     """
     form = LogDensityForm(**result.config["splines"][LOG_DENSITY])
     names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
-    weight = weights_of(form, result.parameters["value"].values)
+    weight = weights_of(form, result.parameters["optimum"].values)
     slopes = slopes_of(form, weight)
     density, known = weight / np.diff(form.nodes).mean(), result.covariance
     error = np.full(len(weight), np.nan)

@@ -1,7 +1,7 @@
 """Tables of a result: made from columns."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
@@ -9,6 +9,13 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 
+if TYPE_CHECKING:
+    from homodyne_dask.results.data.findings import Finding
+
+_UNDETERMINED = ("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record")
+_UNDETERMINED += ("constant-rate",)
+"""Codes of findings about parameters that have no value."""
+LIMITS = ("lower_limit", "upper_limit")
 _NUMBERS = ("redchi_per_bin", "ndata_per_bin", "left_out_chisqr", "chisqr", "redchi")
 DATASET_UNITS = {"q": "1/angstrom", "phi": "degree"}
 DATASET_UNITS |= dict.fromkeys(("contrast", "offset", *_NUMBERS), "1")
@@ -23,7 +30,7 @@ PARAMETER_COLUMNS = [
     "fixed",
     "unit",
 ]
-"""Of `FitResult.parameters`."""
+"""Of `FitResult.parameters`, beside its limits and optimum."""
 _DTYPES: dict[str, Any] = dict.fromkeys(("param", "unit", "method"), str)
 _DTYPES |= dict.fromkeys(("at_bound", "fixed", "undetermined"), bool)
 _DTYPES |= dict.fromkeys(("label", "scan", "ndata"), np.int64)
@@ -38,10 +45,37 @@ def table_of(columns: Mapping[str, Mapping[str, Any]], **coords: Any) -> xarray.
     )
 
 
-def parameter_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
-    """Return the Dataset over `param` from columns; None becomes NaN. attrs: the method of stderr, or ''."""
+def parameter_table(
+    columns: Mapping[str, ArrayLike], findings: Iterable["Finding"] = ()
+) -> xarray.Dataset:
+    """Return the Dataset over `param` from columns; None becomes NaN. attrs: the method of stderr, or ''.
+
+    findings: a parameter that the data do not determine by these has no value and no error, but the limits
+    that are known. Its `optimum`, the place of the lowest χ², is that of the model.
+    """
     method = max(map(str, np.asarray(columns.get("method", []))), default="")
-    return _column_table("param", "param", columns).assign_attrs(method=method)
+    none = np.full(len(np.asarray(columns["param"])), np.nan)
+    more = {"optimum": columns["value"]} | dict.fromkeys(LIMITS, none)
+    table = _column_table("param", "param", more | dict(columns)).assign_attrs(method=method)
+    names, said = table["param"].values.tolist(), list(findings)
+    limits = {name: of for one in said for name, of in one.numbers.get("limits", {}).items()}
+    for name, ends in limits.items():
+        for key, end in zip(LIMITS, ends, strict=False):
+            table[key].values[names.index(name)] = np.nan if end is None else end
+    lost = np.isin(names, [*undetermined_names(said), *limits])
+    if any(one.code == "no-decay" for one in said):
+        lost |= ~table["fixed"].values
+    for key in ("value", "stderr", "stderr_naive"):
+        table[key].values[lost] = np.nan
+    return table
+
+
+def undetermined_names(findings: Iterable["Finding"]) -> set[str]:
+    """Return the names of the parameters that the data do not determine."""
+    said = list(findings)
+    limited = (one.numbers["coefficients"] for one in said if one.code == "rate-limit-only")
+    found = [*(one.about for one in said if one.code in _UNDETERMINED), *limited]
+    return {name for names in found for name in names}
 
 
 def scaling_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:

@@ -149,7 +149,7 @@ class GlobalFit(HandedOut):
     """Parameters that differ by scan, or by what the series is over; the others are shared."""
     outcome: Outcome
     parameters: xarray.Dataset
-    """Over param ('alpha', 'D0 of scan 3'): value, stderr, stderr_naive, dof, method, at_bound, fixed."""
+    """Over param ('alpha', 'D0 of scan 3'): the columns of `FitResult.parameters`."""
     covariance: xarray.DataArray | None
     """(cov_i, cov_j), of stderr; None where it is not known."""
     covariance_naive: xarray.DataArray | None
@@ -382,8 +382,12 @@ class FitSeries(HandedOut, Saved):
         periods = next((of.config["periods"] for of in self.results if of is not None), {})
         every = [name for name in self.names if "Gamma" not in name]
         for name in every if together is None else together.per_scan:
-            known = [row for row in self._good if not row.quantities[name].conditional]
+            known = [row for row in self._good if row.quantities[name].is_comparable]
             value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
+            of = (column(known, name, key) for key in ("optimum", "error"))
+            optimum, error = of  # a mean of those above their limits alone would be too large
+            stderr = stderr if naive_only else np.where(np.isnan(value), error, stderr)
+            value = np.where(np.isnan(value), optimum, value)
             naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
             if len(value):
                 value = nearest_turn(value, value[0], periods.get(name, 0.0))

@@ -12,6 +12,7 @@ import numpy as np
 from homodyne_dask.errors import in_line, printable
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, view_of
+from homodyne_dask.results.data.result_tables import LIMITS
 from homodyne_dask.results.data.window_means import times_of
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store import schema
@@ -150,13 +151,13 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
         known: dict[str, Any] = {"units": one.unit, "vary": one.vary}
         if one.stderr is not None:  # an error or bound that is not known is absent
             known |= {"error": one.stderr, "error_method": one.method}
-        for key, end in (("min", one.min), ("max", one.max)):
-            if end is not None and np.isfinite(end):
+        for key in ("min", "max", *LIMITS):
+            if (end := getattr(one, key)) is not None and np.isfinite(end):
                 known[key] = end
         _field(group, name, one.value, **known)
     more = _group(fit, "derived_quantities", "NXparameters")
     for name, of in result.derived.items():
-        names = {"stderr": "error", "low_95": "low_95", "high_95": "high_95"}
+        names = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
         found = {word: getattr(of, key) for key, word in names.items()}
         found = {word: value for word, value in found.items() if np.isfinite(value)}
         _field(more, name, of.value, units=of.unit, formula=of.formula, **found)

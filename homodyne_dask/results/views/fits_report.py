@@ -191,7 +191,7 @@ def _columns_of(name: str, entries: Sequence[FitRow], names: Sequence[str]) -> l
     row = [entry.quantities.get(name) for entry in entries]
     known = [q for q in row if q is not None]
     unit = known[0].unit if known else ""
-    sizes = [max(abs(q.value), q.stderr) for q in known if np.isfinite(q.stderr)]
+    sizes = [max(abs(q.value), q.stderr) for q in known if np.isfinite([q.value, q.stderr]).all()]
     cells = ["-" if q is None else q.text(max(sizes, default=0.0)) for q in row]
     label = f"{_label(name, names)}{' at mean age' * (name in RATES)}"
     column = [in_brackets(label, unit), *cells]

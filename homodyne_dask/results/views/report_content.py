@@ -129,8 +129,8 @@ def _parameters(result: FitResult) -> list[list[str]]:
     rows, known, limits = [], plain_rows(table, "param"), fitted_quantities(result)
     for rate, of in _free_rates(result).items():
         own = [known.pop(f"{rate}_{n + 1}") for n in range(int(of["splines"]))]
-        values = [row["value"] for row in own]
-        shown = f"{min(values):.4g} to {max(values):.4g}"
+        values = [row["value"] for row in own if isfinite(row["value"])] or [np.nan]
+        shown = " to ".join(or_dash(of(values), ".4g") for of in (min, max))
         rows.append(
             [f"{len(own)} coefficients of {rate}", shown, own[0]["unit"], *["-"] * (len(head) - 3)]
         )
@@ -178,14 +178,15 @@ def _on_parameters(result: FitResult) -> Sentences:
 
 def derived_sentences(result: FitResult) -> list[str]:
     """Return a line for what follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)', and for rates."""
-    derived, values = result.derived, result.parameters["value"].values
+    derived, values = result.derived, result.parameters["optimum"].values
     return [
-        with_unit(f"{name} {of.limit or f'= {of}'}", of.unit)
+        with_unit(f"{name} {'= ' * (not of.limit)}{of}", of.unit)
         + (f" {of.formula}" if name in RATES else f" ({of.formula})")
         + f"; 95 % interval: {of.interval}" * bool(name in RATES and of.interval)
         for name in shown_names(derived)
         for of in [derived[name]]
-        if name not in RATES or ((of.limit or isfinite(of.stderr)) and of.value not in values)
+        if of.limit or isfinite(of.stderr if name in RATES else of.value)
+        if name not in RATES or of.optimum not in values
     ]
 
 

@@ -15,7 +15,7 @@ from homodyne_dask.apps.watch import folder_state, watch_loop
 from homodyne_dask.apps.watch.folder_state import STATE, WatchState
 from homodyne_dask.apps.watch.scans_page import ScanTable, live_pictures
 from homodyne_dask.apps.watch.watch_loop import ALL
-from homodyne_dask.apps.watch.watched_files import is_temporary
+from homodyne_dask.apps.watch.watched_files import is_temporary, listed
 from homodyne_dask.errors import ClusterError, FileReadError
 from homodyne_dask.results.data.fit_rows import fit_row, row_of_scan
 from tests.apps.watch.instant_fits import (
@@ -224,6 +224,12 @@ def test_temporary_names_are_known():
     assert all(map(is_temporary, (".A.hdf.Xy12", "A.tmp.hdf", "A.part", "~A.hdf", "A.hdf~")))
     others = "A0123_results.hdf", "sample_temp_300K_results.hdf", "part2.hdf"
     assert not any(map(is_temporary, others))
+
+
+def test_a_pattern_of_many_stars_is_matched_at_once(tmp_path):
+    (tmp_path / ("x" * 200)).touch()
+    assert [*listed(tmp_path, ["*x" * 30 + "*y"])] == []
+    assert [*listed(tmp_path, ["*x" * 30 + "*"])] == ["x" * 200]
 
 
 def test_a_file_that_grows_is_not_ready(source, results):

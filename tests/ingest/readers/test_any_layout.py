@@ -7,6 +7,7 @@ import pytest
 import ingest
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from ingest.clean import clean
+from ingest.readers import any_hdf5
 from ingest.scatter import measure_scatter
 from tests.ingest_files import DT, arrays, attributes, noisy, simulated, upper
 
@@ -180,6 +181,21 @@ def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, datase
 def test_matrices_whose_order_nothing_tells_are_refused(tmp_path, given, said):
     with pytest.raises(HomodyneDaskError, match=said):
         ingest.ingest(cells(tmp_path / "A.mat"), phi=0.0, frame_time=DT, **given)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("/g/*_*", [("a_b_1", ("a_b", "1")), ("a_c", ("a", "c"))]),
+        ("/g/a**", [("a_b_1", ("_b_1", "")), ("a_c", ("_c", ""))]),
+        ("/g/*x", [("x" * 200, ("x" * 199,))]),
+        ("/g/" + "*x" * 30 + "*y", []),
+    ],
+)
+def test_a_pattern_of_any_number_of_stars_is_matched_at_once(tmp_path, pattern, found):
+    path = hdf5(tmp_path / "A.h5", g__a_b_1=1, g__a_c=1, **{"g__" + "x" * 200: 1})
+    with h5py.File(path) as file:
+        assert any_hdf5.named(file, pattern) == [(f"/g/{name}", stars) for name, stars in found]
 
 
 SHARED = np.random.default_rng(1).normal(0, 0.01, (60, 60))

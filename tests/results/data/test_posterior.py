@@ -332,7 +332,7 @@ def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):
     theta[..., at] = low + np.abs(theta[..., at] - FLOW[at])
     table = fitted.parameters
     value = np.where(np.arange(len(FLOW)) == at, low, FLOW)
-    fitted = changed(fitted, parameters=table.assign(value=("param", value)))
+    fitted = changed(fitted, parameters=table.assign(optimum=("param", value)))
     posterior = posterior_of(fitted, draws_of(fitted, theta), flowing)
     row = posterior.summary.sel(param="D0")
     assert row["limit"].item() == "upper"

@@ -26,7 +26,7 @@ NAMES = ("J", "J_integral", "gamma_dot", "strain")
 
 def replaced(result, theta):
     """The same result with other values."""
-    return replace(result, parameters=result.parameters.assign(value=("param", theta)))
+    return replace(result, parameters=result.parameters.assign(optimum=("param", theta)))
 
 
 @pytest.mark.long(whole=True)

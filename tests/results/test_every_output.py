@@ -1,0 +1,197 @@
+"""What the data do not determine has no value in any output, and what is known of it is the same in all."""
+
+import csv
+import io
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+
+import homodyne_dask as hd
+from homodyne_dask.apps.watch.scans_page import row_line
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.fit_rows import PARTS, fit_row
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.rate_curves import rates_in
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.files.csv_tables import entries_csv, parameters_csv
+from homodyne_dask.results.files.json_files import write_with_checksum
+from homodyne_dask.results.files.netcdf import netcdf, result_netcdf
+from homodyne_dask.results.files.nexus import nexus_file
+from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.results.views.figures.scans_figure import draw_series
+from tests.results.made_results import UNITS, rate_dof, result_for
+
+NAN = np.nan
+NAMES = LAMINAR_FLOW.names
+THETA = np.array([1e-9, 2.0, 1200.0, 1e-4, 0.5, -9e-4, 3.0])
+SIGMA = np.array([1.4e6, 0.5, 40.0, 1e-5, NAN, NAN, 40.0])
+FOUND = {
+    "only an upper limit": ("D0", (NAN, NAN, 2.3e6)),
+    "undetermined": ("alpha", (NAN, NAN, NAN)),
+    "a value": ("D_offset", (1200.0, NAN, NAN)),
+    "limits that are the bounds": ("gamma_dot_t0", (NAN, 1e-9, 1.0)),
+    "fixed": ("beta", (0.5, NAN, NAN)),
+    "at a bound, without an error": ("gamma_dot_t_offset", (-9e-4, NAN, NAN)),
+    "an error larger than the value": ("phi0", (NAN, NAN, NAN)),
+}
+LIMITS = {"D0": [None, 2.3e6, "Å²/s"], "gamma_dot_t0": [1e-9, 1.0, "1/s"]}
+CELLS = {
+    "D0": "below 2.3e+06", "alpha": "-", "D_offset": "1200 ± 40", "beta": "0.5", "phi0": "-",
+    "gamma_dot_t0": "above 1e-09 and below 1 at bound", "gamma_dot_t_offset": "-0.0009 at bound",
+}  # fmt: skip
+FINDINGS = Findings(
+    [
+        finding("limits-only", LIMITS, limits=LIMITS),
+        finding("undetermined", ["alpha"], "--model brownian"),
+        finding("larger-error", ["phi0"]),
+        finding("shear-sign", rate=-8e-4, bounded=""),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def result(flowing):
+    flags = {"fixed": np.isin(NAMES, ["beta"]), "unit": UNITS}
+    flags |= {"at_bound": np.isin(NAMES, ["gamma_dot_t0", "gamma_dot_t_offset"])}
+    table = flags | {"stderr": SIGMA, "stderr_naive": SIGMA / 2, "dof": np.full(7, 50.0)}
+    covariance = np.diag(np.where(np.isin(NAMES, ["beta"]), 0.0, SIGMA) ** 2)
+    dof = rate_dof(J=50.0, J_integral=50.0, gamma_dot=50.0, strain=50.0)
+    made = result_for(
+        flowing, THETA, covariance, table=table, findings=FINDINGS, rate_dof=dof, truth=None
+    )
+    inputs = made.provenance.inputs | {"labels": flowing.label.tolist(), "mean_age": 3.0}
+    return replace(made, provenance=replace(made.provenance, inputs=inputs))
+
+
+def rows_of(text, name="name"):
+    return {row[name]: row for row in csv.DictReader(io.StringIO(text))}
+
+
+def numbers(row, *keys):
+    return tuple(NAN if row.get(key) in (None, "") else float(row[key]) for key in keys)
+
+
+def series_of(result):
+    rows = [fit_row(f"q{n}", None, result, "", {"q": 0.01 * n, "age": 3.0}) for n in (1, 2)]
+    return FitSeries("q", tuple(rows))
+
+
+KEYS = ("value", "lower_limit", "upper_limit")
+
+
+def of_table(table):
+    return {str(n): [float(table[key].sel(param=n)) for key in KEYS] for n in table["param"].values}
+
+
+def of_nexus(view):
+    with h5py.File(io.BytesIO(nexus_file(view))) as file:
+        fit = file["entry/fit"]
+        groups = fit["global_fit_function/fit_parameters"], fit["derived_quantities"]
+        held = {name: of for group in groups for name, of in group.items()}
+        return {
+            name: (of[()], *(of.attrs.get(key, NAN) for key in KEYS[1:]))
+            for name, of in held.items()
+            if np.ndim(of) == 0
+        }
+
+
+def of_result(result, scan, folder):
+    """By output, value and limits of each parameter and of gamma_dot."""
+    view, series = FitView(result, scan), series_of(result)
+    result.to_json(folder / "summary.json")
+    again = hd.load_result(folder / "summary.json")
+    plain = result.to_dict()
+    scans = entries_csv(series.names, series.entries, folder, "fit")
+    written = rows_of(scans, "fit")["q1"]
+    (folder / "result.nc").write_bytes(result_netcdf(view))
+    (folder / "series.nc").write_bytes(netcdf(series.table))
+    with (
+        xarray.open_dataset(folder / "result.nc", engine="h5netcdf") as of_file,
+        xarray.open_dataset(folder / "series.nc", engine="h5netcdf") as of_series,
+    ):
+        tables = {
+            "netcdf": of_table(of_file.load()),
+            "series.nc": of_table(of_series.load().isel(fit=0)),
+        }
+    return tables | {
+        "params": {n: numbers(vars(of), *KEYS) for n, of in result.params.items()},
+        "summary": {n: numbers(row, *KEYS) for n, row in result.summary().iterrows()},
+        "read": of_table(again.parameters),
+        "JSON": {n: numbers(row, *KEYS) for n, row in (plain["parameters"] | plain["derived"]).items()},
+        "parameters.csv": {n: numbers(row, *KEYS) for n, row in rows_of(parameters_csv(result)).items()},
+        "scans.csv": {
+            n: numbers(written, n, f"{n}_lower_limit", f"{n}_upper_limit") for n in series.names
+        },
+        "series": of_table(series.table.isel(fit=0)),
+        "NeXus": of_nexus(view),
+    }  # fmt: skip
+
+
+def test_a_parameter_has_the_same_value_or_limit_in_every_file_and_table(result, flowing, tmp_path):
+    outputs = of_result(result, flowing, tmp_path)
+    for where, found in outputs.items():
+        for word, (name, expected) in FOUND.items():
+            np.testing.assert_allclose(found[name], expected, 1e-12, err_msg=f"{where}: {word}")
+    rate = [of["gamma_dot"] for of in outputs.values() if "gamma_dot" in of]
+    assert len(rate) >= 6
+    np.testing.assert_array_equal(rate, [rate[0]] * len(rate))
+    np.testing.assert_array_equal(result.parameters["optimum"], THETA)
+
+
+def test_a_parameter_is_the_same_in_every_text(result, tmp_path):
+    series = series_of(result)
+    write_index(tmp_path, NAMES, series.entries, 2, PARTS)
+    texts = [str(result), str(result.params), str(series), (tmp_path / "series.html").read_text()]
+    line = row_line(series.entries[0], 1.0)
+    for name, cell in CELLS.items():
+        assert f"{name} {cell}" in line, line
+        shown = cell.removesuffix(" at bound")
+        assert all(shown in text for text in texts), (name, shown)
+    assert all("1400000" not in text and "-0.00073" not in text for text in (*texts, line))
+
+
+def test_what_has_no_value_is_not_drawn(result):
+    drawn = {axes.get_ylabel().split(" ")[0] for axes in draw_series(series_of(result)).axes}
+    assert {"D_offset", "gamma_dot_t_offset"} <= drawn, drawn
+    assert drawn.isdisjoint({"D0", "alpha", "gamma_dot_t0", "phi0", "J"}), drawn
+
+
+def test_a_shear_rate_whose_sign_is_not_seen_is_positive_in_curves_as_in_tables(result, flowing):
+    curves, at = rates_in(FitView(result, flowing)), result.derived["gamma_dot"]
+    assert np.isnan(at.value) or at.value > 0
+    rate, strain = (curves[name].values for name in ("gamma_dot", "strain"))
+    assert min(rate.min(), np.diff(strain).min()) > 0
+    assert np.interp(3.0, curves["t"], rate) == pytest.approx(at.optimum, rel=1e-3)
+    raw = replace(result, diagnosis=replace(result.diagnosis, findings=FINDINGS.of("limits-only")))
+    np.testing.assert_array_equal(rates_in(FitView(raw, flowing))["gamma_dot"], -rate)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (1e-9, 1.4e6, "1e-09 ± 1400000"),
+        (0.001, 0.3, "0.001 ± 0.30"),
+        (-3.0, 4e8, "(-3e-08 ± 4.0)e+08"),
+        (0.0, 5.0, "0 ± 5.0"),
+        (0.2, 0.3, "0.20 ± 0.30"),
+    ],
+)
+def test_a_value_far_below_its_error_keeps_its_size(value, error, shown):
+    assert value_and_error(value, error) == shown
+
+
+def test_a_summary_of_an_earlier_version_is_read_with_the_same_rule(result, tmp_path):
+    plain, known = result.to_dict(), zip(THETA.tolist(), SIGMA.tolist(), strict=True)
+    for row, (value, stderr) in zip(plain["parameters"].values(), known, strict=True):
+        for key in ("optimum", "lower_limit", "upper_limit"):
+            del row[key]
+        row |= {"value": value, "stderr": None if np.isnan(stderr) else stderr}
+    write_with_checksum(plain, tmp_path / "summary.json")
+    read = hd.load_result(tmp_path).parameters
+    np.testing.assert_array_equal(read["value"], result.parameters["value"])
+    np.testing.assert_array_equal(read["upper_limit"], result.parameters["upper_limit"])
