@@ -87,7 +87,7 @@ def test_no_fit_ends_above_initial_values_whatever_it_started_from(
     if word != "speckle":  # whose weights are those of another point
         prior = 1 / 9 if "prior" in options else 0.0
         assert found.chisqr < at_given.chisqr + prior + 1e-6
-    away = np.log(found.parameters["value"].values[0] / TRUTH["D0"])
+    away = np.log(found.parameters["optimum"].values[0] / TRUTH["D0"])
     assert abs(away) < 1
 
 
