@@ -7,7 +7,7 @@ from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.models import spline_models, stretched_exponentials, transport, two_component
-from homodyne_dask.models.composite import composed, parsed
+from homodyne_dask.models.composite import FROZEN, composed, parsed
 from homodyne_dask.models.parameters import OPERATORS, Parametrized
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import (
@@ -65,6 +65,7 @@ MODELS: dict[str, Model] = {
         *stretched_exponentials.MODELS,
         *transport.FREE_MODELS,
         *spline_models.SPLINE_MODELS,
+        FROZEN,
     )
 }
 BUILT_IN.update(MODELS)
