@@ -46,6 +46,8 @@ class Photons:
     """Part of f that is lost at once in the middle of the record."""
     vibration: float = 0.0
     """Part of the field that vibrates, once in 8 frames."""
+    frozen: float | tuple[float, ...] = 0.0
+    """Part of the field that does not move, of all bins or of each."""
     fading: float = 0.0
     """Part of the beam that is lost over the record, by which counts are not divided."""
     own_average: bool = False
@@ -79,11 +81,12 @@ class Photons:
         g *= 1 - self.vibration * np.sin(np.pi / 8 * (t[:, None] - t) / self.spacing) ** 2
         later = t > t[-1] / 2
         g *= np.where(later[:, None] == later, 1.0, np.sqrt(1 - self.lost))
+        frozen = np.broadcast_to(self.frozen, len(self.q))[bin]
         if len(theta) == 3:
-            return g
+            return frozen + (1 - frozen) * g
         G = reference.integral(self.rate, t)
         wave = 0.5 * self.q[bin] * self.gap * np.cos(np.deg2rad(theta[6] - self.angles[bin]))
-        return g * np.sinc(wave * (G[:, None] - G) / np.pi)
+        return frozen + (1 - frozen) * g * np.sinc(wave * (G[:, None] - G) / np.pi)
 
     @property
     def rate(self):

@@ -17,6 +17,7 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
+from homodyne_dask.models.composite import FROZEN
 from homodyne_dask.models.stretched_exponentials import (
     CUMULANT_Q,
     STRETCHED,
@@ -27,8 +28,14 @@ from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
 from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
 from homodyne_dask.results.data.comparison import Comparison, compare_fits
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.scan import Scan, as_scan
 
+PLATEAU = 0.05
+"""Offset above 1, over the contrast, from which on models with a frozen part are compared: normalisations
+differ by less."""
+DEVIATION = 0.005
+"""Of the prior of the offset of these, over the contrast."""
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
 
@@ -79,15 +86,48 @@ def compare_models(
         prepare(scan, model, **options)  # mistakes are said before the first fit
     options |= {"client": client, "callbacks": callbacks}
     results = {model.name: fit(scan, model, **options) for model in compared}
+    if models is None and (prior := _prior_of_plateau(results, options)):
+        beside = [FROZEN + model for model in compared]
+        again = [*compared, _with_exponent(scan), *beside] if not scan.is_table else compared + beside
+        results |= {model.name: fit(scan, model, **options | prior) for model in again}
     if models is None and all(fitted.misfit or not fitted.converged for fitted in results.values()):
         further = _further_models(scan, options)
         results |= {model.name: fit(scan, model, **options) for model in further}
     return compare_fits(results)
 
 
+def _prior_of_plateau(
+    results: dict[str, FitResult], options: dict[str, Any]
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return the prior of offsets with which a frozen part is told from an offset; {} where they are near 1.
+
+    Free offsets take its plateau, and then only the shape of the decay shows it.
+    """
+    given = options.get("offset"), options.get("scaling", "individual") not in ("individual", "shared")
+    if any(given):
+        return {}
+    try:
+        chosen = results[compare_fits(results).chosen].scaling
+    except OptionError:
+        return {}
+    contrast = float(chosen["contrast"].mean())
+    share = float((chosen["offset"] - 1).mean()) / contrast
+    if share < PLATEAU:
+        return {}
+    return {"offset": {"prior": (1.0, float(f"{DEVIATION * contrast:.0e}"))}}
+
+
 def _has_angles(scan: Scan) -> bool:
     """Return whether bins see a velocity in different directions."""
     return bool(len(np.unique(scan.phi)) >= FEWEST and np.isfinite(scan.phi).all())
+
+
+def _has_rings(scan: Scan) -> bool:
+    return bool(len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all())
+
+
+def _with_exponent(scan: Scan) -> Model:
+    return STRETCHED_Q if _has_rings(scan) else STRETCHED
 
 
 def _flows(scan: Scan, options: dict[str, Any]) -> bool:
@@ -101,9 +141,9 @@ def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
     if scan.is_table or any(options.get(name) for name in named):
         return []
-    several = len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all()
+    several = _has_rings(scan)
     return [
-        STRETCHED_Q if several else STRETCHED,
+        _with_exponent(scan),
         BROWNIAN + BROWNIAN if several else STRETCHED + STRETCHED,
         VIBRATION,
         *[BEATING, TWO_COMPONENT] * _has_angles(scan),
