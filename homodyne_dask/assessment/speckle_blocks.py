@@ -30,6 +30,8 @@ CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
 MOST_OF_BEATS, LAGS_OF_BEATS = 1000, 400
 """Blocks of a record whose f oscillates, that needs no stretches; lags at which f is looked at for that."""
+MOST_BESIDE_FROZEN = 500
+"""Blocks of a record with a frozen part, beside those that intervals of age begin."""
 
 
 class CellGrid(NamedTuple):
@@ -82,7 +84,7 @@ class BinModel:
         self.frames = np.arange(len(at.time))
         self.q, self.phi = np.array([q]), np.array([phi])
         named = dict(zip(at.point.problem.model.names, at.point.theta, strict=True))
-        self.plateau = named.get(FROZEN_FRACTION, 0.0) ** 2
+        self.plateau = float(named.get(FROZEN_FRACTION, 0.0)) ** 2
 
     def time(self, frame: np.ndarray) -> Float[np.ndarray, "..."]:
         """Return the times [s] of frames, which need not be whole."""
@@ -180,10 +182,13 @@ def divided(
     decay, lasting = model.decays(ages[:-1], last)
     first, stop = frames.selected
     longest = np.clip(decay / grid.per_decay, 1, max(1, (stop - first) / grid.fewest)).astype(int)
-    lasting = np.clip(
-        lasting, decay, np.maximum(decay, grid.most * longest / (CORE + MARGIN + REACH))
-    )
-    most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
+    if model.plateau:  # no pairs are too far apart to matter: the record stays whole
+        longest = np.maximum(longest, -(-(stop - first) // MOST_BESIDE_FROZEN))
+        most = MOST_BESIDE_FROZEN + len(ages)
+    else:
+        reached = grid.most * longest / (CORE + MARGIN + REACH)
+        lasting = np.clip(lasting, decay, np.maximum(decay, reached))
+        most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
     parts = _stretches(frames.selected, ages, lasting, longest, most)
     lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(lasting)]
     return Division(parts, ages, lags)

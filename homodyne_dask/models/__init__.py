@@ -90,7 +90,9 @@ def as_model(model: object) -> Model | ResidualModel:
             "a model, and its .result is the fit"
         )
     if isinstance(model, str):
-        return model_named(model)
+        model = model_named(model)
+    if isinstance(model, Model | ResidualModel) and not model.parameters:
+        raise OptionError(f"{model.name} alone has no decay: add a model, as in 'frozen + brownian'")
     if isinstance(model, Model | ResidualModel):
         return model
     remedy = (
