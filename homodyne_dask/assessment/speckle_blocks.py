@@ -120,8 +120,8 @@ class BinModel:
     ) -> tuple[Float[np.ndarray, " age"], Float[np.ndarray, " age"]]:
         """Return the lags after each frame at which f falls to 1/e, and those from which on it stays below.
 
-        Both at most those up to `last`; the second is longer where f oscillates. Beside a frozen part the first
-        is of what moves, and the second reaches to the end.
+        Both at most those up to `last`; the second is longer where f oscillates. Beside a frozen part the
+        first is of what moves, and the second reaches to the end.
         """
         lag, above = self._along(frames, last, 60)
         first = np.where(above.all(1), above.shape[1] - 1, np.argmin(above, axis=1))

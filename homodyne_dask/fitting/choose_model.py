@@ -57,7 +57,8 @@ def compare_models(
         sum of two of stretched (of brownian), vibration, for three or more angles beating and
         two_component, and static and laminar_flow with rates without a formula (static_free,
         laminar_flow_free), unless options name parameters or rates. Of a table of g2: brownian, cumulant_q
-        and stretched_q.
+        and stretched_q. If free offsets are above 1 by 5 % of the contrast or more, all of the first, with
+        and without a frozen part, and stretched, with a prior of the offset: 1 ± 0.5 % of the contrast.
     client, callbacks: as in `fit`.
     {options}
 
@@ -88,12 +89,20 @@ def compare_models(
     results = {model.name: fit(scan, model, **options) for model in compared}
     if models is None and (prior := _prior_of_plateau(results, options)):
         beside = [FROZEN + model for model in compared]
-        again = [*compared, _with_exponent(scan), *beside] if not scan.is_table else compared + beside
-        results |= {model.name: fit(scan, model, **options | prior) for model in again}
-    if models is None and all(fitted.misfit or not fitted.converged for fitted in results.values()):
+        again = (
+            [*compared, *beside] if scan.is_table else [*compared, _with_exponent(scan), *beside]
+        )
+        near_1 = {model.name: fit(scan, model, **options | prior) for model in again}
+        results = near_1 if _describe(near_1) else results
+    if models is None and not _describe(results):
         further = _further_models(scan, options)
         results |= {model.name: fit(scan, model, **options) for model in further}
     return compare_fits(results)
+
+
+def _describe(results: dict[str, FitResult]) -> bool:
+    """Return whether some model describes the data."""
+    return any(fitted.converged and not fitted.misfit for fitted in results.values())
 
 
 def _prior_of_plateau(
@@ -103,16 +112,17 @@ def _prior_of_plateau(
 
     Free offsets take its plateau, and then only the shape of the decay shows it.
     """
-    given = options.get("offset"), options.get("scaling", "individual") not in ("individual", "shared")
-    if any(given):
+    if options.get("offset") or options.get("scaling", "individual") not in (
+        "individual",
+        "shared",
+    ):
         return {}
     try:
         chosen = results[compare_fits(results).chosen].scaling
-    except OptionError:
+    except OptionError:  # none has a score
         return {}
-    contrast = float(chosen["contrast"].mean())
-    share = float((chosen["offset"] - 1).mean()) / contrast
-    if share < PLATEAU:
+    contrast, above = float(chosen["contrast"].mean()), float((chosen["offset"] - 1).mean())
+    if not above > PLATEAU * contrast > 0:
         return {}
     return {"offset": {"prior": (1.0, float(f"{DEVIATION * contrast:.0e}"))}}
 

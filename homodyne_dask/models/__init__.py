@@ -92,7 +92,9 @@ def as_model(model: object) -> Model | ResidualModel:
     if isinstance(model, str):
         model = model_named(model)
     if isinstance(model, Model | ResidualModel) and not model.parameters:
-        raise OptionError(f"{model.name} alone has no decay: add a model, as in 'frozen + brownian'")
+        raise OptionError(
+            f"{model.name} alone has no decay: add a model, as in 'frozen + brownian'"
+        )
     if isinstance(model, Model | ResidualModel):
         return model
     remedy = (

@@ -53,6 +53,11 @@ class CompositeModel(SeparableModel):
         return any(part.shear for part in self.parts)
 
     @property
+    def frozen(self) -> bool:
+        """Whether it is the sum of a frozen part and another model."""
+        return self.symbol == "+" and _is_frozen(self.parts[0])
+
+    @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
         """Those of the user-defined parts."""
         own = (part.functions for part in self.parts if isinstance(part, SeparableModel))
@@ -130,8 +135,7 @@ def _frozen_first(symbol: str, first: Leaf, second: Leaf) -> tuple[Leaf, Leaf]:
     """Return the parts of a sum with the frozen one first, whose fraction is then that of the whole field."""
 
     def has_frozen(part: Leaf) -> bool:
-        held = part.parts[:1] if isinstance(part, CompositeModel) and part.symbol == "+" else (part,)
-        return any(map(_is_frozen, held))
+        return part.frozen if isinstance(part, CompositeModel) else _is_frozen(part)
 
     if symbol == "*" and (_is_frozen(first) or _is_frozen(second)):
         raise OptionError("frozen does not change a product: add it, as in 'frozen + brownian'")

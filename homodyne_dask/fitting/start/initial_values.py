@@ -35,7 +35,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models import MODELS
-from homodyne_dask.models.composite import FROZEN_FRACTION, CompositeModel
+from homodyne_dask.models.composite import CompositeModel
 from homodyne_dask.models.parameters import Beat, Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
@@ -193,7 +193,7 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         summary = averaged_over_scans(summary, request.scan)
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     limits = None
-    if isinstance(model, CompositeModel) and FROZEN_FRACTION in model.names[-1:]:
+    if isinstance(model, CompositeModel) and model.frozen:
         best, limits = _points_of_moving_part(request, model, data), request.scaling.prior
     fits = BinnedFits(partial(averaged_gram, summary), search, mode, limits)
     ends = followed(fits, best, starts)
@@ -210,7 +210,7 @@ def _points_of_moving_part(
 ) -> list[Theta]:
     """Return points of what moves beside a frozen part, with several fractions of that.
 
-    They are of fits without it, whose offset takes the plateau: their rates are at least half of the true ones.
+    They are of fits without it, whose offset takes the plateau: their rates are half of the true ones.
     """
     of_moving = _of_problem(request, replace(request.problem, model=model.parts[1]))
     return [
