@@ -249,8 +249,8 @@ class BinData(NamedTuple):
     means: Averages | None = None
     """Over the finest cells, of data that are means over cells of age and lag."""
     weights: Float[np.ndarray, "column column"] | None = None
-    """`NoiseOfModel.weights` over single pairs, of a model with a frozen part: the noise that all pairs have of
-    it is far larger than that of other parameters, and is not to look like them in blocks of frames."""
+    """`NoiseOfModel.weights` over single pairs, of a model with a frozen part: the noise of it that all pairs
+    have is far larger than that of other parameters, and is not to look like them in blocks of frames."""
 
     @property
     def of_noise(self) -> float:
