@@ -358,17 +358,18 @@ def bin_data(
     of_scan: tuple[Float[np.ndarray, "bin t"], Float[np.ndarray, " bin"]],
 ) -> BinData:
     """Return what the noise of a bin follows from; of_scan: `sigma_row` and `mean_counts` of all bins."""
-    scan, reduced, scatter, (sigma_row, mean_counts) = request.scan, state.reduced, None, of_scan
+    scan, reduced, (sigma_row, mean_counts) = request.scan, state.reduced, of_scan
+    scatter = weights = None
     if means is None and reduced.gram.loss is None:
         M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
         if scan.attrs["sigma_source"] == "counts":
             chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
         scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
-    known, weights = None if averaged.known is None else averaged.known[bin], None
-    if FROZEN_FRACTION in request.problem.model.names and scatter is not None:
-        units = np.concatenate([np.ones(2), at.units])
-        columns = np.concatenate([[0, 2], 3 + np.flatnonzero(at.which)])
-        weights = M[np.ix_(columns, columns)] * np.outer(units, units)
+        if FROZEN_FRACTION in request.problem.model.names:
+            units = np.concatenate([np.ones(2), at.units])
+            columns = np.concatenate([[0, 2], 3 + np.flatnonzero(at.which)])
+            weights = M[np.ix_(columns, columns)] * np.outer(units, units)
+    known = None if averaged.known is None else averaged.known[bin]
     return BinData(
         bin,
         (float(q_or_one(scan)[bin]), float(scan.phi[bin])),

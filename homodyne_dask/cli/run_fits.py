@@ -175,7 +175,7 @@ def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list
     echo(f"{comparison}\n")
     rows = tuple(row._asdict() for row in comparison.fits)
     # the fit has the prior of the offset with which models with a frozen part were compared
-    options = job.options | {"offset": comparison.results[comparison.chosen].config["offset"]}
+    options = {**job.options, "offset": comparison.results[comparison.chosen].config["offset"]}
     config = config.replaced(model=comparison.chosen)
     return config, [job._replace(compared=rows, options=options)]
 

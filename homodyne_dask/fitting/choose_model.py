@@ -105,9 +105,7 @@ def _describe(results: dict[str, FitResult]) -> bool:
     return any(fitted.converged and not fitted.misfit for fitted in results.values())
 
 
-def _prior_of_plateau(
-    results: dict[str, FitResult], options: dict[str, Any]
-) -> dict[str, dict[str, tuple[float, float]]]:
+def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
     """Return the prior of offsets with which a frozen part is told from an offset; {} where they are near 1.
 
     Free offsets take its plateau, and then only the shape of the decay shows it.
