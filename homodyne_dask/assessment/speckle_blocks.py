@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
+from homodyne_dask.models.composite import FROZEN_FRACTION
 from homodyne_dask.solver.speckle import (
     CellPairs,
     NoiseCovariance,
@@ -29,6 +30,8 @@ CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
 MOST_OF_BEATS, LAGS_OF_BEATS = 1000, 400
 """Blocks of a record whose f oscillates, that needs no stretches; lags at which f is looked at for that."""
+MOST_BESIDE_FROZEN = 500
+"""Blocks of a record with a frozen part, beside those that intervals of age begin."""
 
 
 class CellGrid(NamedTuple):
@@ -80,6 +83,8 @@ class BinModel:
         self.of, self.evaluation = at, evaluation_of(at.point.problem.model)
         self.frames = np.arange(len(at.time))
         self.q, self.phi = np.array([q]), np.array([phi])
+        named = dict(zip(at.point.problem.model.names, at.point.theta, strict=True))
+        self.plateau = float(named.get(FROZEN_FRACTION, 0.0)) ** 2
 
     def time(self, frame: np.ndarray) -> Float[np.ndarray, "..."]:
         """Return the times [s] of frames, which need not be whole."""
@@ -115,11 +120,14 @@ class BinModel:
     ) -> tuple[Float[np.ndarray, " age"], Float[np.ndarray, " age"]]:
         """Return the lags after each frame at which f falls to 1/e, and those from which on it stays below.
 
-        Both at most those up to `last`; the second is longer where f oscillates.
+        Both at most those up to `last`; the second is longer where f oscillates. Beside a frozen part the
+        first is of what moves, and the second reaches to the end.
         """
         lag, above = self._along(frames, last, 60)
         first = np.where(above.all(1), above.shape[1] - 1, np.argmin(above, axis=1))
         decay = lag[np.arange(len(frames)), first]
+        if self.plateau:
+            return decay, lag[:, -1]
         lasting = decay.copy()
         again = np.flatnonzero((above & (np.arange(above.shape[1]) > first[:, None])).any(1))
         if len(again):
@@ -135,7 +143,8 @@ class BinModel:
         tried, time = np.append(0, _tried_lags(last, number)), self.of.time
         most = np.searchsorted(tried, last - frames, "right") - 1
         lag = tried[np.minimum(np.arange(1, len(tried)), most[:, None])]
-        above = self.f(time[frames][:, None], time[frames[:, None] + lag]) >= np.exp(-1)
+        f = self.f(time[frames][:, None], time[frames[:, None] + lag])
+        above = f >= self.plateau + (1 - self.plateau) * np.exp(-1)
         return np.maximum(lag, 1).astype(float), above & (lag > 0)
 
 
@@ -173,10 +182,13 @@ def divided(
     decay, lasting = model.decays(ages[:-1], last)
     first, stop = frames.selected
     longest = np.clip(decay / grid.per_decay, 1, max(1, (stop - first) / grid.fewest)).astype(int)
-    lasting = np.clip(
-        lasting, decay, np.maximum(decay, grid.most * longest / (CORE + MARGIN + REACH))
-    )
-    most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
+    if model.plateau:  # no pairs are too far apart to matter: the record stays whole
+        longest = np.maximum(longest, -(-(stop - first) // MOST_BESIDE_FROZEN))
+        most = MOST_BESIDE_FROZEN + len(ages)
+    else:
+        reached = grid.most * longest / (CORE + MARGIN + REACH)
+        lasting = np.clip(lasting, decay, np.maximum(decay, reached))
+        most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
     parts = _stretches(frames.selected, ages, lasting, longest, most)
     lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(lasting)]
     return Division(parts, ages, lags)

@@ -23,6 +23,7 @@ from homodyne_dask.assessment.speckle_blocks import (
 )
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.models.composite import FROZEN_FRACTION
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
@@ -247,6 +248,9 @@ class BinData(NamedTuple):
     where χ² is no sum of squares, and where averages or cells are fitted."""
     means: Averages | None = None
     """Over the finest cells, of data that are means over cells of age and lag."""
+    weights: Float[np.ndarray, "column column"] | None = None
+    """`NoiseOfModel.weights` over single pairs, of a model with a frozen part: the noise of it that all pairs
+    have is far larger than that of other parameters, and is not to look like them in blocks of frames."""
 
     @property
     def of_noise(self) -> float:
@@ -354,12 +358,17 @@ def bin_data(
     of_scan: tuple[Float[np.ndarray, "bin t"], Float[np.ndarray, " bin"]],
 ) -> BinData:
     """Return what the noise of a bin follows from; of_scan: `sigma_row` and `mean_counts` of all bins."""
-    scan, reduced, scatter, (sigma_row, mean_counts) = request.scan, state.reduced, None, of_scan
+    scan, reduced, (sigma_row, mean_counts) = request.scan, state.reduced, of_scan
+    scatter = weights = None
     if means is None and reduced.gram.loss is None:
         M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
         if scan.attrs["sigma_source"] == "counts":
             chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
         scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
+        if FROZEN_FRACTION in request.problem.model.names:
+            units = np.concatenate([np.ones(2), at.units])
+            columns = np.concatenate([[0, 2], 3 + np.flatnonzero(at.which)])
+            weights = M[np.ix_(columns, columns)] * np.outer(units, units)
     known = None if averaged.known is None else averaged.known[bin]
     return BinData(
         bin,
@@ -372,6 +381,7 @@ def bin_data(
         float(mean_counts[bin]),
         scatter,
         None if means is None else _averages_of_means(at, bin, means),
+        weights,
     )
 
 
@@ -429,9 +439,12 @@ def noise_of_bin(
         least = np.zeros(len(expected.mean_counts))
         if left is not None and one.scatter is not None:
             least = _least_pixels(one, model, left, expected)
+        of_fields = model.of_fields
+        if left is not None and one.weights is not None:
+            of_fields = of_fields.mapped(one.weights @ left)
         noises.append(
             BinNoise(
-                cells._replace(c2=c2[n]), residuals[n], columns[n], model.of_cells, model.of_fields,
+                cells._replace(c2=c2[n]), residuals[n], columns[n], model.of_cells, of_fields,
                 model.weights, model.distance, _contiguous(fit), _contiguous(expected), least,
             )
         )  # fmt: skip

@@ -43,7 +43,7 @@ MODELS = (
     *("poiseuille_flow", "beating", "beating_spline"),
     *("two_component", "two_component_spline", "two_component_xpcsjax", "damped_cosine"),
     *("stretched", "stretched_q", "stretched_ageing", "ballistic", "cumulant", "cumulant_q"),
-    *("vibration", "distribution_of_rates", "auto"),
+    *("vibration", "distribution_of_rates", "frozen + brownian", "auto"),
 )
 """Names that `model` may have, beside those of installed packages; help lists them and loads no models."""
 SITES = ("generic", "perlmutter", "esrf", "alcf")

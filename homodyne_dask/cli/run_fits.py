@@ -174,7 +174,10 @@ def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list
         comparison = hd.compare_models(job.scan(), client=client, callbacks=[show], **job.options)
     echo(f"{comparison}\n")
     rows = tuple(row._asdict() for row in comparison.fits)
-    return config.replaced(model=comparison.chosen), [job._replace(compared=rows)]
+    # the fit has the prior of the offset with which models with a frozen part were compared
+    options = {**job.options, "offset": comparison.results[comparison.chosen].config["offset"]}
+    config = config.replaced(model=comparison.chosen)
+    return config, [job._replace(compared=rows, options=options)]
 
 
 def _print_result(

@@ -17,6 +17,7 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
+from homodyne_dask.models.composite import FROZEN
 from homodyne_dask.models.stretched_exponentials import (
     CUMULANT_Q,
     STRETCHED,
@@ -27,8 +28,14 @@ from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
 from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
 from homodyne_dask.results.data.comparison import Comparison, compare_fits
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.scan import Scan, as_scan
 
+PLATEAU = 0.05
+"""Offset above 1, over the contrast, from which on models with a frozen part are compared: normalisations
+differ by less."""
+DEVIATION = 0.005
+"""Of the prior of the offset of these, over the contrast."""
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
 
@@ -50,7 +57,8 @@ def compare_models(
         sum of two of stretched (of brownian), vibration, for three or more angles beating and
         two_component, and static and laminar_flow with rates without a formula (static_free,
         laminar_flow_free), unless options name parameters or rates. Of a table of g2: brownian, cumulant_q
-        and stretched_q.
+        and stretched_q. If free offsets are above 1 by 5 % of the contrast or more, all of the first, with
+        and without a frozen part, and stretched, with a prior of the offset: 1 ± 0.5 % of the contrast.
     client, callbacks: as in `fit`.
     {options}
 
@@ -79,15 +87,55 @@ def compare_models(
         prepare(scan, model, **options)  # mistakes are said before the first fit
     options |= {"client": client, "callbacks": callbacks}
     results = {model.name: fit(scan, model, **options) for model in compared}
-    if models is None and all(fitted.misfit or not fitted.converged for fitted in results.values()):
+    if models is None and (prior := _prior_of_plateau(results, options)):
+        beside = [FROZEN + model for model in compared]
+        again = (
+            [*compared, *beside] if scan.is_table else [*compared, _with_exponent(scan), *beside]
+        )
+        near_1 = {model.name: fit(scan, model, **options | prior) for model in again}
+        results = near_1 if _describe(near_1) else results
+    if models is None and not _describe(results):
         further = _further_models(scan, options)
         results |= {model.name: fit(scan, model, **options) for model in further}
     return compare_fits(results)
 
 
+def _describe(results: dict[str, FitResult]) -> bool:
+    """Return whether some model describes the data."""
+    return any(fitted.converged and not fitted.misfit for fitted in results.values())
+
+
+def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the prior of offsets with which a frozen part is told from an offset; {} where they are near 1.
+
+    Free offsets take its plateau, and then only the shape of the decay shows it.
+    """
+    if options.get("offset") or options.get("scaling", "individual") not in (
+        "individual",
+        "shared",
+    ):
+        return {}
+    try:
+        chosen = results[compare_fits(results).chosen].scaling
+    except OptionError:  # none has a score
+        return {}
+    contrast, above = float(chosen["contrast"].mean()), float((chosen["offset"] - 1).mean())
+    if not above > PLATEAU * contrast > 0:
+        return {}
+    return {"offset": {"prior": (1.0, float(f"{DEVIATION * contrast:.0e}"))}}
+
+
 def _has_angles(scan: Scan) -> bool:
     """Return whether bins see a velocity in different directions."""
     return bool(len(np.unique(scan.phi)) >= FEWEST and np.isfinite(scan.phi).all())
+
+
+def _has_rings(scan: Scan) -> bool:
+    return bool(len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all())
+
+
+def _with_exponent(scan: Scan) -> Model:
+    return STRETCHED_Q if _has_rings(scan) else STRETCHED
 
 
 def _flows(scan: Scan, options: dict[str, Any]) -> bool:
@@ -101,9 +149,9 @@ def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
     if scan.is_table or any(options.get(name) for name in named):
         return []
-    several = len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all()
+    several = _has_rings(scan)
     return [
-        STRETCHED_Q if several else STRETCHED,
+        _with_exponent(scan),
         BROWNIAN + BROWNIAN if several else STRETCHED + STRETCHED,
         VIBRATION,
         *[BEATING, TWO_COMPONENT] * _has_angles(scan),

@@ -7,7 +7,7 @@ from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.models import spline_models, stretched_exponentials, transport, two_component
-from homodyne_dask.models.composite import composed, parsed
+from homodyne_dask.models.composite import FROZEN, composed, parsed
 from homodyne_dask.models.parameters import OPERATORS, Parametrized
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import (
@@ -65,6 +65,7 @@ MODELS: dict[str, Model] = {
         *stretched_exponentials.MODELS,
         *transport.FREE_MODELS,
         *spline_models.SPLINE_MODELS,
+        FROZEN,
     )
 }
 BUILT_IN.update(MODELS)
@@ -89,7 +90,11 @@ def as_model(model: object) -> Model | ResidualModel:
             "a model, and its .result is the fit"
         )
     if isinstance(model, str):
-        return model_named(model)
+        model = model_named(model)
+    if isinstance(model, Model | ResidualModel) and not model.parameters:
+        raise OptionError(
+            f"{model.name} alone has no decay: add a model, as in 'frozen + brownian'"
+        )
     if isinstance(model, Model | ResidualModel):
         return model
     remedy = (

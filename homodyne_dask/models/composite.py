@@ -3,7 +3,8 @@
     A * B    f = f_A f_B: independent motions of the same scatterers
     A + B    f = (fraction g_A + (1 - fraction) g_B)², f = g²: two populations, whose fields add up
 
-g of models that are given as f is √f; that of laminar flow has the sign of sin x/x.
+g of models that are given as f is √f; that of laminar flow has the sign of sin x/x. `frozen` is a population
+that does not move, g = 1, as in a gel or a glass: "frozen + brownian".
 """
 
 import ast
@@ -24,9 +25,19 @@ from homodyne_dask.models.user_defined import Bin, SeparableModel, unknown_model
 type Leaf = TransportModel | SeparableModel
 FRACTION = Parameter("fraction", "", (0.0, 1.0))
 """Of the scattered intensity, that of the first of two populations."""
+FROZEN_FRACTION = "frozen_fraction"
+"""Its name where the first one is frozen: then that of the whole."""
 TINY = 1e-300
 """Below which √f is taken as 0."""
 _SYMBOLS: dict[type, Literal["+", "*"]] = {ast.Add: "+", ast.Mult: "*"}
+
+
+def _at_rest(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    return 0.0 * (t2 - t1) + 1.0
+
+
+FROZEN = SeparableModel("frozen", (), _at_rest, isotropic=True)
+"""What does not move, of sums alone: c2 of it has no decay."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +51,11 @@ class CompositeModel(SeparableModel):
     def shear(self) -> bool:
         """Whether f depends on the gap between plates."""
         return any(part.shear for part in self.parts)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it is the sum of a frozen part and another model."""
+        return self.symbol == "+" and _is_frozen(self.parts[0])
 
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
@@ -61,7 +77,8 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
     """Return the sum or the product of two models of scans.
 
     Parameters whose name both have are numbered, D0_1 and D0_2. Raises OptionError for what is not a model of
-    scans, for rates without a formula, and in a sum for models of beats.
+    scans, for rates without a formula, in a sum for models of beats, and for a frozen part that is not one of
+    two in a sum. It becomes the first, of all the others.
     """
     for part in (first, second):
         if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):
@@ -73,19 +90,18 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
             raise OptionError(
                 f"{part.name} cannot be part of a sum: its field has a phase; use two_component or a product"
             )
-    parts = first, second
-    leaves = [leaf for part in parts for leaf in _leaves(part)]
+    parts = _frozen_first(symbol, first, second)
+    leaves = [leaf for part in parts for leaf in _leaves(part) if leaf.size]
     count = Counter(one.name for leaf in leaves for one in leaf.parameters)
-    fractions = sum(map(_sums, parts)) + (symbol == "+")
+    fractions = _fractions(symbol, parts)
     kept, laws = [], []
     for n, leaf in enumerate(leaves, 1):
         named = {p.name: f"{p.name}_{n}" if count[p.name] > 1 else p.name for p in leaf.parameters}
         kept += [replace(p, name=named[p.name]) for p in leaf.parameters]
         laws += [(named[a], named[b], named[c]) for a, b, c in leaf.power_laws]
-    kept += [
-        replace(FRACTION, name=f"fraction_{n + 1}" if fractions > 1 else "fraction")
-        for n in range(fractions)
-    ]
+    for n, name in enumerate(fractions):
+        same = fractions[:n].count(name) + 1
+        kept.append(replace(FRACTION, name=f"{name}_{same}" if fractions.count(name) > 1 else name))
     names = [part.name for part in parts]
     if symbol == "*":
         names = [f"({p.name})" if getattr(p, "symbol", "") == "+" else p.name for p in parts]
@@ -95,6 +111,8 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
         partial(_f, symbol, parts),
         partial(_tables, parts),
         power_laws=tuple(laws),
+        simpler=parts[1].name if _is_frozen(parts[0]) and parts[1] in leaves else "",
+        isotropic=all(part.isotropic for part in parts),
         digest=" ".join((symbol, *(part.digest for part in parts))) * all(p.digest for p in parts),
         ordered_times=any(part.ordered_times for part in parts),
         symbol=symbol,
@@ -110,16 +128,43 @@ def _leaves(model: Leaf) -> Iterator[Leaf]:
         yield from _leaves(part)
 
 
-def _sums(model: Leaf) -> int:
-    """Return how many fractions a model has."""
-    if not isinstance(model, CompositeModel):
-        return 0
-    return sum(map(_sums, model.parts)) + (model.symbol == "+")
+def _is_frozen(part: Leaf) -> bool:
+    return isinstance(part, SeparableModel) and part.f is _at_rest
+
+
+def _frozen_first(symbol: str, first: Leaf, second: Leaf) -> tuple[Leaf, Leaf]:
+    """Return the parts of a sum with the frozen one first, whose fraction is then that of the whole field."""
+
+    def has_frozen(part: Leaf) -> bool:
+        return part.frozen if isinstance(part, CompositeModel) else _is_frozen(part)
+
+    if symbol == "*" and (_is_frozen(first) or _is_frozen(second)):
+        raise OptionError("frozen does not change a product: add it, as in 'frozen + brownian'")
+    if symbol == "*" or not (has_frozen(first) or has_frozen(second)):
+        return first, second
+    if has_frozen(first) and has_frozen(second):
+        raise OptionError("two frozen parts are one: leave one of them out")
+    frozen, other = (first, second) if has_frozen(first) else (second, first)
+    if isinstance(frozen, CompositeModel):
+        frozen, other = frozen.parts[0], composed("+", frozen.parts[1], other)
+    return frozen, other
+
+
+def _fractions(symbol: str, parts: tuple[Leaf, Leaf]) -> list[str]:
+    """Return the names of the fractions of a composite, without numbers."""
+    found = [name for part in parts for name in _fractions_of(part)]
+    if symbol == "+":
+        found.append(FROZEN_FRACTION if _is_frozen(parts[0]) else FRACTION.name)
+    return found
+
+
+def _fractions_of(model: Leaf) -> list[str]:
+    return _fractions(model.symbol, model.parts) if isinstance(model, CompositeModel) else []
 
 
 def _split(theta: Any, parts: tuple[Leaf, Leaf]) -> tuple[Any, Any]:
     """Return the parameters of both parts, in their own order: their fractions stand behind all others."""
-    sums = [_sums(part) for part in parts]
+    sums = [len(_fractions_of(part)) for part in parts]
     xp, first = theta.__array_namespace__(), parts[0].size - sums[0]
     last = first + parts[1].size - sums[1]
     return (

@@ -13,6 +13,8 @@ from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.scaling_bounds import ScalingPrior
+from homodyne_dask.solver.scaling_modes import Scaling
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
@@ -61,6 +63,8 @@ class BinnedFits:
     """Returns their Gram at theta."""
     search: Search
     mode: str
+    limits: ScalingPrior | None = None
+    """Bounds and priors of contrast and offset; not used where f alone determines the parameters."""
 
     def started(self, thetas: Sequence[Theta]) -> list[BinnedFit]:
         """Return a fit at its initial point for each theta."""
@@ -96,7 +100,7 @@ class BinnedFits:
                 gram = gram.wide
                 gram = Gram(gram.moments.sum(0)[None], gram.pairs.sum(keepdims=True))
             prior = self.search.prior_terms(trial.theta)
-            found.append(reduce(gram, "individual", prior=prior))
+            found.append(reduce(gram, Scaling(prior=self.limits), prior=prior))
         return found
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:

@@ -39,6 +39,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models import MODELS
+from homodyne_dask.models.composite import CompositeModel
 from homodyne_dask.models.parameters import Beat, Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
@@ -57,6 +58,8 @@ MAX_SPLINE_STARTS = 4
 """Minima of power laws from which fits of free forms to the averages start."""
 MAX_SPLINE_START_CHISQR_RATIO = 10.0
 """Their largest χ² over the lowest."""
+FROZEN_FRACTIONS = 0.1, 0.4, 0.7, 0.9
+"""From which fits with a frozen part start."""
 MIN_SHARE = 1e-3
 """Of the mean of a rate, that splines start with: where a rate is 0, c2 does not show that it should rise."""
 POINTS_PER_PARAMETER = 100
@@ -205,7 +208,10 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     else:
         summary = averaged_over_scans(summary, request.scan)
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
-    fits = BinnedFits(partial(averaged_gram, summary), search, mode)
+    limits = None
+    if isinstance(model, CompositeModel) and model.frozen:
+        best, limits = _points_of_moving_part(request, model, data), request.scaling.prior
+    fits = BinnedFits(partial(averaged_gram, summary), search, mode, limits)
     ends = followed(fits, best, starts)
     if not ends:
         raise_not_finite(summary, best[0])
@@ -215,6 +221,21 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
         close = own.lowest.reduced.variance(int(search.free.sum()))
         ends = fits.merged([own, *(end for end in ends if end.chisqr < own.chisqr - close)])
     return [end.minimum() for end in ends]
+
+
+def _points_of_moving_part(
+    request: Request, model: CompositeModel, data: Passes | None
+) -> list[Theta]:
+    """Return points of what moves beside a frozen part, with several fractions of that.
+
+    They are of fits without it, whose offset takes the plateau: their rates are half of the true ones.
+    """
+    of_moving = _of_problem(request, replace(request.problem, model=model.parts[1]))
+    return [
+        request.search.with_given(np.append(minimum.theta, fraction))
+        for minimum in find_initial_values(of_moving, data)[:MAX_SPLINE_STARTS]
+        for fraction in FROZEN_FRACTIONS
+    ]
 
 
 def _points_of_beats(

@@ -150,6 +150,8 @@ class Comparison(HandedOut, Saved):
         if chosen.at_bound:
             parts.append(f"{chosen.name} is scored with {chosen.at_bound} fixed at a bound")
         parts += ["none of the models describes the data"] * best.misfit
+        if any("frozen" in fit.model for fit in self.fits):
+            parts.append("a frozen part is told from an offset only if c2 without correlation is 1")
         names = joined_with_and([fit.name for fit in self.fits if not fit.checked])
         parts += [f"whether {names} describes the data was not checked"] * bool(names)
         return "; ".join(parts)

@@ -1,0 +1,126 @@
+"""A part of the field that does not move: sums with `frozen`, their fits, errors and choice."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models import MODELS, model_named
+from tests.speckle_scans import Photons
+from tests.synthetic import GAP, store
+
+TIME = np.arange(40) * 0.1
+NEAR_1 = "prior=1:0.001"
+GEL = {"offset": NEAR_1}
+SHEARED = (2e4, -0.3, 100.0, 3e-3, 0.0, 0.0, 10.0)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 1.0])
+def test_the_field_of_a_frozen_part_is_constant_and_that_of_a_flow_keeps_its_sign(fraction):
+    flow = Photons(SHEARED, len(TIME), q=(0.0054,), phi=(30.0,), gap=GAP, frozen=fraction)
+    assert flow.g(0).min() < -0.1 or fraction
+    theta = dict(zip(MODELS["laminar_flow"].names, SHEARED, strict=True))
+    f = hd.predict(
+        "frozen + laminar_flow", theta | {"frozen_fraction": fraction}, TIME, q=0.0054, phi=[30.0],
+        gap=GAP, contrast=1.0, offset=0.0,
+    )  # fmt: skip
+    later = np.triu_indices(len(TIME), 1)
+    np.testing.assert_allclose(np.asarray(f)[0][later], flow.g(0)[later] ** 2, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fractions"),
+    [
+        ("brownian + frozen", "frozen + brownian", ["frozen_fraction"]),
+        ("brownian + brownian + frozen", "frozen + brownian + brownian", ["fraction", "frozen_fraction"]),
+        ("frozen + brownian + brownian", "frozen + brownian + brownian", ["fraction", "frozen_fraction"]),
+        ("(frozen + brownian) * stretched", "(frozen + brownian) * stretched", ["frozen_fraction"]),
+    ],
+)  # fmt: skip
+def test_the_frozen_part_is_the_first_and_its_fraction_that_of_the_whole(text, name, fractions):
+    model = model_named(text).current()
+    assert model.name == name
+    assert [of for of in model.names if "fraction" in of] == fractions
+    assert model_named(name).current() == model
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("frozen + frozen", "two frozen parts are one"),
+        ("frozen + brownian + frozen", "two frozen parts are one"),
+        ("frozen * brownian", "frozen does not change a product"),
+        ("frozen + beating", "beating cannot be part of a sum"),
+        ("frozen + static_free", "static_free cannot be part of a sum"),
+    ],
+)
+def test_where_a_frozen_part_means_nothing_is_said(text, message):
+    with pytest.raises(OptionError, match=message):
+        model_named(text)
+
+
+def test_a_frozen_part_alone_is_refused(tmp_path):
+    scan = store(Photons((4e3, 0, 0), 30).scan(0), tmp_path)
+    for model in ("frozen", MODELS["frozen"]):
+        with pytest.raises(OptionError, match="frozen alone has no decay"):
+            hd.fit(scan, model)
+
+
+@pytest.mark.parametrize(
+    "fraction",
+    [
+        pytest.param(0.05, marks=pytest.mark.long),
+        0.3,
+        0.8,
+        pytest.param(0.95, marks=pytest.mark.long),
+    ],
+)
+def test_rate_and_fraction_of_a_gel_are_found_from_defaults(tmp_path, fraction):
+    scan = store(Photons((4e3, 0, 0), 120, pixels=3000, frozen=fraction).scan(5), tmp_path)
+    result = hd.fit(scan, "frozen + brownian", **GEL)
+    found, truth = result.params, {"D0": 4e3, "frozen_fraction": fraction}
+    assert result.converged
+    assert not result.misfit
+    for name, value in truth.items():
+        assert abs(found[name].value - value) < 3 * found[name].stderr
+    assert found["frozen_fraction"].stderr < 0.15
+
+
+@pytest.mark.long
+def test_fractions_of_rings_are_their_own(tmp_path):
+    rings = Photons((4e3, 0, 0), 80, q=(0.008, 0.01, 0.012), pixels=2000, frozen=(0.2, 0.5, 0.8))
+    series = hd.fit_each(
+        store(rings.scan(1), tmp_path), "frozen + brownian", per={"ring": "frozen_fraction"}, **GEL
+    )
+    for fit, fraction in zip(series.results, rings.frozen, strict=True):
+        of = fit.params["frozen_fraction"]
+        assert abs(of.value - fraction) < 3 * of.stderr
+
+
+@pytest.mark.long
+def test_errors_of_a_long_record_hold_the_frozen_speckle_that_all_pairs_share(tmp_path):
+    """Its contrast and fraction are those of few pixels, however long the record is."""
+    rows = []
+    for seed in range(8):
+        made = Photons((4e4, 0, 0), 800, pixels=400, frozen=0.7)
+        scan = store(made.scan(seed), tmp_path, f"{seed}")
+        found = hd.fit(scan, "frozen + brownian", **GEL).params
+        rows.append([(found[name].value, found[name].stderr) for name in ("D0", "frozen_fraction")])
+    value, error = np.array(rows).transpose(2, 0, 1)
+    scatter = np.sqrt(((value - [4e4, 0.7]) ** 2).mean(axis=0)) / np.median(error, axis=0)
+    assert (
+        scatter > 0.4
+    ).all()  # with stretches that count as independent 0.1 of D0 and 5 of the fraction
+    assert (scatter < 2.0).all()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.8])
+def test_a_frozen_part_is_chosen_where_there_is_one(tmp_path, fraction):
+    scan = store(Photons((4e3, 0, 0), 200, pixels=3000, frozen=fraction).scan(7), tmp_path)
+    found = hd.compare_models(scan)
+    assert found.chosen == ("frozen + brownian" if fraction else "brownian")
+    assert ("frozen" in found.sentence) == bool(fraction)
+    assert (len(found.fits) > 3) == bool(fraction)
+    D0 = found.results[found.chosen].params["D0"]
+    assert abs(D0.value - 4e3) < 3 * D0.stderr
