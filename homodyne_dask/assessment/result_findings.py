@@ -29,7 +29,7 @@ from homodyne_dask.results.data.known_truth import truth_mismatch
 from homodyne_dask.results.data.misfit import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import SPECKLE, TABLE, clusters_in
+from homodyne_dask.solver.covariance import SPECKLE, clusters_in
 from homodyne_dask.solver.identifiability import Doubt, determined_at
 from homodyne_dask.solver.limits import IMPROBABLE, LEVEL_OF_MISFIT, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.rings import describe_rings, rings_of
@@ -51,6 +51,8 @@ MIN_SPREAD = 1e-3
 """Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
 LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 """Offsets below and above which they are commented on; c2 without correlation is 1."""
+HIGHEST_OF_TABLE = 1.2
+"""Contrast of a table, which is 1 of g1 and of (g2 - 1)/contrast, but for their noise."""
 HIGHEST_C2 = 2.0
 """c2 of a frame with itself, but for the noise of counting: above it the scale of c2 is another one."""
 MAX_ERROR_OVER_PRIOR = 1.1
@@ -165,14 +167,14 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         advice = f"{command_of(request)} --over q"
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
     if request.scan.is_table:
-        yield finding("points-correlated")
+        few = None if known.errors.robust is not None else MIN_CLUSTERS
+        yield finding("points-correlated", few=few)
     elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
     if check is None or not check.misfit:
         if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
-            yield finding(
-                "chisqr-too-high", (), _compared(request), redchi=redchi, sigma_source=source
-            )
+            code = "table-misfit" if request.scan.is_table else "chisqr-too-high"
+            yield finding(code, (), _compared(request), redchi=redchi, sigma_source=source)
         return
     level = {"p": check.p, "level": LEVEL_OF_MISFIT}
     for one in _of_check(end, check):
@@ -544,10 +546,11 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
     for at, name in ((1, "contrast"), (0, "offset")):
         if number := int(reduced.at_bound[used, at].sum()):
             yield finding("scaling-at-bound", [name], bins=number, total=used.sum())
+    highest = HIGHEST_OF_TABLE if end.request.scan.is_table else 1.0
     with np.errstate(invalid="ignore"):
         high = seen & (reduced.offset > HIGHEST_OFFSET)
         high &= reduced.offset + reduced.contrast > HIGHEST_C2
-        beyond = seen & ((reduced.contrast > 1.0) | (reduced.offset < LOWEST_OFFSET)) & ~high
+        beyond = seen & ((reduced.contrast > highest) | (reduced.offset < LOWEST_OFFSET)) & ~high
     yield from some("offset-high", high, seen, limit=HIGHEST_OFFSET)
     yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
 
@@ -566,8 +569,8 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
     of_all = not end.known.alone and errors.robust is not None  # from the bins of all scans
     by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
-    by_clusters |= errors.method == TABLE
-    if errors.naive is None or not end.known.decay or by_clusters:
+    of_table = end.request.scan.is_table  # `points-correlated` says why
+    if errors.naive is None or not end.known.decay or by_clusters or of_table:
         return
     why = "few-cells" if speckle is None else speckle.objection
     if few and not end.known.alone:

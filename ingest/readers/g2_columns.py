@@ -24,7 +24,7 @@ NUMBER = r"(?:\d*\.|0,)?\d+(?:e[-+]?\d+)?"
 _G = r"(?<![a-z])\|?g[_^]?[({{]{{0,2}}{}(?!\d)[)}}]{{0,2}}+\|?+"
 _G1, _G2 = _G.format(1), rf"(?:{_G.format(2)}|(?<![a-z])c2(?!\d))"
 _OF_TAU = r"(?:[ _]*(?:\([^()]*\)|tau|τ))?"
-_LESS_1 = rf"{_OF_TAU}(?:[ _]*(?:-|minus)[ _]*|_?m)1(?:\.0*)?(?![a-z0-9.])"
+_LESS_1 = rf"{_OF_TAU}(?:[ _]*(?:-|minus)[ _]*|_?m)1(?:\.0*)?(?![a-z0-9.]|\s*(?:[°%]|[mk]?(?:v|pa|bar|k|c)(?![a-z])))"
 _SQUARED = rf"{_OF_TAU}(?:\^|\*\*)2"
 _NAMED = {
     "g2-1": re.compile(rf"{_G2}{_LESS_1}|{_G1}{_SQUARED}"),
@@ -48,7 +48,7 @@ ERROR = re.compile(
     r"(?<![a-z])(isf|f)?(err[a-z]*|std[a-z]*|sigma(?!.?aldrich)[a-z0-9]*|σ|unc|uncert[a-z]*|dev(?!\d)|sem"
     r"|(standard )?deviation)(?![a-z])|(?<![a-z])[dsδ]_?(g[_^({]*[12]|isf)"
 )
-_UNIT = rf"(?:1?\s*/\s*|inv[a-z]*\.?[ _]*){LENGTH}(?![a-z])|{LENGTH}\s*(?:\^|\*\*)?[({{]*-1[)}}]*"
+_UNIT = rf"(?:1?\s*/\s*|inv[a-z]*\.?[ _]*){LENGTH}(?![a-z])|{LENGTH}\s*(?:\^|\*\*)?[({{]*-1[)}}]*(?!\.?\d)"
 _Q = re.compile(
     rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({NUMBER})(?:[\s_(\[]*({_UNIT}))?|^({NUMBER})$"
 )

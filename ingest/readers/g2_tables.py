@@ -360,8 +360,13 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
     above = lines[: lines.index(plain[begin])][::-1]
     heads = [_fields(line, separator) for line in above]
     heads += [re.split(r"\s{2,}|\t|,", line) for line in above]
-    heads = [[field.strip(f" {COMMENT}\"'") for field in of] for of in heads]
-    names = next((of for of in heads if len(of) == width), [])
+    words = [line.strip(f" {COMMENT}").split() for line in above]
+    heads += [of for of in words if of and DELAY.fullmatch(of[0].lower())]
+    heads = [[field.strip(f" {COMMENT}\"'") for field in of] for of in heads if len(of) == width]
+    names = heads[0] if heads else []
+    units = [field.strip("()[]") for field in names]
+    if len(heads) > 1 and all(unit.lower() in (*SECONDS, "-", "1", "a.u.") for unit in units):
+        names = [f"{name} ({unit})" for name, unit in zip(heads[1], units, strict=True)]
     used = ~np.isnan(table).all(0)
     return [name for name, keep in zip(names, used, strict=False) if keep], table[:, used]
 
