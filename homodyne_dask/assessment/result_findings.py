@@ -60,7 +60,10 @@ MAX_ERROR_OVER_PRIOR = 1.1
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
-"""Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested."""
+MAX_REDCHI |= {"residuals": 100.0}
+"""Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
+
+In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
 KNOWN_OFFSET, FLOAT64 = "--offset prior=1:0.01", "--precision float64"
 EITHER_SIGN = "-0.1:0.1"
 """Bounds of a shear rate that reverses [1/s]."""

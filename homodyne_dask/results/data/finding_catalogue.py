@@ -255,7 +255,7 @@ _CHOICES: dict[str, dict[str, str]] = {
         "counts": "σ from counts is too small",
         "constant": "the given σ is too small",
         "table": "the errors of the table are too small",
-        "residuals": "neighbouring points scatter less than curves as a whole",
+        "residuals": "noise is common to neighbouring points",
         "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
     },
     "objection": {
