@@ -268,7 +268,8 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
             f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
             f"parameters, or see the report of one fit"
         )
-    checked = np.array(["not-checked" not in fits[name].findings.codes for name in names])
+    unsure = {"not-checked", "points-correlated"}
+    checked = np.array([unsure.isdisjoint(fits[name].findings.codes) for name in names])
     left = next(of for of in (known & ~misfit & checked, known & ~misfit, known) if of.any())
     least = np.min(totals[left])
     # 0 where a model interpolates the data

@@ -103,8 +103,8 @@ not-checked note: too little is known of the noise of averages of c2 > fit more 
   whether the model describes the data was not checked: the noise is known for too few averages over cells of
   age and lag
 table-misfit error: points are further from the model than their errors > see the residuals, compare models
-  the reduced χ² is {redchi:.3g}: the model does not describe the curves, or {sigma_source:sigma}; see cuts.png
-  before using the values{advice:?, and compare models with `&`}
+  the reduced χ² is {redchi:.3g}: the model does not describe the curves, or {sigma_source:sigma}; see
+  cuts.png before using the values{advice:?, and compare models with `&`}
 points-correlated warning: a table has no covariance of its points > fit two-time data, or more curves at once
   points of one curve come from the same photons and are correlated: χ² checks the model only
   roughly{few:?, and naive errors may be several times too small, so that there is no standard error with

@@ -379,8 +379,9 @@ class FitSeries(HandedOut, Saved):
         """For each parameter and rate, the test of whether the converged fits agree (see `homogeneity_test`).
 
         Parameters that are fixed, ended at a bound (or belong to a rate with one that did), or have no known
-        error are omitted; empty if windows overlap, or for `correlated` points. For scans fitted together, only parameters that differ
-        between scans are tested, with the shared ones taken as known: the mean then has no error.
+        error are omitted; empty if windows overlap, or points are `correlated`. For scans fitted together,
+        only parameters that differ between scans are tested, with the shared ones taken as known: the mean
+        then has no error.
         """
         if self.overlap or self.correlated:
             return {}

@@ -63,8 +63,8 @@ _WHICH_POWER = (
 )
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
 _CORRELATED = (
-    "points of one curve are correlated, so that naive errors tell neither whether the fits agree nor the power "
-    "of q: fit all curves together, or two-time data"
+    "points of one curve are correlated, so that naive errors tell neither whether the fits agree nor the "
+    "power of q: fit all curves together, or two-time data"
 )
 
 
