@@ -114,6 +114,7 @@ def known_kinds(
     names: Sequence[str],
     kinds: Sequence[str | None],
     points: Float[np.ndarray, "bin n"],
+    notes: list[str],
 ) -> list[str]:
     """Return what curves are, with those whose names do not say it taken for g2 if they decay to 1.
 
@@ -130,6 +131,8 @@ def known_kinds(
             f"{path.name} does not say whether {names[int(np.argmax(unsaid))]!r} is g2, g2 - 1 or g1, nor do "
             f"its values, which end at {np.median(end[unsaid]):.3g}: name it, or give --column-is"
         )
+    if unsaid.any():
+        notes.append(f"{_some(unsaid)} g2: they decay to 1, and nothing else says what they are")
     found = ["g2" if kind is None else "g1" if kind == "f" else kind for kind in kinds]
     for name, kind, first, last in zip(names, found, start, end, strict=True):
         if last < NEAR_0 if kind == "g2" else _like_g2(first, last):

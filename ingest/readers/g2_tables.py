@@ -124,7 +124,7 @@ def source_of_curves(
         raise SourceError(f"{path.name} has the delay {twice:g} s twice: give each table by itself")
     points = np.where(known, values, np.nan)[:, order]
     kinds = [options.column_is or kind for kind in curves.kinds]
-    kinds = known_kinds(path, curves.names, kinds, points)
+    kinds = known_kinds(path, curves.names, kinds, points, notes)
     if error is None:
         sigma = np.full(points.shape, _scatter(np.log(time[1:]), points))
     else:

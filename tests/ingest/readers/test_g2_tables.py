@@ -88,7 +88,9 @@ def test_a_layout_gives_delays_q_g2_and_errors(tmp_path, layout):
     text(",", f"tau (s),{NAMES}", [0, *TAU], *np.c_[np.full(3, 2.5), G2]),
 ])  # fmt: skip
 def test_q_is_read_from_the_first_row_and_delay_0_is_left_out(tmp_path, content):
-    check(read(tmp_path, content), None)
+    scan = read(tmp_path, content)
+    check(scan, None)
+    assert "all curves are taken for g2: they decay to 1, and" in " ".join(scan.attrs["notes"])
 
 
 def test_errors_are_read_from_the_file_beside_and_a_change_of_it_is_seen(tmp_path):
