@@ -41,7 +41,7 @@ _CHANGED = re.compile(r"(log\d*|ln|sqrt|√|exp|1 ?[-/])[ _({\[|]*[gc][_^({]*[12
 _OTHER = re.compile(r"\w[ _]*[(\[]\s*q")
 """Something else as a function of q."""
 DELAY = re.compile(
-    r"(taus?|τ|delays?|lags?|times?|dt|t|t_el)([^a-z].*)?|lag ?times?.*|delay_?(time|list).*"
+    r"(taus?|τ|delays?|lags?|times?)([^a-z].*)?|(dt|t|t_el)([^-a-z\d].*)?|lag ?times?.*|delay_?(time|list).*"
 )
 RING = re.compile(r"q\s*([(\[_/](?!ind|idx|bin|n(o|um)).*)?")
 """A column of q, but not of the numbers of rings."""
@@ -173,9 +173,9 @@ def as_g2(
     beside = np.stack([padded[:, at : at + n] for at in (0, 1, 3, 4)])
     known = np.isfinite(beside)
     g1 = np.where(known, beside, 0).sum(0) / np.maximum(known.sum(0), 1)
-    squared = 1 + points**2 - sigma**2, sigma * np.sqrt(4 * g1**2 + 2 * sigma**2)
-    plain = points + less[:, None], sigma
-    return tuple(np.where(field[:, None], *pair) for pair in zip(squared, plain, strict=True))
+    squared, spread = 1 + points**2 - sigma**2, sigma * np.sqrt(4 * g1**2 + 2 * sigma**2)
+    of_field, plain = field[:, None], points + less[:, None]
+    return np.where(of_field, squared, plain), np.where(of_field, spread, sigma)
 
 
 def _some(which: np.ndarray) -> str:

@@ -233,8 +233,8 @@ def _curves(path: Path, options: IngestOptions, notes: list[str], errors: bool =
     elif all(one.q for one in curves):
         each = [(np.array(one.q[:1]), one.q[1]) for one in curves if one.q]
         q = np.concatenate([converted("q", value, unit, where, notes) for value, unit in each])
-    kinds, several = [one.kind for one in curves], options.q if q is None else q
-    if len({*kinds}) > 1 and not known and len({*np.ravel(several)}) < len(kinds):
+    kinds, of_q = [one.kind for one in curves], q if q is not None else options.q or ()
+    if len({*kinds}) > 1 and not known and len({*of_q}) < len(kinds):
         raise SourceError(
             f"{path.name} has {', '.join(one.name for one in curves)} of one q: keep one of them"
         )

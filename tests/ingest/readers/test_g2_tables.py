@@ -241,6 +241,7 @@ CONTRADICTIONS = [
     ("both of one q", text(",", "tau,g2,g1", TAU, G2[2], np.sqrt(5 * (G2[2] - 1))), "of one q: keep"),
     ("nothing said", text(",", "tau,q=0.0123", TAU, G2[2] - 1), "whether 'q=0.0123' is g2, g2 - 1 or g1"),
     ("no names", text(",", "", TAU, G2[2] - 1), "whether 'column 2' is g2, g2 - 1 or g1"),
+    ("temperatures", text(",", "tau,T-150K", TAU, G2[2]), "column 'T-150K' is none of delay, q, g2"),
     ("DDM", text(",", "lag,D(q=0.0123)", TAU, 5e3 * (1.2 - G2[2])), r"D\(q, τ\) of differential dyn"),
 ]  # fmt: skip
 
