@@ -63,8 +63,8 @@ class Curves(NamedTuple):
 
 
 def errors_beside(path: Path) -> Path | None:
-    """Return the file of errors that belongs to NAME_g2.csv: NAME_g2err.csv, or NAME_g2_err.csv."""
-    if not path.stem.lower().endswith("g2") or path.suffix.lower() not in SUFFIXES:
+    """Return the file of errors of NAME_g2.csv, NAME_g2err.csv or NAME_g2_err.csv, or of NAME_g1.csv."""
+    if not path.stem.lower().endswith(("g2", "g1")) or path.suffix.lower() not in SUFFIXES:
         return None
     beside = (path.with_name(f"{path.stem}{end}{path.suffix}") for end in ("err", "_err"))
     return next((one for one in beside if one.is_file()), None)
