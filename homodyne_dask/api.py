@@ -93,6 +93,7 @@ def ingest(
     time_dataset: str | None = None,
     axes: str | Sequence[str] | None = None,
     half: str | None = None,
+    column_is: str | None = None,
     average: str | None = None,
     keep: str | Sequence[str] = (),
     keep_copies: bool = False,
@@ -122,7 +123,8 @@ def ingest(
     file (a dataset, or a group with one for each bin) or .npz of another layout; q_dataset, phi_dataset:
     names of q and φ; time_dataset: name of the times of the frames, or of their spacing, in s. axes: such
     as 't,t,q', if shape and symmetry do not show which axes are the times. half: 'upper', 'lower' or
-    'mean', for matrices that are not symmetric. keep: paths of numbers in an HDF5 file, such as
+    'mean', for matrices that are not symmetric. column_is: what the columns of a table are (`read_g2`).
+    keep: paths of numbers in an HDF5 file, such as
     '/entry/sample/humidity', for fits over scans. keep_copies: True for bins that hold the data of another
     bin, keep_outliers: True for pairs that are no measurement, such as fill values of holes, which else are
     left out, with a note. sharded: whether to store many chunks per file; by default
@@ -167,7 +169,8 @@ def ingest(
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
             strict=strict, overwrite=overwrite, client=client, progress=progress, dataset=dataset,
             q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
-            average=average, keep=keep, keep_copies=keep_copies, keep_outliers=keep_outliers,
+            column_is=column_is, average=average, keep=keep, keep_copies=keep_copies,
+            keep_outliers=keep_outliers,
         )  # fmt: skip
 
 
@@ -191,12 +194,14 @@ def read_g2(
     phi: float | str | Sequence[float | str] | None = None,
     dt: float | str | None = None,
     sigma: float | Sequence[float] | None = None,
+    column_is: str | None = None,
     gap: str | float | None = None,
     overwrite: bool = False,
 ) -> "Scan":
     """Return the one-time correlations g2(delay) in a table, or in a result file, as a scan that fits take.
 
-    source: a text (csv, tsv, txt, dat) whose columns are the delay, and g2 and perhaps its error for each q,
+    source: a text (csv, tsv, txt, dat) whose columns are the delay, and for each q g2, g2 - 1 or g1 and
+    perhaps its error, which their names say, or column_is ('g2', 'g2-1', 'g1', and 'f' for g1, too),
     or an HDF5 result with multi-tau g2 (APS-U, APS legacy, NXxpcs); a list of files has one for each q.
     NAME_g2err.csv beside NAME_g2.csv is read with it. store: the folder in which the curves are kept, or its
     URL; by default NAME_g2.zarr beside the source. q [1/Å], phi [degree]: one number or one per curve, if the
@@ -215,6 +220,7 @@ def read_g2(
     first = source if isinstance(source, str | PathLike) else next(iter(source), "")
     dataset = data.g2_dataset(path_of("source", first))
     given: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
+    given |= {"column_is": column_is}
     if store is None and dataset is not None:
         store = store_beside(path_of("source", first), "g2")
     deadline = time.monotonic() + MOST_WAIT

@@ -406,7 +406,7 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
     arrays = _small_arrays(source, use, found.rows, records)
     pictures = {name: of for name, of in source.pictures._asdict().items() if of is not None}
     if source.g2 is not None:
-        pictures["cuts/g2"] = source.g2 + [[record["baseline"] == 0] for record in records]
+        pictures["cuts/g2"] = source.g2
     for name, values in (arrays | pictures).items():
         store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)

@@ -27,7 +27,7 @@ from homodyne_dask.assessment.spline_rate_errors import (
     rate_freedom,
     smoothing_bias,
 )
-from homodyne_dask.assessment.which_covariance import Known, counted, deviations, of_table, used_of
+from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
@@ -134,7 +134,6 @@ def assess(
     known = Known(
         errors_by_bins(request, state),
         noise and noise.of_theta,
-        of_table=errors_of_table(request, state) if table else None,
         decay=decay,
         valley=state.outcome is lm.Outcome.SINGULAR,
         others_enough=lambda: (freedom := rates()) is None or not freedom.few,
@@ -171,15 +170,15 @@ def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
     search = request.search
     moved = parameters_with_errors(search, state.theta, state.reduced)
     at_bound = search.free & ~search.free_inside_bounds(state.theta)
-    return uncertainty(search.names, state.reduced, moved, request.clusters, at_bound)
-
-
-def errors_of_table(request: Request, state: lm.State) -> Uncertainty:
-    """Return the errors of tables of g2; of those without errors the residuals are the noise."""
-    free, reduced = int(request.search.free.sum()), state.reduced
-    unknown = request.scan.attrs["sigma_source"] == "residuals" and reduced.noise is None
-    variance = reduced.variance(free) if unknown else 1.0
-    return of_table(errors_by_bins(request, state), reduced.freedom(free), variance)
+    errors = uncertainty(search.names, state.reduced, moved, request.clusters, at_bound)
+    if not request.scan.is_table or errors.naive is None or state.reduced.noise is not None:
+        return errors
+    # of points whose errors are too small, or not in the table, the residuals are the noise
+    variance = state.reduced.variance(int(search.free.sum()))
+    if request.scan.attrs["sigma_source"] == "table":
+        variance = max(variance, 1.0)
+    scaling = np.sqrt(variance) * errors.scaling_naive
+    return replace(errors, naive=variance * errors.naive, scaling_naive=scaling)
 
 
 def errors_of_pass(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:

@@ -39,7 +39,7 @@ from homodyne_dask.results.data.known_truth import truth_mismatch
 from homodyne_dask.results.data.misfit import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import SPECKLE, TABLE, clusters_in, error_used
+from homodyne_dask.solver.covariance import SPECKLE, clusters_in, error_used
 from homodyne_dask.solver.identifiability import Doubt, determined_at
 from homodyne_dask.solver.limits import IMPROBABLE, LEVEL_OF_MISFIT, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.files import any_path, working_folder
@@ -68,6 +68,8 @@ to normalise move them by some percent."""
 ERRORS_OF_TABLE = {"table": 1.0, "residuals": 3.0}
 """Errors of offsets of tables over those of independent points, by the source of σ: those that beamlines give
 are of pixels, which differ more than points of a curve scatter."""
+HIGHEST_OF_TABLE = 1.2
+"""Contrast of a table, which is 1 of g1 and of (g2 - 1)/contrast, but for their noise."""
 HIGHEST_C2 = 2.0
 """c2 of a frame with itself, but for the noise of counting: above it the scale of c2 is another one."""
 MAX_ERROR_OVER_PRIOR = 1.1
@@ -75,8 +77,13 @@ MAX_ERROR_OVER_PRIOR = 1.1
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
-"""Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested."""
-NEAR_1, FLOAT64 = "--offset prior=1:0.005", "--precision float64"
+MAX_REDCHI |= {"residuals": 100.0}
+"""Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
+
+In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
+PRIOR_OF_OFFSET, FLOAT64 = 0.005, "--precision float64"
+"""Standard deviation, over the contrast, with which a frozen part is told from an offset: χ², which counts
+pairs as independent, outvotes a wider one."""
 EITHER_SIGN = "-0.1:0.1"
 """Bounds of a shear rate that reverses [1/s]."""
 CONSTANT_MODELS = {
@@ -196,14 +203,14 @@ def _misfit(end: FitEnd) -> Iterator[Finding]:
         advice = command_of(request, "--over q")
         yield finding("power-of-q", (), advice, **numbers, model=config["model"])
     if request.scan.is_table:
-        yield finding("points-correlated")
+        few = None if known.errors.robust is not None else MIN_CLUSTERS
+        yield finding("points-correlated", few=few)
     elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
     if check is None or not check.misfit:
         if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
-            yield finding(
-                "chisqr-too-high", (), _compared(request), redchi=redchi, sigma_source=source
-            )
+            code = "table-misfit" if request.scan.is_table else "chisqr-too-high"
+            yield finding(code, (), _compared(request), redchi=redchi, sigma_source=source)
         return
     level = {"p": check.p, "level": LEVEL_OF_MISFIT}
     for one in _of_check(end, check):
@@ -599,10 +606,11 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
     for at, name in ((1, "contrast"), (0, "offset")):
         if number := int(reduced.at_bound[used, at].sum()):
             yield finding("scaling-at-bound", [name], bins=number, total=used.sum())
+    highest = HIGHEST_OF_TABLE if end.request.scan.is_table else 1.0
     with np.errstate(invalid="ignore"):
         high = seen & (reduced.offset > HIGHEST_OFFSET)
         high &= reduced.offset + reduced.contrast > HIGHEST_C2
-        beyond = seen & ((reduced.contrast > 1.0) | (reduced.offset < LOWEST_OFFSET)) & ~high
+        beyond = seen & ((reduced.contrast > highest) | (reduced.offset < LOWEST_OFFSET)) & ~high
     yield from some("offset-high", high, seen, limit=HIGHEST_OFFSET)
     yield from some("decay-outside-record", beyond, seen, limit=LOWEST_OFFSET)
     if not (high | beyond).any() and not end.slower_than_record.any():
@@ -618,18 +626,20 @@ def _other_offsets(end: FitEnd) -> Iterator[Finding]:
     if abs(offset.mean) < LEAST_DEVIATION or not offset.p < MAX_P_OF_DRIFT:
         return
     code = "offset-far-from-1" if abs(offset.mean) > LARGE_DEVIATION else "offset-not-1"
+    near = float(f"{PRIOR_OF_OFFSET * np.mean(end.state.reduced.contrast[end.with_decay]):.0e}")
     model, advice = f"frozen + {request.config['model']}", ""
     with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
         known = np.isfinite(request.scan.q).all() and "frozen" not in request.config["model"]
         if offset.mean > 0 and known and model_named(model):
-            advice = command_of(request, NEAR_1, model, Convention.PHYSICAL)
-    yield finding(code, ["offset"], advice, size=offset.mean, p=offset.p, level=MAX_P_OF_DRIFT)
+            advice = command_of(request, f"--offset prior=1:{near:g}", model, Convention.PHYSICAL)
+    numbers = {"size": offset.mean, "p": offset.p, "level": MAX_P_OF_DRIFT, "deviation": near}
+    yield finding(code, ["offset"], advice, **numbers)
 
 
 def _offset_of_table(end: FitEnd) -> OffsetDeviation | None:
     """Return how far the offsets of tables are from 1, as if those of all curves had the same noise."""
     reduced, factor = end.state.reduced, ERRORS_OF_TABLE[end.request.scan.attrs["sigma_source"]]
-    error = np.where(end.with_decay, factor * end.known.errors.scaling_robust[:, 0], np.nan)
+    error = np.where(end.with_decay, factor * end.known.errors.scaling_naive[:, 0], np.nan)
     weights = weights_of_offsets(reduced, error)
     variance = float(np.nansum(np.abs(weights) * error)) ** 2
     return offset_deviation(reduced, weights, variance, np.inf)
@@ -649,8 +659,8 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
     enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
     of_all = not end.known.alone and errors.robust is not None  # from the bins of all scans
     by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
-    by_clusters |= errors.method == TABLE
-    if errors.naive is None or not end.known.decay or by_clusters:
+    of_table = end.request.scan.is_table  # `points-correlated` says why
+    if errors.naive is None or not end.known.decay or by_clusters or of_table:
         return
     why = "few-cells" if speckle is None else speckle.objection
     if few and not end.known.alone:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.solver.covariance import SPECKLE, TABLE, Uncertainty, error_used, without
+from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, error_used, without
 from homodyne_dask.solver.normal_equations import deviation
 
 
@@ -35,8 +35,6 @@ class Known(NamedTuple):
     """None where too little is known of the noise."""
     of_global_fit: Uncertainty | None = None
     """Of a scan that was fitted together with others."""
-    of_table: Uncertainty | None = None
-    """Of a table of g2."""
     decay: bool = True
     """Whether a decay was seen."""
     valley: bool = False
@@ -86,21 +84,6 @@ def _of_noise(known: Known) -> Uncertainty:
     )
 
 
-def of_table(errors: Uncertainty, freedom: float, variance: float) -> Uncertainty:
-    """Return the errors of tables: those of independent points of this variance, in units of sigma²."""
-    dof = np.where(errors.withheld | ~_known(errors.naive), np.nan, freedom)
-    naive = None if errors.naive is None else variance * errors.naive
-    scaling = np.sqrt(variance) * errors.scaling_naive
-    return replace(
-        errors, naive=naive, robust=naive, dof=dof, scaling_naive=scaling, scaling_robust=scaling,
-        method=TABLE, few=None,
-    )  # fmt: skip
-
-
-def _known(covariance: Float[np.ndarray, "p p"] | None) -> np.ndarray:
-    return np.zeros(1, bool) if covariance is None else np.isfinite(np.diag(covariance))
-
-
 # fmt: off
 CASES = (
     Case("no_decay", "No decay is seen.", "none",
@@ -111,8 +94,6 @@ CASES = (
     Case("undetermined", "The data, or those that a loss does not treat as outliers, do not determine all "
          "parameters.", "none",
          lambda known: known.by_bins.naive is None, lambda known: known.by_bins),
-    Case("table", "The data are tables of g2.", "from their errors, as for independent points",
-         lambda known: known.of_table is not None, lambda known: known.of_table or known.by_bins),
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "
          "rate.", "cluster-robust",
          lambda known: known.many_clusters, lambda known: known.by_bins.without_few()),

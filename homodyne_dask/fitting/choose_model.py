@@ -31,11 +31,6 @@ from homodyne_dask.results.data.comparison import Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.scan import Scan, as_scan
 
-PLATEAU = 0.05
-"""Offset above 1, over the contrast, from which on models with a frozen part are compared: normalisations
-differ by less."""
-DEVIATION = 0.005
-"""Of the prior of the offset of these, over the contrast."""
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
 
@@ -57,7 +52,7 @@ def compare_models(
         sum of two of stretched (of brownian), vibration, for three or more angles beating and
         two_component, and static and laminar_flow with rates without a formula (static_free,
         laminar_flow_free), unless options name parameters or rates. Of a table of g2: brownian, cumulant_q
-        and stretched_q. If free offsets are above 1 by 5 % of the contrast or more, all of the first, with
+        and stretched_q. If free offsets are above 1 (finding `offset-far-from-1`), all of the first, with
         and without a frozen part, and stretched, with a prior of the offset: 1 ± 0.5 % of the contrast.
     client, callbacks: as in `fit`.
     {options}
@@ -116,13 +111,11 @@ def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) ->
     ):
         return {}
     try:
-        chosen = results[compare_fits(results).chosen].scaling
+        findings = results[compare_fits(results).chosen].findings
     except OptionError:  # none has a score
         return {}
-    contrast, above = float(chosen["contrast"].mean()), float((chosen["offset"] - 1).mean())
-    if not above > PLATEAU * contrast > 0:
-        return {}
-    return {"offset": {"prior": (1.0, float(f"{DEVIATION * contrast:.0e}"))}}
+    far = [said.numbers for said in findings if said.code == "offset-far-from-1"]
+    return {"offset": {"prior": (1.0, far[0]["deviation"])}} if far and far[0]["size"] > 0 else {}
 
 
 def _has_angles(scan: Scan) -> bool:

@@ -22,7 +22,7 @@ from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of
 from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
-CLUSTER_ROBUST, SPECKLE, TABLE = "cluster-robust", "speckle", "table"
+CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
 """Methods by which standard errors are estimated."""
 _FOLLOWS_BOUND = 0.5
 """Share of a variance owed to parameters at a bound if these were free, above which the error is withheld."""

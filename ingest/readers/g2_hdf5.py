@@ -49,7 +49,9 @@ def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
             q, phi = aps.q_phi_of_lists(file, label, notes)
         else:
             q, phi = nxxpcs.q_phi(file, "/entry/instrument/masks", label, notes)
-    return source_of_curves(path, "g2-hdf5", options, Curves(delay, g2, error, q, phi), notes)
+    names, kinds = [f"curve {n} in {name}" for n in label], ["g2"] * len(g2)
+    curves = Curves(delay, g2, error, q, phi, names=names, kinds=kinds)
+    return source_of_curves(path, "g2-hdf5", options, curves, notes)
 
 
 def _curves(file: h5py.File, name: str, delays: int) -> Float[np.ndarray, "bin n"]:

@@ -1,8 +1,8 @@
 """Tables of one-time correlations, g2(delay) of one or several q, as text, in layouts of many programs.
 
-The first column that is called so holds the delays, in s unless its name says ms, µs or frames. Other columns
-are g2, or g2 - 1, and its errors; each belongs to the q in its name, to the q above it in the first row, or
-to the one in a column q. What is not said there options say, or the table is refused.
+The column that is called so holds the delays, in s unless its name says ms, µs or frames. Others are g2,
+g2 - 1 or g1, and errors (`ingest/readers/g2_columns.py`); each belongs to the q in its name, to the q above
+it in the first row, or to the one in a column q. What is not said there options say, or the table is refused.
 """
 
 import csv
@@ -17,6 +17,15 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.text import counted
+from ingest.readers.g2_columns import (
+    ACCEPTED,
+    DDM,
+    DELAY,
+    RING,
+    Column,
+    as_g2,
+    known_kinds,
+)
 from ingest.readers.options import IngestOptions
 from ingest.readers.source import Source, source_of
 from ingest.readers.units import SECONDS, converted
@@ -24,17 +33,7 @@ from ingest.readers.units import SECONDS, converted
 SUFFIXES = (".csv", ".tsv", ".txt", ".dat")
 """Of text files beside which one with errors is looked for."""
 COMMENT = "#%!;"
-NUMBER = r"\d*\.?\d+(?:[eE][-+]?\d+)?"
 UNKNOWN = ("", "-", "--", "na", "n/a", "nan", "none", "inf", "-inf")
-DELAY = re.compile(
-    r"(taus?|τ|delays?|lags?|times?|dt|t|t_el)([^a-z].*)?|lag ?times?.*|delay_?(time|list).*"
-)
-ERROR = re.compile(r"err|std|sigma|σ|unc|dev|(^|[^a-z])(d|s|δ)_?g_?2")
-Q_OF_NAME = re.compile(
-    rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({NUMBER})\s*([^)\],]*)|^({NUMBER})$"
-)
-RING = r"q\s*([(\[_/](?!ind|idx|bin|n(o|um)).*)?"
-"""A column of q, but not of the numbers of rings."""
 Q_OF_FILE = re.compile(r"(?:^|[^a-z])q[-_=]?(\d*\.\d+(?:e-?\d+)?)")
 """In a name of a file: its q in 1/Å."""
 HIGHEST_Q, LOWEST_G2 = 0.7, 0.8
@@ -50,48 +49,22 @@ class Curves(NamedTuple):
 
     delay: Float[np.ndarray, " n"]
     """s, or frames."""
-    g2: Float[np.ndarray, "bin n"]
-    """NaN where it is unknown."""
+    values: Float[np.ndarray, "bin n"]
+    """Of g2, g2 - 1 or g1; NaN where they are unknown."""
     error: Float[np.ndarray, "bin n"] | None
     q: Float[np.ndarray, " bin"] | None
     """1/Å."""
     phi: Float[np.ndarray, " bin"] | None = None
-    baseline: int | None = None
-    """0 of g2 - 1; None where it is not said."""
     frames: bool = False
     """Whether delays are in frames."""
-
-
-class _Column(NamedTuple):
-    name: str
-    values: Float[np.ndarray, " n"]
-
-    @property
-    def q(self) -> tuple[float, str | None] | None:
-        """The q in its name, and its unit."""
-        found = Q_OF_NAME.search(self.name.lower())
-        if found is None or (found[1] is None and "." not in found[3]):
-            return None
-        return float(found[1] or found[3]), (found[2] or "").strip() or None
-
-    @property
-    def number(self) -> int | None:
-        """The last number in its name, as 3 in g2_err_q003; None without one."""
-        found = re.findall(r"\d+", re.sub(r"g_?\(?2\)?|\(.*\)", "", self.name.lower()))
-        return int(found[-1]) if found else None
-
-    @property
-    def unit(self) -> str:
-        """The unit in its name, in parentheses or after its last separator."""
-        found = re.search(
-            r"[(\[]\s*([^)\]]*?)\s*[)\]]|(?:[_/,]|\s)\s*([a-zµμ]+)$", self.name.lower()
-        )
-        return "" if found is None else found[1] or found[2] or ""
+    names: Sequence[str] = ()
+    kinds: Sequence[str | None] = ()
+    """What each curve is (`Column.kind`)."""
 
 
 def errors_beside(path: Path) -> Path | None:
-    """Return the file of errors that belongs to NAME_g2.csv: NAME_g2err.csv, or NAME_g2_err.csv."""
-    if not path.stem.lower().endswith("g2") or path.suffix.lower() not in SUFFIXES:
+    """Return the file of errors of NAME_g2.csv, NAME_g2err.csv or NAME_g2_err.csv, or of NAME_g1.csv."""
+    if not path.stem.lower().endswith(("g2", "g1")) or path.suffix.lower() not in SUFFIXES:
         return None
     beside = (path.with_name(f"{path.stem}{end}{path.suffix}") for end in ("err", "_err"))
     return next((one for one in beside if one.is_file()), None)
@@ -119,16 +92,16 @@ def open_text(path: Path, options: IngestOptions) -> Source:
                 f"{path.name} has errors, and so has {beside.name} beside it: rename one of the files"
             )
         error = _curves(beside, options, [], errors=True)
-        same = error.g2.shape == curves.g2.shape and np.allclose(error.delay, curves.delay)
+        same = error.values.shape == curves.values.shape and np.allclose(error.delay, curves.delay)
         both_q = (np.array(of.q, float) for of in (error, curves))  # NaN where there is none
         if not same or not np.allclose(*both_q, equal_nan=True):
             raise SourceError(
                 f"{beside.name} has not the delays and q of {path.name}: correct or rename it"
             )
         notes.append(f"errors are those in {beside.name}")
-        curves = curves._replace(error=error.g2)
+        curves = curves._replace(error=error.values)
     named = Q_OF_FILE.search(path.stem.lower())
-    if named is not None and curves.q is None and options.q is None and len(curves.g2) == 1:
+    if named is not None and curves.q is None and options.q is None and len(curves.values) == 1:
         notes.append(f"q = {named[1]} 1/Å is that in the name of the file")
         curves = curves._replace(q=np.array([float(named[1])]))
     return source_of_curves(path, "g2-table", options, curves, notes)
@@ -139,33 +112,34 @@ def source_of_curves(
 ) -> Source:
     """Return curves as a source: pairs of a first frame with those that follow it by each delay."""
     _check_options(path, options, curves)
-    delay, g2 = curves.delay * (options.frame_time or 1.0), curves.g2
-    error = curves.error
+    delay, values, error = curves.delay * (options.frame_time or 1.0), curves.values, curves.error
     if options.sigma is not None:
-        error = np.ones_like(g2) * np.reshape(options.sigma, (-1, 1))
-    known = _known(path, delay, g2, error, notes)
+        error = np.ones_like(values) * np.reshape(options.sigma, (-1, 1))
+    known = _known(path, delay, values, error, notes)
     order = np.argsort(delay, kind="stable")
     order = order[known.any(0)[order]]
     time = np.concatenate([[0.0], delay[order]])
     if (np.diff(time) <= 0).any():
         twice = time[int(np.argmin(np.diff(time)))]
         raise SourceError(f"{path.name} has the delay {twice:g} s twice: give each table by itself")
-
-    def rows(values: np.ndarray) -> np.ndarray:
-        at_points = np.where(known, values, np.nan)[:, order]
-        return np.hstack([np.full((len(g2), 1), np.nan), at_points])
-
-    points = rows(g2)
+    points = np.where(known, values, np.nan)[:, order]
+    kinds = [options.column_is or kind for kind in curves.kinds]
+    kinds = known_kinds(path, curves.names, kinds, points, notes)
     if error is None:
-        sigma = np.full(points.shape, _scatter(np.log(time[1:]), points[:, 1:]))
-    else:  # of unknown points, where it is not used, any
-        sigma = rows(error)
-        sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
+        sigma = np.full(points.shape, _scatter(np.log(time[1:]), points))
+    else:
+        sigma = np.where(known, error, np.nan)[:, order]
+    g2, sigma = (
+        np.pad(of, ((0, 0), (1, 0)), constant_values=np.nan)
+        for of in as_g2(kinds, points, sigma, notes)
+    )
+    # of unknown points, where it is not used, any
+    sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
     phi = np.full(len(g2), np.nan) if curves.phi is options.phi else curves.phi
     source = source_of(
         path, format, options, _no_matrix, (f"curve {n + 1}" for n in range(len(g2))), len(time),
-        q=curves.q, phi=phi, time=time, baseline=curves.baseline, notes=notes, g2=points, g2_sigma=sigma,
-        g2_errors=error is not None,
+        q=curves.q, phi=phi, time=time, baseline=1, notes=dict.fromkeys(notes), g2=g2,
+        g2_sigma=np.where(sigma > 0, sigma, 1.0), g2_errors=error is not None,
     )  # fmt: skip
     return replace(source, frame_time=options.frame_time or source.frame_time)
 
@@ -210,19 +184,19 @@ def _check_options(path: Path, options: IngestOptions, curves: Curves) -> None:
 
 
 def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float:
-    """Return the scatter of points around the lines between their neighbours; 1 where it is not seen.
+    """Return the scatter of points around the lines between their neighbours; 0 where it is not seen.
 
     It weights all points alike: errors follow from the residuals of the fit.
     """
     if len(x) < 3:
-        return 1.0
+        return 0.0
     share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
     apart = y[:, 1:-1] - (1 - share) * y[:, :-2] - share * y[:, 2:]
     apart /= np.sqrt(1 + share**2 + (1 - share) ** 2)
     scatter = 1.4826 * float(
         np.median(np.abs(apart[np.isfinite(apart)])) if np.isfinite(apart).any() else 0
     )
-    return scatter if scatter > LEAST_SCATTER else 1.0
+    return scatter if scatter > LEAST_SCATTER else 0.0
 
 
 def _no_matrix(path: Path, where: str) -> np.ndarray:
@@ -230,41 +204,47 @@ def _no_matrix(path: Path, where: str) -> np.ndarray:
 
 
 def _curves(path: Path, options: IngestOptions, notes: list[str], errors: bool = False) -> Curves:
-    """Return what a table says; errors: all of it are errors, which are returned as g2."""
+    """Return what a table says; errors: all of it are errors, which are returned as values."""
     (names, table), q = _table(path), None
     if not names:
         names, table, q = _unnamed(path, table, options, errors)
-    if q is not None:
-        notes.append("q is that of the first row, taken to be in 1/Å")
-        return Curves(table[:, 0], table[:, 1:].T, None, q)
-    columns = [_Column(*of) for of in zip(names, table.T, strict=True)]
+    columns = [Column(*of) for of in zip(names, table.T, strict=True)]
     if not columns[0].name and np.array_equal(columns[0].values, np.arange(len(table))):
         columns = columns[1:]  # a row number
-    delays = [one for one in columns if DELAY.fullmatch(one.name.lower().strip())]
+    delays = [one for one in columns if DELAY.fullmatch(one.plain)]
     delays = delays or [one for one in columns[:1] if not one.name]
     if len(delays) != 1:
         raise SourceError(
             f"{path.name} has {len(delays)} columns of delays among {', '.join(names)}: {NAME_THEM}"
         )
     others = [one for one in columns if one is not delays[0]]
-    rings = [one for one in others if re.fullmatch(RING, one.name.lower())]
+    rings = [one for one in others if RING.fullmatch(one.plain)]
     delay, frames = _delays(path, delays[0], notes)
+    known = errors or options.column_is is not None
     if rings:
-        others, q = [one for one in others if one is not rings[0]], rings[0]
-        unit = None if re.fullmatch("val(ue)?s?|mean|cent(er|re)", q.unit) else q.unit or None
-        of_q = converted("q", q.values, unit, f"column {q.name} of {path.name}", notes)
-        return _of_long(path, delay, of_q, others)._replace(frames=frames)
-    g2, error = _g2_and_errors(path, others, errors)
-    if all(one.q for one in g2):
-        numbers, units = zip(*(one.q for one in g2 if one.q), strict=True)
-        q = converted("q", np.array(numbers), units[0], f"q in columns of {path.name}", notes)
-    baseline = 0 if all(re.search(r"(-|minus|m)[ _]?1", one.name.lower()) for one in g2) else None
-    values = np.array([one.values for one in g2])
+        others, ring = [one for one in others if one is not rings[0]], rings[0]
+        unit = None if re.fullmatch("val(ue)?s?|mean|cent(er|re)", ring.unit) else ring.unit or None
+        of_q = converted("q", ring.values, unit, f"column {ring.name} of {path.name}", notes)
+        return _of_long(path, delay, of_q, others, known)._replace(frames=frames)
+    curves, error = _values_and_errors(path, others, errors, known)
+    where = f"q in columns of {path.name}"
+    if q is not None:
+        notes.append("q is that of the first row, taken to be in 1/Å")
+    elif all(one.q for one in curves):
+        each = [(np.array(one.q[:1]), one.q[1]) for one in curves if one.q]
+        q = np.concatenate([converted("q", value, unit, where, notes) for value, unit in each])
+    kinds, of_q = [one.kind for one in curves], q if q is not None else options.q or ()
+    if len({*kinds}) > 1 and not known and len({*of_q}) < len(kinds):
+        raise SourceError(
+            f"{path.name} has {', '.join(one.name for one in curves)} of one q: keep one of them"
+        )
+    values = np.array([one.values for one in curves])
     of_error = np.array([one.values for one in error]) if error else None
-    return Curves(delay, values, of_error, q, None, baseline, frames)
+    names = [one.name for one in curves]
+    return Curves(delay, values, of_error, q, frames=frames, names=names, kinds=kinds)
 
 
-def _delays(path: Path, column: _Column, notes: list[str]) -> tuple[Float[np.ndarray, " n"], bool]:
+def _delays(path: Path, column: Column, notes: list[str]) -> tuple[Float[np.ndarray, " n"], bool]:
     """Return delays in s, or in frames."""
     unit = column.unit
     if unit.startswith("frame"):
@@ -275,44 +255,55 @@ def _delays(path: Path, column: _Column, notes: list[str]) -> tuple[Float[np.nda
     return converted("time", column.values, unit, f"delays of {path.name}", notes), False
 
 
-def _g2_and_errors(
-    path: Path, columns: list[_Column], errors: bool
-) -> tuple[list[_Column], list[_Column]]:
-    """Return the columns of g2, and that of the errors of each."""
-    names_error = [not errors and bool(ERROR.search(one.name.lower())) for one in columns]
-    of_error = [one for one, named in zip(columns, names_error, strict=True) if named]
-    g2 = [one for one, named in zip(columns, names_error, strict=True) if not named]
-    strange = [
-        one.name for one in g2 if not (one.q or re.search(r"g_?\(?2|g₂|c2|corr", one.name.lower()))
-    ]
-    if not g2 or (strange and not errors):
-        what = f"column {strange[0]!r} is neither" if strange else "no column is"
-        raise SourceError(f"{path.name}: {what} delay, g2 nor error: {NAME_THEM}, or remove it")
+def _values_and_errors(
+    path: Path, columns: list[Column], errors: bool, known: bool
+) -> tuple[list[Column], list[Column]]:
+    """Return the columns of values, and that of the errors of each.
+
+    errors: whether all are errors. known: whether names need not say what the columns are.
+    """
+    of_error = [one for one in columns if one.is_error and not errors]
+    curves = [one for one in columns if errors or not one.is_error]
+    strange = [] if known else [one for one in curves if one.kind == ""]
+    if strange and DDM.search(strange[0].plain):
+        raise SourceError(
+            f"{path.name}: {strange[0].name!r} is taken for D(q, τ) of differential dynamic microscopy, "
+            f"A (1 - f) + B: compute f = 1 - (D - B)/A, and name it f"
+        )
+    if not curves or strange:
+        what = f"column {strange[0].name!r} is none" if strange else "no column is one"
+        raise SourceError(
+            f"{path.name}: {what} of delay, q, {ACCEPTED}: {NAME_THEM}, remove it, or say with --column-is "
+            f"what all others are"
+        )
     if not of_error:
-        return g2, []
+        return curves, []
     for key in (lambda one: one.q, lambda one: one.number):
         keys = {key(one): one for one in of_error}
-        if len(keys) == len(of_error) == len(g2) and {key(one) for one in g2} == {*keys}:
-            return g2, [keys[key(one)] for one in g2]
-    if len(of_error) != len(g2):
+        if len(keys) == len(of_error) == len(curves) and {key(one) for one in curves} == {*keys}:
+            return curves, [keys[key(one)] for one in curves]
+    if len(of_error) != len(curves):
         raise SourceError(
-            f"{path.name} has {len(g2)} columns of g2 and {len(of_error)} of errors: {NAME_THEM}"
+            f"{path.name} has {len(curves)} columns of g2 and {len(of_error)} of errors: {NAME_THEM}"
         )
-    return g2, of_error  # each beside its g2, or all behind all g2, in one order
+    return curves, of_error  # each beside its g2, or all behind all g2, in one order
 
 
-def _of_long(path: Path, delay: np.ndarray, q: np.ndarray, columns: list[_Column]) -> Curves:
+def _of_long(
+    path: Path, delay: np.ndarray, q: np.ndarray, columns: list[Column], known: bool
+) -> Curves:
     """Return the curves of a table with a row for each q and delay."""
-    g2, error = _g2_and_errors(path, columns, False)
-    if len(g2) > 1:
-        raise SourceError(f"{path.name} has a column q and {len(g2)} columns of g2: give one")
+    curves, error = _values_and_errors(path, columns, False, known)
+    if len(curves) > 1:
+        raise SourceError(f"{path.name} has a column q and {len(curves)} columns of g2: give one")
     (all_q, bin), (delays, at) = (np.unique(of, return_inverse=True) for of in (q, delay))
     if len(np.unique(bin * len(delays) + at)) < len(at):
         raise SourceError(f"{path.name} has a delay twice at one q: give each table by itself")
     values = np.full((1 + len(error), len(all_q), len(delays)), np.nan)
-    for of, column in zip(values, (*g2, *error), strict=True):
+    for of, column in zip(values, (*curves, *error), strict=True):
         of[bin, at] = column.values
-    return Curves(delays, values[0], values[1] if error else None, all_q)
+    each = {"names": [curves[0].name] * len(all_q), "kinds": [curves[0].kind] * len(all_q)}
+    return Curves(delays, values[0], values[1] if error else None, all_q, **each)
 
 
 def _unnamed(
@@ -321,10 +312,11 @@ def _unnamed(
     """Return names of columns without any, the table, and q of its first row; SourceError if ambiguous."""
     first, rest = table[0, 1:], table[1:]
     corner = table[0, 0] == 0 or np.isnan(table[0, 0])
+    names = ["delay", *(f"column {n}" for n in range(2, table.shape[1] + 1))]
     if corner and np.isfinite(first).all() and (first > 0).all() and len(rest) > 1:
         sure = np.isnan(table[0, 0]) or errors
         if sure or (first.max() < HIGHEST_Q and np.nanmedian(rest[:, 1:]) > LOWEST_G2):
-            return ["delay"] + ["g2"] * len(first), rest, first
+            return names, rest, first
         if options.q is None and first.max() < HIGHEST_Q:
             raise SourceError(
                 f"the first row of {path.name} may be q, or g2 at delay 0: {NAME_THEM}, or give --q"
@@ -332,9 +324,9 @@ def _unnamed(
     given = 0 if options.q is None else len(options.q)
     number = table.shape[1] - 1
     if number == 1 or errors or given == number:
-        return ["delay"] + ["g2"] * number, table, None
+        return names, table, None
     if number == 2 and given == 1:
-        return ["delay", "g2", "error"], table, None
+        return [*names[:2], "error"], table, None
     raise SourceError(
         f"{path.name} has {number + 1} columns without names, of delay, g2 and perhaps errors: {NAME_THEM}, "
         f"or give --q, one for each curve"
@@ -368,8 +360,13 @@ def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
     above = lines[: lines.index(plain[begin])][::-1]
     heads = [_fields(line, separator) for line in above]
     heads += [re.split(r"\s{2,}|\t|,", line) for line in above]
-    heads = [[field.strip(f" {COMMENT}\"'") for field in of] for of in heads]
-    names = next((of for of in heads if len(of) == width), [])
+    words = [line.strip(f" {COMMENT}").split() for line in above]
+    heads += [of for of in words if of and DELAY.fullmatch(of[0].lower())]
+    heads = [[field.strip(f" {COMMENT}\"'") for field in of] for of in heads if len(of) == width]
+    names = heads[0] if heads else []
+    units = [field.strip("()[]") for field in names]
+    if len(heads) > 1 and all(unit.lower() in (*SECONDS, "-", "1", "a.u.") for unit in units):
+        names = [f"{name} ({unit})" for name, unit in zip(heads[1], units, strict=True)]
     used = ~np.isnan(table).all(0)
     return [name for name, keep in zip(names, used, strict=False) if keep], table[:, used]
 

@@ -122,6 +122,9 @@ class IngestOptions(BaseModel):
     ) = Field(
         None, description="name every axis of the matrices, t for each of the two times, as t,t,q"
     )
+    column_is: Literal["g2", "g2-1", "g1", "f"] | None = Field(
+        None, description="say what the columns of a table are: g2, g2-1, or g1, which f is, too"
+    )
     keep: Annotated[tuple[ArrayName, ...], BeforeValidator(_split)] = Field(
         (), description="give paths of single numbers in HDF5 files, such as /entry/sample/humidity"
     )

@@ -241,6 +241,8 @@ def with_options(source: Source, options: IngestOptions) -> Source:
         )
     if options.trains is not None and source.format != "midtools":
         raise OptionError(f"{name} contains no trains: leave out trains")
+    if options.column_is is not None and source.g2 is None:
+        raise OptionError(f"{name} has matrices, not columns of g2: leave out column_is")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):
         raise OptionError(
             f"gap = {options.gap:g} Å, but {name} has {source.gap:g} Å: leave out gap"

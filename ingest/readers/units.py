@@ -11,7 +11,8 @@ from homodyne_dask.errors import SourceError
 SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
 SECONDS |= {"µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 """Units of time."""
-ANGSTROM = "(a|aa|å|ang|angs|angstroms?)"
+ANGSTROM = "(?:aa?|å|ang(?:s|stroms?)?)"
+LENGTH = f"(?:{ANGSTROM}|[nµμupmckf]?m)"
 QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*?)\s*")
 """A number and its unit."""
 

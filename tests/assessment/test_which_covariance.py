@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.assessment.which_covariance import CASES, Known, NoiseErrors, counted, of_table
+from homodyne_dask.assessment.which_covariance import CASES, Known, NoiseErrors, counted
 from homodyne_dask.solver.covariance import Uncertainty
 
 P, BINS = 3, 4
@@ -39,7 +39,6 @@ def noise(objection=None, scaling=0.3):
 FEW, MANY = by_bins(clusters=False), by_bins()
 ROWS = {
     "no decay, whatever is known": (Known(MANY, noise(), decay=False), "no_decay", None),
-    "a table of g2": (Known(FEW, noise(), of_table=of_table(FEW, 9.0, 2.0)), "table", 2.0),
     "together with others": (Known(FEW, noise(), by_bins(few=(1,))), "global_fit", 4.0),
     "not determined": (Known(by_bins(naive=False, clusters=False), noise()), "undetermined", None),
     "many clusters beside noise": (Known(MANY, noise()), "many_clusters", 4.0),

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from scipy.optimize import curve_fit
+from scipy.stats import t as student
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
@@ -75,8 +76,9 @@ def values_of(result):
         scaling["contrast"].values,
         scaling["offset"].values,
     )
-    names = ("contrast_stderr", "offset_stderr")
-    error = result.parameters["stderr"].values[free], *(scaling[name].values for name in names)
+    names = ("contrast_stderr_naive", "offset_stderr_naive")
+    naive = result.parameters["stderr_naive"].values[free]
+    error = naive, *(scaling[name].values for name in names)
     return np.concatenate(value), np.concatenate(error)
 
 
@@ -84,7 +86,9 @@ def values_of(result):
 @pytest.mark.parametrize(
     "model", [pytest.param(of, marks=[pytest.mark.long] * (of != "brownian")) for of in FORMS]
 )
-def test_values_and_errors_are_scipys_with_absolute_sigma(tmp_path, model):
+def test_values_and_naive_errors_are_scipys_of_points_that_scatter_by_more_than_their_errors(
+    tmp_path, model
+):
     truth, f = FORMS[model]
     g2 = table(tmp_path / "A.csv", f(*truth))
     known = np.isfinite(g2)
@@ -92,7 +96,8 @@ def test_values_and_errors_are_scipys_with_absolute_sigma(tmp_path, model):
     result = hd.fit(hd.read_g2(tmp_path / "A.csv"), model)
     value, stderr = values_of(result)
     np.testing.assert_allclose(value, best, rtol=1e-6)
-    np.testing.assert_allclose(stderr, error, rtol=1e-6)
+    np.testing.assert_allclose(stderr, error * max(result.redchi, 1) ** 0.5, rtol=1e-6)
+    assert np.isnan(result.parameters["stderr"].values).all()
     assert result.ndata == known.sum()
     assert [one.code for one in result.findings if one.code == "points-correlated"]
 
@@ -123,10 +128,54 @@ def test_curves_of_a_fit_are_drawn_against_their_delays(tmp_path):
     np.testing.assert_allclose(np.unique(np.round(lag, 12)), TAU, rtol=1e-6)
 
 
-def test_a_model_that_does_not_describe_the_curves_is_said_to(tmp_path):
-    table(tmp_path / "A.csv", FORMS["ballistic"][1](60.0, 2.0))
+@pytest.mark.parametrize(("errors", "share"), [(True, 1.0), (False, 0.01)])
+def test_a_model_that_does_not_describe_the_curves_is_no_success(tmp_path, errors, share):
+    rng, f = np.random.default_rng(0), FORMS["ballistic"][1](60.0, 2.0)
+    g2 = 1 + 0.1 * f + share * ERROR * rng.standard_normal(ERROR.shape)
+    columns, names = [TAU, *g2, *ERROR], [f"q={q}" for q in Q] + ["err1", "err2", "err3"]
+    of = 7 if errors else 4
+    head = ",".join(["tau", *names][:of])
+    np.savetxt(tmp_path / "A.csv", np.c_[*columns[:of]], delimiter=",", header=head, comments="")
     result = hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian")
-    assert result.misfit or any(one.code == "chisqr-too-high" for one in result.findings)
+    assert result.misfit
+    assert not result.success
+    assert "✓" not in str(result)
+    assert "the model does not describe the curves" in result.verdict
+
+
+def of_curves(path, number, seed):
+    """Curves with noise that points share with their neighbours, and errors that do not say so."""
+    rng, q = np.random.default_rng(seed), np.linspace(0.004, 0.012, number)
+    noise = 4e-3 * rng.standard_normal((number, 12)).repeat(4, axis=1)[:, :40]
+    g2 = 1 + 0.1 * np.exp(-1e4 * q[:, None] ** 2 * TAU) + noise
+    names = [f"{name}(q={one:.6f})" for name in ("g2", "err") for one in q]
+    rows = np.c_[TAU, g2.T, np.full((40, number), 5e-3)]
+    np.savetxt(path, rows, delimiter=",", header=",".join(["tau", *names]), comments="")
+    return hd.read_g2(path)
+
+
+def test_a_series_of_curves_with_correlated_points_draws_no_verdict_from_their_errors(tmp_path):
+    series = hd.fit_each(of_curves(tmp_path / "A.csv", 3, 0), "stretched", over="q")
+    assert (series.agreement, series.powers_of_q, series.power_of_q("rate")) == ({}, {}, None)
+    assert np.isnan(series.table["p"].values).all()
+    saved = series.to_dict()
+    assert (saved["agreement"], saved["powers_of_q"]) == ({}, {})
+    said = " ".join(str(series).split())
+    assert "±" not in said.replace("± is the standard error; values without ±", "")
+    assert "points of one curve are correlated, so that naive errors tell neither" in said
+    assert "a table has no covariance of its points" in said
+
+
+@pytest.mark.long
+def test_from_eight_curves_on_intervals_hold_the_truth_as_often_as_they_say(tmp_path):
+    pulls = np.zeros((2, 40))
+    for n in range(40):
+        of = hd.fit(of_curves(tmp_path / f"{n}.csv", 10, n), "brownian").params["D0"]
+        away = abs(of.value - 1e4)
+        pulls[:, n] = away / of.stderr / student.ppf(0.975, of.dof), away / of.stderr_naive / 1.96
+    held, naive = (pulls < 1).mean(1)
+    assert held >= 0.85
+    assert naive < 0.85
 
 
 @pytest.mark.parametrize(("model", "options", "said"), [

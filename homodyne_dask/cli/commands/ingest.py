@@ -53,6 +53,8 @@ class FileOptions(Options):
     """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
     half: Literal["upper", "lower", "mean"] | None = option(None)
     """Part of asymmetric matrices to use: one half, or the mean of both."""
+    column_is: Literal["g2", "g2-1", "g1", "f"] | None = option(None)
+    """What the columns of a table are, if their names do not say it; f is g1, the field correlation."""
     keep: Names = option(())
     """Paths of numbers in an HDF5 file, such as /entry/sample/humidity, over which scans may then be fitted
     (fit --over-scans /entry/sample/humidity)."""

@@ -189,11 +189,16 @@ _NO_SCORE = {
 def _penalty(fit: FitResult) -> float:
     """Return tr(H⁻¹J) in units of χ² from the covariances of the fit; NaN where they are unknown.
 
-    Of a fit that does not describe the data, which has no covariance, the least: that of independent pairs.
+    Of a fit that does not describe the data, which has no covariance, and of one of few curves of a table,
+    the least: that of independent data.
     """
     wide, naive = fit.errors.covariance, fit.errors.covariance_naive
     free = ~(fit.parameters["fixed"].values | fit.parameters["at_bound"].values)
-    least = free.sum() * fit.redchi if fit.misfit else np.nan
+    least = (
+        free.sum() * fit.redchi
+        if fit.misfit or "points-correlated" in fit.findings.codes
+        else np.nan
+    )
     if wide is None or naive is None or not np.isfinite(wide.values[free][:, free]).all():
         return float(least)
     return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
@@ -265,7 +270,8 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
             f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
             f"parameters, or see the report of one fit"
         )
-    checked = np.array(["not-checked" not in fits[name].findings.codes for name in names])
+    unsure = {"not-checked", "points-correlated"}
+    checked = np.array([unsure.isdisjoint(fits[name].findings.codes) for name in names])
     left = next(of for of in (known & ~misfit & checked, known & ~misfit, known) if of.any())
     least = np.min(totals[left])
     # 0 where a model interpolates the data

@@ -271,7 +271,8 @@ def moments_of_distribution(result: "FitResult") -> tuple[Quantity, Quantity]:
 
 def mean_is_determined(mean: Quantity) -> bool:
     """Return whether a mean rate is above 0 by two errors: in a stretched decay, fast rates have none."""
-    return not mean.value <= 2 * mean.stderr
+    error = mean.stderr_naive if np.isnan(mean.stderr) else mean.stderr
+    return not mean.value <= 2 * error
 
 
 def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:

@@ -38,7 +38,7 @@ class Entry(NamedTuple):
     remedy: str
 
 
-MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q"})
+MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q", "table-misfit"})
 """Codes that say that the model does not describe the data."""
 OF_MISFIT = "no error allows for a misfit of the model"
 
@@ -102,10 +102,14 @@ rate-too-smooth error: a given smoothness is more than the data allow > leave th
 not-checked note: too little is known of the noise of averages of c2 > fit more frames, or fewer parameters
   whether the model describes the data was not checked: the noise is known for too few averages over cells of
   age and lag
-points-correlated note: a table has no covariance of its points > fit two-time data, or quote repeats
-  errors are those of independent points, but points of one curve come from the same photons and are
-  correlated, so that true errors may be several times larger and χ² checks the model only roughly; two-time
-  data show the noise of speckle itself, whether rates change with age, and single frames that differ
+table-misfit error: points are further from the model than their errors > see the residuals, compare models
+  the reduced χ² is {redchi:.3g}: the model does not describe the curves, or {sigma_source:sigma}; see
+  cuts.png before using the values{advice:?, and compare models with `&`}
+points-correlated warning: a table has no covariance of its points > fit two-time data, or more curves at once
+  points of one curve come from the same photons and are correlated: χ² checks the model only
+  roughly{few:?, and naive errors may be several times too small, so that there is no standard error with
+  fewer than & independent curves}; two-time data show the noise of speckle itself, whether rates change with
+  age, and single frames that differ
 no-decay warning: c2 is constant within its noise > measure with shorter frames, or for longer
   the mean contrast is {contrast:.2g}, {ratio:.1f} times its error of {stderr:.2g}, but noise alone reaches
   {threshold:.1f} times its error; that of a single bin is at most {of_bins:.1f} times its error, but noise
@@ -261,6 +265,7 @@ _CHOICES: dict[str, dict[str, str]] = {
         "counts": "σ from counts is too small",
         "constant": "the given σ is too small",
         "table": "the errors of the table are too small",
+        "residuals": "noise is common to neighbouring points",
         "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
     },
     "objection": {

@@ -61,13 +61,13 @@ def resolution_sentences(result: "FitResult") -> list[str]:
     if LOG_DENSITY not in result.config["splines"]:
         return []
     mean, variance = moments_of_distribution(result)
-    if not np.isfinite(variance.stderr):
-        return []
     if not mean_is_determined(mean):
         return [
             "distribution of rates: the data do not determine its mean, in which fast rates count that they "
             "hardly show, as in a stretched decay"
         ]
+    if not np.isfinite(variance.stderr):
+        return []
     decades = np.sqrt(np.log1p(CLEAR * variance.stderr)) / np.log(10)
     return [
         f"distribution of rates: one of a width below {decades:.2g} decades (one standard deviation) cannot "

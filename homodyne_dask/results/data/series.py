@@ -360,6 +360,12 @@ class FitSeries(HandedOut, Saved):
     def _good(self) -> list[FitRow]:
         return [entry for entry in self.entries if entry.converged]
 
+    @cached_property
+    def correlated(self) -> bool:
+        """Whether errors count correlated points of tables as independent: no test follows from them."""
+        codes = {code for row in self._good for code in row.findings.codes}
+        return self.errors != "stderr" and "points-correlated" in codes
+
     @property
     def overlap(self) -> bool:
         """Whether windows share frames, so that their fits are not independent."""
@@ -373,10 +379,11 @@ class FitSeries(HandedOut, Saved):
         """For each parameter and rate, the test of whether the converged fits agree (see `homogeneity_test`).
 
         Parameters that are fixed, ended at a bound (or belong to a rate with one that did), or have no known
-        error are omitted; empty if windows overlap. For scans fitted together, only parameters that differ
-        between scans are tested, with the shared ones taken as known: the mean then has no error.
+        error are omitted; empty if windows overlap, or points are `correlated`. For scans fitted together,
+        only parameters that differ between scans are tested, with the shared ones taken as known: the mean
+        then has no error.
         """
-        if self.overlap:
+        if self.overlap or self.correlated:
             return {}
         together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
         periods = next((of.config["periods"] for of in self.results if of is not None), {})
@@ -409,10 +416,12 @@ class FitSeries(HandedOut, Saved):
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
 
+        None, too, if the errors are those of `correlated` points.
+
         That of J, at the mean age, is 0 for diffusion. It is computed from the converged fits in which the
         value is positive and has an error.
         """
-        if self.over != "q" or name not in self.names:
+        if self.over != "q" or name not in self.names or self.correlated:
             return None
         q = np.array([entry.at["q"] for entry in self._good])
         value, errors, dof = (

@@ -62,6 +62,10 @@ _WHICH_POWER = (
     "holds if the form of its decay does"
 )
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
+_CORRELATED = (
+    "points of one curve are correlated, so that naive errors tell neither whether the fits agree nor the "
+    "power of q: fit all curves together, or two-time data"
+)
 
 
 def report_of_series(series: FitSeries) -> Document:
@@ -238,8 +242,8 @@ def _together(series: FitSeries) -> list[str]:
 
 def _agreement(series: FitSeries) -> list[Table | Sentences]:
     """Return tests of the agreement of the converged fits, and the power of q of their rates."""
-    if series.overlap:
-        return [Sentences([_OVERLAP])]
+    if series.overlap or series.correlated:
+        return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
     if not series.agreement:
         return []
     rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]

@@ -34,7 +34,7 @@ from homodyne_dask.results.data.rate_distribution import resolution_sentences
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.posterior_section import posterior_section
-from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE, TABLE
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.selection import datum_of
@@ -59,8 +59,6 @@ _MEANING = {
 _HOW = {
     SPECKLE: "from speckle and counting noise, assuming Gaussian speckle (method: speckle)",
     CLUSTER_ROBUST: "cluster-robust (CR3, clustered by bin)",
-    TABLE: "from the errors of the table, or from the residuals of one without, as of independent points "
-    "(method: table)",
     "": "unknown",
 }
 """How standard errors are computed."""

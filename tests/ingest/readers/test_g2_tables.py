@@ -6,6 +6,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SourceError
+from ingest.readers.g2_columns import Column
 
 Q = [0.004, 0.008, 0.0123]
 TAU = np.geomspace(1e-3, 10, 12)
@@ -69,16 +70,8 @@ def test_a_column_of_text_is_passed_over_and_several_scans_in_one_file_are_refus
     two = head + "A.hdf," + "\n,".join(rows) + "\nB.hdf," + "\n,".join(rows)
     with pytest.raises(SourceError, match="file_name has 2 texts, as of several scans"):
         read(tmp_path, two, "B.csv")
-    with pytest.raises(SourceError, match="column 'q_index' is neither"):
+    with pytest.raises(SourceError, match="column 'q_index' is none of delay, q, g2"):
         read(tmp_path, "q_index,q_val,tau,g2,e\n" + "\n".join(f"1,{row}" for row in rows), "C.csv")
-
-
-def test_bins_that_decay_to_another_value_than_most_are_left_out_and_said(tmp_path):
-    curves = [G2[0], G2[1], G2[2] - 1]
-    content = text(",", "tau," + NAMES, TAU, *curves)
-    scan = read(tmp_path, content)
-    assert scan.q.tolist() == list(Q[:2])
-    assert "decays to 0, but most bins decay to 1" in " ".join(scan.attrs["notes"])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -95,7 +88,9 @@ def test_a_layout_gives_delays_q_g2_and_errors(tmp_path, layout):
     text(",", f"tau (s),{NAMES}", [0, *TAU], *np.c_[np.full(3, 2.5), G2]),
 ])  # fmt: skip
 def test_q_is_read_from_the_first_row_and_delay_0_is_left_out(tmp_path, content):
-    check(read(tmp_path, content), None)
+    scan = read(tmp_path, content)
+    check(scan, None)
+    assert "all curves are taken for g2: they decay to 1, and" in " ".join(scan.attrs["notes"])
 
 
 def test_errors_are_read_from_the_file_beside_and_a_change_of_it_is_seen(tmp_path):
@@ -140,7 +135,7 @@ def test_g2_minus_1_delays_in_frames_and_q_in_the_name_of_the_file(tmp_path):
 MISTAKES = [
     (text(" ", "", TAU, G2[0], ERROR[0]), {}, "has 3 columns without names"),
     (text(" ", "", [0, *TAU], *(np.c_[Q, G2 - 1])), {}, "may be q, or g2 at delay 0"),
-    (text(",", "tau,g2,kelvin", TAU, G2[0], TAU), {"q": 0.004}, "column 'kelvin' is neither delay"),
+    (text(",", "tau,g2,kelvin", TAU, G2[0], TAU), {"q": 0.004}, "column 'kelvin' is none of delay"),
     (text(",", "tau,g2_1,g2_2,err", TAU, *G2[:2], TAU), {}, "2 columns of g2 and 1 of errors"),
     (text(",", "tau,g2", TAU, G2[0]), {}, "does not contain q: give q in 1/Å"),
     (text(",", "lag(frames),g2", TAU, G2[0]), {"q": 0.004}, "in frames: give dt"),
@@ -159,6 +154,135 @@ def test_what_can_be_read_in_two_ways_is_refused_with_what_would_say_it(
 ):
     with pytest.raises((SourceError, OptionError), match=said):
         read(tmp_path, content, **options)
+
+
+KINDS = {
+    "g2": "G2 g_2 g(2) g^(2) g^{(2)} g² g₂ g⁽²⁾ g2(t) c2 g2_avg norm-0-g2 g2_1 g2-1.5K g2-10 g2-100K",
+    "g2-1": "G2-1 g2_minus_1 g2minus1 g2m1 (g2-1)/beta (g2-1)/β g^(2)(t)-1 g2(τ)−1 g²-1 c2-1 |g1|² g1^2",
+    "g1": "g1 |g1| g(1) g^(1)(q,t) g₁ ISF f F(q,t) f_qt field_correlation intermediate_scattering_function",
+    None: "q=0.004 0.004 qr=0.0045 q=0.05T-150K",
+    "": "kelvin y C corr intensity chi4(q=0.1) ln(g2-1) sqrt(g2-1) 1/g2 g1/g2 f(Hz) D(q=0.1)",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_column_is_its_own_token_says(kind):
+    columns = [Column(name, TAU) for name in KINDS[kind].split()]
+    assert {of.name: of.kind for of in columns} == {of.name: kind for of in columns}
+    assert not any(of.is_error for of in columns)
+    errors = "err g2err dg2 Δg2 σ sigma_g1 g1_err std g2_sem f_err error(q=0.1) g2_deviation"
+    assert all(Column(name, TAU).is_error for name in errors.split())
+    labels = ("correlation function g2", "Sigma-Aldrich g2", "truncated g2", "dev2 g2")
+    assert not any(Column(name, TAU).is_error for name in labels)
+
+
+def test_units_runs_temperatures_and_exponents_in_names_decide_nothing(tmp_path):
+    """200 random names of g2, g2 - 1 and g1, and of curves with q alone."""
+    rng, q = np.random.default_rng(0), np.geomspace(1e-3, 2e-2, 200)
+    tokens = {"g2": ["g2", "G2", "g(2)", "g₂"], "g2-1": ["g2-1", "g2 - 1", "g2m1", "(g2-1)/b"]}
+    tokens |= {"g1": ["g1", "ISF", "|g1|", "g^(1)"]}
+    units = [
+        (1, "A^-1"),
+        (1, " Å⁻¹"),
+        (10, " nm-1"),
+        (10, "nm^-1"),
+        (1, " 1/A"),
+        (10, " 1/nm"),
+        (1, ""),
+    ]
+    labels = [
+        "",
+        " run-1",
+        " T-150K",
+        ", -1 °C",
+        " sample-1",
+        " (scan -1)",
+        " 1.0e-1 mol/l",
+        " m-1.5",
+    ]
+    names, values, squared = ["tau (s)"], [], 1.25 * (G2[1] - 1) / 0.2
+    for one in q:
+        kind = rng.choice(list(tokens))
+        (factor, unit), form = units[rng.integers(len(units))], rng.choice(["{:.6e}", "{:.8f}"])
+        of_q = f"q={form.format(one * factor)}{unit}"
+        inside = rng.choice([f"({of_q})", f" {of_q}", f" [{of_q}]"])
+        names.append(f"{rng.choice(tokens[kind])}{inside}{rng.choice(labels)}".replace(",", ""))
+        curve = {"g2": 1 + squared / 4, "g2-1": squared / 4, "g1": np.sqrt(squared) / 2}[kind]
+        values.append(curve + 1e-5 * rng.standard_normal(12))
+    scan = read(tmp_path, text(",", ",".join(names), TAU, *values))
+    np.testing.assert_allclose(scan.q, q, rtol=1e-4)
+    np.testing.assert_allclose(scan.table[:, 1:], np.tile(1 + squared / 4, (200, 1)), atol=2e-4)
+
+
+def test_the_field_correlation_is_squared_with_its_error_and_keeps_the_rate(tmp_path):
+    rng, tau = np.random.default_rng(1), np.geomspace(1e-3, 10, 60)
+    field = np.exp(-1e4 * np.square(Q)[:, None] * tau)
+    sigma = np.broadcast_to(np.linspace(0.01, 0.05, 60), field.shape)
+    pulls = []
+    for n in range(40):
+        g1 = field + sigma * rng.standard_normal(field.shape)
+        assert (g1 < 0).any()
+        names = "tau," + ",".join(f"{name}(q={q})" for name in ("f", "sigma_f") for q in Q)
+        scan = read(tmp_path, text(",", names, tau, *g1, *sigma), f"{n}.csv")
+        result = hd.fit(scan, "brownian")
+        row = result.params["D0"]
+        pulls.append((row.value - 2e4) / row.stderr_naive)
+        assert not result.findings.of("decay-outside-record", "table-misfit")
+    assert abs(np.mean(pulls)) < 0.5
+    assert 0.75 < np.std(pulls) < 1.3
+
+
+CONTRADICTIONS = [
+    ("g2 that ends at 0", text(",", "tau,g2(q=0.0123)", TAU, G2[2] - 1), "taken for g2, which"),
+    ("g2 - 1 that ends at 1", text(",", "tau,g2-1(q=0.0123)", TAU, G2[2]), "taken for g2-1, w"),
+    ("g1 that ends at 1", text(",", "tau,f(q=0.0123)", TAU, G2[2]), "is taken for g1, which"),
+    ("one curve of several", text(",", "tau," + NAMES, TAU, *G2[:2], G2[2] - 1), "'q=0.0123' is tak"),
+    ("runs by number", text(",", "tau,g2-1,g2-2", TAU, *G2[1:]), "of one q: keep one"),
+    ("both of one q", text(",", "tau,g2,g1", TAU, G2[2], np.sqrt(5 * (G2[2] - 1))), "of one q: keep"),
+    ("nothing said", text(",", "tau,q=0.0123", TAU, G2[2] - 1), "whether 'q=0.0123' is g2, g2 - 1 or g1"),
+    ("no names", text(",", "", TAU, G2[2] - 1), "whether 'column 2' is g2, g2 - 1 or g1"),
+    ("temperatures", text(",", "tau,T-150K", TAU, G2[2]), "column 'T-150K' is none of delay, q, g2"),
+    ("DDM", text(",", "lag,D(q=0.0123)", TAU, 5e3 * (1.2 - G2[2])), r"D\(q, τ\) of differential dyn"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "content", "said"), CONTRADICTIONS)
+def test_values_that_contradict_names_are_refused(tmp_path, word, content, said):
+    with pytest.raises(SourceError, match=said):
+        read(tmp_path, content, q=None if "q=" in content else 0.0123)
+
+
+def test_an_option_says_what_columns_are_in_place_of_their_names(tmp_path):
+    for kind, curve in (("g2", G2[2]), ("g2-1", G2[2] - 1), ("f", np.sqrt(G2[2] - 1))):
+        named = read(
+            tmp_path, text(";", "lag,y", TAU, curve), f"{kind}.csv", q=0.0123, column_is=kind
+        )
+        np.testing.assert_allclose(named.table[0, 1:], G2[2], atol=1e-3)
+    np.savez(tmp_path / "A.npz", c2=np.full((9, 9), 1.1), q=0.01, phi=0.0, dt=1.0)
+    with pytest.raises(OptionError, match="has matrices, not columns of g2: leave out column_is"):
+        hd.ingest(tmp_path / "A.npz", column_is="g1")
+
+
+HEADS = {
+    "units in a second line": ("tau,g2-1(q=0.0123)\n[ms],[-]", ",", 1e3),
+    "words with spaces above commas": ("# delay g2-1", ",", 1),
+    "a unit of q": ("tau,g2-1(q=0.123 nm-1)", ",", 1),
+    "a decimal comma in a name": ("tau;g2-1(q=0,0123 A^-1)", ";", 1),
+}
+
+
+@pytest.mark.parametrize("word", HEADS)
+def test_heads_of_one_or_two_lines_say_names_and_units(tmp_path, word):
+    head, separator, unit = HEADS[word]
+    scan = read(tmp_path, text(separator, head, unit * TAU, G2[2] - 1), "A_q0.0123.csv")
+    assert scan.q.tolist() == pytest.approx([0.0123])
+    np.testing.assert_allclose(scan.time[1:], TAU)
+    np.testing.assert_allclose(scan.table[0, 1:], G2[2])
+
+
+def test_q_in_names_has_the_unit_of_each(tmp_path):
+    names = f"tau,g2(q={10 * Q[0]} 1/nm),g2(q={Q[1]} A^-1),g2(q={10 * Q[2]}nm-1)"
+    check(read(tmp_path, text(",", names, TAU, *G2)), None)
 
 
 def test_g2_of_result_files_is_read_with_its_delays_in_frames(tmp_path):
