@@ -14,6 +14,7 @@ from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
+from homodyne_dask.store.same_noise import signs_of_noise
 from ingest import averages_and_sums, noise, store_writer
 from ingest.averages_and_sums import MaskedMatrix
 from ingest.clean import (
@@ -24,7 +25,6 @@ from ingest.clean import (
     measure_scatter,
     upper_blocks,
 )
-from ingest.copies import signs_of_noise
 from ingest.noise import Record
 from ingest.readers.source import Source
 from ingest.repeats import cleaned_scan, mean_of_scans
@@ -122,7 +122,7 @@ def write_bin(
             scatter, spread = measure_scatter(cleaned.c2, source.time), None
         record: Record = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
-        record["signs"] = signs_of_noise(cleaned.c2)
+        record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
         rows = noise.sigma_rows(source, [record]).rows
     except NoDataError as e:
         nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)

@@ -24,7 +24,8 @@ from homodyne_dask.errors import (
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series.fit_job import Job, check_measured_once
+from homodyne_dask.fitting.series.fit_job import Job
+from homodyne_dask.fitting.series.measured_once import check_measured_once
 from homodyne_dask.fitting.series.variable_of_scans import Values, axis_of, places_of
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
