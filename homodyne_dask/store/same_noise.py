@@ -21,6 +21,10 @@ SMOOTH = 0.5
 -0.22."""
 SHIFTS = 3
 """Shifts that are looked at, the likeliest ones."""
+ALIKE = 0.25
+"""Squared correlation of a sum of signs of each frame, below which they are not compared one by one."""
+CHANCE = np.sign(np.random.default_rng(1).normal(size=MOST_LAGS)).astype(np.float32)
+"""Weights of that sum, which expects nothing of signs at neighbouring lags."""
 BINS_COMPARED = 2
 """Of two scans."""
 DIFFERENCE = {(0, 0): 1, (2, 2): -1, (0, 1): -1, (1, 2): 1, (1, 0): -1, (2, 1): 1}
@@ -81,20 +85,22 @@ def shift_of_copy(one: Signs, other: Signs) -> int | None:
     """Return the frame of one matrix at which the other begins, if both have one noise; else None."""
     lags = min(one.shape[1], other.shape[1])
     one, other = one[:, :lags], other[:, :lags]
-    chance = np.sign(np.random.default_rng(lags).normal(size=lags))
-    length = 1 << (len(one) + len(other)).bit_length()
-    of_one, of_other = (np.fft.rfft(signs @ chance, length) for signs in (one, other))
-    product = np.fft.irfft(of_one * of_other.conj(), length)
+    a, b = (of @ CHANCE[:lags] for of in (one, other))
+    length = 1 << (len(a) + len(b)).bit_length()
+    product = np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length).conj(), length)
     shift = np.arange(length)
-    shift = np.where(shift < len(one), shift, shift - length)
-    frames = np.minimum(len(one), len(other) + shift) - np.maximum(shift, 0)
-    likely = np.argsort(-product / np.sqrt(np.maximum(frames, 1)))[:SHIFTS]
+    shift = np.where(shift < len(a), shift, shift - length)
+    frames = np.minimum(len(a), len(b) + shift) - np.maximum(shift, 0)
+    likely = np.argpartition(-product / np.sqrt(np.maximum(frames, 1)), SHIFTS)[:SHIFTS]
     for at in (0, *shift[likely].tolist()):
-        here, there = one[max(at, 0) :], other[max(-at, 0) :]
-        number = min(len(here), len(there)) - 1
-        each = here[:number], there[:number], there[1 : number + 1]
+        number = min(len(a) - max(at, 0), len(b) - max(-at, 0)) - 1
+        here, there = slice(max(at, 0), max(at, 0) + number), slice(max(-at, 0), None)
+        near = b[there][:number]
+        if (a[here] @ near) ** 2 <= ALIKE * (a[here] @ a[here]) * (near @ near):
+            continue
+        each = one[here], other[there][:number], other[there][1 : number + 1]
         flat = (of.reshape(1, -1) for of in each)
-        if number > 0 and have_one_noise(*flat, FEWEST_SHIFTED if at else FEWEST).all():
+        if have_one_noise(*flat, FEWEST_SHIFTED if at else FEWEST).all():
             return at
     return None
 
@@ -108,9 +114,8 @@ def measured_twice(scans: Sequence[Mapping[Place, Signs]]) -> Iterator[tuple[int
     for (n, one), (m, other) in combinations(enumerate(scans), 2):
         places = [(at, at) for at in one if at in other] or zip(one, other, strict=False)
         for a, b in islice(places, BINS_COMPARED):
-            if are_opposite((a[0], b[0]), (a[1], b[1])):
-                continue
-            if (shift := shift_of_copy(one[a], other[b])) is not None:
+            shift = shift_of_copy(one[a], other[b])
+            if shift is not None and not are_opposite((a[0], b[0]), (a[1], b[1])):
                 yield m, n, shift
                 break
 
