@@ -100,7 +100,7 @@ class FitEnd:
         search, seen = self.request.search, self.with_decay
         if not (seen.any() and (self.state.reduced.contrast[seen] > 1.0).all()):
             return np.zeros(len(self.names), bool)
-        given = np.isin(self.names, list(self.request.options.bounds or {}))
+        given = np.isin(_of_model(self.names), list(self.request.options.bounds or {}))
         return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
 
     @property
@@ -135,10 +135,25 @@ class FitEnd:
         return f"--model {model.simpler}" if model.simpler and not free else ""
 
 
+class _EndOfAll(FitEnd):
+    """The end of a fit of several scans: whether a rate is constant, each of them says."""
+
+    constant = {}  # noqa: RUF012 - never changed
+
+
 def result_findings(request: Request, state: lm.State, known: "Assessment") -> Findings:
     """Return all that is to be known of a fit: the errors first, then what is undetermined."""
     end = FitEnd(request, state, known)
     return Findings(one for check in CHECKS for one in check(end))
+
+
+def findings_of_parameters(request: Request, state: lm.State, known: "Assessment") -> Findings:
+    """Return what is to be known of the parameters of scans that were fitted together.
+
+    What scans show, each report has: of rates, bins, frames, and whether the model describes them.
+    """
+    end = _EndOfAll(request, state, known)
+    return Findings(one for check in OF_PARAMETERS for one in check(end))
 
 
 def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) -> Iterator[Finding]:
@@ -453,7 +468,8 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
     if ended.any():
         names = end.names[ended].tolist()
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
-        wider = " ".join(map(_wider_bounds, names, bounds.tolist(), search.log[ended]))
+        each = map(_wider_bounds, _of_model(names), bounds.tolist(), search.log[ended])
+        wider = " ".join(dict.fromkeys(each))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         at = dict(zip(names, bounds, strict=True))
         yield finding("at-bound", names, wider, bounds=at, conditional=unknown)
@@ -477,6 +493,11 @@ def _unresolved(end: FitEnd) -> Iterator[Finding]:
         stretches = np.split(centres, np.flatnonzero(np.diff(limited[at])) + 1)
         ages = [(of[0], of[-1]) for of in stretches[not limited[at.start] :: 2]]
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
+
+
+def _of_model(names: Iterable[str]) -> list[str]:
+    """Return the names of parameters in the model: 'D0' of 'D0 of scan 3'."""
+    return [name.partition(" of ")[0] for name in names]
 
 
 def _wider_bounds(name: str, at: list[float], log: bool) -> str:
@@ -666,3 +687,5 @@ CHECKS = (
     _model_and_data,
 )
 """In the order of the findings: those of severity error first."""
+OF_PARAMETERS = (_undetermined, _at_bounds, _limits, _withheld, _priors)
+"""Those of the parameters of several scans that are fitted together."""

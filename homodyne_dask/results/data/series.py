@@ -159,7 +159,7 @@ class GlobalFit(HandedOut):
     """χ² over pairs less fitted parameters, contrasts and offsets."""
     ndata: int
     findings: Findings
-    """On parameters that the data do not determine, or only weakly, and on scans that disagree."""
+    """On parameters: at a bound, not determined, far from a prior; and on scans that disagree."""
     each: xarray.Dataset = field(default_factory=xarray.Dataset)
     """What each scan alone says of the parameters of the model, to first order: (scan, param) value, stderr,
     dof; NaN where that is not known."""
