@@ -94,9 +94,12 @@ def shift_of_copy(one: Signs, other: Signs) -> int | None:
     likely = np.argpartition(-product / np.sqrt(np.maximum(frames, 1)), SHIFTS)[:SHIFTS]
     for at in (0, *shift[likely].tolist()):
         number = min(len(a) - max(at, 0), len(b) - max(-at, 0)) - 1
+        if number < 1:
+            continue
         here, there = slice(max(at, 0), max(at, 0) + number), slice(max(-at, 0), None)
-        near = b[there][:number]
-        if (a[here] @ near) ** 2 <= ALIKE * (a[here] @ a[here]) * (near @ near):
+        both = a[here], b[there][:number]
+        squares = ((both[n] * (both[1 - n] != 0)) ** 2 for n in (0, 1))
+        if (both[0] @ both[1]) ** 2 <= ALIKE * np.prod([of.sum() for of in squares]):
             continue
         each = one[here], other[there][:number], other[there][1 : number + 1]
         flat = (of.reshape(1, -1) for of in each)

@@ -181,6 +181,44 @@ def test_stores_of_alike_scans_are_fitted_as_repeats_of_one_store(stores, tmp_pa
         np.testing.assert_allclose(*profiles, rtol=1e-9)
 
 
+FOUND = {
+    "shared, at a bound": ({"bounds": {"alpha": (-0.2, 1.0)}}, "at-bound", ["alpha"], "alpha=-2:1"),
+    "of each scan, at a bound": (
+        {"bounds": {"D0": (1.0, 1e4)}, "per_scan": "D0"},
+        "at-bound",
+        ["D0 of scan 1", "D0 of scan 2", "D0 of scan 3"],
+        "--bounds D0=1:1e+06",
+    ),
+    "beside a bound": ({"bounds": {"alpha": (-0.405, 1.0)}}, "limits-only", ["alpha"], ""),
+    "far from a prior": ({"prior": {"alpha": (0.5, 0.1)}}, "far-from-prior", ["alpha"], ""),
+}
+"""Options, and the finding that a fit of one store has, too: its code, what it is about, its advice."""
+
+
+@pytest.mark.parametrize("word", FOUND)
+def test_what_is_found_of_a_parameter_of_one_store_is_found_of_that_of_several(stores, word):
+    given, code, about, advice = FOUND[word]
+    (said,) = hd.fit(stores, "power_law", **given).global_fit.findings.of(code)
+    assert list(said.about) == about
+    assert advice in said.advice
+
+
+def test_noise_in_several_stores_is_no_decay(tmp_path):
+    stores = []
+    for seed in range(3):
+        c2 = 1 + np.random.default_rng(seed).normal(0, SIGMA, (2, 40, 40))
+        given = {"q": [0.0054] * 2, "phi": [0.0, 90.0], "dt": 0.1, "sigma": SIGMA}
+        np.savez(tmp_path / f"{seed}.npz", c2=np.triu(c2, 1), **given)
+        stores.append(hd.ingest(tmp_path / f"{seed}.npz").store)
+    found = hd.fit(stores, "brownian")
+    assert "no-decay" in found.global_fit.findings.codes
+    assert found.global_fit.outcome is hd.Outcome.NO_DECAY
+    assert not found.converged
+    assert np.isnan(found.global_fit.parameters["value"].sel(param="D0"))
+    with_one = hd.fit([*stores[:2], ingested(tmp_path, "fast")], "brownian")
+    assert with_one.global_fit.outcome is hd.Outcome.CONVERGED
+
+
 def test_ingest_says_how_scans_of_different_frames_are_fitted(stores, tmp_path):
     files = [store.parent / f"{name}.npz" for store, name in zip(stores, SCANS, strict=True)]
     with pytest.raises(SourceError, match="fit both stores with together"):
