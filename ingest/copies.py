@@ -40,12 +40,12 @@ def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, in
     for start in range(0, len(held), BINS):
         alike = np.triu(have_one_noise(here[start : start + BINS], here[start:], beside[start:]), 1)
         for first, other in np.array(held)[start + np.argwhere(alike)].tolist():
-            both = [first, other]
-            if first not in found and not are_opposite(source.q[both], source.phi[both]):
+            one, two = ((float(source.q[n]), float(source.phi[n])) for n in (first, other))
+            if first not in found and not are_opposite(one, two):
                 found.setdefault(other, (first, 0))
     bins = len(records) // max(len(source.scans), 1)
     scans = [
-        {(k, 0.0): signs[n + k] for k in range(min(bins, BINS_COMPARED)) if n + k in signs}
+        {(float(k), 0.0): signs[n + k] for k in range(min(bins, BINS_COMPARED)) if n + k in signs}
         for n in range(0, len(records), bins)
     ]
     windows = {

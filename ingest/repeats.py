@@ -140,7 +140,9 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
         cleaned.append(found._replace(c2=np.empty((0, 0), np.float32)))
     for at, first, shift in measured_twice(signs):
         one, of = source.mean_of[at], source.mean_of[first].path.name
-        raise NoDataError(f"{one.name(0)} holds the data of {of}{from_frame(shift)}, which count once")
+        raise NoDataError(
+            f"{one.name(0)} holds the data of {of}{from_frame(shift)}, which count once"
+        )
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = first / weight
         chisqr = second - weight * mean**2

@@ -138,7 +138,9 @@ class FitEnd:
 class _EndOfAll(FitEnd):
     """The end of a fit of several scans: whether a rate is constant, each of them says."""
 
-    constant = {}  # noqa: RUF012 - never changed
+    @cached_property
+    def constant(self) -> dict[str, tuple[float, float, str]]:
+        return {}
 
 
 def result_findings(request: Request, state: lm.State, known: "Assessment") -> Findings:

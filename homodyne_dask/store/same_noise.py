@@ -102,8 +102,8 @@ def shift_of_copy(one: Signs, other: Signs) -> int | None:
         if (both[0] @ both[1]) ** 2 <= ALIKE * np.prod([of.sum() for of in squares]):
             continue
         each = one[here], other[there][:number], other[there][1 : number + 1]
-        flat = (of.reshape(1, -1) for of in each)
-        if have_one_noise(*flat, FEWEST_SHIFTED if at else FEWEST).all():
+        some, near, beside = (of.reshape(1, -1) for of in each)
+        if have_one_noise(some, near, beside, FEWEST_SHIFTED if at else FEWEST).all():
             return at
     return None
 
@@ -118,14 +118,16 @@ def measured_twice(scans: Sequence[Mapping[Place, Signs]]) -> Iterator[tuple[int
         places = [(at, at) for at in one if at in other] or zip(one, other, strict=False)
         for a, b in islice(places, BINS_COMPARED):
             shift = shift_of_copy(one[a], other[b])
-            if shift is not None and not are_opposite((a[0], b[0]), (a[1], b[1])):
+            if shift is not None and not are_opposite(a, b):
                 yield m, n, shift
                 break
 
 
-def are_opposite(q: Sequence[float], phi: Sequence[float]) -> bool:
+def are_opposite(one: Place, other: Place) -> bool:
     """Return whether two bins see one speckle: 180° apart at one q, they are no copies."""
-    return bool(np.isclose(*q) and np.isclose(abs(phi[0] - phi[1]) % 360, 180, atol=1))
+    return bool(
+        np.isclose(one[0], other[0]) and np.isclose(abs(one[1] - other[1]) % 360, 180, atol=1)
+    )
 
 
 def from_frame(shift: int) -> str:

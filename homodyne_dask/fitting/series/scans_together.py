@@ -320,7 +320,9 @@ def _passes(
         result_of(one, at, assessment, ran, record.minima)
         for (one, at), assessment in zip(scans, assessments, strict=True)
     ]
-    fit = _global_fit(request, state, assess_parameters(together, state, known, signal), np.array(each))
+    fit = _global_fit(
+        request, state, assess_parameters(together, state, known, signal), np.array(each)
+    )
     values = (fit.parameters[name].values for name in ("value", "stderr"))
     observer.ended(fit.outcome, fit.findings, *values)
     return fit, results
@@ -420,7 +422,7 @@ def _signal(
     sweeps: Sequence[Sweep],
     noise_of: Callable[[int], SpeckleErrors | None],
 ) -> Signal | None:
-    """Return the test for a decay in all scans; None where the noise of one shows it, or nothing is tested."""
+    """Return the test for a decay in all scans; None where the noise of one shows it."""
     signals, free = [], int(request.stores[0].search.free.sum())
     for scan, (one, at) in enumerate(scans):
         noise, store = noise_of(scan), request.store_of_scan[scan]

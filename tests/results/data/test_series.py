@@ -328,8 +328,8 @@ def test_a_misfit_of_one_of_many_fits_is_chance_unless_it_is_clear(word):
     each, redchi, misfits = MISFITS[word]
     result, rows = flow_result(), []
     for p, chisqr in zip(each, redchi, strict=True):
-        level = {"share": 0.1, "p": p, "level": 0.005}
-        found = Findings([finding("model-misfit-shape", **level)] * (p < 0.005))
+        said = finding("model-misfit-shape", share=0.1, p=p, level=0.005)
+        found = Findings([said] * (p < 0.005))
         known = replace(result.diagnosis, findings=found)
         numbers = replace(result.statistics, redchi=chisqr)
         of_fit = replace(result, diagnosis=known, statistics=numbers)
@@ -361,6 +361,13 @@ def test_what_ended_at_a_bound_is_left_out_of_the_agreement_which_windows_that_o
     at_bound = series.table["at_bound"].sel(param="D_offset").values
     assert at_bound.tolist() == [False] * 2 + [True] * 2
     assert not FitSeries("age", (*inside, window(2, 15.0), window(3))).agreement
+    scans = [
+        replace(of, name=f"{scan}, {of.name}", at={**of.at, "T": 20.0})
+        for scan in ("a.zarr", "b.zarr")
+        for of in (window(0, 15.0), window(1))
+    ]
+    assert not FitSeries("T", tuple(scans)).agreement
+    assert FitSeries("T", tuple(scans[::2])).agreement
 
 
 def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():
