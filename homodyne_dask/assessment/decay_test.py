@@ -100,13 +100,11 @@ def signal_of(
     return Signal(contrast, error, threshold, largest, limit)
 
 
-def signal_of_all(signals: Sequence[Signal], free: int, bins: int) -> Signal | None:
-    """Return the test of the mean contrast of several scans, and of the bin that shows most; None of none.
+def signal_of_all(signals: Sequence[Signal], free: int, bins: int) -> Signal:
+    """Return the test of the mean contrast of several scans, and of the bin that shows most.
 
     bins: of all scans, each of which has its share of the level.
     """
-    if not signals:
-        return None
     weight = np.array([one.stderr**-2 for one in signals])
     mean = float(weight @ [one.contrast for one in signals] / weight.sum())
     most, limit = max(one.of_bins for one in signals), chdtri(1 + free, LEVEL_OF_DECAY / 2 / bins)

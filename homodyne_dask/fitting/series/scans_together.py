@@ -422,7 +422,7 @@ def _signal(
     sweeps: Sequence[Sweep],
     noise_of: Callable[[int], SpeckleErrors | None],
 ) -> Signal | None:
-    """Return the test for a decay in all scans; None where the noise of one shows it."""
+    """Return the test for a decay in all scans; None where the noise of one shows it, or one has none."""
     signals, free = [], int(request.stores[0].search.free.sum())
     for scan, (one, at) in enumerate(scans):
         noise, store = noise_of(scan), request.store_of_scan[scan]
@@ -435,9 +435,10 @@ def _signal(
             return frame_moments(sweep, whole, at)[bins]
 
         moments = None if one.scan.is_table else cache(blocks)
-        signals.append(signal_of(at, one.scaling, free, one.clusters, moments))
-    known = [signal for signal in signals if signal is not None]
-    return signal_of_all(known, free, len(request.scan_of_bin))
+        if (signal := signal_of(at, one.scaling, free, one.clusters, moments)) is None:
+            return None
+        signals.append(signal)
+    return signal_of_all(signals, free, len(request.scan_of_bin))
 
 
 def _of_noises(

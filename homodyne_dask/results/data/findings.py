@@ -38,12 +38,6 @@ class Finding(HandedOut):
         """The finding in words."""
         return sentence_of(self.code, self.about, self.numbers, self.advice)
 
-    @property
-    def p_over_level(self) -> float:
-        """Of a test, its p over the level of a single fit; 0 of what is no chance."""
-        known = "level" in self.numbers
-        return self.numbers["p"] / self.numbers["level"] if known else 0.0
-
     def __str__(self) -> str:
         return self.sentence
 
@@ -97,12 +91,11 @@ class Findings(tuple[Finding, ...]):
         A finding of a test has p and the level of a single fit among its numbers, and the level of all fits
         together is the same (Bonferroni).
         """
-        return Findings(one for one in self if one.p_over_level * fits < 1)
-
-    @property
-    def least_p_over_level(self) -> float:
-        """The least p of a test over the level of a single fit; 1 if no finding is that of a test."""
-        return min((one.p_over_level for one in self if "level" in one.numbers), default=1.0)
+        return Findings(
+            one
+            for one in self
+            if "level" not in one.numbers or one.numbers["p"] * fits < one.numbers["level"]
+        )
 
     def to_dataframe(self) -> "DataFrame":
         """Return a pandas DataFrame, one row each: code, severity, about, sentence, advice, numbers."""

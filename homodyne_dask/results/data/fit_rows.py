@@ -107,7 +107,10 @@ def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
     (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others keeps its own.
     """
     results = [row.result for row in rows if row.result is not None]
-    doubts = np.sort([of.findings.of(*MISFIT).least_p_over_level for of in results])
+    levels = ([one.numbers for one in of.findings.of(*MISFIT)] for of in results)
+    doubts = np.sort(
+        [min((n["p"] / n["level"] for n in of if "level" in n), default=1.0) for of in levels]
+    )
     clear = np.flatnonzero(doubts * fits < np.arange(1, len(doubts) + 1))
     tried = fits / (clear.max(initial=0) + 1)
     redchi = np.array([of.redchi for of in results])

@@ -102,13 +102,11 @@ def load_series(path: str | AnyPath) -> FitSeries:
     read = read_with_checksum(where, series.FORMAT, series.VERSION, remedy)
     folder = where.parent if isinstance(where, Path) else None
     with missing_values(where):
-        together = read.get("global_fit")
+        together, rows = read.get("global_fit"), [_entry(fit, folder) for fit in read["fits"]]
         return reportable(
             FitSeries(
                 read["over"],
-                tuple(
-                    without_chance([_entry(fit, folder) for fit in read["fits"]], len(read["fits"]))
-                ),
+                tuple(without_chance(rows, len(rows))),
                 None if together is None else GlobalFit.from_plain(together),
             )
         )
