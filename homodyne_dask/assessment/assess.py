@@ -126,7 +126,9 @@ def assess(
         noise = _noise(request, state, passes, weights, doing)
     if noise is None or not noise.sees_decay(state.reduced.contrast):
         free = int(request.search.free.sum())
-        blocks = None if weights or table else cache(partial(frame_moments, passes, request, state))
+        linear = None if state.reduced.linear_step is None else state.reduced.linear_params
+        moments = partial(frame_moments, passes, request, state.theta, linear)
+        blocks = None if weights or table else cache(moments)
         signal = signal_of(state, request.scaling, free, request.clusters, blocks)
     decay = signal is None or signal.seen
     noise = noise if decay else None

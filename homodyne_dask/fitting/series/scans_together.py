@@ -306,7 +306,7 @@ def _passes(
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
     noise_of = lru_cache(1)(lambda n: noises[n] if noises else noise(n, scans[n][1]))
-    signal = _signal(request, scans, sweeps, noise_of)
+    signal = _signal(request, state, scans, sweeps, noise_of)
     known = known._replace(decay=signal is None or signal.seen)
     (_, errors), assessments, each = counted(known), [], []
     profiles = _profiles(request, state, errors, gram_at)
@@ -418,24 +418,33 @@ def _noise_of_scans(
 
 def _signal(
     request: GlobalRequest,
+    whole: lm.State,
     scans: Sequence[tuple[Request, lm.State]],
     sweeps: Sequence[Sweep],
     noise_of: Callable[[int], SpeckleErrors | None],
 ) -> Signal | None:
-    """Return the test for a decay in all scans; None where the noise of one shows it, or one has none."""
-    signals, free = [], int(request.stores[0].search.free.sum())
+    """Return the test for a decay in all scans; None where the noise of one shows it, or one has none.
+
+    Nor have scans of one store with parameters of their own, of which each would need a pass over all.
+    """
+    signals, free, stores = [], int(request.stores[0].search.free.sum()), request.store_of_scan
+    linear = None if whole.reduced.linear_step is None else whole.reduced.linear_params
+
+    @cache
+    def of_store(store: int) -> Float[np.ndarray, "bin block block 3 3"]:
+        theta = scans[stores.index(store)][1].theta
+        params = None if linear is None else request.of_stores(linear)[store]
+        return frame_moments(sweeps[store], request.stores[store], theta, params)
+
     for scan, (one, at) in enumerate(scans):
-        noise, store = noise_of(scan), request.store_of_scan[scan]
+        noise, store = noise_of(scan), stores[scan]
         if noise is not None and noise.sees_decay(at.reduced.contrast):
             return None
+        if request.per_scan and stores.count(store) > 1:
+            return None
         bins = request.members[scan] - request.first_bins[store]
-        whole = request.stores[store]
-
-        def blocks(at=at, bins=bins, whole=whole, sweep=sweeps[store]) -> np.ndarray:
-            return frame_moments(sweep, whole, at)[bins]
-
-        moments = None if one.scan.is_table else cache(blocks)
-        if (signal := signal_of(at, one.scaling, free, one.clusters, moments)) is None:
+        blocks = None if one.scan.is_table else lambda s=store, b=bins: of_store(s)[b]
+        if (signal := signal_of(at, one.scaling, free, one.clusters, blocks)) is None:
             return None
         signals.append(signal)
     return signal_of_all(signals, free, len(request.scan_of_bin))
