@@ -13,10 +13,10 @@ from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.processes import set_allocator_thresholds
+from homodyne_dask.store.same_noise import signs_of_noise
 from ingest import averages_and_sums, noise, store_writer
 from ingest.averages_and_sums import MaskedMatrix
 from ingest.clean import CleanMatrix, NoDataError, measure_contrast, upper_blocks
-from ingest.copies import signs_of_noise
 from ingest.holes import Pairs, long_steps
 from ingest.noise import Record
 from ingest.readers.source import Source
@@ -103,7 +103,7 @@ def write_bin(
             spread = None
         record: Record = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
-        record["signs"] = signs_of_noise(cleaned.c2)
+        record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
         rows = noise.sigma_rows(source, [record]).rows
     except NoDataError as e:
         nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)

@@ -12,10 +12,10 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import is_uneven, same_times
+from homodyne_dask.store.same_noise import from_frame, measured_twice, signs_of_noise
 from homodyne_dask.text import some_of
 from ingest import noise
 from ingest.clean import CleanMatrix, NoDataError, clean
-from ingest.copies import of_copies, signs_of_noise
 from ingest.holes import leave_out_single
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 from ingest.scatter import measure_scatter
@@ -158,9 +158,7 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     cleaned, signs = [], []
     for one in source.mean_of:
         found, scatter = cleaned_scan(one)
-        signs.append(signs_of_noise(found.c2))
-        if any(of_copies(before, signs[-1]) for before in signs[:-1]):
-            raise NoDataError(f"{one.name(0)} of {one.path.name} is a copy, which counts once")
+        signs.append({(0.0, 0.0): signs_of_noise(found.c2, n)})
         sigma = scatter if one.sigma is None else float(one.sigma[0])
         known = ~np.isnan(found.c2)
         w = known / (sigma or 1.0) ** 2
@@ -170,6 +168,11 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
         second += w * value**2
         number += known
         cleaned.append(found._replace(c2=np.empty((0, 0), np.float32)))
+    for at, first, shift in measured_twice(signs):
+        one, of = source.mean_of[at], source.mean_of[first].path.name
+        raise NoDataError(
+            f"{one.name(0)} holds the data of {of}{from_frame(shift)}, which count once"
+        )
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = first / weight
         chisqr = second - weight * mean**2

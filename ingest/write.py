@@ -39,6 +39,7 @@ from homodyne_dask.store.files import (
     state,
 )
 from homodyne_dask.store.manifest import manifest_json
+from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.url_path import UrlPath
 from ingest import noise, store_writer
 from ingest.averages_and_sums import sums_by_chunk
@@ -60,7 +61,7 @@ from ingest.repeats import (
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 11
+RECORD_VERSION = 12
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -281,9 +282,9 @@ def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[
     if keep_copies:
         return why
     return why | {
-        index: f"{source.name(index)} holds the data of {source.name(first)}, which count once (to keep "
-        f"both: --keep-copies)"
-        for index, first in copies(source, records).items()
+        index: f"{source.name(index)} holds the data of {source.name(first)}{from_frame(shift)}, which "
+        f"count once (to keep both: --keep-copies)"
+        for index, (first, shift) in copies(source, records).items()
     }
 
 

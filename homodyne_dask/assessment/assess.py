@@ -19,7 +19,7 @@ from homodyne_dask.assessment.fitted_cells import fitted_cells
 from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.assessment.result_findings import result_findings
+from homodyne_dask.assessment.result_findings import findings_of_parameters, result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.spline_rate_errors import (
     RateFreedom,
@@ -126,7 +126,9 @@ def assess(
         noise = _noise(request, state, passes, weights, doing)
     if noise is None or not noise.sees_decay(state.reduced.contrast):
         free = int(request.search.free.sum())
-        blocks = None if weights or table else cache(partial(frame_moments, passes, request, state))
+        linear = None if state.reduced.linear_step is None else state.reduced.linear_params
+        moments = partial(frame_moments, passes, request, state.theta, linear)
+        blocks = None if weights or table else cache(moments)
         signal = signal_of(state, request.scaling, free, request.clusters, blocks)
     decay = signal is None or signal.seen
     noise = noise if decay else None
@@ -155,14 +157,37 @@ def assess_scan(
     noise: SpeckleErrors | None,
     of_global_fit: Uncertainty,
     profiles: Mapping[str, list[ProfilePoint]],
+    signal: Signal | None,
 ) -> Assessment:
     """Return what is known of a scan that was fitted together with others.
 
-    noise: of its bins. of_global_fit: the covariances of its parameters. profiles: of these.
+    noise: of its bins. of_global_fit: the covariances of its parameters. profiles: of these. signal: the test
+    for a decay in all scans.
     """
-    known = Known(errors_by_bins(request, state), noise and noise.of_theta, of_global_fit)
-    assessment = _with_errors(request, state, noise, known)
+    known = Known(
+        errors_by_bins(request, state), noise and noise.of_theta, of_global_fit,
+        decay=signal is None or signal.seen,
+    )  # fmt: skip
+    assessment = _with_errors(request, state, noise, known, signal)
     return _checked(request, state, replace(assessment, profiles=profiles))
+
+
+def assess_parameters(
+    request: Request, state: lm.State, known: Known, signal: Signal | None
+) -> Assessment:
+    """Return what is known of the parameters of several scans that were fitted together, by their errors."""
+    search, (case, errors) = request.search, counted(known)
+    assessment = Assessment(
+        case=case,
+        errors=errors,
+        noise=None,
+        signal=signal,
+        rate_freedom=None,
+        at_bound=search.free & ~search.free_inside_bounds(state.theta) & known.decay,
+        redchi=state.reduced.redchi_per_bin(int(search.free.sum())),
+        limited=np.zeros(len(state.theta), bool),
+    )
+    return replace(assessment, findings=findings_of_parameters(request, state, assessment))
 
 
 def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:

@@ -1,6 +1,6 @@
 """Whether a decay is seen at all: contrast times f against a constant, from the last Gram."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,6 +98,18 @@ def signal_of(
         errors = np.sqrt(np.maximum(noise * spread, robust))
         largest = float((own[varied] * spread[varied] / errors[varied]).max())
     return Signal(contrast, error, threshold, largest, limit)
+
+
+def signal_of_all(signals: Sequence[Signal], free: int, bins: int) -> Signal:
+    """Return the test of the mean contrast of several scans, and of the bin that shows most.
+
+    bins: of all scans, each of which has its share of the level.
+    """
+    weight = np.array([one.stderr**-2 for one in signals])
+    mean = float(weight @ [one.contrast for one in signals] / weight.sum())
+    most, limit = max(one.of_bins for one in signals), chdtri(1 + free, LEVEL_OF_DECAY / 2 / bins)
+    error = float(weight.sum() ** -0.5)
+    return Signal(mean, error, signals[0].threshold, most, float(np.sqrt(limit)))
 
 
 def _dyadic(s: Float[np.ndarray, "*bin block block"]) -> Float[np.ndarray, "*bin"]:

@@ -16,7 +16,6 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Block
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.limits import MIN_BLOCKS
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks
 from homodyne_dask.sweep.blocks import NO_COST, Cost
@@ -88,16 +87,21 @@ def _leaf(
 
 
 def frame_moments(
-    sweep: Sweep, request: Request, state: State
+    sweep: Sweep,
+    request: Request,
+    theta: Float[np.ndarray, " p"],
+    linear: Float[np.ndarray, "bin 2"] | None,
 ) -> Float[np.ndarray, "bin block block 3 3"]:
-    """Return the moments of every pair of blocks of frames: one pass over the data."""
+    """Return the moments of every pair of blocks of frames: one pass over the data.
+
+    linear: offsets and contrasts of a fit with a loss.
+    """
     scan, backend, side = request.scan, backend_of(request.problem.model), sweep.layout.side
-    (first, stop), at = scan.frames, backend.point(request.problem, state.theta, scan.time)
+    (first, stop), at = scan.frames, backend.point(request.problem, theta, scan.time)
     correlation = backend.correlation_time(at, q_or_one(scan), scan.phi, scan.frames)
     wanted = max((stop - first) / TARGET_BLOCKS, CORRELATION_TIMES * correlation, 2)
     wanted = min(wanted, max((stop - first) / MIN_BLOCKS, 2))
     length = int(side * 2.0 ** np.floor(np.log2(wanted / side)))  # of whole tiles or parts of one
     blocks = first // length, -(-stop // length) - first // length
-    linear = None if state.reduced.linear_step is None else state.reduced.linear_params
-    argument = FrameBlocks(tasks.AtTheta(state.theta, linear), length, *blocks)
+    argument = FrameBlocks(tasks.AtTheta(theta, linear), length, *blocks)
     return sweep.over(FRAME_GRAMS, argument).moments

@@ -32,6 +32,8 @@ MIN_CELLS = 12
 """With fewer cells nothing is tested."""
 MIN_RINGS = 3
 """Rings from which on the power of q is said first."""
+MIN_SPREAD = 1e-3
+"""Of cos 2φ within a ring, below which φ is taken for one."""
 MIN_FREEDOM = 4
 """Fewest more bins than rings and trends with φ, with which these trends are tested."""
 
@@ -186,12 +188,15 @@ def _with_phi(
 ) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, where there are enough bins.
 
-    clusters: bins that see one speckle pattern share a number; they count as one.
+    Nothing where φ is unknown for some, and no part that is the same for all bins of each ring. clusters:
+    bins that see one speckle pattern share a number; they count as one.
     """
     of, found = np.array(sorted(cells.bins)), []
-    rings, angle = ring_numbers(scan.q), np.deg2rad(2 * np.nan_to_num(scan.phi))
-    columns = [rings == ring for ring in np.unique(rings)]
+    rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
+    columns = [rings == ring for ring in np.unique(rings[of])]
     basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[of]
+    if not np.isfinite(basis).all():
+        return []
     same = np.unique(clusters[of], return_counts=True)[1]
     enough = cells.pairs[of].sum(0) >= MIN_PAIRS
     whole = np.flatnonzero(np.isfinite(cells.residual[of]).all(0) & enough)
@@ -199,7 +204,10 @@ def _with_phi(
         return []
     chosen = np.eye(len(cells.intervals))[:, whole]
     words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
-    for name, row in zip(words, np.linalg.pinv(basis)[-2:], strict=True):
+    each = zip(words, np.linalg.pinv(basis)[-2:], basis.T[-2:], strict=True)
+    for name, row, column in each:
+        if max(np.ptp(column[ring[of]]) for ring in columns) < MIN_SPREAD:
+            continue
         part = row @ cells.residual[np.ix_(of, whole)]
         weights = {int(b): one * chosen for b, one in zip(of, row, strict=True)}
         spread, freedom = cells.variance(weights, by_noise=False)

@@ -124,7 +124,7 @@ class FitEnd:
         search, seen = self.request.search, self.with_decay
         if not (seen.any() and (self.state.reduced.contrast[seen] > 1.0).all()):
             return np.zeros(len(self.names), bool)
-        given = np.isin(self.names, list(self.request.options.bounds or {}))
+        given = np.isin(_of_model(self.names), list(self.request.options.bounds or {}))
         return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
 
     @property
@@ -164,7 +164,7 @@ class FitEnd:
         """The offsets of rates at negative bounds: further down they only make the rest of a rate larger."""
         search, last = self.request.search, [names[-1] for names in RATES.values()]
         negative = (search.lower < 0) & (self.state.theta <= search.lower)
-        return negative & np.isin(self.names, last)
+        return negative & np.isin(_of_model(self.names), last)
 
     @property
     def known_offset(self) -> str:
@@ -173,10 +173,27 @@ class FitEnd:
         return own + "--offset prior=1:0.01" if self.request.scaling.mode != "fixed" else ""
 
 
+class _EndOfAll(FitEnd):
+    """The end of a fit of several scans: whether a rate is constant, each of them says."""
+
+    @cached_property
+    def constant(self) -> dict[str, tuple[float, float, str]]:
+        return {}
+
+
 def result_findings(request: Request, state: lm.State, known: "Assessment") -> Findings:
     """Return all that is to be known of a fit: the errors first, then what is undetermined."""
     end = FitEnd(request, state, known)
     return Findings(one for check in CHECKS for one in check(end))
+
+
+def findings_of_parameters(request: Request, state: lm.State, known: "Assessment") -> Findings:
+    """Return what is to be known of the parameters of scans that were fitted together.
+
+    What scans show, each report has: of rates, bins, frames, and whether the model describes them.
+    """
+    end = _EndOfAll(request, state, known)
+    return Findings(one for check in OF_PARAMETERS for one in check(end))
 
 
 def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) -> Iterator[Finding]:
@@ -515,7 +532,8 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
         shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
         held = (end.held_offsets | shares)[ended]
-        wider = " ".join(map(_wider_bounds, names, bounds.tolist(), search.log[ended], held))
+        each = map(_wider_bounds, _of_model(names), bounds.tolist(), search.log[ended], held)
+        wider = " ".join(dict.fromkeys(each))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         at = dict(zip(names, bounds, strict=True))
         yield finding("at-bound", names, wider, bounds=at, conditional=unknown)
@@ -539,6 +557,11 @@ def _unresolved(end: FitEnd) -> Iterator[Finding]:
         stretches = np.split(centres, np.flatnonzero(np.diff(limited[at])) + 1)
         ages = [(of[0], of[-1]) for of in stretches[not limited[at.start] :: 2]]
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
+
+
+def _of_model(names: Iterable[str]) -> list[str]:
+    """Return the names of parameters in the model: 'D0' of 'D0 of scan 3'."""
+    return [name.partition(" of ")[0] for name in names]
 
 
 def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> str:
@@ -673,27 +696,42 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
 
 
 def _priors(end: FitEnd) -> Iterator[Finding]:
-    """Yield what ends far from its prior, or is known less well than by it; bins have a contrast each."""
-    of_theta, of_scaling = end.request.search.priors, end.request.scaling.prior
-    errors, compared = end.known.errors, []
-    if of_theta is not None:
-        ratio = used_of(errors) / of_theta.sd
-        compared.append((end.names, np.abs(of_theta.deviation(end.state.theta)), ratio))
-    if of_scaling is not None:
-        own, root = end.request.scaling.mode == "individual", np.sqrt(of_scaling.weight)
-        away = np.abs(end.state.reduced.linear_params - of_scaling.mean) * root
-        ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
-        bins = np.flatnonzero(end.with_decay)[: None if own else 1]
-        for at, name in ((1, "contrast"), (0, "offset")):
-            labels = [f"{name} of bin {of}" if own else name for of in end.request.scan.label[bins]]
-            compared.append((np.array(labels), away[bins, at], ratio[bins, at]))
-    for names, away, ratio in compared if end.known.decay else ():
-        most = np.sort(np.argsort(-away, kind="stable")[:MOST_NAMED])
-        far = most[away[most] > MAX_DEVIATION_FROM_PRIOR]
-        if len(far):
-            yield finding("far-from-prior", names[far], deviations=away[far])
-        if (wide := np.nan_to_num(ratio) > MAX_ERROR_OVER_PRIOR).any():
-            yield finding("prior-outweighed", names[wide][:MOST_NAMED])
+    """Yield which parameters end far from their priors, or are known less well than by these."""
+    if (prior := end.request.search.priors) is not None:
+        away = np.abs(prior.deviation(end.state.theta))
+        yield from _against_priors(end, end.names, away, used_of(end.known.errors) / prior.sd)
+
+
+def _scaling_priors(end: FitEnd) -> Iterator[Finding]:
+    """Yield the same of contrasts and offsets, which each bin has, or all share."""
+    prior, errors = end.request.scaling.prior, end.known.errors
+    if prior is None:
+        return
+    own, root = end.request.scaling.mode == "individual", np.sqrt(prior.weight)
+    away = np.abs(end.state.reduced.linear_params - prior.mean) * root
+    ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
+    bins = np.flatnonzero(end.with_decay)[: None if own else 1]
+    for column, name in ((1, "contrast"), (0, "offset")):
+        labels = end.request.scan.label[bins].tolist()
+        names = np.array([f"{name} of bin {label}" if own else name for label in labels])
+        yield from _against_priors(end, names, away[bins, column], ratio[bins, column])
+
+
+def _against_priors(
+    end: FitEnd,
+    names: np.ndarray,
+    away: Float[np.ndarray, " name"],
+    ratio: Float[np.ndarray, " name"],
+) -> Iterator[Finding]:
+    """Yield findings on values `away` standard deviations from priors, and errors of `ratio` times these."""
+    if not end.known.decay:
+        return
+    most = np.sort(np.argsort(-away, kind="stable")[:MOST_NAMED])
+    far = most[away[most] > MAX_DEVIATION_FROM_PRIOR]
+    if len(far):
+        yield finding("far-from-prior", names[far], deviations=away[far])
+    if (wide := np.nan_to_num(ratio) > MAX_ERROR_OVER_PRIOR).any():
+        yield finding("prior-outweighed", names[wide][:MOST_NAMED])
 
 
 def _contrast(end: FitEnd) -> Iterator[Finding]:
@@ -764,7 +802,10 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
 
 CHECKS = (
     *(_misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
-    *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _contrast, _priors),
+    *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _contrast),
+    *(_priors, _scaling_priors),
     _model_and_data,
 )
 """In the order of the findings: those of severity error first."""
+OF_PARAMETERS = (_undetermined, _at_bounds, _limits, _withheld, _priors)
+"""Those of the parameters of several scans that are fitted together."""

@@ -299,8 +299,9 @@ def _columns(
     if len(rings_of(scan.q[known])) > 1 and not np.isnan(scan.q).any():
         yield named("power_of_q", faster * np.log(scan.q / scan.q[known].mean())[:, None])
     phi = scan.phi[known]
-    phi = np.unique(np.round(phi[np.isfinite(phi)] % 180, 3))  # 180° apart is one angle
-    if len(phi) >= FEWEST_ANGLES:
+    complete = np.isfinite(phi).all()
+    phi = np.unique(np.round(phi % 180, 3))  # 180° apart is one angle
+    if complete and len(phi) >= FEWEST_ANGLES:
         # (q lag)² and its changes with cos 2φ and sin 2φ, to lowest order; where shear is strong the fitted
         # rate has followed it: then rates go with cos 2φ and sin 2φ
         turn = np.deg2rad(2 * np.nan_to_num(scan.phi))

@@ -45,6 +45,7 @@ from homodyne_dask.results.data.fit_rows import (
     fit_row,
     outcome_counts,
     quantity_names,
+    without_chance,
 )
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
@@ -296,7 +297,8 @@ def _fit_many(
                     statuses.add(0 if result.converged else NOT_CONVERGED)
                     if shown and output.files:  # it is not that of an earlier run
                         shown(job, result, output.files)
-                rows.append(fit_row(job.name, job.folder, result, message, job.at, len(jobs)))
+                rows.append(fit_row(job.name, job.folder, result, message, job.at))
+                rows = without_chance(rows, len(jobs))
                 files = index.write_index(
                     where, model.names, rows, len(jobs), kind, together, jobs[0].pictures
                 )

@@ -120,9 +120,10 @@ def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):
     """Else a short window of a long record takes memory for all pairs of short blocks of all of it."""
     seen = []
 
-    def kept(sweep, request, state):
-        seen.append((frame_moments(sweep, request, state), state.reduced.gram.moments))
-        return seen[-1][0]
+    def kept(sweep, request, theta, linear):
+        of_blocks = frame_moments(sweep, request, theta, linear)
+        seen.append((of_blocks, sweep.gram(theta, linear).moments))
+        return of_blocks
 
     monkeypatch.setattr(estimate, "frame_moments", kept)
     scans = measured((20000.0, 0.0, 0.0), 240, np.zeros(3), sigma=0.01)

@@ -14,6 +14,7 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
 from ingest import NOISE, SCENARIOS, ingest
 from tests import photons
+from tests.photons import STILL
 from tests.results.three_rings import three_rings
 from tests.speckle_scans import RING, seen_twice
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan, store
@@ -203,3 +204,26 @@ def test_the_true_model_is_called_wrong_in_hardly_more_than_one_fit_of_a_hundred
     ]
     found = {case: words for case in cases if (words := alarm(tmp_path, *case))}
     assert len(found) <= 4, found  # 1.3 are expected of 87 at 1.5 %; more than 4 in 1 of 90
+
+
+@pytest.mark.parametrize(
+    ("phi", "parts"),
+    [
+        pytest.param(np.full(8, np.nan), 0, id="unknown"),
+        pytest.param([0, 45, 90, 135, 20, 65, 110, np.nan], 0, id="of one bin unknown"),
+        pytest.param(np.full(8, 30.0), 0, id="the same"),
+        pytest.param([30.0, 210.0] * 4, 0, id="of one direction"),
+        pytest.param([0.0, 90.0] * 4, 1, id="of which cos 2φ alone differs"),
+        pytest.param(22.5 * np.arange(8), 2, id="all around"),
+    ],
+)
+def test_components_over_phi_are_tested_where_phi_is_known_and_differs(
+    tmp_path, monkeypatch, phi, parts
+):
+    scans = store(photons.photographed(STILL, 48, np.zeros(8), 1), tmp_path, phi=np.array(phi))
+    fixed, tests = {"D0": STILL[0], "alpha": STILL[1], "D_offset": STILL[2]}, []
+    for _ in range(2):
+        result = fit_here(scans, hd.STATIC, fixed=fixed, friedel="off")
+        tests.append(result.diagnosis.check.tests)
+        monkeypatch.setattr(misfit_test, "_with_phi", lambda *_: [])
+    assert (tests[0] > tests[1], (tests[0] - tests[1]) % max(parts, 1)) == (parts > 0, 0)

@@ -26,20 +26,20 @@ SCANS = {
 """Times, q of each bin, and frames without data."""
 
 
-def measured(name, D0=TRUTH[0]):
+def measured(name, D0=TRUTH[0], repeat=0):
     t, each, lost = SCANS[name]
-    rng = np.random.default_rng(len(name) + 1)
+    rng = np.random.default_rng(len(name) + 1 + 100 * repeat)
     f = np.stack([decay(D0, TRUTH[1], q, t) for q in each])
     c2 = (1 + 0.3 * f + rng.normal(0, SIGMA, f.shape)).astype(np.float32)
     c2[:, lost] = c2[:, :, lost] = np.nan
     return c2
 
 
-def ingested(folder, name, file=None, D0=TRUTH[0], **held):
+def ingested(folder, name, file=None, D0=TRUTH[0], repeat=0, **held):
     """The store of one of the scans."""
     t, q, _ = SCANS[name]
     known = {"q": q, "phi": np.linspace(-60, 60, len(q)), "time": t, "sigma": SIGMA} | held
-    np.savez(folder / f"{file or name}.npz", c2=np.triu(measured(name, D0), 1), **known)
+    np.savez(folder / f"{file or name}.npz", c2=np.triu(measured(name, D0, repeat), 1), **known)
     return hd.ingest(folder / f"{file or name}.npz").store
 
 
@@ -80,7 +80,7 @@ def test_scans_of_different_times_and_bins_are_one_dense_least_squares(series, s
 @pytest.mark.long
 def test_the_cost_of_a_store_does_not_grow_with_their_number(tmp_path, monkeypatch):
     opened, searched = Counter(), []
-    stores = [ingested(tmp_path, "uneven", f"u{n}", TRUTH[0] * 1.3**n) for n in range(10)]
+    stores = [ingested(tmp_path, "uneven", f"u{n}", TRUTH[0] * 1.3**n, n) for n in range(10)]
     find, read = scans_together.find_initial_values, scan.open_dataset
     monkeypatch.setattr(
         scans_together, "find_initial_values", lambda *a: searched.append(a) or find(*a)
@@ -167,9 +167,9 @@ def test_data_that_are_no_further_measurement_are_refused(stores, tmp_path):
 @pytest.mark.long
 def test_stores_of_alike_scans_are_fitted_as_repeats_of_one_store(stores, tmp_path):
     """Losses, profiles and errors included."""
-    other = ingested(tmp_path, "fast", "again", D0=3e4)
+    other = ingested(tmp_path, "fast", "again", D0=3e4, repeat=1)
     files = [stores[0].parent / "fast.npz", tmp_path / "again.npz"]
-    repeats = hd.ingest(files, tmp_path / "all.zarr", keep_copies=True).store  # of one noise
+    repeats = hd.ingest(files, tmp_path / "all.zarr").store
     given = {"per_scan": "D0", "loss": "soft_l1", "profile": ("alpha",)}
     apart = hd.fit([stores[0], other], "power_law", **given)
     one = hd.fit_each(repeats, "power_law", over="scan", **given)
@@ -179,6 +179,44 @@ def test_stores_of_alike_scans_are_fitted_as_repeats_of_one_store(stores, tmp_pa
     for found, wanted in zip(apart.results, one.results, strict=True):
         profiles = (of.errors.profiles["alpha"]["chisqr"].values for of in (found, wanted))
         np.testing.assert_allclose(*profiles, rtol=1e-9)
+
+
+FOUND = {
+    "shared, at a bound": ({"bounds": {"alpha": (-0.2, 1.0)}}, "at-bound", ["alpha"], "alpha=-2:1"),
+    "of each scan, at a bound": (
+        {"bounds": {"D0": (1.0, 1e4)}, "per_scan": "D0"},
+        "at-bound",
+        ["D0 of scan 1", "D0 of scan 2", "D0 of scan 3"],
+        "--bounds D0=1:1e+06",
+    ),
+    "beside a bound": ({"bounds": {"alpha": (-0.405, 1.0)}}, "limits-only", ["alpha"], ""),
+    "far from a prior": ({"prior": {"alpha": (0.5, 0.1)}}, "far-from-prior", ["alpha"], ""),
+}
+"""Options, and the finding that a fit of one store has, too: its code, what it is about, its advice."""
+
+
+@pytest.mark.parametrize("word", FOUND)
+def test_what_is_found_of_a_parameter_of_one_store_is_found_of_that_of_several(stores, word):
+    given, code, about, advice = FOUND[word]
+    (said,) = hd.fit(stores, "power_law", **given).global_fit.findings.of(code)
+    assert list(said.about) == about
+    assert advice in said.advice
+
+
+def test_noise_in_several_stores_is_no_decay(tmp_path):
+    stores = []
+    for seed in range(3):
+        c2 = 1 + np.random.default_rng(seed).normal(0, SIGMA, (2, 40, 40))
+        given = {"q": [0.0054] * 2, "phi": [0.0, 90.0], "dt": 0.1, "sigma": SIGMA}
+        np.savez(tmp_path / f"{seed}.npz", c2=np.triu(c2, 1), **given)
+        stores.append(hd.ingest(tmp_path / f"{seed}.npz").store)
+    found = hd.fit(stores, "brownian")
+    assert "no-decay" in found.global_fit.findings.codes
+    assert found.global_fit.outcome is hd.Outcome.NO_DECAY
+    assert not found.converged
+    assert np.isnan(found.global_fit.parameters["value"].sel(param="D0"))
+    with_one = hd.fit([*stores[:2], ingested(tmp_path, "fast")], "brownian")
+    assert with_one.global_fit.outcome is hd.Outcome.CONVERGED
 
 
 def test_ingest_says_how_scans_of_different_frames_are_fitted(stores, tmp_path):

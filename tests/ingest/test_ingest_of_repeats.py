@@ -234,7 +234,7 @@ def test_a_mean_of_a_measurement_and_its_copy_is_refused(tmp_path):
     c2 = np.stack([noisy(40, k) for k in range(2)])
     for name, factor in (("a", 1.0), ("b", 1.01)):
         np.savez(tmp_path / f"{name}.npz", c2=factor * c2, q=[0.01] * 2, phi=[0, 60], dt=0.1)
-    with pytest.raises(SourceError, match=r"b\.npz is a copy, which counts once"):
+    with pytest.raises(SourceError, match=r"b\.npz holds the data of a\.npz, which count once"):
         ingest.ingest(
             [tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "s.zarr", average="scans"
         )

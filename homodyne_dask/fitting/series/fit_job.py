@@ -1,12 +1,10 @@
 """One fit of many: its data and options, the folder of its result, and what becomes of it."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback, Event
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.models import Model
@@ -54,20 +52,6 @@ class FitOutput(NamedTuple):
     """Those written."""
     events: tuple[Event, ...] = ()
     """Those of a fit that a worker made."""
-
-
-def check_measured_once(scans: Sequence[Scan]) -> None:
-    """Raise OptionError where two scans hold the same data, whose errors would shrink for nothing."""
-    held = defaultdict[bytes, list[Scan]](list)
-    for scan in scans:
-        for data in {scan.manifest.checksums[1][b].tobytes() for b in scan.bins}:
-            for one in held[data]:
-                if max(scan.frames[0], one.frames[0]) < min(scan.frames[1], one.frames[1]):
-                    raise OptionError(
-                        f"{scan.path} holds data of {one.path}, too, but a measurement counts only once: "
-                        f"leave out one of them"
-                    )
-            held[data].append(scan)
 
 
 def is_small(scan: Scan) -> bool:

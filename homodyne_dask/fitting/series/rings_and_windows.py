@@ -24,11 +24,12 @@ from homodyne_dask.errors import (
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series.fit_job import Job, check_measured_once
+from homodyne_dask.fitting.series.fit_job import Job
+from homodyne_dask.fitting.series.measured_once import check_measured_once
 from homodyne_dask.fitting.series.variable_of_scans import Values, axis_of, places_of
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
-from homodyne_dask.results.data.fit_rows import fit_row
+from homodyne_dask.results.data.fit_rows import fit_row, without_chance
 from homodyne_dask.results.data.series import WORDS, FitSeries
 from homodyne_dask.solver.scaling_modes import LINEAR
 from homodyne_dask.store.rings import ring_numbers, rings_of
@@ -348,9 +349,8 @@ def fit_each(
             for event in output.events:
                 for callback in callbacks:
                     callback(event)
-            of_job = output.result, str(error or ""), job.at, len(jobs)
-            rows.append(fit_row(job.name, None, *of_job))
-    return FitSeries(axis, tuple(rows))
+            rows.append(fit_row(job.name, None, output.result, str(error or ""), job.at))
+    return FitSeries(axis, tuple(without_chance(rows, len(jobs))))
 
 
 @takes_options()
@@ -395,8 +395,8 @@ def fit_parts_together(
     every, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
     together, results = fit_together(stores, every, tuple(own), client, callbacks, what)
     both = zip(every, results, strict=True)
-    rows = [fit_row(part.name, None, of, at=part.at, fits=len(every)) for part, of in both]
-    return FitSeries(axis, tuple(rows), together)
+    rows = [fit_row(part.name, None, of, at=part.at) for part, of in both]
+    return FitSeries(axis, tuple(without_chance(rows, len(every))), together)
 
 
 def grouping_of(

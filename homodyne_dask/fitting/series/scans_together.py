@@ -8,7 +8,7 @@ follows is that of any fit.
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,10 +16,17 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import block_diag
 
-from homodyne_dask.assessment.assess import DETERMINED, assess_scan, errors_by_bins
+from homodyne_dask.assessment.assess import (
+    DETERMINED,
+    Assessment,
+    assess_parameters,
+    assess_scan,
+    errors_by_bins,
+)
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
+from homodyne_dask.assessment.decay_test import Signal, signal_of, signal_of_all
+from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.assessment.result_findings import findings_of_doubts
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
@@ -30,7 +37,7 @@ from homodyne_dask.fitting.fit import description_of, plan_for
 from homodyne_dask.fitting.fit_observer import FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
-from homodyne_dask.fitting.series.fit_job import check_measured_once
+from homodyne_dask.fitting.series.measured_once import check_measured_once
 from homodyne_dask.fitting.start.averages import binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import (
@@ -45,7 +52,7 @@ from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.result_tables import LIMITS, covariance_table, table_of
+from homodyne_dask.results.data.result_tables import covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -305,19 +312,24 @@ def _passes(
     if few or known.by_bins.robust is None or known.by_bins.of_few(together.search.names):
         noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
         known = known._replace(by_noise=_of_noises(request, state, scans, noises))
+    noise_of = lru_cache(1)(lambda n: noises[n] if noises else noise(n, scans[n][1]))
+    signal = _signal(request, state, scans, sweeps, noise_of)
+    known = known._replace(decay=signal is None or signal.seen)
     (_, errors), assessments, each = counted(known), [], []
     profiles = _profiles(request, state, errors, gram_at)
     for scan, (one, at) in enumerate(scans):
-        own_noise = noises[scan] if noises else noise(scan, at)
+        own_noise = noise_of(scan) if known.decay else None
         each.append(_of_scan_alone(one, at, own_noise))
-        at_scan = _of_scan(request, errors, scan), profiles[scan]
+        at_scan = _of_scan(request, errors, scan), profiles[scan], signal
         assessments.append(assess_scan(one, at, own_noise, *at_scan))
     ran = record.run(state.passes, data.compilations())
     results = [
         result_of(one, at, assessment, ran, record.minima)
         for (one, at), assessment in zip(scans, assessments, strict=True)
     ]
-    fit = _global_fit(request, state, errors, np.array(each), results)
+    fit = _global_fit(
+        request, state, assess_parameters(together, state, known, signal), np.array(each)
+    )
     values = (fit.parameters[name].values for name in ("value", "stderr"))
     observer.ended(fit.outcome, fit.findings, *values)
     return fit, results
@@ -410,6 +422,40 @@ def _noise_of_scans(
         return speckle_errors(one, state, own, cells, known=known, bins_together=together)
 
     return noise
+
+
+def _signal(
+    request: GlobalRequest,
+    whole: lm.State,
+    scans: Sequence[tuple[Request, lm.State]],
+    sweeps: Sequence[Sweep],
+    noise_of: Callable[[int], SpeckleErrors | None],
+) -> Signal | None:
+    """Return the test for a decay in all scans; None where the noise of one shows it, or one has none.
+
+    Nor have scans of one store with parameters of their own, of which each would need a pass over all.
+    """
+    signals, free, stores = [], int(request.stores[0].search.free.sum()), request.store_of_scan
+    linear = None if whole.reduced.linear_step is None else whole.reduced.linear_params
+
+    @cache
+    def of_store(store: int) -> Float[np.ndarray, "bin block block 3 3"]:
+        theta = scans[stores.index(store)][1].theta
+        params = None if linear is None else request.of_stores(linear)[store]
+        return frame_moments(sweeps[store], request.stores[store], theta, params)
+
+    for scan, (one, at) in enumerate(scans):
+        noise, store = noise_of(scan), stores[scan]
+        if noise is not None and noise.sees_decay(at.reduced.contrast):
+            return None
+        if request.per_scan and stores.count(store) > 1:
+            return None
+        bins = request.members[scan] - request.first_bins[store]
+        blocks = None if one.scan.is_table else lambda s=store, b=bins: of_store(s)[b]
+        if (signal := signal_of(at, one.scaling, free, one.clusters, blocks)) is None:
+            return None
+        signals.append(signal)
+    return signal_of_all(signals, free, len(request.scan_of_bin))
 
 
 def _of_noises(
@@ -521,33 +567,24 @@ def _disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
 def _global_fit(
     request: GlobalRequest,
     state: lm.State,
-    errors: Uncertainty,
+    known: Assessment,
     each: Float[np.ndarray, "scan 3 p"],
-    results: Sequence[FitResult],
 ) -> GlobalFit:
-    search, reduced = request.together.search, state.reduced
+    search, reduced, errors = request.together.search, state.reduced, known.errors
     names = list(search.names)
     units = [one.unit for one in request.together.parameters]
-    at_bound = search.free & ~search.free_inside_bounds(state.theta)
     columns = zip(("value", "stderr", "dof"), np.moveaxis(each, 1, 0), strict=True)
-    table = table_of_parameters(search, state.theta, errors, at_bound, units, Findings())
-    lost = np.ones(len(names), bool)  # what no scan determines
-    for place, of in zip(request.parameters.place, results, strict=True):
-        lost[place] &= np.isnan(of.parameters["value"].values)
-        for key in LIMITS:
-            table[key].values[place] = of.parameters[key].values
-    for key in ("value", "stderr", "stderr_naive"):
-        table[key].values[lost] = np.nan
+    table = table_of_parameters(search, state.theta, errors, known.at_bound, units, known.findings)
     fit = GlobalFit(
         per_scan=request.per_scan,
-        outcome=state.outcome,
+        outcome=state.outcome if known.decay else lm.Outcome.NO_DECAY,
         parameters=table,
         covariance=covariance_table(errors.robust, names),
         covariance_naive=covariance_table(errors.naive, names),
         chisqr=reduced.fit_chisqr,
         redchi=reduced.redchi(int(search.free.sum())),
         ndata=reduced.ndata,
-        findings=Findings(findings_of_doubts(errors.doubts)),
+        findings=known.findings,
         each=table_of(
             {"scan param": dict(columns)},
             scan=request.numbers,

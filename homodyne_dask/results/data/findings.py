@@ -85,7 +85,7 @@ class Findings(tuple[Finding, ...]):
         least = order.index(Severity(severity))
         return Findings(one for one in self if order.index(one.severity) >= least)
 
-    def among(self, fits: int) -> "Findings":
+    def among(self, fits: float) -> "Findings":
         """Return those that are no chance in one of so many fits.
 
         A finding of a test has p and the level of a single fit among its numbers, and the level of all fits

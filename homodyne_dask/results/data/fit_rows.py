@@ -59,7 +59,7 @@ class FitRow(HandedOut):
 
     A rate of free form stands for its coefficients."""
     findings: Findings = field(default_factory=Findings)
-    """Those that are no chance in one of all fits of the series (`Findings.among`)."""
+    """Those that are no chance in one of all fits of the series (`without_chance`)."""
     warnings: tuple[str, ...] = ()
     """What changed against the scans before, in a watched folder."""
 
@@ -83,19 +83,56 @@ def fit_row(
     result: FitResult | None,
     message: str = "",
     at: Mapping[str, Any] | None = None,
-    fits: int = 1,
 ) -> FitRow:
-    """Return the row of a fit; result: None if it failed. fits: how many there are of the series."""
+    """Return the row of a fit; result: None if it failed."""
     at = at or {}
     if result is None:
         return FitRow(name, folder, None, message, at)
-    findings = result.findings.among(fits)
-    wrong = ", misfit" * (not MISFIT.isdisjoint(findings.codes))
-    words = result.outcome.name.lower().replace("_", " ") + wrong
-    known: dict[str, Any] = {"findings": findings}
-    known |= {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
+    known: dict[str, Any] = {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
     known["quantities"] = quantities_of(result, at.get("age"))
-    return FitRow(name, folder, result, message, at, result.outcome.name, words, **known)
+    row = FitRow(name, folder, result, message, at, result.outcome.name, **known)
+    return _with_findings(row, result.findings)
+
+
+def _with_findings(row: FitRow, findings: Findings) -> FitRow:
+    wrong = ", misfit" * (not MISFIT.isdisjoint(findings.codes))
+    words = row.outcome.lower().replace("_", " ") + wrong
+    return replace(row, findings=findings, outcome_words=words)
+
+
+def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
+    """Return rows with those findings that are no chance in one of so many fits of a series.
+
+    Of k fits with a misfit, so many chance gives only at a level k times higher than in one
+    (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others keeps its own.
+    """
+    results = [row.result for row in rows if row.result is not None]
+    levels = ([one.numbers for one in of.findings.of(*MISFIT)] for of in results)
+    doubts = np.sort(
+        [min((n["p"] / n["level"] for n in of if "level" in n), default=1.0) for of in levels]
+    )
+    clear = np.flatnonzero(doubts * fits < np.arange(1, len(doubts) + 1))
+    tried = fits / (clear.max(initial=0) + 1)
+    redchi = np.array([of.redchi for of in results])
+
+    def kept(row: FitRow) -> FitRow:
+        if row.result is None:
+            return row
+        of = 1 if _beyond(row.redchi, redchi) > 0 else tried
+        return _with_findings(row, row.result.findings.among(of))
+
+    return [kept(row) for row in rows]
+
+
+def _beyond(now: float, others: np.ndarray) -> float:
+    """Return by how much a number is above (or below, negative) what others scatter to; 0 if it is not."""
+    others = others[np.isfinite(others)]
+    if len(others) < FEWEST or not np.isfinite(now):
+        return 0.0
+    median = float(np.median(others))
+    scatter = _OF_NORMAL * float(np.median(np.abs(others - median)))
+    away = now - median
+    return away if abs(away) > max(SHARE * abs(median), SCATTERS * scatter) else 0.0
 
 
 def quantities_of(result: FitResult, age: float | None = None) -> dict[str, Quantity]:
@@ -188,13 +225,8 @@ def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
     good = [one for one in earlier if one.outcome != FAILED][-BEFORE:]
     for words, value_of in _COMPARED.items():
         now, before = value_of(row), np.array([value_of(one) for one in good])
-        before = before[np.isfinite(before)]
-        if len(before) < FEWEST or not np.isfinite(now):
-            continue
-        median = float(np.median(before))
-        scatter = _OF_NORMAL * float(np.median(np.abs(before - median)))
-        if abs(now - median) > max(SHARE * abs(median), SCATTERS * scatter):
-            found.append(f"{words} {now:.3g} (median of the scans before: {median:.3g})")
+        if away := _beyond(now, before):
+            found.append(f"{words} {now:.3g} (median of the scans before: {now - away:.3g})")
     return tuple(found)
 
 

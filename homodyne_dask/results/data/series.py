@@ -159,7 +159,7 @@ class GlobalFit(HandedOut):
     """χ² over pairs less fitted parameters, contrasts and offsets."""
     ndata: int
     findings: Findings
-    """On parameters that the data do not determine, or only weakly, and on scans that disagree."""
+    """On parameters: at a bound, not determined, far from a prior; and on scans that disagree."""
     each: xarray.Dataset = field(default_factory=xarray.Dataset)
     """What each scan alone says of the parameters of the model, to first order: (scan, param) value, stderr,
     dof; NaN where that is not known."""
@@ -368,11 +368,13 @@ class FitSeries(HandedOut, Saved):
 
     @property
     def overlap(self) -> bool:
-        """Whether windows share frames, so that their fits are not independent."""
-        if self.over != "age":
-            return False
-        spans = sorted((entry.at["from"], entry.at["to"]) for entry in self.entries)
-        return any(nxt[0] <= one[1] for one, nxt in pairwise(spans))
+        """Whether windows of a scan share frames, so that their fits are not independent."""
+        spans = sorted(
+            (entry.name.rpartition(", ")[0], entry.at["from"], entry.at["to"])
+            for entry in self.entries
+            if "from" in entry.at
+        )
+        return any(nxt[0] == one[0] and nxt[1] <= one[2] for one, nxt in pairwise(spans))
 
     @cached_property
     def agreement(self) -> dict[str, HomogeneityTest]:

@@ -10,7 +10,7 @@ from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data import comparison, series
 from homodyne_dask.results.data.comparison import Comparison, compare_fits
 from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
-from homodyne_dask.results.data.fit_rows import FitRow, fit_row
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
 from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.plain_data import read_as, read_fields
 from homodyne_dask.results.data.series import FitSeries, GlobalFit
@@ -102,23 +102,23 @@ def load_series(path: str | AnyPath) -> FitSeries:
     read = read_with_checksum(where, series.FORMAT, series.VERSION, remedy)
     folder = where.parent if isinstance(where, Path) else None
     with missing_values(where):
-        together = read.get("global_fit")
+        together, rows = read.get("global_fit"), [_entry(fit, folder) for fit in read["fits"]]
         return reportable(
             FitSeries(
                 read["over"],
-                tuple(_entry(fit, folder, len(read["fits"])) for fit in read["fits"]),
+                tuple(without_chance(rows, len(rows))),
                 None if together is None else GlobalFit.from_plain(together),
             )
         )
 
 
-def _entry(read: dict[str, Any], folder: Path | None, fits: int) -> FitRow:
+def _entry(read: dict[str, Any], folder: Path | None) -> FitRow:
     if not (read["folder"] is None or is_plain_name(read["folder"])):
         raise ValueError(f"folder = {shown(read['folder'])}")
     where = None if folder is None or read["folder"] is None else folder / read["folder"]
     result = None if read["result"] is None else from_summary(read["result"])
     name = read_as(str, read["name"])
-    return fit_row(name, where, result, read["message"], read["at"], fits)
+    return fit_row(name, where, result, read["message"], read["at"])
 
 
 def load_comparison(path: str | Path) -> Comparison:

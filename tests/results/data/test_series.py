@@ -17,7 +17,7 @@ from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.results.data.derived_quantities import Quantity
 from homodyne_dask.results.data.findings import Findings, finding
-from homodyne_dask.results.data.fit_rows import PARTS, FitRow, fit_row
+from homodyne_dask.results.data.fit_rows import PARTS, FitRow, fit_row, without_chance
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import FitSeries, homogeneity_test, power_law_of_q
@@ -311,18 +311,35 @@ def test_a_series_over_q_and_a_variable_has_a_power_of_q_and_D_at_each_value(tmp
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("fits", "wrong"), [(1, True), (18, False)])
-def test_a_finding_of_one_of_many_fits_is_chance_unless_it_is_clear(fits, wrong):
-    level = {"p": 0.004, "level": 0.005}
-    result = flow_result()
-    for p, said in ((0.004, wrong), (1e-6, True)):
-        found = Findings([finding("model-misfit-shape", share=0.1, **level | {"p": p})])
-        known = replace(result, diagnosis=replace(result.diagnosis, findings=found))
-        row = fit_row("one", None, known, at={"q": Q[0], "age": 5.0}, fits=fits)
-        assert bool(row.findings) == said == ("misfit" in row.outcome_words)
-        words = str(FitSeries("q", (row,)))
-        assert ("(model-misfit-shape)" in words) == said
-        assert ("chance in one of" in words) != said
+MISFITS = {
+    "one fit alone": ([0.004], [1.02], 1),
+    "chance in one of many": ([0.004, *[1.0] * 17], [1.02] * 18, 0),
+    "clear among many": ([1e-6, *[1.0] * 17], [1.02] * 18, 1),
+    "in all of many": ([0.004] * 18, [1.02] * 18, 18),
+    "in six of many": ([0.001] * 6 + [1.0] * 12, [1.02] * 18, 6),
+    "with a χ² of its own": ([0.004, *[1.0] * 5], [1.59, 1.01, 1.02, 1.03, 1.04, 1.02], 1),
+    "with a χ² as others": ([0.004, *[1.0] * 5], [1.04, 1.01, 1.02, 1.03, 1.04, 1.02], 0),
+}
+"""p of a misfit and reduced χ² of each fit, and the number of misfits; a test alone has the level 0.005."""
+
+
+@pytest.mark.parametrize("word", MISFITS)
+def test_a_misfit_of_one_of_many_fits_is_chance_unless_it_is_clear(word):
+    each, redchi, misfits = MISFITS[word]
+    result, rows = flow_result(), []
+    for p, chisqr in zip(each, redchi, strict=True):
+        said = finding("model-misfit-shape", share=0.1, p=p, level=0.005)
+        found = Findings([said] * (p < 0.005))
+        known = replace(result.diagnosis, findings=found)
+        numbers = replace(result.statistics, redchi=chisqr)
+        of_fit = replace(result, diagnosis=known, statistics=numbers)
+        rows.append(fit_row("one", None, of_fit, at={"q": Q[0], "age": 5.0}))
+    rows = without_chance(rows, len(rows))
+    assert sum(bool(row.findings) for row in rows) == misfits
+    assert sum("misfit" in row.outcome_words for row in rows) == misfits
+    words = str(FitSeries("q", tuple(rows)))
+    assert ("(model-misfit-shape)" in words) == (misfits > 0)
+    assert ("chance in one of" in words) == (misfits == 0)
 
 
 def window(number: int, last: float = 9.0, **values: float) -> FitRow:
@@ -344,6 +361,13 @@ def test_what_ended_at_a_bound_is_left_out_of_the_agreement_which_windows_that_o
     at_bound = series.table["at_bound"].sel(param="D_offset").values
     assert at_bound.tolist() == [False] * 2 + [True] * 2
     assert not FitSeries("age", (*inside, window(2, 15.0), window(3))).agreement
+    scans = [
+        replace(of, name=f"{scan}, {of.name}", at={**of.at, "T": 20.0})
+        for scan in ("a.zarr", "b.zarr")
+        for of in (window(0, 15.0), window(1))
+    ]
+    assert not FitSeries("T", tuple(scans)).agreement
+    assert FitSeries("T", tuple(scans[::2])).agreement
 
 
 def test_fits_of_which_one_has_no_standard_error_agree_by_their_naive_errors():
