@@ -51,6 +51,7 @@ TYPED = {
     "a model of one's own": "rings.zarr --model mine",
     "repeats": "scans.zarr --model static",
     "one of the repeats": "scans.zarr --model brownian --scan 2 --label 1,2",
+    "a table of g2": "curves.zarr --model brownian",
     "two of the repeats": "scans.zarr --model brownian --scan 1 --scan 3",
 }
 """What a user typed."""
@@ -70,6 +71,11 @@ def folder(tmp_path_factory):
             files.append(folder / f"{n}.npz")
             np.savez(files[-1], c2=c2 + c2.transpose(0, 2, 1) - 1, dt=0.1, **bins)
         hd.ingest(files if len(files) > 1 else files[0], folder / name, sigma=0.1)
+    lag = 0.1 * np.arange(1, 30)
+    curves = np.stack([lag, *(1 + 0.2 * np.exp(-lag * n) for n in (1, 2, 3))], axis=1)
+    head = "lag (s)," + ",".join(f"g2 q={q} 1/A" for q in (0.004, 0.006, 0.008))
+    np.savetxt(folder / "curves.csv", curves, delimiter=",", header=head, comments="")
+    hd.ingest(folder / "curves.csv", folder / "curves.zarr", sigma=0.01)
     return folder
 
 
@@ -89,7 +95,8 @@ def ends_of(request):
     for theta, contrast, signal, found in every:
         reduced = SimpleNamespace(
             count=np.ones(k), undetermined=np.zeros(k, bool), contrast=np.full(k, contrast), finite=True,
-            offset=np.full(k, 1.1), at_bound=np.zeros((k, 2), bool), redchi=lambda free: 40.0,
+            offset=np.full(k, 1.1), columns=np.ones((k, 2)), at_bound=np.zeros((k, 2), bool),
+            redchi=lambda free: 40.0,
             variance=lambda free: 1.0, decrement_rounding=lambda noise: 1.0, rounded_as_float64=None,
         )  # fmt: skip
         known = SimpleNamespace(

@@ -46,7 +46,7 @@ def test_the_command_for_a_frozen_part_is_advised(tmp_path, monkeypatch):
         monkeypatch.setitem(importable_models(), "frozen", hd.BROWNIAN)
     monkeypatch.chdir(tmp_path)
     (found,) = fit_here(store(HALF.scan(3), tmp_path), hd.BROWNIAN).findings.of(WARNING)
-    command = "homodyne-dask fit scan.zarr --model 'frozen + brownian' --offset prior=1:0.005"
+    command = "homodyne-dask fit scan.zarr --model 'frozen + brownian' --offset prior=1:0.0009"
     assert found.advice == command
 
 

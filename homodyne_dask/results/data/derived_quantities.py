@@ -159,7 +159,9 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         and (D0 := fitted_quantities(result)["D0"]).unit != "1/s"
     ):
         of = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit)
-        found["D_SE"] = of._replace(at_bound=D0.at_bound, formula="D0 / 2 = D; D0 = J")
+        stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
+        of = of._replace(stderr=stderr, at_bound=D0.at_bound, formula="D0 / 2 = D; D0 = J")
+        found["D_SE"] = of
     if (power := result.diagnosis.power_of_q) is not None:
         of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
         found["power_of_q"] = of._replace(
@@ -375,7 +377,7 @@ def _follows(
         lost = any(np.isnan(of.value) and not of.limit for of, _ in used)
         return Quantity(unit, np.nan if lost else value, np.nan, naive, np.nan)
     found = Quantity(unit, value, stderr, naive, dof, method=method)
-    if len(used) != 1:
+    if len(used) != 1 or not used[0][0].limit:
         return found
     ((of, by),) = used
     ends = [value + by * (getattr(of, key) - of.optimum) for key in LIMITS[:: 1 if by > 0 else -1]]

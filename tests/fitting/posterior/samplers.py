@@ -19,7 +19,7 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     result = hd.fit(scan, model, **options)
     request = prepare(scan, model, **options)
     sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
-    theta = result.parameters["value"].values
+    theta = result.parameters["optimum"].values
     reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
     at = coordinates(request.search, theta)
     adjustment = adjustment_of(request, reduced, at, result, adjust)

@@ -123,7 +123,7 @@ def test_what_a_prior_adds_to_the_errors_of_one_ring_is_no_part_of_its_likelihoo
 
 
 def test_one_ring_with_a_parameter_at_its_bound_has_the_size_of_the_noise_of_speckle(ring, of_ring):
-    beyond = float(of_ring["value"].values[1]) + 0.1
+    beyond = float(of_ring["optimum"].values[1]) + 0.1
     found, alike = adjusted(ring, "static", bounds={"alpha": (beyond, beyond + 1)}, **HELD)
     assert found.kind == "magnitude"
     assert found.note == "widths correspond on average to the speckle and counting noise"
