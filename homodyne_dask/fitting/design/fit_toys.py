@@ -125,10 +125,10 @@ def _toy(
     size = detector_of(result, used, given)
     table, age = result.parameters, float(np.mean(result.provenance.inputs["seconds"]))
     names = table["param"].values[~table["fixed"].values].tolist()
-    found, known = quantities_of(result, age), table["value"].values
-    names += [name for name in RATES if name in found and found[name].value not in known]
+    found, known = quantities_of(result, age), table["optimum"].values
+    names += [name for name in RATES if name in found and found[name].optimum not in known]
     photons = PhotonScan(
-        request.problem, table["value"].values.astype(float), time,
+        request.problem, table["optimum"].values.astype(float), time,
         q_or_one(scan)[used], np.nan_to_num(scan.phi[used]),
         np.clip(result.scaling["contrast"].values[used], 1e-4, 1.0), result.scaling["offset"].values[used],
         size["counts"], np.maximum(size["pixels"].round(), 2).astype(int), request.clusters[used],
@@ -168,7 +168,8 @@ def _estimates(toy: _Toy, result: FitResult) -> Float[np.ndarray, "3 name"]:
     """Return COLUMNS of the numbers that are compared."""
     rows = plain_rows(result.parameters, "param")
     rows |= {name: of._asdict() for name, of in quantities_of(result, toy.age).items()}
-    return np.array([[rows[name][key] for name in toy.names] for key in COLUMNS], float)
+    keys = ["optimum" if key == "value" else key for key in COLUMNS]  # all have one
+    return np.array([[rows[name][key] for name in toy.names] for key in keys], float)
 
 
 def _fits(

@@ -232,7 +232,7 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
     # what is given may be a number for each bin: `design` checks it
     known = {name: 1.0 for name in ("counts", "pixels") if name in changes}
-    value = dict(zip(table["param"].values.tolist(), table["value"].values.tolist(), strict=True))
+    value = dict(zip(table["param"].values.tolist(), table["optimum"].values.tolist(), strict=True))
     time = scan.time[scan.use]
     given: dict[str, Any] = {
         "q": q_or_one(scan)[bins],

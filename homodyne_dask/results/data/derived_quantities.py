@@ -22,6 +22,7 @@ from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.solver.limits import MIN_FREEDOM
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings import rings_of
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         result.config["model"] == BROWNIAN.name
         and (D0 := fitted_quantities(result)["D0"]).unit != "1/s"
     ):
-        of = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit)
+        of = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
         stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
         of = of._replace(stderr=stderr, at_bound=D0.at_bound, formula="D0 / 2 = D; D0 = J")
         found["D_SE"] = of
@@ -324,7 +325,10 @@ def _rate_at(
             further[1] = smoothing["bias"].sel(param=list(parameters)).values @ gradient[:, 0]
         limited = (values_of_limited(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
-    of = _follows(result, parameters, sign * gradient[:, 0], sign * float(value), own[0].unit, dof)
+    linear = form is not None or not own[1].limit
+    of = _follows(
+        result, parameters, sign * gradient[:, 0], sign * float(value), own[0].unit, dof, linear
+    )
     of = of._replace(stderr=float(np.hypot(of.stderr, np.linalg.norm(further))))
     if limited and of.stderr > 0:
         limit = abs(of.value) + float(half_width(90.0, of.dof)) * of.stderr
@@ -353,11 +357,12 @@ def _follows(
     value: float,
     unit: str,
     dof: float | None = None,
+    linear: bool = False,
 ) -> Quantity:
-    """Return what follows from some parameters, with limits if it follows from one that has them.
+    """Return what follows from some parameters; if it is linear in one that has limits, with limits.
 
     slope: its derivatives by them. dof: of its standard error, NaN where it has none; by default the least of
-    those of the parameters.
+    those of the parameters. Parameters that compensate for each other may determine it: then it has a value.
     """
     if not parameters:  # a tie to a number
         return Quantity(unit, value, np.nan, np.nan, np.nan)
@@ -374,9 +379,14 @@ def _follows(
     each = zip((of_all[name] for name in parameters), slope, strict=True)
     used = [(of, by) for of, by in each if by and of.varied]
     if np.isnan(dof) or np.isnan(stderr):
-        lost = any(np.isnan(of.value) and not of.limit for of, _ in used)
+        alone = {said.about for said in result.findings if len(said.about) == 1}
+        each = zip(parameters, (of_all[name] for name in parameters), strict=True)
+        lost = [(name,) in alone and np.isnan(of.value) for name, of in each]
+        lost = any(lost) or result.outcome is Outcome.NO_DECAY
         return Quantity(unit, np.nan if lost else value, np.nan, naive, np.nan)
     found = Quantity(unit, value, stderr, naive, dof, method=method)
+    if not linear and any(of.limit for of, _ in used):
+        return Quantity(unit, np.nan, np.nan, np.nan, np.nan)
     if len(used) != 1 or not used[0][0].limit:
         return found
     ((of, by),) = used

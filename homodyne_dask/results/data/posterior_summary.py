@@ -88,8 +88,9 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         "unit": table["unit"].values,
         "prior": np.array([priors.get(name, "") for name in names], str),
     }
-    columns["quote"] = _quoted(columns, quantile, prior)
-    columns |= {key: table[key].values for key in ("value", "stderr")}
+    quote, quoted = _quoted(columns, quantile, prior), {k: table[k].values for k in ("value", "stderr")}
+    no_value = np.isnan(quoted["value"]) & (quote == "value ± stderr")
+    columns |= quoted | {"quote": np.where(no_value, "median, 95 %", quote)}
     return xarray.Dataset(
         {name: ("param", value) for name, value in columns.items()}
         | {"quantile": (("param", "quantiles"), quantile)},

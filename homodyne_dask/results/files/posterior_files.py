@@ -61,7 +61,8 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
     same = (
         present.provenance.inputs["store_sha256"] == result.provenance.inputs["store_sha256"]
         and present.config["model"] == result.config["model"]
-        and present.parameters["value"].equals(result.parameters["value"])
+        and present.parameters["optimum"].equals(result.parameters["optimum"])
+        and [*present.provenance.inputs["frames"]] == [*result.provenance.inputs["frames"]]
         and present.scaling["label"].equals(result.scaling["label"])
     )
     if not same:
