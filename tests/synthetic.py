@@ -241,7 +241,7 @@ def lowest_fit(evaluate, chosen, starts) -> list[lm.State]:
     return min(fits, key=lambda states: states[-1].reduced.chisqr)
 
 
-def store(scans: Scans, folder, name="scan", **changes):
+def store(scans: Scans, folder, name="scan", keep_outliers=False, **changes):
     """The same scan, ingested from an .npz and opened."""
     source, target = folder / f"{name}.npz", folder / f"{name}.zarr"
     held = {
@@ -252,7 +252,7 @@ def store(scans: Scans, folder, name="scan", **changes):
         "sigma": scans.sigma_row[:, 0] ** 2,
     } | changes
     np.savez(source, **{key: value for key, value in held.items() if value is not None})
-    ingest.ingest(source, target, overwrite=True, keep_copies=True)
+    ingest.ingest(source, target, overwrite=True, keep_copies=True, keep_outliers=keep_outliers)
     return open_dataset(target)
 
 

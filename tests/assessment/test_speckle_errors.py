@@ -184,7 +184,8 @@ def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
     scan = store(replace(RING, frames=160).scan(4), tmp_path)
     whole, part = (fit_here(of, **AT_TRUTH) for of in (scan, scan.select(frames=(40, 120))))
     one, other = (
-        of.parameters["stderr"].values[0] / of.parameters["value"].values[0] for of in (whole, part)
+        of.covariance.values[0, 0] ** 0.5 / of.parameters["optimum"].values[0]
+        for of in (whole, part)
     )
     assert 1.0 < other / one < 8.0
 

@@ -190,7 +190,7 @@ ERRORS = [
         of_a_parameter_it_has_not,
         r"line \d+: IndexError: index 5 out of bounds .* theta has one value",
     ),
-    (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s with k = 1, m = 0"),
+    (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s, q = .*, φ = .* with k = 1, m = 0"),
     (without_slope, r"the derivative of f with respect to k is nan at t1 = 0 s"),
 ]
 

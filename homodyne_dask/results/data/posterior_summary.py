@@ -88,7 +88,10 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         "unit": table["unit"].values,
         "prior": np.array([priors.get(name, "") for name in names], str),
     }
-    quote, quoted = _quoted(columns, quantile, prior), {k: table[k].values for k in ("value", "stderr")}
+    quote, quoted = (
+        _quoted(columns, quantile, prior),
+        {k: table[k].values for k in ("value", "stderr")},
+    )
     no_value = np.isnan(quoted["value"]) & (quote == "value ± stderr")
     columns |= quoted | {"quote": np.where(no_value, "median, 95 %", quote)}
     return xarray.Dataset(

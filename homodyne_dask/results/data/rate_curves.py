@@ -141,11 +141,11 @@ def rates_in(view: FitView) -> xarray.Dataset:
 def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
     """Return shear rate and strain, and the ends of their bands, with the other sign."""
     other, found = {"low": "high", "high": "low"}, dict[str, Any]()
-    for name, (dims, values, about) in columns.items():
+    for name, (dims, values, *about) in columns.items():
         rate, _, band = name.partition("_low_") if "_low_" in name else name.partition("_high_")
         if rate in ("gamma_dot", "strain", "gamma_dot_power_law"):
             side = other[name[len(rate) + 1 :].partition("_")[0]] if band else ""
-            found["_".join(filter(None, (rate, side, band)))] = dims, -values, about
+            found["_".join(filter(None, (rate, side, band)))] = (dims, -values, *about)
     return found
 
 
