@@ -136,14 +136,14 @@ def checked_kinds(
         )
     if unsaid.any():
         notes.append(f"{_some(unsaid)} g2: they decay to 1, and nothing else says what they are")
-    kinds = [{None: "g2", "f": "g1"}.get(kind, kind) for kind in kinds]
-    for name, kind, first, last in zip(names, kinds, begin, end, strict=True):
+    known = ["g2" if kind is None else kind.replace("f", "g1") for kind in kinds]
+    for name, kind, first, last in zip(names, known, begin, end, strict=True):
         if last < NEAR_0 if kind == "g2" else _like_g2(first, last):
             raise SourceError(
                 f"{path.name}: {name!r} is taken for {kind}, which decays to {int(kind == 'g2')}, but "
                 f"ends at {last:.3g}: name it by what it is, or give --column-is with {', '.join(KINDS)}"
             )
-    return kinds
+    return known
 
 
 def _like_g2(begin: float, end: float) -> bool:

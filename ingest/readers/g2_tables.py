@@ -203,11 +203,9 @@ def _curves(
     errors = _in_order(path, curves, errors)
     names, kinds = [c.name for c in curves], [c.kind for c in curves]
     values = np.array([c.values for c in (*curves, *errors)])
+    if rows_q and len(curves) > 1:
+        raise SourceError(f"{path.name} has a column q and {len(curves)} columns of g2: give one")
     if rows_q:
-        if len(curves) > 1:
-            raise SourceError(
-                f"{path.name} has a column q and {len(curves)} columns of g2: give one"
-            )
         where = f"column {rows_q[0].name} of {path.name}"
         q = converted("q", rows_q[0].values, rows_q[0].unit, where, notes)
         q, delay, values = _by_q(path, q, delay, values)
@@ -227,14 +225,14 @@ def _curves(
 
 def _check_names(path: Path, unsure: list[Column], curves: list[Column]) -> None:
     """Raise SourceError for a name that says something else than a correlation, or for no curve."""
-    strange = [column for column in unsure if column.kind == ""]
-    if strange and DDM.search(strange[0].plain):
+    strange = next((column for column in unsure if column.kind == ""), None)
+    if strange is not None and DDM.search(strange.plain):
         raise SourceError(
-            f"{path.name}: {strange[0].name!r} is taken for D(q, τ) of differential dynamic microscopy, "
+            f"{path.name}: {strange.name!r} is taken for D(q, τ) of differential dynamic microscopy, "
             f"A (1 - f) + B: compute f = 1 - (D - B)/A, and name it f"
         )
-    if not curves or strange:
-        what = f"column {strange[0].name!r} is none" if strange else "no column is one"
+    if not curves or strange is not None:
+        what = "no column is one" if strange is None else f"column {strange.name!r} is none"
         raise SourceError(
             f"{path.name}: {what} of delay, q, g2, g2-1, g1, f (or ISF, which is g1), or an error of one, "
             f"as in err(q=0.01): {NAME_THEM}, remove it, or say with --column-is what all others are"

@@ -53,9 +53,9 @@ def read(tmp_path, content, name="A.csv", **options):
     return hd.read_g2(tmp_path / name, **options)
 
 
-def check(scan, error=ERROR):
+def check(scan, error=ERROR, delay=TAU):
     np.testing.assert_allclose(scan.q, Q, rtol=1e-12)
-    np.testing.assert_allclose(scan.time, [0, *TAU], rtol=1e-12)
+    np.testing.assert_allclose(scan.time, [0, *delay], rtol=1e-12)
     np.testing.assert_allclose(scan.table[:, 1:], G2, rtol=1e-15)
     assert scan.attrs["sigma_source"] == ("residuals" if error is None else "table")
     if error is not None:
@@ -238,17 +238,13 @@ def test_an_option_says_what_columns_are_in_place_of_their_names(tmp_path):
         hd.ingest(tmp_path / "A.npz", column_is="g1")
 
 
-HEADS = {
-    "units in a second line": ("tau,g2-1(q=0.0123)\n[ms],[-]", ",", 1e3),
-    "words with spaces above commas": ("# delay g2-1", ",", 1),
-    "a unit of q": ("tau,g2-1(q=0.123 nm-1)", ",", 1),
-    "a decimal comma in a name": ("tau;g2-1(q=0,0123 A^-1)", ";", 1),
-}
-
-
-@pytest.mark.parametrize("word", HEADS)
-def test_heads_of_one_or_two_lines_say_names_and_units(tmp_path, word):
-    head, separator, unit = HEADS[word]
+@pytest.mark.parametrize(("head", "separator", "unit"), [
+    pytest.param("tau,g2-1(q=0.0123)\n[ms],[-]", ",", 1e3, id="units in a second line"),
+    pytest.param("# delay g2-1", ",", 1, id="words with spaces above commas"),
+    pytest.param("tau,g2-1(q=0.123 nm-1)", ",", 1, id="a unit of q"),
+    pytest.param("tau;g2-1(q=0,0123 A^-1)", ";", 1, id="a decimal comma in a name"),
+])  # fmt: skip
+def test_heads_of_one_or_two_lines_say_names_and_units(tmp_path, head, separator, unit):
     scan = read(tmp_path, text(separator, head, unit * TAU, G2[2] - 1), "A_q0.0123.csv")
     assert scan.q.tolist() == pytest.approx([0.0123])
     np.testing.assert_allclose(scan.time[1:], TAU)
@@ -256,33 +252,31 @@ def test_heads_of_one_or_two_lines_say_names_and_units(tmp_path, word):
 
 
 def test_g2_of_result_files_is_read_with_its_delays_in_frames(tmp_path):
-    frames = np.arange(1, 13)
-    with h5py.File(tmp_path / "A_results.hdf", "w") as file:
-        file["/xpcs/multitau/normalized_g2"], file["/xpcs/multitau/normalized_g2_err"] = (
-            G2.T,
-            ERROR.T,
-        )
-        file["/xpcs/multitau/delay_list"] = frames[None]
-        file["/xpcs/multitau/config/stride_frame"] = 2
-        file["/entry/instrument/detector_1/frame_time"] = 1e-3
-        file["/xpcs/qmap/dynamic_v_list_dim0"], file["/xpcs/qmap/dynamic_v_list_dim1"] = Q, [0.0]
-        file["/xpcs/qmap/dynamic_num_pts"] = [3, 1]
-    with h5py.File(tmp_path / "B_results.hdf", "w") as file:
-        file["/exchange/norm-0-g2"], file["/exchange/norm-0-stderr"] = G2.T, ERROR.T
-        file["/exchange/tau"] = frames[None].astype(float)
-        file["/measurement/instrument/detector/exposure_period"] = [[2e-3]]
-        file["/xpcs/dqlist"], file["/xpcs/dphilist"] = [Q], np.zeros((1, 3))
-    with h5py.File(tmp_path / "C.nxs", "w") as file:
-        file["/entry/data/g2"], file["/entry/data/g2_derr"] = G2, ERROR
-        file["/entry/data/delay_difference"] = 2e-3 * frames
-        file["/entry/data/delay_difference"].attrs["units"] = "s"
-        file["/entry/instrument/masks/dynamic_q_list"] = Q
-    for name in ("A_results.hdf", "B_results.hdf", "C.nxs"):
-        scan = hd.read_g2(tmp_path / name)
-        assert scan.q.tolist() == Q
-        np.testing.assert_allclose(scan.time, 2e-3 * np.arange(13), rtol=1e-12)
-        np.testing.assert_array_equal(scan.table[:, 1:], G2)
-        np.testing.assert_array_equal(scan.sigma_row[:, 1:], ERROR)
+    frames, multitau, instrument = np.arange(1, 13), "/xpcs/multitau/", "/entry/instrument/"
+    files = {
+        "A_results.hdf": {
+            multitau + "normalized_g2": G2.T, multitau + "normalized_g2_err": ERROR.T,
+            multitau + "delay_list": frames[None], multitau + "config/stride_frame": 2,
+            instrument + "detector_1/frame_time": 1e-3, "/xpcs/qmap/dynamic_num_pts": [3, 1],
+            "/xpcs/qmap/dynamic_v_list_dim0": Q, "/xpcs/qmap/dynamic_v_list_dim1": [0.0],
+        },
+        "B_results.hdf": {
+            "/exchange/norm-0-g2": G2.T, "/exchange/norm-0-stderr": ERROR.T,
+            "/exchange/tau": frames[None].astype(float), "/xpcs/dqlist": [Q],
+            "/measurement/instrument/detector/exposure_period": [[2e-3]], "/xpcs/dphilist": np.zeros((1, 3)),
+        },
+        "C.nxs": {
+            "/entry/data/g2": G2, "/entry/data/g2_derr": ERROR,
+            "/entry/data/delay_difference": 2e-3 * frames, instrument + "masks/dynamic_q_list": Q,
+        },
+    }  # fmt: skip
+    for name, arrays in files.items():
+        with h5py.File(tmp_path / name, "w") as file:
+            for where, values in arrays.items():
+                file[where] = values
+            if name == "C.nxs":
+                file["/entry/data/delay_difference"].attrs["units"] = "s"
+        check(hd.read_g2(tmp_path / name), delay=2e-3 * frames)
 
 
 def test_one_file_for_each_q_makes_one_scan_and_may_lack_a_point(tmp_path):
