@@ -95,7 +95,7 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
     time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
     if 2 * min(one.n_frames for one in sources) < len(time):
         return sources
-    return [_at_delays(one, time) for one in sources]
+    return [replace(_at_delays(one, time), frame_time=step) for one in sources]
 
 
 def _at_delays(source: Source, time: Float[np.ndarray, " t"]) -> Source:

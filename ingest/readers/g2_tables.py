@@ -7,7 +7,7 @@ it in the first row, or to the one in a column q. What is not said there options
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,15 +17,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.text import counted
-from ingest.readers.g2_columns import (
-    ACCEPTED,
-    DDM,
-    DELAY,
-    RING,
-    Column,
-    as_g2,
-    known_kinds,
-)
+from ingest.readers.g2_columns import DDM, Column, as_g2, checked_kinds
 from ingest.readers.options import IngestOptions
 from ingest.readers.source import Source, source_of
 from ingest.readers.units import SECONDS, converted
@@ -66,40 +58,31 @@ def errors_beside(path: Path) -> Path | None:
     """Return the file of errors of NAME_g2.csv, NAME_g2err.csv or NAME_g2_err.csv, or of NAME_g1.csv."""
     if not path.stem.lower().endswith(("g2", "g1")) or path.suffix.lower() not in SUFFIXES:
         return None
-    beside = (path.with_name(f"{path.stem}{end}{path.suffix}") for end in ("err", "_err"))
-    return next((one for one in beside if one.is_file()), None)
-
-
-def with_errors(paths: Sequence[Path]) -> list[Path]:
-    """Return files of g2 and those of their errors."""
-    beside = dict.fromkeys(filter(None, map(errors_beside, paths)))
-    return [*paths, *(path for path in beside if path not in paths)]
-
-
-def without_errors(paths: Sequence[Path]) -> list[Path]:
-    """Return files of g2 without those of their errors."""
-    errors = set(map(errors_beside, paths))
-    return [path for path in paths if path not in errors]
+    files = (path.with_name(f"{path.stem}{end}{path.suffix}") for end in ("err", "_err"))
+    return next(filter(Path.is_file, files), None)
 
 
 def open_text(path: Path, options: IngestOptions) -> Source:
     """Return the curves of a table; raises SourceError for a text that is none, or is ambiguous."""
     notes: list[str] = []
-    curves, beside = _curves(path, options, notes), errors_beside(path)
-    if beside is not None:
+    curves, file = _curves(path, options, notes), errors_beside(path)
+    if file is not None:
         if curves.error is not None:
             raise SourceError(
-                f"{path.name} has errors, and so has {beside.name} beside it: rename one of the files"
+                f"{path.name} has errors, and so has {file.name} beside it: rename one of the files"
             )
-        error = _curves(beside, options, [], errors=True)
-        same = error.values.shape == curves.values.shape and np.allclose(error.delay, curves.delay)
-        both_q = (np.array(of.q, float) for of in (error, curves))  # NaN where there is none
-        if not same or not np.allclose(*both_q, equal_nan=True):
+        errors = _curves(file, options, [], all_errors=True)
+        points = [  # NaN where there is no q
+            np.append(table.delay, np.broadcast_to(np.array(table.q, float), len(table.values)))
+            for table in (errors, curves)
+        ]
+        same = errors.values.shape == curves.values.shape
+        if not same or not np.allclose(*points, equal_nan=True):
             raise SourceError(
-                f"{beside.name} has not the delays and q of {path.name}: correct or rename it"
+                f"{file.name} has not the delays and q of {path.name}: correct or rename it"
             )
-        notes.append(f"errors are those in {beside.name}")
-        curves = curves._replace(error=error.values)
+        notes.append(f"errors are those in {file.name}")
+        curves = curves._replace(error=errors.values)
     named = Q_OF_FILE.search(path.stem.lower())
     if named is not None and curves.q is None and options.q is None and len(curves.values) == 1:
         notes.append(f"q = {named[1]} 1/Å is that in the name of the file")
@@ -115,23 +98,23 @@ def source_of_curves(
     delay, values, error = curves.delay * (options.frame_time or 1.0), curves.values, curves.error
     if options.sigma is not None:
         error = np.ones_like(values) * np.reshape(options.sigma, (-1, 1))
-    known = _known(path, delay, values, error, notes)
+    usable = _usable(path, delay, values, np.ones_like(values) if error is None else error, notes)
     order = np.argsort(delay, kind="stable")
-    order = order[known.any(0)[order]]
+    order = order[usable.any(0)[order]]
     time = np.concatenate([[0.0], delay[order]])
     if (np.diff(time) <= 0).any():
         twice = time[int(np.argmin(np.diff(time)))]
         raise SourceError(f"{path.name} has the delay {twice:g} s twice: give each table by itself")
-    points = np.where(known, values, np.nan)[:, order]
-    kinds = [options.column_is or kind for kind in curves.kinds]
-    kinds = known_kinds(path, curves.names, kinds, points, notes)
+    points = np.where(usable, values, np.nan)[:, order]
     if error is None:
         sigma = np.full(points.shape, _scatter(np.log(time[1:]), points))
     else:
-        sigma = np.where(known, error, np.nan)[:, order]
+        sigma = np.where(usable, error, np.nan)[:, order]
+    kinds = [options.column_is or kind for kind in curves.kinds]
+    kinds = checked_kinds(path, curves.names, kinds, points, notes)
     g2, sigma = (
-        np.pad(of, ((0, 0), (1, 0)), constant_values=np.nan)
-        for of in as_g2(kinds, points, sigma, notes)
+        np.pad(rows, ((0, 0), (1, 0)), constant_values=np.nan)
+        for rows in as_g2(kinds, points, sigma, notes)
     )
     # of unknown points, where it is not used, any
     sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
@@ -144,28 +127,26 @@ def source_of_curves(
     return replace(source, frame_time=options.frame_time or source.frame_time)
 
 
-def _known(
-    path: Path, delay: np.ndarray, g2: np.ndarray, error: np.ndarray | None, notes: list[str]
+def _usable(
+    path: Path, delay: np.ndarray, values: np.ndarray, error: np.ndarray, notes: list[str]
 ) -> Bool[np.ndarray, "bin n"]:
     """Return which points are known and have an error; raises SourceError for a curve with too few."""
     if not (delay >= 0).all():
         raise SourceError(f"delays of {path.name} must be numbers from 0 on: correct them")
     if (delay == 0).any():
-        notes.append(
-            "the point at delay 0, where each photon is correlated with itself, is left out"
-        )
-    known = np.isfinite(g2) & (delay > 0)
-    without = known & ~(error > 0) if error is not None else np.zeros_like(known)
-    if without.any():
-        notes.append(f"{counted(int(without.sum()), 'point')} without an error above 0 left out")
-    known &= ~without
-    if (few := known.sum(1) < MIN_POINTS).any():
+        notes += ["the point at delay 0, where each photon is correlated with itself, is left out"]
+    usable = np.isfinite(values) & (delay > 0)
+    if without := int((usable & ~(error > 0)).sum()):
+        notes.append(f"{counted(without, 'point')} without an error above 0 left out")
+    usable &= error > 0
+    if (few := usable.sum(1) < MIN_POINTS).any():
         raise SourceError(
             f"curve {int(np.argmax(few)) + 1} of {path.name} has fewer than {MIN_POINTS} points: remove it"
         )
-    if missing := int((~known[:, known.any(0)]).sum()):
-        notes.append(f"{counted(missing, 'point')} of {len(g2) * int(known.any(0).sum())} unknown")
-    return known
+    used = usable[:, usable.any(0)]
+    if not used.all():
+        notes.append(f"{counted(int((~used).sum()), 'point')} of {used.size} unknown")
+    return usable
 
 
 def _check_options(path: Path, options: IngestOptions, curves: Curves) -> None:
@@ -174,11 +155,9 @@ def _check_options(path: Path, options: IngestOptions, curves: Curves) -> None:
         if (given := getattr(options, name)) not in (None, 0.0):
             what = f"{name} = {given} applies to two-time matrices, not to g2"
             raise OptionError(f"{what}: leave it out")
-    if curves.frames and options.frame_time is None:
-        frames = f"delays are in frames: give --dt, the time between frames in {path.name}"
-        raise OptionError(frames)
-    if options.frame_time is not None and not curves.frames:
-        raise OptionError("delays are in s: leave out --dt")
+    if curves.frames != (options.frame_time is not None):
+        needed = f"frames: give --dt, the time between frames in {path.name}"
+        raise OptionError(f"delays are in {needed if curves.frames else 's: leave out --dt'}")
     if options.sigma is not None and curves.error is not None:
         raise OptionError(f"sigma is given, but {path.name} has errors: leave it out")
 
@@ -188,14 +167,10 @@ def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float
 
     It weights all points alike: errors follow from the residuals of the fit.
     """
-    if len(x) < 3:
-        return 0.0
     share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
     apart = y[:, 1:-1] - (1 - share) * y[:, :-2] - share * y[:, 2:]
-    apart /= np.sqrt(1 + share**2 + (1 - share) ** 2)
-    scatter = 1.4826 * float(
-        np.median(np.abs(apart[np.isfinite(apart)])) if np.isfinite(apart).any() else 0
-    )
+    apart = np.abs(apart / np.sqrt(1 + share**2 + (1 - share) ** 2))[np.isfinite(apart)]
+    scatter = 1.4826 * float(np.median(apart)) if apart.size else 0.0
     return scatter if scatter > LEAST_SCATTER else 0.0
 
 
@@ -203,130 +178,115 @@ def _no_matrix(path: Path, where: str) -> np.ndarray:
     raise SourceError(f"{path.name} has g2 in {where}, not matrices: ingest it again")
 
 
-def _curves(path: Path, options: IngestOptions, notes: list[str], errors: bool = False) -> Curves:
-    """Return what a table says; errors: all of it are errors, which are returned as values."""
-    (names, table), q = _table(path), None
-    if not names:
-        names, table, q = _unnamed(path, table, options, errors)
-    columns = [Column(*of) for of in zip(names, table.T, strict=True)]
+def _curves(
+    path: Path, options: IngestOptions, notes: list[str], all_errors: bool = False
+) -> Curves:
+    """Return what a table says; all_errors: its columns are errors, which are returned as values."""
+    names, table, q = _named(path, *_table(path), options, all_errors)
+    columns = [Column(*column) for column in zip(names, table.T, strict=True)]
     if not columns[0].name and np.array_equal(columns[0].values, np.arange(len(table))):
         columns = columns[1:]  # a row number
-    delays = [one for one in columns if DELAY.fullmatch(one.plain)]
-    delays = delays or [one for one in columns[:1] if not one.name]
-    if len(delays) != 1:
+    delays, rows_q = ([c for c in columns if c.role == role] for role in ("delay", "q"))
+    if len(delays) != 1 or len(rows_q) > 1:
         raise SourceError(
-            f"{path.name} has {len(delays)} columns of delays among {', '.join(names)}: {NAME_THEM}"
+            f"{path.name} has {len(delays)} columns of delays and {len(rows_q)} of q among "
+            f"{', '.join(names)}: {NAME_THEM}"
         )
-    others = [one for one in columns if one is not delays[0]]
-    rings = [one for one in others if RING.fullmatch(one.plain)]
-    delay, frames = _delays(path, delays[0], notes)
-    known = errors or options.column_is is not None
-    if rings:
-        others, ring = [one for one in others if one is not rings[0]], rings[0]
-        unit = None if re.fullmatch("val(ue)?s?|mean|cent(er|re)", ring.unit) else ring.unit or None
-        of_q = converted("q", ring.values, unit, f"column {ring.name} of {path.name}", notes)
-        return _of_long(path, delay, of_q, others, known)._replace(frames=frames)
-    curves, error = _values_and_errors(path, others, errors, known)
-    where = f"q in columns of {path.name}"
-    if q is not None:
+    delay, unit = delays[0].values, delays[0].unit or None
+    frames = (unit or "").startswith("frame")
+    if not frames:
+        delay = converted("time", delay, unit, f"column {delays[0].name} of {path.name}", notes)
+    known = all_errors or options.column_is is not None
+    curves = [c for c in columns if c.role == "value" or (all_errors and c.role == "error")]
+    errors = [] if all_errors else [c for c in columns if c.role == "error"]
+    _check_names(path, [] if known else curves, curves)
+    errors = _in_order(path, curves, errors)
+    names, kinds = [c.name for c in curves], [c.kind for c in curves]
+    values = np.array([c.values for c in (*curves, *errors)])
+    if rows_q and len(curves) > 1:
+        raise SourceError(f"{path.name} has a column q and {len(curves)} columns of g2: give one")
+    if rows_q:
+        where = f"column {rows_q[0].name} of {path.name}"
+        q = converted("q", rows_q[0].values, rows_q[0].unit, where, notes)
+        q, delay, values = _by_q(path, q, delay, values)
+        names, kinds = names * len(q), kinds * len(q)
+    elif q is not None:
         notes.append("q is that of the first row, taken to be in 1/Å")
-    elif all(one.q for one in curves):
-        each = [(np.array(one.q[:1]), one.q[1]) for one in curves if one.q]
-        q = np.concatenate([converted("q", value, unit, where, notes) for value, unit in each])
-    kinds, of_q = [one.kind for one in curves], q if q is not None else options.q or ()
-    if len({*kinds}) > 1 and not known and len({*of_q}) < len(kinds):
+    elif all(c.q for c in curves):
+        where = f"q in columns of {path.name}"
+        each = (converted("q", np.array(c.q[:1]), c.q[1], where, notes) for c in curves if c.q)
+        q = np.concatenate([*each])
+    different = {*(options.q or () if q is None else q)}
+    if len({*kinds}) > 1 and not known and len(different) < len(kinds):
+        raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
+    values, error = values[: len(kinds)], values[len(kinds) :] if errors else None
+    return Curves(delay, values, error, q, frames=frames, names=names, kinds=kinds)
+
+
+def _check_names(path: Path, unsure: list[Column], curves: list[Column]) -> None:
+    """Raise SourceError for a name that says something else than a correlation, or for no curve."""
+    strange = next((column for column in unsure if column.kind == ""), None)
+    if strange is not None and DDM.search(strange.plain):
         raise SourceError(
-            f"{path.name} has {', '.join(one.name for one in curves)} of one q: keep one of them"
-        )
-    values = np.array([one.values for one in curves])
-    of_error = np.array([one.values for one in error]) if error else None
-    names = [one.name for one in curves]
-    return Curves(delay, values, of_error, q, frames=frames, names=names, kinds=kinds)
-
-
-def _delays(path: Path, column: Column, notes: list[str]) -> tuple[Float[np.ndarray, " n"], bool]:
-    """Return delays in s, or in frames."""
-    unit = column.unit
-    if unit.startswith("frame"):
-        return column.values, True
-    if not unit or (unit not in SECONDS and "(" not in column.name and "[" not in column.name):
-        notes.append("delays have no unit: assumed to be in s")
-        return column.values, False
-    return converted("time", column.values, unit, f"delays of {path.name}", notes), False
-
-
-def _values_and_errors(
-    path: Path, columns: list[Column], errors: bool, known: bool
-) -> tuple[list[Column], list[Column]]:
-    """Return the columns of values, and that of the errors of each.
-
-    errors: whether all are errors. known: whether names need not say what the columns are.
-    """
-    of_error = [one for one in columns if one.is_error and not errors]
-    curves = [one for one in columns if errors or not one.is_error]
-    strange = [] if known else [one for one in curves if one.kind == ""]
-    if strange and DDM.search(strange[0].plain):
-        raise SourceError(
-            f"{path.name}: {strange[0].name!r} is taken for D(q, τ) of differential dynamic microscopy, "
+            f"{path.name}: {strange.name!r} is taken for D(q, τ) of differential dynamic microscopy, "
             f"A (1 - f) + B: compute f = 1 - (D - B)/A, and name it f"
         )
-    if not curves or strange:
-        what = f"column {strange[0].name!r} is none" if strange else "no column is one"
+    if not curves or strange is not None:
+        what = "no column is one" if strange is None else f"column {strange.name!r} is none"
         raise SourceError(
-            f"{path.name}: {what} of delay, q, {ACCEPTED}: {NAME_THEM}, remove it, or say with --column-is "
-            f"what all others are"
+            f"{path.name}: {what} of delay, q, g2, g2-1, g1, f (or ISF, which is g1), or an error of one, "
+            f"as in err(q=0.01): {NAME_THEM}, remove it, or say with --column-is what all others are"
         )
-    if not of_error:
-        return curves, []
-    for key in (lambda one: one.q, lambda one: one.number):
-        keys = {key(one): one for one in of_error}
-        if len(keys) == len(of_error) == len(curves) and {key(one) for one in curves} == {*keys}:
-            return curves, [keys[key(one)] for one in curves]
-    if len(of_error) != len(curves):
-        raise SourceError(
-            f"{path.name} has {len(curves)} columns of g2 and {len(of_error)} of errors: {NAME_THEM}"
-        )
-    return curves, of_error  # each beside its g2, or all behind all g2, in one order
 
 
-def _of_long(
-    path: Path, delay: np.ndarray, q: np.ndarray, columns: list[Column], known: bool
-) -> Curves:
-    """Return the curves of a table with a row for each q and delay."""
-    curves, error = _values_and_errors(path, columns, False, known)
-    if len(curves) > 1:
-        raise SourceError(f"{path.name} has a column q and {len(curves)} columns of g2: give one")
-    (all_q, bin), (delays, at) = (np.unique(of, return_inverse=True) for of in (q, delay))
-    if len(np.unique(bin * len(delays) + at)) < len(at):
+def _in_order(path: Path, curves: list[Column], errors: list[Column]) -> list[Column]:
+    """Return the columns of errors in the order of their curves: by q or number, or as they are."""
+    if errors and len(errors) != len(curves):
+        raise SourceError(
+            f"{path.name} has {len(curves)} columns of g2 and {len(errors)} of errors: {NAME_THEM}"
+        )
+    labelled = {column.label: column for column in errors}
+    if len(labelled) == len(curves) and labelled.keys() == {column.label for column in curves}:
+        return [labelled[column.label] for column in curves]
+    return errors
+
+
+def _by_q(
+    path: Path, q: np.ndarray, delay: np.ndarray, values: Float[np.ndarray, "column row"]
+) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, "curve n"]]:
+    """Return q, delays and the curves of a table with a row for each, column by column."""
+    (each_q, curve), (delays, point) = (
+        np.unique(numbers, return_inverse=True) for numbers in (q, delay)
+    )
+    if len({*zip(curve, point, strict=True)}) < len(point):
         raise SourceError(f"{path.name} has a delay twice at one q: give each table by itself")
-    values = np.full((1 + len(error), len(all_q), len(delays)), np.nan)
-    for of, column in zip(values, (*curves, *error), strict=True):
-        of[bin, at] = column.values
-    each = {"names": [curves[0].name] * len(all_q), "kinds": [curves[0].kind] * len(all_q)}
-    return Curves(delays, values[0], values[1] if error else None, all_q, **each)
+    curves = np.full((len(values), len(each_q), len(delays)), np.nan)
+    curves[:, curve, point] = values
+    return each_q, delays, curves.reshape(-1, len(delays))
 
 
-def _unnamed(
-    path: Path, table: np.ndarray, options: IngestOptions, errors: bool
+def _named(
+    path: Path, names: list[str], table: np.ndarray, options: IngestOptions, all_errors: bool
 ) -> tuple[list[str], np.ndarray, np.ndarray | None]:
-    """Return names of columns without any, the table, and q of its first row; SourceError if ambiguous."""
-    first, rest = table[0, 1:], table[1:]
-    corner = table[0, 0] == 0 or np.isnan(table[0, 0])
-    names = ["delay", *(f"column {n}" for n in range(2, table.shape[1] + 1))]
-    if corner and np.isfinite(first).all() and (first > 0).all() and len(rest) > 1:
-        sure = np.isnan(table[0, 0]) or errors
-        if sure or (first.max() < HIGHEST_Q and np.nanmedian(rest[:, 1:]) > LOWEST_G2):
+    """Return names of all columns, the table, and q of a first row; SourceError if it is ambiguous."""
+    if names:
+        return names, table, None
+    corner, first, rest = table[0, 0], table[0, 1:], table[1:]
+    number = len(first)
+    names = ["delay", *(f"column {n + 2}" for n in range(number))]
+    if (corner == 0 or np.isnan(corner)) and (first > 0).all() and len(rest) > 1:
+        small = first.max() < HIGHEST_Q
+        if np.isnan(corner) or all_errors or (small and np.nanmedian(rest[:, 1:]) > LOWEST_G2):
             return names, rest, first
-        if options.q is None and first.max() < HIGHEST_Q:
+        if options.q is None and small:
             raise SourceError(
                 f"the first row of {path.name} may be q, or g2 at delay 0: {NAME_THEM}, or give --q"
             )
-    given = 0 if options.q is None else len(options.q)
-    number = table.shape[1] - 1
-    if number == 1 or errors or given == number:
-        return names, table, None
-    if number == 2 and given == 1:
+    given = len(options.q or ())
+    if number == 2 and given == 1 and not all_errors:
         return [*names[:2], "error"], table, None
+    if number == 1 or all_errors or given == number:
+        return names, table, None
     raise SourceError(
         f"{path.name} has {number + 1} columns without names, of delay, g2 and perhaps errors: {NAME_THEM}, "
         f"or give --q, one for each curve"
@@ -334,64 +294,57 @@ def _unnamed(
 
 
 def _table(path: Path) -> tuple[list[str], Float[np.ndarray, "row column"]]:
-    """Return the names of the columns, empty without any, and the numbers."""
+    """Return the names of the columns, empty without any, and the numbers; NaN in a column of text."""
     lines = [line.strip(" \r\n\ufeff") for line in _text(path).splitlines()]
     lines = [line for line in lines if line]
     plain = [line for line in lines if line[0] not in COMMENT]
     separator = _separator(plain[len(plain) // 2]) if plain else None
     fields = [_fields(line, separator) for line in plain]
-    comma = _decimal_comma(path, (f for of in fields for f in of)) if separator != "," else False
-    numbers = [[_number(field, comma) for field in of] for of in fields]
-    _forget_texts(path, fields, numbers)
-    begin = next((n for n, of in enumerate(numbers) if len(of) > 1 and None not in of), len(plain))
-    data = numbers[begin:]
-    if len(data) < 2:
+    comma = separator != "," and _decimal_comma(path, [field for row in fields for field in row])
+    numbers = [[_number(field, comma) for field in row] for row in fields]
+    last = numbers[-1] if numbers else []
+    texts = {n for n, number in enumerate(last) if number is None or np.isnan(number)}
+    begin = next((n for n, row in enumerate(numbers) if _is_data(row, texts)), len(plain))
+    if len(plain) - begin < 2:
         raise SourceError(
             f"{path} is neither HDF5 nor .npy nor .npz, nor a table of g2 (it begins with "
             f"{lines[0][:8] if lines else ''!r}): check the file"
         )
-    width = len(data[0])
-    for of, line in zip(data, plain[begin:], strict=True):
-        if len(of) != width or None in of:
+    fields, numbers, width = fields[begin:], numbers[begin:], len(numbers[begin])
+    for row, line in zip(numbers, plain[begin:], strict=True):
+        if len(row) != width or not _is_data(row, texts):
             raise SourceError(
                 f"{path.name}: {line[:40]!r} is not {width} numbers: correct this line"
             )
-    table = np.array(data, float)
-    above = lines[: lines.index(plain[begin])][::-1]
-    heads = [_fields(line, separator) for line in above]
-    heads += [re.split(r"\s{2,}|\t|,", line) for line in above]
-    words = [line.strip(f" {COMMENT}").split() for line in above]
-    heads += [of for of in words if of and DELAY.fullmatch(of[0].lower())]
-    heads = [[field.strip(f" {COMMENT}\"'") for field in of] for of in heads if len(of) == width]
-    names = heads[0] if heads else []
-    units = [field.strip("()[]") for field in names]
-    if len(heads) > 1 and all(unit.lower() in (*SECONDS, "-", "1", "a.u.") for unit in units):
-        names = [f"{name} ({unit})" for name, unit in zip(heads[1], units, strict=True)]
+    names = _names(lines[: lines.index(plain[begin])], separator, width)
+    for n in texts:
+        words = {row[n] for row in fields if row[n].lower() not in UNKNOWN}
+        if len(words) > 1 and None in [row[n] for row in numbers]:
+            raise SourceError(
+                f"{path.name}: {names[n] if names else f'column {n + 1}'} has {len(words)} texts, as of "
+                f"several scans: make a file of each"
+            )
+    table = np.array(numbers, float)
     used = ~np.isnan(table).all(0)
     return [name for name, keep in zip(names, used, strict=False) if keep], table[:, used]
 
 
-def _forget_texts(path: Path, fields: list[list[str]], numbers: list[list[float | None]]) -> None:
-    """Make a column of text, such as the name of the file, one of unknown numbers.
+def _is_data(row: list[float | None], texts: set[int]) -> bool:
+    """Return whether a row has numbers, and words in columns of texts alone."""
+    words = {n for n, number in enumerate(row) if number is None}
+    return max(len(words), 1) < len(row) and words <= texts
 
-    Raises SourceError if it has several texts, as those of several scans.
-    """
-    heads = [n for n, of in enumerate(numbers) if 2 * of.count(None) > len(of)]
-    begin = heads[-1] + 1 if heads else 0
-    for column in range(min(map(len, numbers[begin:]), default=0)):
-        values = [of[column] for of in numbers[begin:]]
-        if any(value is not None and not np.isnan(value) for value in values):
-            continue
-        texts = {
-            of[column] for of, value in zip(fields[begin:], values, strict=True) if value is None
-        }
-        if len(texts) > 1:
-            name = fields[begin - 1][column] if begin else f"column {column + 1}"
-            raise SourceError(
-                f"{path.name}: {name} has {len(texts)} texts, as of several scans: make a file of each"
-            )
-        for of in numbers[begin:]:
-            of[column] = np.nan
+
+def _names(above: list[str], separator: str | None, width: int) -> list[str]:
+    """Return the names of columns, with units of a second line, in the lines above the numbers."""
+    rows = [_fields(line, separator) for line in above[::-1]]
+    rows += [re.split(r"\s{2,}|\t|,", line) for line in above[::-1]]
+    rows += [line.strip(f" {COMMENT}").split() for line in above[::-1]]
+    heads = [[field.strip(f" {COMMENT}\"'") for field in row] for row in rows if len(row) == width]
+    units = [field.strip("()[]") for field in heads[0]] if heads else []
+    if len(heads) > 1 and all(unit.lower() in (*SECONDS, "-", "1", "a.u.") for unit in units):
+        return [f"{name} ({unit})" for name, unit in zip(heads[1], units, strict=True)]
+    return heads[0] if heads else []
 
 
 def _text(path: Path) -> str:
@@ -405,9 +358,8 @@ def _text(path: Path) -> str:
 
 def _separator(line: str) -> str | None:
     """Return what separates the numbers of a line: tab, semicolon, comma, or None for spaces."""
-    by_comma = _fields(line, ",")
-    comma = len(by_comma) > 1 and None not in map(_number, by_comma)
-    return next((one for one in "\t;" if one in line), "," if comma else None)
+    marks = "\t;" if re.search(r"[\d.]\s+[-+.\d]", line) else "\t;,"
+    return next((mark for mark in marks if mark in line), None)
 
 
 def _fields(line: str, separator: str | None) -> list[str]:
@@ -427,16 +379,14 @@ def _number(field: str, comma: bool = False) -> float | None:
         return None
 
 
-def _decimal_comma(path: Path, fields: Iterable[str]) -> bool:
+def _decimal_comma(path: Path, fields: Sequence[str]) -> bool:
     """Return whether a comma is decimal, not one of thousands; raises SourceError if both may be."""
-    having = [field for field in fields if re.fullmatch(r"[-+]?[\d,.]+([eE][-+]?\d+)?", field)]
-    commas, point = [field for field in having if "," in field], "." in "".join(having)
-    thousands = [re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", field) for field in commas]
-    if not commas or (point and all(thousands)):
-        return False
-    if point or all(thousands):
+    numbers = [field for field in fields if re.fullmatch(r"[-+]?[\d,.]+([eE][-+]?\d+)?", field)]
+    commas, point = [field for field in numbers if "," in field], "." in "".join(numbers)
+    thousands = all(re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", field) for field in commas)
+    if commas and point != thousands:
         raise SourceError(
             f"{path.name}: {commas[0]} may have a decimal comma or thousands: write it with a point, or "
             f"without the comma"
         )
-    return True
+    return bool(commas) and not point

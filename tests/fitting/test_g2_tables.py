@@ -56,66 +56,50 @@ def scipys(f, g2, truth, **options):
         return (offset + contrast * f(*p[:-6]))[known]
 
     start = [*truth, *[0.1] * 3, *[1.0] * 3]
-    exact = {
-        "ftol": 1e-15,
-        "xtol": 1e-15,
-        "gtol": 1e-15,
-        "method": "trf",
-        "jac": "3-point",
-        "x_scale": "jac",
-    }
-    best, covariance = curve_fit(curve, None, g2[known], p0=start, **options, **exact)
+    options |= dict.fromkeys(("ftol", "xtol", "gtol"), 1e-15)
+    options |= {"method": "trf", "jac": "3-point", "x_scale": "jac"}
+    best, covariance = curve_fit(curve, None, g2[known], p0=start, **options)
     return best, np.sqrt(np.diag(covariance)), known
 
 
 def values_of(result):
     free = ~result.parameters["fixed"].values
-    scaling = result.scaling
-    value = (
-        result.parameters["value"].values[free],
-        scaling["contrast"].values,
-        scaling["offset"].values,
+    columns = (
+        ("value", "contrast", "offset"),
+        ("stderr_naive", "contrast_stderr_naive", "offset_stderr_naive"),
     )
-    names = ("contrast_stderr_naive", "offset_stderr_naive")
-    naive = result.parameters["stderr_naive"].values[free]
-    error = naive, *(scaling[name].values for name in names)
-    return np.concatenate(value), np.concatenate(error)
+    return [
+        np.r_[result.parameters[name].values[free], *(result.scaling[row].values for row in rows)]
+        for name, *rows in columns
+    ]
 
 
 @pytest.mark.long(whole=True)
-@pytest.mark.parametrize(
-    "model", [pytest.param(of, marks=[pytest.mark.long] * (of != "brownian")) for of in FORMS]
-)
-def test_values_and_naive_errors_are_scipys_of_points_that_scatter_by_more_than_their_errors(
-    tmp_path, model
+@pytest.mark.parametrize(("model", "errors"), [("brownian", False), ("brownian", True), *(
+    pytest.param(name, True, marks=pytest.mark.long) for name in FORMS if name != "brownian"
+)])  # fmt: skip
+def test_values_and_naive_errors_are_scipys_with_the_residuals_as_noise_above_errors(
+    tmp_path, model, errors
 ):
     truth, f = FORMS[model]
-    g2 = table(tmp_path / "A.csv", f(*truth))
-    known = np.isfinite(g2)
-    best, error, known = scipys(f, g2, truth, sigma=ERROR[known], absolute_sigma=True)
+    g2 = table(tmp_path / "A.csv", f(*truth), errors)
+    given = {"sigma": ERROR[np.isfinite(g2)], "absolute_sigma": True} if errors else {}
+    best, error, known = scipys(f, g2, truth, **given)
     result = hd.fit(hd.read_g2(tmp_path / "A.csv"), model)
     value, stderr = values_of(result)
     np.testing.assert_allclose(value, best, rtol=1e-6)
-    np.testing.assert_allclose(stderr, error * max(result.redchi, 1) ** 0.5, rtol=1e-6)
+    above = max(result.redchi, 1) ** 0.5 if errors else 1.0
+    np.testing.assert_allclose(stderr, error * above, rtol=1e-6)
     assert np.isnan(result.parameters["stderr"].values).all()
     assert result.ndata == known.sum()
-    assert [one.code for one in result.findings if one.code == "points-correlated"]
+    assert "points-correlated" in result.findings.codes
 
 
 def test_a_table_that_several_fits_read_at_once_is_read_by_one_and_fitted_by_all(tmp_path):
     table(tmp_path / "A_g2.csv", np.exp(-X))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(hd.read_g2, [tmp_path / "A_g2.csv"] * 8))
-    assert len({one.digest for one in found}) == 1
-
-
-def test_of_a_table_without_errors_the_residuals_are_the_noise(tmp_path):
-    truth, f = FORMS["brownian"]
-    g2 = table(tmp_path / "A.csv", f(*truth), errors=False)
-    best, error, _ = scipys(f, g2, truth)
-    value, stderr = values_of(hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian"))
-    np.testing.assert_allclose(value, best, rtol=1e-6)
-    np.testing.assert_allclose(stderr, error, rtol=1e-6)
+        digests = {scan.digest for scan in pool.map(hd.read_g2, [tmp_path / "A_g2.csv"] * 8)}
+    assert len(digests) == 1
 
 
 def test_curves_of_a_fit_are_drawn_against_their_delays(tmp_path):

@@ -53,9 +53,9 @@ def read(tmp_path, content, name="A.csv", **options):
     return hd.read_g2(tmp_path / name, **options)
 
 
-def check(scan, error=ERROR):
+def check(scan, error=ERROR, delay=TAU):
     np.testing.assert_allclose(scan.q, Q, rtol=1e-12)
-    np.testing.assert_allclose(scan.time, [0, *TAU], rtol=1e-12)
+    np.testing.assert_allclose(scan.time, [0, *delay], rtol=1e-12)
     np.testing.assert_allclose(scan.table[:, 1:], G2, rtol=1e-15)
     assert scan.attrs["sigma_source"] == ("residuals" if error is None else "table")
     if error is not None:
@@ -145,11 +145,21 @@ MISTAKES = [
     (text(",", "tau,q=0.004", [*TAU, *TAU], [*G2[0], *G2[0]]), {}, "has the delay 0.001 s twice"),
     (text(",", "tau,q=0.004", TAU, G2[0]) + "3\n", {}, "'3' is not 2 numbers"),
     ("no table\nat all\n", {}, "nor a table of g2"),
+    (text(",", "tau,g2(q=0.0123)", TAU, G2[2] - 1), {}, "taken for g2, which"),
+    (text(",", "tau,g2-1(q=0.0123)", TAU, G2[2]), {}, "taken for g2-1, w"),
+    (text(",", "tau,f(q=0.0123)", TAU, G2[2]), {}, "is taken for g1, which"),
+    (text(",", "tau," + NAMES, TAU, *G2[:2], G2[2] - 1), {}, "'q=0.0123' is tak"),
+    (text(",", "tau,g2-1,g2-2", TAU, *G2[1:]), {"q": 0.0123}, "of one q: keep one"),
+    (text(",", "tau,g2,g1", TAU, G2[2], np.sqrt(5 * (G2[2] - 1))), {"q": 0.0123}, "of one q: keep"),
+    (text(",", "tau,q=0.0123", TAU, G2[2] - 1), {}, "whether 'q=0.0123' is g2, g2 - 1 or g1"),
+    (text(",", "", TAU, G2[2] - 1), {"q": 0.0123}, "whether 'column 2' is g2, g2 - 1 or g1"),
+    (text(",", "tau,T-150K", TAU, G2[2]), {"q": 0.0123}, "column 'T-150K' is none of delay, q, g2"),
+    (text(",", "lag,D(q=0.0123)", TAU, 5e3 * (1.2 - G2[2])), {}, r"D\(q, τ\) of differential dyn"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "options", "said"), MISTAKES)
-def test_what_can_be_read_in_two_ways_is_refused_with_what_would_say_it(
+def test_what_can_be_read_in_two_ways_or_contradicts_its_names_is_refused(
     tmp_path, content, options, said
 ):
     with pytest.raises((SourceError, OptionError), match=said):
@@ -168,12 +178,12 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_column_is_its_own_token_says(kind):
     columns = [Column(name, TAU) for name in KINDS[kind].split()]
-    assert {of.name: of.kind for of in columns} == {of.name: kind for of in columns}
-    assert not any(of.is_error for of in columns)
+    assert {column.name for column in columns if column.kind != kind} == set()
+    assert not any(column.role == "error" for column in columns)
     errors = "err g2err dg2 Δg2 σ sigma_g1 g1_err std g2_sem f_err error(q=0.1) g2_deviation"
-    assert all(Column(name, TAU).is_error for name in errors.split())
+    assert all(Column(name, TAU).role == "error" for name in errors.split())
     labels = ("correlation function g2", "Sigma-Aldrich g2", "truncated g2", "dev2 g2")
-    assert not any(Column(name, TAU).is_error for name in labels)
+    assert not any(Column(name, TAU).role == "error" for name in labels)
 
 
 def test_units_runs_temperatures_and_exponents_in_names_decide_nothing(tmp_path):
@@ -181,30 +191,15 @@ def test_units_runs_temperatures_and_exponents_in_names_decide_nothing(tmp_path)
     rng, q = np.random.default_rng(0), np.geomspace(1e-3, 2e-2, 200)
     tokens = {"g2": ["g2", "G2", "g(2)", "g₂"], "g2-1": ["g2-1", "g2 - 1", "g2m1", "(g2-1)/b"]}
     tokens |= {"g1": ["g1", "ISF", "|g1|", "g^(1)"]}
-    units = [
-        (1, "A^-1"),
-        (1, " Å⁻¹"),
-        (10, " nm-1"),
-        (10, "nm^-1"),
-        (1, " 1/A"),
-        (10, " 1/nm"),
-        (1, ""),
-    ]
-    labels = [
-        "",
-        " run-1",
-        " T-150K",
-        ", -1 °C",
-        " sample-1",
-        " (scan -1)",
-        " 1.0e-1 mol/l",
-        " m-1.5",
-    ]
+    units = [(1, "A^-1"), (1, " Å⁻¹"), (1, " 1/A"), (1, "")]
+    units += [(10, " nm-1"), (10, "nm^-1"), (10, " 1/nm")]
+    labels = ["", " run-1", " T-150K", ", -1 °C", " sample-1", " (scan -1)", " 1.0e-1 mol/l"]
+    labels += [" m-1.5"]
     names, values, squared = ["tau (s)"], [], 1.25 * (G2[1] - 1) / 0.2
-    for one in q:
+    for q_of_curve in q:
         kind = rng.choice(list(tokens))
         (factor, unit), form = units[rng.integers(len(units))], rng.choice(["{:.6e}", "{:.8f}"])
-        of_q = f"q={form.format(one * factor)}{unit}"
+        of_q = f"q={form.format(q_of_curve * factor)}{unit}"
         inside = rng.choice([f"({of_q})", f" {of_q}", f" [{of_q}]"])
         names.append(f"{rng.choice(tokens[kind])}{inside}{rng.choice(labels)}".replace(",", ""))
         curve = {"g2": 1 + squared / 4, "g2-1": squared / 4, "g1": np.sqrt(squared) / 2}[kind]
@@ -232,26 +227,6 @@ def test_the_field_correlation_is_squared_with_its_error_and_keeps_the_rate(tmp_
     assert 0.75 < np.std(pulls) < 1.3
 
 
-CONTRADICTIONS = [
-    ("g2 that ends at 0", text(",", "tau,g2(q=0.0123)", TAU, G2[2] - 1), "taken for g2, which"),
-    ("g2 - 1 that ends at 1", text(",", "tau,g2-1(q=0.0123)", TAU, G2[2]), "taken for g2-1, w"),
-    ("g1 that ends at 1", text(",", "tau,f(q=0.0123)", TAU, G2[2]), "is taken for g1, which"),
-    ("one curve of several", text(",", "tau," + NAMES, TAU, *G2[:2], G2[2] - 1), "'q=0.0123' is tak"),
-    ("runs by number", text(",", "tau,g2-1,g2-2", TAU, *G2[1:]), "of one q: keep one"),
-    ("both of one q", text(",", "tau,g2,g1", TAU, G2[2], np.sqrt(5 * (G2[2] - 1))), "of one q: keep"),
-    ("nothing said", text(",", "tau,q=0.0123", TAU, G2[2] - 1), "whether 'q=0.0123' is g2, g2 - 1 or g1"),
-    ("no names", text(",", "", TAU, G2[2] - 1), "whether 'column 2' is g2, g2 - 1 or g1"),
-    ("temperatures", text(",", "tau,T-150K", TAU, G2[2]), "column 'T-150K' is none of delay, q, g2"),
-    ("DDM", text(",", "lag,D(q=0.0123)", TAU, 5e3 * (1.2 - G2[2])), r"D\(q, τ\) of differential dyn"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("word", "content", "said"), CONTRADICTIONS)
-def test_values_that_contradict_names_are_refused(tmp_path, word, content, said):
-    with pytest.raises(SourceError, match=said):
-        read(tmp_path, content, q=None if "q=" in content else 0.0123)
-
-
 def test_an_option_says_what_columns_are_in_place_of_their_names(tmp_path):
     for kind, curve in (("g2", G2[2]), ("g2-1", G2[2] - 1), ("f", np.sqrt(G2[2] - 1))):
         named = read(
@@ -263,63 +238,55 @@ def test_an_option_says_what_columns_are_in_place_of_their_names(tmp_path):
         hd.ingest(tmp_path / "A.npz", column_is="g1")
 
 
-HEADS = {
-    "units in a second line": ("tau,g2-1(q=0.0123)\n[ms],[-]", ",", 1e3),
-    "words with spaces above commas": ("# delay g2-1", ",", 1),
-    "a unit of q": ("tau,g2-1(q=0.123 nm-1)", ",", 1),
-    "a decimal comma in a name": ("tau;g2-1(q=0,0123 A^-1)", ";", 1),
-}
-
-
-@pytest.mark.parametrize("word", HEADS)
-def test_heads_of_one_or_two_lines_say_names_and_units(tmp_path, word):
-    head, separator, unit = HEADS[word]
+@pytest.mark.parametrize(("head", "separator", "unit"), [
+    pytest.param("tau,g2-1(q=0.0123)\n[ms],[-]", ",", 1e3, id="units in a second line"),
+    pytest.param("# delay g2-1", ",", 1, id="words with spaces above commas"),
+    pytest.param("tau,g2-1(q=0.123 nm-1)", ",", 1, id="a unit of q"),
+    pytest.param("tau;g2-1(q=0,0123 A^-1)", ";", 1, id="a decimal comma in a name"),
+])  # fmt: skip
+def test_heads_of_one_or_two_lines_say_names_and_units(tmp_path, head, separator, unit):
     scan = read(tmp_path, text(separator, head, unit * TAU, G2[2] - 1), "A_q0.0123.csv")
     assert scan.q.tolist() == pytest.approx([0.0123])
     np.testing.assert_allclose(scan.time[1:], TAU)
     np.testing.assert_allclose(scan.table[0, 1:], G2[2])
 
 
-def test_q_in_names_has_the_unit_of_each(tmp_path):
-    names = f"tau,g2(q={10 * Q[0]} 1/nm),g2(q={Q[1]} A^-1),g2(q={10 * Q[2]}nm-1)"
-    check(read(tmp_path, text(",", names, TAU, *G2)), None)
-
-
 def test_g2_of_result_files_is_read_with_its_delays_in_frames(tmp_path):
-    frames = np.arange(1, 13)
-    with h5py.File(tmp_path / "A_results.hdf", "w") as file:
-        file["/xpcs/multitau/normalized_g2"], file["/xpcs/multitau/normalized_g2_err"] = (
-            G2.T,
-            ERROR.T,
-        )
-        file["/xpcs/multitau/delay_list"] = frames[None]
-        file["/xpcs/multitau/config/stride_frame"] = 2
-        file["/entry/instrument/detector_1/frame_time"] = 1e-3
-        file["/xpcs/qmap/dynamic_v_list_dim0"], file["/xpcs/qmap/dynamic_v_list_dim1"] = Q, [0.0]
-        file["/xpcs/qmap/dynamic_num_pts"] = [3, 1]
-    with h5py.File(tmp_path / "B_results.hdf", "w") as file:
-        file["/exchange/norm-0-g2"], file["/exchange/norm-0-stderr"] = G2.T, ERROR.T
-        file["/exchange/tau"] = frames[None].astype(float)
-        file["/measurement/instrument/detector/exposure_period"] = [[2e-3]]
-        file["/xpcs/dqlist"], file["/xpcs/dphilist"] = [Q], np.zeros((1, 3))
-    with h5py.File(tmp_path / "C.nxs", "w") as file:
-        file["/entry/data/g2"], file["/entry/data/g2_derr"] = G2, ERROR
-        file["/entry/data/delay_difference"] = 2e-3 * frames
-        file["/entry/data/delay_difference"].attrs["units"] = "s"
-        file["/entry/instrument/masks/dynamic_q_list"] = Q
-    for name in ("A_results.hdf", "B_results.hdf", "C.nxs"):
-        scan = hd.read_g2(tmp_path / name)
-        assert scan.q.tolist() == Q
-        np.testing.assert_allclose(scan.time, 2e-3 * np.arange(13), rtol=1e-12)
-        np.testing.assert_array_equal(scan.table[:, 1:], G2)
-        np.testing.assert_array_equal(scan.sigma_row[:, 1:], ERROR)
+    frames, multitau, instrument = np.arange(1, 13), "/xpcs/multitau/", "/entry/instrument/"
+    files = {
+        "A_results.hdf": {
+            multitau + "normalized_g2": G2.T, multitau + "normalized_g2_err": ERROR.T,
+            multitau + "delay_list": frames[None], multitau + "config/stride_frame": 2,
+            instrument + "detector_1/frame_time": 1e-3, "/xpcs/qmap/dynamic_num_pts": [3, 1],
+            "/xpcs/qmap/dynamic_v_list_dim0": Q, "/xpcs/qmap/dynamic_v_list_dim1": [0.0],
+        },
+        "B_results.hdf": {
+            "/exchange/norm-0-g2": G2.T, "/exchange/norm-0-stderr": ERROR.T,
+            "/exchange/tau": frames[None].astype(float), "/xpcs/dqlist": [Q],
+            "/measurement/instrument/detector/exposure_period": [[2e-3]], "/xpcs/dphilist": np.zeros((1, 3)),
+        },
+        "C.nxs": {
+            "/entry/data/g2": G2, "/entry/data/g2_derr": ERROR,
+            "/entry/data/delay_difference": 2e-3 * frames, instrument + "masks/dynamic_q_list": Q,
+        },
+    }  # fmt: skip
+    for name, arrays in files.items():
+        with h5py.File(tmp_path / name, "w") as file:
+            for where, values in arrays.items():
+                file[where] = values
+            if name == "C.nxs":
+                file["/entry/data/delay_difference"].attrs["units"] = "s"
+        check(hd.read_g2(tmp_path / name), delay=2e-3 * frames)
 
 
-def test_one_file_for_each_q_makes_one_scan(tmp_path):
-    files = [tmp_path / f"A_q{q}.txt" for q in Q]
-    for path, g2, error in zip(files, G2, ERROR, strict=True):
+def test_one_file_for_each_q_makes_one_scan_and_may_lack_a_point(tmp_path):
+    files, curves = [tmp_path / f"A_q{q}.txt" for q in Q], G2.copy()
+    curves[1, 5] = curves[2, 8] = np.nan
+    for path, g2, error in zip(files, curves, ERROR, strict=True):
         path.write_text(text(" ", "tau g2 err", TAU, g2, error))
-    check(hd.read_g2(files, tmp_path / "A_g2.zarr"))
+    scan = hd.read_g2(files, tmp_path / "A_g2.zarr")
+    assert scan.q.tolist() == Q
+    np.testing.assert_array_equal(scan.table[:, 1:], curves)
 
 
 def test_a_curve_that_is_there_twice_counts_once(tmp_path):
@@ -335,14 +302,3 @@ def test_the_report_of_many_curves_shows_forty_with_the_error_of_a_point(tmp_pat
     lines = str(hd.ingest(tmp_path / "A.csv")).splitlines()
     assert sum(line.split()[-1:] == ["0.004"] for line in lines) == 40, lines
     assert any(line.startswith("and 5 more bins; `homodyne-dask info") for line in lines)
-
-
-def test_one_file_for_each_q_may_lack_a_point(tmp_path):
-    delay, files = np.arange(1, 30) * 0.1, []
-    g2 = 1 + 0.2 * np.exp(-np.outer([0.5, 1.0, 2.0], delay))
-    g2[1, 5] = g2[2, 8] = np.nan
-    for number, curve in enumerate(g2):
-        files.append(tmp_path / f"R{number}.csv")
-        np.savetxt(files[-1], np.c_[delay, curve], delimiter=",", header="tau (s),g2", comments="")
-    store = hd.ingest(files, tmp_path / "s", q=[0.01, 0.02, 0.03], phi=np.nan).store
-    assert np.allclose(hd.open_dataset(store).dataset["c2"].values[:, 0, 1:], g2, equal_nan=True)
