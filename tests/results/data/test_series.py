@@ -329,7 +329,10 @@ def test_a_misfit_of_one_of_many_fits_is_chance_unless_it_is_clear(word):
     result, rows = flow_result(), []
     for p, chisqr in zip(each, redchi, strict=True):
         said = [finding("model-misfit-shape", share=0.1, p=p, level=0.005)] * (p < 0.005)
-        diagnosis = replace(result.diagnosis, findings=Findings([*said, finding("shear-sign")]))
+        diagnosis = replace(
+            result.diagnosis,
+            findings=Findings([*said, finding("shear-sign", rate=-1.0, bounded="")]),
+        )
         numbers = replace(result.statistics, redchi=chisqr)
         fit = replace(result, diagnosis=diagnosis, statistics=numbers)
         rows.append(fit_row("one", None, fit, at={"q": Q[0], "age": 5.0}))
