@@ -19,7 +19,7 @@ from homodyne_dask.assessment.fitted_cells import fitted_cells
 from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.assessment.result_findings import findings_of_parameters, result_findings
+from homodyne_dask.assessment.result_findings import result_findings
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.spline_rate_errors import (
     RateFreedom,
@@ -140,7 +140,10 @@ def assess(
         valley=state.outcome is lm.Outcome.SINGULAR,
         others_enough=lambda: (freedom := rates()) is None or not freedom.few,
     )
-    assessment = _with_errors(request, state, noise, known, signal, rates)
+    assessment = _with_errors(
+        request, state, noise, known, signal,
+        lambda errors: rate_freedom(request, state, errors.dof) if errors.method == SPECKLE else rates(),
+    )  # fmt: skip
     profiles = {
         name: profile(request, (weights or passes).gram, state, name, step, doing=doing)
         for name, step in _steps_of_profiles(request, state, assessment).items()
@@ -164,11 +167,16 @@ def assess_scan(
     noise: of its bins. of_global_fit: the covariances of its parameters. profiles: of these. signal: the test
     for a decay in all scans.
     """
-    known = Known(
-        errors_by_bins(request, state), noise and noise.of_theta, of_global_fit,
-        decay=signal is None or signal.seen,
-    )  # fmt: skip
-    assessment = _with_errors(request, state, noise, known, signal)
+    of_theta, decay = noise and noise.of_theta, signal is None or signal.seen
+    known = Known(errors_by_bins(request, state), of_theta, of_global_fit, decay=decay)
+    assessment = _with_errors(
+        request,
+        state,
+        noise,
+        known,
+        signal,
+        lambda errors: rate_freedom(request, state, errors.dof),
+    )
     return _checked(request, state, replace(assessment, profiles=profiles))
 
 
@@ -176,18 +184,9 @@ def assess_parameters(
     request: Request, state: lm.State, known: Known, signal: Signal | None
 ) -> Assessment:
     """Return what is known of the parameters of several scans that were fitted together, by their errors."""
-    search, (case, errors) = request.search, counted(known)
-    assessment = Assessment(
-        case=case,
-        errors=errors,
-        noise=None,
-        signal=signal,
-        rate_freedom=None,
-        at_bound=search.free & ~search.free_inside_bounds(state.theta) & known.decay,
-        redchi=state.reduced.redchi_per_bin(int(search.free.sum())),
-        limited=np.zeros(len(state.theta), bool),
-    )
-    return replace(assessment, findings=findings_of_parameters(request, state, assessment))
+    assessment = _with_errors(request, state, None, known, signal)
+    findings = result_findings(request, state, assessment, of_all_scans=True)
+    return replace(assessment, findings=findings)
 
 
 def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
@@ -233,23 +232,17 @@ def _with_errors(
     state: lm.State,
     noise: SpeckleErrors | None,
     known: Known,
-    signal: Signal | None = None,
-    rates: Callable[[], RateFreedom | None] | None = None,
+    signal: Signal | None,
+    rates: Callable[[Uncertainty], RateFreedom | None] = lambda _: None,
 ) -> Assessment:
-    """Return noise and errors, without checks; rates: those of cluster-robust errors."""
-    (case, errors), freedom = counted(known), None
-    if errors.robust is not None:
-        if rates is None or errors.method == SPECKLE:
-            freedom = rate_freedom(request, state, errors.dof)
-        else:
-            freedom = rates()
-    search = request.search
+    """Return noise and errors, without checks; rates: the freedom of rates with such errors."""
+    search, (case, errors) = request.search, counted(known)
     return Assessment(
         case=case,
         errors=errors,
         noise=noise,
         signal=signal,
-        rate_freedom=freedom,
+        rate_freedom=None if errors.robust is None else rates(errors),
         at_bound=search.free & ~search.free_inside_bounds(state.theta) & known.decay,
         redchi=state.reduced.redchi_per_bin(int(search.free.sum())),
         limited=np.zeros(len(state.theta), bool),

@@ -100,16 +100,13 @@ def signal_of(
     return Signal(contrast, error, threshold, largest, limit)
 
 
-def signal_of_all(signals: Sequence[Signal], free: int, bins: int) -> Signal:
-    """Return the test of the mean contrast of several scans, and of the bin that shows most.
-
-    bins: of all scans, each of which has its share of the level.
-    """
-    weight = np.array([one.stderr**-2 for one in signals])
-    mean = float(weight @ [one.contrast for one in signals] / weight.sum())
-    most, limit = max(one.of_bins for one in signals), chdtri(1 + free, LEVEL_OF_DECAY / 2 / bins)
-    error = float(weight.sum() ** -0.5)
-    return Signal(mean, error, signals[0].threshold, most, float(np.sqrt(limit)))
+def mean_signal(signals: Sequence[Signal], free: int, bins: int) -> Signal:
+    """Return the test of the mean contrast of several scans, and of that of each of their bins."""
+    weight = np.array([signal.stderr**-2 for signal in signals])
+    mean = float(weight @ [signal.contrast for signal in signals] / weight.sum())
+    limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / bins)))
+    largest = max(signal.of_bins for signal in signals)
+    return Signal(mean, float(weight.sum() ** -0.5), signals[0].threshold, largest, limit)
 
 
 def _dyadic(s: Float[np.ndarray, "*bin block block"]) -> Float[np.ndarray, "*bin"]:

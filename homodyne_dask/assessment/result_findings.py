@@ -102,6 +102,7 @@ class FitEnd:
     request: Request
     state: lm.State
     known: "Assessment"
+    of_all_scans: bool = False
 
     @cached_property
     def names(self) -> np.ndarray:
@@ -139,8 +140,9 @@ class FitEnd:
         found = [(errors.robust, errors.dof)]
         found += [] if noise is None or noise.objection else [(noise.covariance, noise.dof)]
         known = [(covariance, dof) for covariance, dof in found if covariance is not None]
-        decay = self.known.decay
-        return constant_rates(self.request, self.state, self.age, known) if decay else {}
+        if self.of_all_scans or not self.known.decay:
+            return {}
+        return constant_rates(self.request, self.state, self.age, known)
 
     @cached_property
     def of_constant(self) -> Bool[np.ndarray, " p"]:
@@ -173,27 +175,16 @@ class FitEnd:
         return own + "--offset prior=1:0.01" if self.request.scaling.mode != "fixed" else ""
 
 
-class _EndOfAll(FitEnd):
-    """The end of a fit of several scans: whether a rate is constant, each of them says."""
+def result_findings(
+    request: Request, state: lm.State, known: "Assessment", *, of_all_scans: bool = False
+) -> Findings:
+    """Return all that is to be known of a fit: the errors first, then what is undetermined.
 
-    @cached_property
-    def constant(self) -> dict[str, tuple[float, float, str]]:
-        return {}
-
-
-def result_findings(request: Request, state: lm.State, known: "Assessment") -> Findings:
-    """Return all that is to be known of a fit: the errors first, then what is undetermined."""
-    end = FitEnd(request, state, known)
-    return Findings(one for check in CHECKS for one in check(end))
-
-
-def findings_of_parameters(request: Request, state: lm.State, known: "Assessment") -> Findings:
-    """Return what is to be known of the parameters of scans that were fitted together.
-
-    What scans show, each report has: of rates, bins, frames, and whether the model describes them.
+    of_all_scans: of the parameters of scans that were fitted together; all else the report of each says.
     """
-    end = _EndOfAll(request, state, known)
-    return Findings(one for check in OF_PARAMETERS for one in check(end))
+    end = FitEnd(request, state, known, of_all_scans)
+    checks = OF_PARAMETERS if of_all_scans else CHECKS
+    return Findings(one for check in checks for one in check(end))
 
 
 def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 import numpy as np
-from jaxtyping import Float, Int8
+from jaxtyping import Bool, Float, Int8
 
 SIGNS, MOST_LAGS, FEWEST_LAGS = 4096, 16, 2
 """Of a matrix so many signs are kept if its frames allow it, at so many lags of each frame."""
@@ -21,10 +21,8 @@ SMOOTH = 0.5
 -0.22."""
 SHIFTS = 3
 """Shifts that are looked at, the likeliest ones."""
-ALIKE = 0.25
-"""Squared correlation of a sum of signs of each frame, below which they are not compared one by one."""
-CHANCE = np.sign(np.random.default_rng(1).normal(size=MOST_LAGS)).astype(np.float32)
-"""Weights of that sum, which expects nothing of signs at neighbouring lags."""
+WEIGHTS = np.sign(np.random.default_rng(1).normal(size=MOST_LAGS)).astype(np.float32)
+"""Of the lags of a frame in the sums that tell these: of signs at neighbouring lags 0 is expected."""
 BINS_COMPARED = 2
 """Of two scans."""
 DIFFERENCE = {(0, 0): 1, (2, 2): -1, (0, 1): -1, (1, 2): 1, (1, 0): -1, (2, 1): 1}
@@ -48,63 +46,53 @@ def signs_of_noise(c2: Float[np.ndarray, "t t"], n_frames: int) -> Signs:
     n, lags = len(c2), min(max(SIGNS // n_frames, FEWEST_LAGS), MOST_LAGS)
     signs = np.zeros((n, lags), np.int8)
     i, lag = np.nonzero(np.add.outer(np.arange(n), np.arange(lags)) < n - 4)
-    j = i + lag + 2
-    values = np.stack([c2[i + of_row, j + of_column] for of_row, of_column in DIFFERENCE])
-    values = values.astype(float)
+    values = np.array([c2[i + row, i + lag + 2 + col] for row, col in DIFFERENCE], float)
     positive = (values > 0).all(axis=0)
     values[:, positive] = np.log(values[:, positive])
     with np.errstate(invalid="ignore"):
-        apart = np.array([*DIFFERENCE.values()]) @ values
+        difference = np.array([*DIFFERENCE.values()]) @ values
         rounding = ROUNDING * np.where(positive, 1.0, np.abs(values).max(axis=0))
-        apart[np.abs(apart) < rounding] = 0.0
-    signs[i, lag] = np.sign(np.nan_to_num(apart, posinf=0.0, neginf=0.0))
+        known = np.isfinite(difference) & (np.abs(difference) >= rounding)
+    signs[i, lag] = np.sign(np.where(known, difference, 0.0))
     return signs
 
 
 def signs_of_curves(g2: Float[np.ndarray, "bin t"]) -> Signs:
     """Return the signs of second differences of g2(delay) of some bins, which stand for lags."""
-    apart = np.nan_to_num(np.diff(g2, 2, axis=1))
-    return np.sign(np.where(np.abs(apart) < ROUNDING, 0.0, apart)).astype(np.int8).T
+    difference = np.nan_to_num(np.diff(g2, 2, axis=1))
+    return np.sign(np.where(np.abs(difference) < ROUNDING, 0.0, difference)).astype(np.int8).T
 
 
-def have_one_noise(some: np.ndarray, here: np.ndarray, beside: np.ndarray, fewest: int = FEWEST):
-    """Return of every two matrices whether their noise is the same: [some, other].
+def have_one_noise(
+    some: Int8[np.ndarray, "some pair"],
+    others: Int8[np.ndarray, "other pair"],
+    neighbours: Int8[np.ndarray, "other pair"],
+    fewest: int = FEWEST,
+) -> Bool[np.ndarray, "some other"]:
+    """Return of every two matrices whether their noise is the same; neighbours: of the pairs of others."""
+    some = some.astype(np.float32)
 
-    some, here, beside: signs [matrix, pair] of some and of others, and of the others beside each pair.
-    """
+    def agreement(signs: np.ndarray) -> np.ndarray:
+        number = np.abs(some) @ np.abs(signs).T.astype(np.float32)
+        return np.where(number >= fewest, some @ signs.T / np.maximum(number, 1), 0.0)
 
-    def agreement(others: np.ndarray) -> np.ndarray:
-        number = np.abs(some) @ np.abs(others).T
-        return np.where(number >= fewest, some @ others.T / np.maximum(number, 1), 0.0)
-
-    some, here, beside = (of.astype(np.float32) for of in (some, here, beside))
-    return (agreement(here) >= SAME_SIGN) & (agreement(beside) < SMOOTH)
+    return (agreement(others) >= SAME_SIGN) & (agreement(neighbours) < SMOOTH)
 
 
-def shift_of_copy(one: Signs, other: Signs) -> int | None:
+def shift_of_copy(first: Signs, other: Signs) -> int | None:
     """Return the frame of one matrix at which the other begins, if both have one noise; else None."""
-    lags = min(one.shape[1], other.shape[1])
-    one, other = one[:, :lags], other[:, :lags]
-    a, b = (of @ CHANCE[:lags] for of in (one, other))
-    length = 1 << (len(a) + len(b)).bit_length()
-    product = np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length).conj(), length)
-    shift = np.arange(length)
-    shift = np.where(shift < len(a), shift, shift - length)
-    frames = np.minimum(len(a), len(b) + shift) - np.maximum(shift, 0)
-    likely = np.argpartition(-product / np.sqrt(np.maximum(frames, 1)), SHIFTS)[:SHIFTS]
-    for at in (0, *shift[likely].tolist()):
-        number = min(len(a) - max(at, 0), len(b) - max(-at, 0)) - 1
-        if number < 1:
-            continue
-        here, there = slice(max(at, 0), max(at, 0) + number), slice(max(-at, 0), None)
-        both = a[here], b[there][:number]
-        squares = ((both[n] * (both[1 - n] != 0)) ** 2 for n in (0, 1))
-        if (both[0] @ both[1]) ** 2 <= ALIKE * np.prod([of.sum() for of in squares]):
-            continue
-        each = one[here], other[there][:number], other[there][1 : number + 1]
-        some, near, beside = (of.reshape(1, -1) for of in each)
-        if have_one_noise(some, near, beside, FEWEST_SHIFTED if at else FEWEST).all():
-            return at
+    lags, length = min(first.shape[1], other.shape[1]), len(first) + len(other)
+    first, other = first[:, :lags], other[:, :lags]
+    a, b = (np.fft.rfft(signs @ WEIGHTS[:lags], length) for signs in (first, other))
+    shifts = np.arange(1 - len(other), len(first))
+    frames = np.minimum(len(first), len(other) + shifts) - np.maximum(shifts, 0)
+    likelihood = np.fft.irfft(a * b.conj(), length)[shifts] / np.sqrt(frames)
+    for shift in (0, *shifts[np.argsort(-likelihood)[:SHIFTS]].tolist()):
+        start, number = max(-shift, 0), frames[shift + len(other) - 1] - 1
+        parts = first[max(shift, 0) :], other[start:], other[start + 1 :]
+        some, same, next_frames = (part[:number].reshape(1, -1) for part in parts)
+        if have_one_noise(some, same, next_frames, FEWEST_SHIFTED if shift else FEWEST).all():
+            return shift
     return None
 
 
@@ -114,20 +102,19 @@ def measured_twice(scans: Sequence[Mapping[Place, Signs]]) -> Iterator[tuple[int
     scans: the signs of some bins of each. Bins of the same place are compared; where scans have none in
     common, those in the same order.
     """
-    for (n, one), (m, other) in combinations(enumerate(scans), 2):
-        places = [(at, at) for at in one if at in other] or zip(one, other, strict=False)
-        for a, b in islice(places, BINS_COMPARED):
-            shift = shift_of_copy(one[a], other[b])
+    for (n, first), (m, other) in combinations(enumerate(scans), 2):
+        common = [(place, place) for place in first if place in other]
+        for a, b in islice(common or zip(first, other, strict=False), BINS_COMPARED):
+            shift = shift_of_copy(first[a], other[b])
             if shift is not None and not are_opposite(a, b):
                 yield m, n, shift
                 break
 
 
-def are_opposite(one: Place, other: Place) -> bool:
+def are_opposite(first: Place, other: Place) -> bool:
     """Return whether two bins see one speckle: 180° apart at one q, they are no copies."""
-    return bool(
-        np.isclose(one[0], other[0]) and np.isclose(abs(one[1] - other[1]) % 360, 180, atol=1)
-    )
+    (q, phi), (other_q, other_phi) = first, other
+    return bool(np.isclose(q, other_q) and np.isclose(abs(phi - other_phi) % 360, 180, atol=1))
 
 
 def from_frame(shift: int) -> str:

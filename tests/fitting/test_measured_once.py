@@ -45,6 +45,7 @@ COPIES = {
     "rounded to 0.01": (lambda c2: np.round(c2, 2), 0),
     "a frame replaced": (frame_replaced, 0),
     "frames unknown": (without_frames, 0),
+    "q in another unit": (lambda c2: c2, 0),
     "transposed": (lambda c2: np.swapaxes(c2, 1, 2), 0),
     "normalised by frames": (by_frames, 0),
     "the first frames": (lambda c2: c2[:, :80, :80], 0),
@@ -67,7 +68,8 @@ def said(shift):
 def test_stores_of_one_measurement_are_no_two_of_one_fit_or_series(tmp_path, word):
     change, shift = COPIES[word]
     one, other = full(1), change(full(1)).astype(np.float64)
-    stores = [stored(tmp_path, "one", one), stored(tmp_path, "other", other)]
+    q = 10 * Q if "q" in word else Q
+    stores = [stored(tmp_path, "one", one), stored(tmp_path, "other", other, q)]
     with pytest.raises(OptionError, match=said(shift)):
         hd.fit(stores, "brownian")
     values = {"one_c2.zarr": 20.0, "other_c2.zarr": 30.0}
@@ -127,12 +129,6 @@ def test_other_measurements_are_fitted_together(tmp_path, word):
     c2, phi = NO_COPIES[word]
     stores = [stored(tmp_path, "one", full(1)), stored(tmp_path, "other", c2, phi=[phi])]
     assert len(hd.fit(stores, "brownian").results) == 2
-
-
-def test_a_copy_whose_q_is_in_another_unit_is_refused(tmp_path):
-    stores = [stored(tmp_path, "one", full(1)), stored(tmp_path, "other", full(1), q=10 * Q)]
-    with pytest.raises(OptionError, match="a measurement counts only once"):
-        hd.fit(stores, "brownian")
 
 
 CAMERAS = {

@@ -24,7 +24,7 @@ from homodyne_dask.assessment.assess import (
     errors_by_bins,
 )
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
-from homodyne_dask.assessment.decay_test import Signal, signal_of, signal_of_all
+from homodyne_dask.assessment.decay_test import Signal, mean_signal, signal_of
 from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
@@ -436,26 +436,30 @@ def _signal(
     Nor have scans of one store with parameters of their own, of which each would need a pass over all.
     """
     signals, free, stores = [], int(request.stores[0].search.free.sum()), request.store_of_scan
-    linear = None if whole.reduced.linear_step is None else whole.reduced.linear_params
+    linear = (
+        None
+        if whole.reduced.linear_step is None
+        else request.of_stores(whole.reduced.linear_params)
+    )
 
     @cache
-    def of_store(store: int) -> Float[np.ndarray, "bin block block 3 3"]:
-        theta = scans[stores.index(store)][1].theta
-        params = None if linear is None else request.of_stores(linear)[store]
+    def moments(store: int) -> Float[np.ndarray, "bin block block 3 3"]:
+        theta, params = (
+            scans[stores.index(store)][1].theta,
+            None if linear is None else linear[store],
+        )
         return frame_moments(sweeps[store], request.stores[store], theta, params)
 
-    for scan, (one, at) in enumerate(scans):
-        noise, store = noise_of(scan), stores[scan]
+    for scan, ((one, at), store) in enumerate(zip(scans, stores, strict=True)):
+        noise, bins = noise_of(scan), request.members[scan] - request.first_bins[store]
         if noise is not None and noise.sees_decay(at.reduced.contrast):
             return None
-        if request.per_scan and stores.count(store) > 1:
-            return None
-        bins = request.members[scan] - request.first_bins[store]
-        blocks = None if one.scan.is_table else lambda s=store, b=bins: of_store(s)[b]
-        if (signal := signal_of(at, one.scaling, free, one.clusters, blocks)) is None:
+        blocks = None if one.scan.is_table else lambda s=store, b=bins: moments(s)[b]
+        signal = signal_of(at, one.scaling, free, one.clusters, blocks)
+        if signal is None or (request.per_scan and stores.count(store) > 1):
             return None
         signals.append(signal)
-    return signal_of_all(signals, free, len(request.scan_of_bin))
+    return mean_signal(signals, free, len(request.scan_of_bin))
 
 
 def _of_noises(

@@ -85,18 +85,6 @@ class Findings(tuple[Finding, ...]):
         least = order.index(Severity(severity))
         return Findings(one for one in self if order.index(one.severity) >= least)
 
-    def among(self, fits: float) -> "Findings":
-        """Return those that are no chance in one of so many fits.
-
-        A finding of a test has p and the level of a single fit among its numbers, and the level of all fits
-        together is the same (Bonferroni).
-        """
-        return Findings(
-            one
-            for one in self
-            if "level" not in one.numbers or one.numbers["p"] * fits < one.numbers["level"]
-        )
-
     def to_dataframe(self) -> "DataFrame":
         """Return a pandas DataFrame, one row each: code, severity, about, sentence, advice, numbers."""
         import pandas as pd  # loads for half a second

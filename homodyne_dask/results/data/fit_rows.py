@@ -17,7 +17,7 @@ from homodyne_dask.results.data.derived_quantities import (
     fitted_quantities,
 )
 from homodyne_dask.results.data.finding_catalogue import MISFIT
-from homodyne_dask.results.data.findings import Findings
+from homodyne_dask.results.data.findings import Finding, Findings
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.state import Outcome
 
@@ -91,13 +91,21 @@ def fit_row(
     known: dict[str, Any] = {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
     known["quantities"] = quantities_of(result, at.get("age"))
     row = FitRow(name, folder, result, message, at, result.outcome.name, **known)
-    return _with_findings(row, result.findings)
+    return _with_findings(row, 1)
 
 
-def _with_findings(row: FitRow, findings: Findings) -> FitRow:
-    wrong = ", misfit" * (not MISFIT.isdisjoint(findings.codes))
-    words = row.outcome.lower().replace("_", " ") + wrong
-    return replace(row, findings=findings, outcome_words=words)
+def _with_findings(row: FitRow, fits: float) -> FitRow:
+    """Return a row with those findings of its result that are no chance in one of so many fits."""
+    assert row.result is not None
+    clear = Findings(said for said in row.result.findings if _p_over_level(said) * fits < 1)
+    misfit = ", misfit" * (not MISFIT.isdisjoint(clear.codes))
+    words = row.outcome.lower().replace("_", " ") + misfit
+    return replace(row, findings=clear, outcome_words=words)
+
+
+def _p_over_level(said: Finding) -> float:
+    """Return p of a test over the level of a single fit; 0 for what no test says."""
+    return said.numbers["p"] / said.numbers["level"] if "level" in said.numbers else 0.0
 
 
 def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
@@ -107,21 +115,16 @@ def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
     (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others keeps its own.
     """
     results = [row.result for row in rows if row.result is not None]
-    levels = ([one.numbers for one in of.findings.of(*MISFIT)] for of in results)
-    doubts = np.sort(
-        [min((n["p"] / n["level"] for n in of if "level" in n), default=1.0) for of in levels]
-    )
-    clear = np.flatnonzero(doubts * fits < np.arange(1, len(doubts) + 1))
-    tried = fits / (clear.max(initial=0) + 1)
-    redchi = np.array([of.redchi for of in results])
-
-    def kept(row: FitRow) -> FitRow:
-        if row.result is None:
-            return row
-        of = 1 if _beyond(row.redchi, redchi) > 0 else tried
-        return _with_findings(row, row.result.findings.among(of))
-
-    return [kept(row) for row in rows]
+    tests = [[s for s in one.findings.of(*MISFIT) if "level" in s.numbers] for one in results]
+    least = np.sort([min(map(_p_over_level, misfits), default=1.0) for misfits in tests])
+    clear = np.flatnonzero(least * fits < np.arange(1, len(least) + 1))
+    level, redchi = fits / (clear.max(initial=0) + 1), np.array([one.redchi for one in results])
+    return [
+        row
+        if row.result is None
+        else _with_findings(row, 1 if _beyond(row.redchi, redchi) > 0 else level)
+        for row in rows
+    ]
 
 
 def _beyond(now: float, others: np.ndarray) -> float:

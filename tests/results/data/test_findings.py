@@ -107,17 +107,6 @@ def test_numbers_that_are_not_finite_have_a_sentence():
     assert "about unknown over the record" in str(finding("contrast-drift", size=np.nan))
 
 
-def test_what_chance_gives_one_of_many_fits_is_no_finding_of_a_series():
-    by_chance, certain = ({"share": 0.5, "p": p, "level": 0.01} for p in (0.004, 1e-6))
-    found = Findings(
-        [finding("model-misfit-shape", **of) for of in (by_chance, certain)]
-        + [example("at-bound", ["D0"])]
-    )
-    assert found.among(1) == found
-    assert found.among(2) == found
-    assert found.among(18) == found[1:]
-
-
 def test_an_offset_at_a_negative_bound_is_fixed_where_others_get_more_room():
     """A wider bound of D_offset let a fit end where J is 0 at all ages."""
     assert _wider_bounds("D_offset", [-1e4, -1e4, 1e6], False, True) == "--fixed D_offset=0"
