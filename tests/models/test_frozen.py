@@ -82,11 +82,10 @@ def test_rate_and_fraction_of_a_gel_are_found_from_defaults(tmp_path, fraction):
     assert result.converged
     assert not result.misfit
     for name, value in truth.items():
-        if found[name].stderr is None:
-            assert value < found[name].upper_limit
+        if np.isnan(found[name].value):
+            assert value < found[name].upper_limit < 0.3
         else:
             assert abs(found[name].value - value) < 3 * found[name].stderr
-    assert found["frozen_fraction"].stderr < 0.15
 
 
 @pytest.mark.long
