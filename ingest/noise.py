@@ -136,14 +136,14 @@ def _excluded(source: Source, records: list[Record]) -> list[str]:
     """Return notes on pairs that were left out as no measurement: each number, and single pairs."""
     groups: dict[str, list[tuple[int, Excluded]]] = {}
     for label, record in zip(source.label.tolist(), records, strict=True):
-        for one in (Excluded(*of) for of in record["excluded"]):
-            what = LEFT_OUT[one.why].format(f"{one.value:.6g}")
-            groups.setdefault(what, []).append((label, one))
+        for excluded in (Excluded(*fields) for fields in record["excluded"]):
+            what = LEFT_OUT[excluded.why].format(f"{excluded.value:.6g}")
+            groups.setdefault(what, []).append((label, excluded))
     notes = []
-    for what, of in groups.items():
-        (label, first), bins = of[0], sorted({label for label, _ in of})
+    for what, group in groups.items():
+        (label, first), bins = group[0], sorted({label for label, _ in group})
         notes.append(
-            f"{counted(sum(one.pairs for _, one in of), 'pair')} {what}: left out, in "
+            f"{counted(sum(excluded.pairs for _, excluded in group), 'pair')} {what}: left out, in "
             f"bin{'s' * (len(bins) > 1)} {as_ranges(bins)} (first {first.value:.6g} at frames {first.i} and "
             f"{first.j} of bin {label}; to keep them: --keep-outliers)"
         )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.arrays import is_uneven, same_times
@@ -95,17 +94,17 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
     time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
     if 2 * min(one.n_frames for one in sources) < len(time):
         return sources
-    return [replace(_at_delays(one, time), frame_time=step) for one in sources]
-
-
-def _at_delays(source: Source, time: Float[np.ndarray, " t"]) -> Source:
-    at = np.abs(time[:, None] - source.time).argmin(axis=0)
-    assert source.g2 is not None
-    assert source.g2_sigma is not None
-    g2 = np.full((len(source.g2), len(time)), np.nan)
-    sigma = np.repeat(np.median(source.g2_sigma, axis=1, keepdims=True), len(time), axis=1)
-    g2[:, at], sigma[:, at] = source.g2, source.g2_sigma
-    return replace(source, time=time, n_frames=len(time), g2=g2, g2_sigma=sigma)
+    aligned = []
+    for table in sources:
+        assert table.g2 is not None
+        assert table.g2_sigma is not None
+        sigma = np.repeat(np.median(table.g2_sigma, axis=1, keepdims=True), len(time), axis=1)
+        g2 = np.full(sigma.shape, np.nan)
+        delays = np.abs(time[:, None] - table.time).argmin(axis=0)
+        g2[:, delays], sigma[:, delays] = table.g2, table.g2_sigma
+        filled = {"time": time, "n_frames": len(time), "g2": g2, "g2_sigma": sigma}
+        aligned.append(replace(table, frame_time=step, **filled))
+    return aligned
 
 
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:

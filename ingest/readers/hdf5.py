@@ -88,8 +88,10 @@ def _unpacked(file: h5py.File, name: str, values: np.ndarray) -> np.ndarray:
     held = {
         key: _numbers_of(file, name, key, attributes[key]) for key in PACKING if key in attributes
     }
-    if text(attributes.get("_unsigned", "")).lower() == "true":
+    if text(attributes.get("_unsigned", "")).lower() == "true":  # the attributes are signed, too
         values = values.view(values.dtype.str.replace("i", "u"))
+        span = 256.0**values.dtype.itemsize
+        held |= {key: held[key] % span for key in PACKING[:5] if key in held}
     if not held:
         return values
     low, high = held.get("valid_range", np.array([-np.inf, np.inf]))

@@ -23,12 +23,8 @@ def counted(rng, g1, pixels, mean, modes=4):
     return rng.poisson(intensity * np.broadcast_to(mean, len(g1))[:, None]).astype(float)
 
 
-def of_frames(n):
+def two_time(n):
     return n @ n.T / n.shape[1] / np.outer(n.mean(1), n.mean(1))
-
-
-def of_mean(n):
-    return n @ n.T / n.shape[1] / n.mean() ** 2
 
 
 def pearson(n):
@@ -37,9 +33,10 @@ def pearson(n):
 
 
 NORMS = {
-    "c2": of_frames, "c2 - 1": lambda n: of_frames(n) - 1, "by the mean": of_mean, "Pearson": pearson,
+    "c2": two_time, "c2 - 1": lambda n: two_time(n) - 1, "Pearson": pearson,
+    "by the mean": lambda n: n @ n.T / n.shape[1] / n.mean() ** 2,
 }  # fmt: skip
-MEASURED = of_frames(counted(np.random.default_rng(1), np.exp(-(Q**2) * 500 * LAG * DT), 1500, 2.0))
+MEASURED = two_time(counted(np.random.default_rng(1), np.exp(-(Q**2) * 500 * LAG * DT), 1500, 2.0))
 
 
 def chunk(first, last, beyond, end):
@@ -64,7 +61,6 @@ HOLES = [
     ("one frame", chunk(50, 51, 0, FRAMES), -1.0, 1),
     ("5 % of the pairs 9999", RANDOM, 9999.0, 1),
     ("5 % of the pairs 1e20", RANDOM, 1e20, 1),
-    ("5 % of the pairs 1", RANDOM, 1.0, 1),
     ("one pair 0", PAIR, 0.0, 1),
     ("one pair 9999", PAIR, 9999.0, 1),
 ]
@@ -114,7 +110,7 @@ def excluded(c2):
 def dynamics(n):
     """Field correlations that change slowly, at once, back and forth, and in part."""
     lag, t = np.abs(np.subtract.outer(np.arange(n), np.arange(n))), np.arange(n)
-    burst, there = np.cumsum(np.where(t // 4 == 2, 2.0, 0.02)), (t // 5 == 3)
+    burst, back = np.cumsum(np.where(t // 4 == 2, 2.0, 0.02)), (t // 5 == 3)
     return {
         "fast": np.exp(-lag / 2),
         "slow": np.exp(-lag * 3 / n),
@@ -122,7 +118,7 @@ def dynamics(n):
         "a gel": 0.6 + 0.4 * np.exp(-lag / 5),
         "ageing": np.exp(-np.abs(np.subtract.outer(2.0 * np.log1p(t), 2.0 * np.log1p(t)))),
         "a burst": np.exp(-np.abs(np.subtract.outer(burst, burst))),
-        "a state that returns": np.where(there[:, None] == there, 0.95, 0.05) + 0.05 * np.eye(n),
+        "a state that returns": np.where(back[:, None] == back, 0.95, 0.05) + 0.05 * np.eye(n),
     }
 
 
@@ -140,12 +136,11 @@ def beam(rng, n, mean):
 @pytest.mark.parametrize(("n", "pixels"), [(10, 300), (40, 20), (40, 300)])
 def test_no_measured_photon_is_left_out(n, pixels, mean):
     rng = np.random.default_rng([n, pixels, int(100 * mean)])
-    for of, g1 in dynamics(n).items():
+    for motion, g1 in dynamics(n).items():
         for light, flux in beam(rng, n, mean).items():
-            photons = counted(rng, g1, pixels, flux)
-            name = rng.choice([*NORMS])
+            photons, norm = counted(rng, g1, pixels, flux), rng.choice([*NORMS])
             with np.errstate(all="ignore"):
-                assert excluded(NORMS[name](photons)) == [], (of, light, name)
+                assert excluded(NORMS[norm](photons)) == [], (motion, light, norm)
 
 
 FALLS = 1 + 0.2 * np.exp(-LAG / 10)
@@ -174,9 +169,9 @@ def test_numbers_that_repeat_by_how_they_are_kept_stay(word):
 def test_integers_are_numbers_without_overflow(half):
     c2 = np.round(MEASURED * 20000).astype(np.int16)
     c2[CHUNK] = -32768
-    found = clean(c2, FRAMES, "bin", half=half, keep_outliers=False)
+    cleaned = clean(c2, FRAMES, "bin", half=half, keep_outliers=False)
     expected = np.where(CHUNK | np.tri(FRAMES, dtype=bool), np.nan, np.round(MEASURED * 20000))
-    assert np.array_equal(found.c2, expected.astype(np.float32), equal_nan=True)
+    assert np.array_equal(cleaned.c2, expected.astype(np.float32), equal_nan=True)
 
 
 @pytest.mark.parametrize(("offset", "says"), [(0.0, False), (1e5, False), (1e6, True)])

@@ -19,29 +19,23 @@ HOLE |= HOLE.T
 SCALED = {"scale_factor": 1e-4, "add_offset": 1.0}
 
 
-def ingested(folder, c2, attributes, of="c2", **others):
-    """The store of a file whose datasets have these attributes."""
+def ingested(folder, c2, attributes, name="c2"):
+    """The store of a file of which one dataset has these attributes."""
+    held = {"c2": c2, "q": [0.005], "phi": [0.0], "t": 0.5 * np.arange(FRAMES)}
+    options: dict[str, Any] = {"q_dataset": "/q", "phi_dataset": "/phi", "time_dataset": "/t"}
     with h5py.File(folder / "A.h5", "w") as file:
-        held = {"c2": c2, "q": [0.005], "phi": [0.0], "t": 0.5 * np.arange(FRAMES), **others}
-        for name, values in held.items():
-            file[name] = values
-        for name, unit in {"q": "1/Å", "t": "s"}.items():
-            if (
-                name != of
-                or not {"Units", "UNITS", "unit"} & {*attributes}
-                or "units" in attributes
-            ):
-                file[name].attrs["units"] = unit
-        for name, value in attributes.items():
-            file[of].attrs[name] = value
-    names: dict[str, Any] = {"q_dataset": "/q", "phi_dataset": "/phi", "time_dataset": "/t"}
-    store = hd.ingest(folder / "A.h5", dataset="/c2", **names, overwrite=True).store
-    return hd.open_dataset(store)
+        for dataset, values in held.items():
+            file[dataset] = values
+        for dataset, unit in {"q": "1/Å", "t": "s"}.items():
+            if dataset != name or not any("unit" in key.lower() for key in attributes):
+                file[dataset].attrs["units"] = unit
+        file[name].attrs.update(attributes)
+    return hd.open_dataset(hd.ingest(folder / "A.h5", dataset="/c2", **options).store)
 
 
 OBEYED = [
     ("scaled integers", PACKED, SCALED),
-    ("in arrays of one", PACKED, {name: np.array([of]) for name, of in SCALED.items()}),
+    ("in arrays of one", PACKED, {key: np.array([value]) for key, value in SCALED.items()}),
     ("in bytes and capitals", PACKED, {"Scale_Factor": np.bytes_(b"1e-4"), "ADD_OFFSET": "1"}),
     ("a fill value", np.where(HOLE, -32768, PACKED), SCALED | {"_FillValue": np.int16(-32768)}),
     ("missing values", np.where(HOLE, 1e20, C2).astype("f4"), {"missing_value": [-1.0, 1e20]}),
@@ -49,49 +43,58 @@ OBEYED = [
     ("a valid maximum", np.where(HOLE, 7.0, C2), {"valid_max": 5.0}),
     ("unsigned", (PACKED + 30000).astype("u2").view("i2"), {
         "_Unsigned": "true", "scale_factor": 1e-4, "add_offset": -2.0}),
+    ("unsigned, a fill value", np.where(HOLE, 65535, PACKED + 30000).astype("u2").view("i2"), {
+        "_Unsigned": "true", "_FillValue": np.int16(-1), "scale_factor": 1e-4, "add_offset": -2.0}),
 ]  # fmt: skip
 
-WITH_HOLE = ("a fill value", "missing values", "a valid range", "a valid maximum")
-
-
-@pytest.mark.parametrize(("word", "c2", "attributes"), OBEYED, ids=[o[0] for o in OBEYED])
-def test_attributes_that_say_how_numbers_are_read_are_obeyed(tmp_path, word, c2, attributes):
-    found = ingested(tmp_path, c2, attributes).dataset["c2"].values[0]
-    truth = np.where(HOLE & (word in WITH_HOLE), np.nan, C2)
-    assert np.allclose(found, upper(truth), atol=1e-4, equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("of", "attributes"),
-    [
-        ("c2", {"valid_range": [5.0, 0.0]}),
-        ("c2", {"scale_factor": "a half"}),
-        ("c2", {"scale_factor": [1.0, 2.0]}),
-        ("c2", {"scale_factor": 0.0}),
-        ("q", {"_FillValue": 0.005}),
-        ("t", {"valid_max": 3.0}),
-        ("q", {"units": "1/Å", "Units": "1/nm"}),
-    ],
+WITH_HOLE = (
+    "a fill value",
+    "unsigned, a fill value",
+    "missing values",
+    "a valid range",
+    "a valid maximum",
 )
-def test_attributes_that_contradict_the_numbers_are_refused(tmp_path, of, attributes):
+
+
+@pytest.mark.parametrize(("word", "c2", "attributes"), OBEYED, ids=[row[0] for row in OBEYED])
+def test_attributes_that_say_how_numbers_are_read_are_obeyed(tmp_path, word, c2, attributes):
+    stored = ingested(tmp_path, c2, attributes).dataset["c2"].values[0]
+    truth = np.where(HOLE & (word in WITH_HOLE), np.nan, C2)
+    assert np.allclose(stored, upper(truth), atol=1e-4, equal_nan=True)
+
+
+CONTRADICTIONS = [
+    ("c2", {"valid_range": [5.0, 0.0]}),
+    ("c2", {"scale_factor": "a half"}),
+    ("c2", {"scale_factor": [1.0, 2.0]}),
+    ("c2", {"scale_factor": 0.0}),
+    ("q", {"_FillValue": 0.005}),
+    ("t", {"valid_max": 3.0}),
+    ("q", {"units": "1/Å", "Units": "1/nm"}),
+]
+
+
+@pytest.mark.parametrize(("name", "attributes"), CONTRADICTIONS)
+def test_attributes_that_contradict_the_numbers_are_refused(tmp_path, name, attributes):
     with pytest.raises(SourceError):
-        ingested(tmp_path, C2, attributes, of)
+        ingested(tmp_path, C2, attributes, name)
 
 
-@pytest.mark.parametrize(
-    ("of", "attributes", "what"),
-    [
-        ("q", {"Units": "1/nm"}, lambda scan: scan.q[0] == pytest.approx(0.0005)),
-        ("q", {"UNITS": np.bytes_(b"1/nm")}, lambda scan: scan.q[0] == pytest.approx(0.0005)),
-        ("q", {"unit": np.array(["1/nm"], object)}, lambda scan: scan.q[0] == pytest.approx(0.0005)),
-        ("q", {"scale_factor": 2.0}, lambda scan: scan.q[0] == pytest.approx(0.01)),
-        ("t", {"Units": "ms"}, lambda scan: scan.time[1] == pytest.approx(5e-4)),
-        ("t", {"scale_factor": 0.1}, lambda scan: scan.time[1] == pytest.approx(0.05)),
-        ("phi", {"UNITS": "rad", "add_offset": np.pi}, lambda scan: scan.phi[0] == pytest.approx(180)),
-    ],
-)  # fmt: skip
-def test_units_and_scales_of_q_phi_and_time_are_obeyed(tmp_path, of, attributes, what):
-    assert what(ingested(tmp_path, C2, attributes, of))
+CONVERTED = [
+    ("q", {"Units": "1/nm"}, 0.0005),
+    ("q", {"UNITS": np.bytes_(b"1/nm")}, 0.0005),
+    ("q", {"unit": np.array(["1/nm"], object)}, 0.0005),
+    ("q", {"scale_factor": 2.0}, 0.01),
+    ("t", {"Units": "ms"}, 5e-4),
+    ("t", {"scale_factor": 0.1}, 0.05),
+    ("phi", {"UNITS": "rad", "add_offset": np.pi}, 180),
+]
+
+
+@pytest.mark.parametrize(("name", "attributes", "value"), CONVERTED)
+def test_units_and_scales_of_q_phi_and_time_are_obeyed(tmp_path, name, attributes, value):
+    scan = ingested(tmp_path, C2, attributes, name)
+    assert {"q": scan.q[0], "t": scan.time[1], "phi": scan.phi[0]}[name] == pytest.approx(value)
 
 
 def test_a_time_without_a_unit_is_said(tmp_path):
@@ -99,26 +102,20 @@ def test_a_time_without_a_unit_is_said(tmp_path):
     assert "/t of A.h5 has no unit: times are assumed to be in s" in notes
 
 
-@pytest.mark.parametrize("way", ["group", "link", "beside", "attribute"])
-def test_names_that_are_not_utf_8_are_read(tmp_path, way):
-    name, dataset = b"m\xe9ssung", "/c2"
+@pytest.mark.parametrize("place", ["group", "link", "beside", "attribute"])
+def test_names_that_are_not_utf_8_are_read(tmp_path, place):
+    name, dataset = b"m\xe9ssung", "/*/c2" if place == "group" else "/c2"
     with h5py.File(tmp_path / "A.h5", "w") as file:
-        if way == "group":
-            file.create_group(name).create_dataset("c2", data=C2)
-            dataset = "/*/c2"
-        elif way == "link":
-            file[name] = C2
+        file[{"group": name + b"/c2", "link": name}.get(place, b"c2")] = C2
+        if place == "link":
             file.id.links.create_soft(b"c2", b"/" + name)
-        else:
-            file["c2"] = C2
-            if way == "beside":
-                file[name] = 1.0
-            else:
-                h5py.h5a.create(
-                    file["c2"].id, name, h5py.h5t.NATIVE_INT32, h5py.h5s.create(h5py.h5s.SCALAR)
-                )
+        elif place == "beside":
+            file[name] = 1.0
+        elif place == "attribute":
+            scalar = h5py.h5s.create(h5py.h5s.SCALAR)
+            h5py.h5a.create(file["c2"].id, name, h5py.h5t.NATIVE_INT32, scalar)
     with pytest.raises(SourceError, match="c2"):
         hd.ingest(tmp_path / "A.h5")
     report = hd.ingest(tmp_path / "A.h5", dataset=dataset, q=0.005, phi=0.0, dt=0.5)
-    scan = hd.open_dataset(report.store)
-    assert np.array_equal(scan.dataset["c2"].values[0], upper(C2), equal_nan=True)
+    stored = hd.open_dataset(report.store).dataset["c2"].values[0]
+    assert np.array_equal(stored, upper(C2), equal_nan=True)
