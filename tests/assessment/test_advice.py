@@ -91,6 +91,7 @@ def ends_of(request):
         method="cluster-robust", of_few=lambda names: [], scaling_robust=ratio, scaling_naive=ratio,
         doubts=[Doubt("hidden-by-rounding", search.names[:1])],
     )  # fmt: skip
+    alternatives = alternatives[: 1 if request.scan.is_table else 2]  # tables are not tested
     every = product((low, high), (0.3, 0.9, 2.0), signals, alternatives)
     for theta, contrast, signal, found in every:
         reduced = SimpleNamespace(
@@ -115,17 +116,8 @@ def ends_of(request):
 
 def findings_of(request):
     """What all branches that advise something say of a fit."""
-    yield from checks._other_flow(request, [])
-    several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
-    skipped = {"bin": several, "shear": several, "power_of_q": rings}
-    skipped["smoothness"] = request.config["smoothness"]
-    for (name, place), size in product(PLACES.items(), (-0.1, 0.1)):
-        if skipped.get(name, True):
-            yield checks._of_alternative(request, Alternative(name, place, size, 0.1, 1e-9))
-    if "scans" in request.scan.attrs:
-        yield checks._of_alternative(request, Alternative("bin", (2, 2), 0.1, 0.1, 1e-9))
-    for depends_on in ("age", "lag") + ("bin",) * several + ("q",) * rings:
-        yield checks._of_deviations(request, depends_on)
+    if not request.scan.is_table:
+        yield from of_misfits(request)
     made = (checks._misfit, checks._undetermined, checks._same_at_all_q, checks._at_bounds, checks._withheld,
             checks._bins, checks._few_bins, checks._model_and_data)  # fmt: skip
     for end, check in product(ends_of(request), made):
@@ -139,6 +131,21 @@ def findings_of(request):
             "agreement_in": lambda *_, **__: differ,
         }
         yield from _disagreement(["D0"], SimpleNamespace(**fit))
+
+
+def of_misfits(request):
+    """What is said of a model that does not describe two-time data."""
+    yield from checks._other_flow(request, [])
+    several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
+    skipped = {"bin": several, "shear": several, "power_of_q": rings}
+    skipped["smoothness"] = request.config["smoothness"]
+    for (name, place), size in product(PLACES.items(), (-0.1, 0.1)):
+        if skipped.get(name, True):
+            yield checks._of_alternative(request, Alternative(name, place, size, 0.1, 1e-9))
+    if "scans" in request.scan.attrs:
+        yield checks._of_alternative(request, Alternative("bin", (2, 2), 0.1, 0.1, 1e-9))
+    for depends_on in ("age", "lag") + ("bin",) * several + ("q",) * rings:
+        yield checks._of_deviations(request, depends_on)
 
 
 @pytest.fixture

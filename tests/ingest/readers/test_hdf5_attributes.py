@@ -43,7 +43,7 @@ OBEYED = [
     ("a valid maximum", np.where(HOLE, 7.0, C2), {"valid_max": 5.0}),
     ("unsigned", (PACKED + 30000).astype("u2").view("i2"), {
         "_Unsigned": "true", "scale_factor": 1e-4, "add_offset": -2.0}),
-    ("unsigned, a fill value", np.where(HOLE, 65535, PACKED + 30000).astype("u2").view("i2"), {
+    ("unsigned, a fill value", np.where(HOLE, -1, (PACKED + 30000).astype("u2").view("i2")).astype("i2"), {
         "_Unsigned": "true", "_FillValue": np.int16(-1), "scale_factor": 1e-4, "add_offset": -2.0}),
 ]  # fmt: skip
 

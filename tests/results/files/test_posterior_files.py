@@ -101,7 +101,7 @@ def test_a_posterior_is_not_written_beside_another_fit(flowing, fitted, tmp_path
     ):
         made.save(tmp_path)
     other = fit_of(flowing, fixed=("beta",))
-    table = other.parameters.assign(value=other.parameters["value"] * 1.1)
+    table = other.parameters.assign(optimum=other.parameters["optimum"] * 1.1)
     replace(other, parameters=table).to_json(tmp_path / "summary.json")
     with pytest.raises(OptionError, match="contains another fit"):
         made.save(tmp_path)
