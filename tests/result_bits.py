@@ -70,7 +70,8 @@ def make_data(folder: Path) -> None:
 def of_result(result: FitResult) -> dict[str, Any]:
     """The numbers that a user quotes, of one fit."""
     told = dict(result.parameters.data_vars)
-    return {name: told[name].values for name in ("value", "stderr", "stderr_naive", "dof")} | {
+    names = ("optimum", "stderr", "stderr_naive", "dof")
+    return {name: told[name].values for name in names} | {
         "chisqr": np.array([result.chisqr]),
         "contrast": result.scaling["contrast"].values,
     }
