@@ -21,7 +21,7 @@ from homodyne_dask.fitting import choose_model
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series import run_many
 from homodyne_dask.fitting.series.scans_together import _disagreement
-from homodyne_dask.models.user_defined import USER_DEFINED, importable_models
+from homodyne_dask.models.user_defined import USER_DEFINED
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, PowerOfQ
 from homodyne_dask.solver.identifiability import Doubt
@@ -167,8 +167,6 @@ def typed(folder, monkeypatch):
 
     configs = []
     monkeypatch.chdir(folder)
-    if "frozen" not in hd.MODELS:
-        monkeypatch.setitem(importable_models(), "frozen", hd.BROWNIAN)
     rate = [hd.Parameter("rate", "1/s", (0.1, 9.0))]
     mine = hd.separable(
         lambda theta, t1, t2, bin: 1 / (1 + theta[0] * (t2 - t1)), rate, name="mine"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.models.user_defined import importable_models
 from tests.speckle_scans import Photons
 from tests.synthetic import fit_here, store
 
@@ -41,16 +40,20 @@ def test_an_offset_is_said_where_c2_does_not_tend_to_1(word, tmp_path):
     assert all((one.numbers["size"] < 0) == photons.own_average for one in found)
 
 
+def test_an_offset_that_a_simulated_file_has_is_not_said(tmp_path):
+    hd.simulate(tmp_path / "a.h5", scenario="creep", angles=3, frames=60, noise="speckle")
+    result = hd.fit(hd.ingest(tmp_path / "a.h5", tmp_path / "a.zarr").store, "laminar_flow")
+    assert float(result.scaling["offset"].mean()) > 1.09
+    assert not result.findings.of(*CODES)
+
+
 def test_the_command_for_a_frozen_part_is_advised(tmp_path, monkeypatch):
-    if "frozen" not in hd.MODELS:
-        monkeypatch.setitem(importable_models(), "frozen", hd.BROWNIAN)
     monkeypatch.chdir(tmp_path)
     (found,) = fit_here(store(HALF.scan(3), tmp_path), hd.BROWNIAN).findings.of(WARNING)
     command = "homodyne-dask fit scan.zarr --model 'frozen + brownian' --offset prior=1:0.0009"
     assert found.advice == command
 
 
-@pytest.mark.skipif("frozen" not in hd.MODELS, reason="needs the model frozen")
 def test_the_rate_beside_a_frozen_part_is_the_truth(tmp_path):
     scan = store(HALF.scan(3), tmp_path)
     result = fit_here(scan, "frozen + brownian", offset={"prior": (1, 0.005)})
