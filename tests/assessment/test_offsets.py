@@ -40,6 +40,7 @@ def test_an_offset_is_said_where_c2_does_not_tend_to_1(word, tmp_path):
     assert all((one.numbers["size"] < 0) == photons.own_average for one in found)
 
 
+@pytest.mark.long
 def test_an_offset_that_a_simulated_file_has_is_not_said(tmp_path):
     hd.simulate(tmp_path / "a.h5", scenario="creep", angles=3, frames=60, noise="speckle")
     result = hd.fit(hd.ingest(tmp_path / "a.h5", tmp_path / "a.zarr").store, "laminar_flow")
