@@ -375,23 +375,25 @@ def _follows(
     if dof is None:
         rows = plain_rows(result.parameters, "param")
         dof = float(np.fmin.reduce([rows[name]["dof"] for name in parameters], initial=np.inf))
-    of_all = fitted_quantities(result)
-    each = zip((of_all[name] for name in parameters), slope, strict=True)
-    used = [(of, by) for of, by in each if by and of.varied]
+    fitted = fitted_quantities(result)
     if np.isnan(dof) or np.isnan(stderr):
-        alone = {said.about for said in result.findings if len(said.about) == 1}
-        each = zip(parameters, (of_all[name] for name in parameters), strict=True)
-        lost = [(name,) in alone and np.isnan(of.value) for name, of in each]
-        lost = any(lost) or result.outcome is Outcome.NO_DECAY
-        return Quantity(unit, np.nan if lost else value, np.nan, naive, np.nan)
-    found = Quantity(unit, value, stderr, naive, dof, method=method)
-    if not linear and any(of.limit for of, _ in used):
+        undetermined = {said.about for said in result.findings if len(said.about) == 1}
+        unknown = [(name,) in undetermined and np.isnan(fitted[name].value) for name in parameters]
+        no_value = any(unknown) or result.outcome is Outcome.NO_DECAY
+        return Quantity(unit, np.nan if no_value else value, np.nan, naive, np.nan)
+    derived = Quantity(unit, value, stderr, naive, dof, method=method)
+    pairs = zip((fitted[name] for name in parameters), slope, strict=True)
+    used = [(parameter, by) for parameter, by in pairs if by and parameter.varied]
+    if not any(parameter.limit for parameter, _ in used):
+        return derived
+    if not linear:  # a limit of a parameter gives none of a curve through it
         return Quantity(unit, np.nan, np.nan, np.nan, np.nan)
-    if len(used) != 1 or not used[0][0].limit:
-        return found
-    ((of, by),) = used
-    ends = [value + by * (getattr(of, key) - of.optimum) for key in LIMITS[:: 1 if by > 0 else -1]]
-    return found._replace(lower_limit=ends[0], upper_limit=ends[1])
+    if len(used) > 1:
+        return derived
+    ((parameter, by),) = used
+    keys = LIMITS if by > 0 else LIMITS[::-1]
+    low, high = (value + by * (getattr(parameter, key) - parameter.optimum) for key in keys)
+    return derived._replace(lower_limit=low, upper_limit=high)
 
 
 def covariance_of(

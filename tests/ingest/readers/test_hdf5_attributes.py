@@ -23,6 +23,7 @@ def ingested(folder, c2, attributes, name="c2"):
     """The store of a file of which one dataset has these attributes."""
     held = {"c2": c2, "q": [0.005], "phi": [0.0], "t": 0.5 * np.arange(FRAMES)}
     options: dict[str, Any] = {"q_dataset": "/q", "phi_dataset": "/phi", "time_dataset": "/t"}
+    options["keep_outliers"] = True  # so that attributes alone say what a hole is
     with h5py.File(folder / "A.h5", "w") as file:
         for dataset, values in held.items():
             file[dataset] = values
