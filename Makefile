@@ -80,10 +80,10 @@ test-chaos: install  ## the long part of tests/faults: kills at random moments, 
 	$(BIN)/python -m pytest tests/faults/test_long.py -m slow
 
 slurm:  ## install SLURM from Debian's packages, where it is missing
-	tests/cluster/slurm/install.sh
+	tests/apps/slurm/install.sh
 
 test-slurm: install slurm  ## every test on a SLURM on the loopback address
-	tests/cluster/slurm/held.sh /tmp/slurm-try </dev/null
+	tests/apps/slurm/held.sh /tmp/slurm-try </dev/null
 	$(BIN)/python -m pytest tests/cluster/slurm
 
 benchmark: install  ## rates, memory, start-up, coverage of the errors; writes benchmark.json

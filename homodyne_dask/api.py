@@ -22,7 +22,7 @@ from homodyne_dask.errors import (
     shown,
 )
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting.design.photons import counted_c2, field_root
+from homodyne_dask.fitting.photons import counted_c2, field_root
 from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predict
 from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
 from homodyne_dask.models.units import gap_in_angstrom
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     import ingest as data
-    from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
+    from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
     from homodyne_dask.results.data.fit_result import FitResult
     from homodyne_dask.results.data.series import FitSeries
     from homodyne_dask.results.data.toys import Toys
@@ -63,7 +63,7 @@ def fit(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan or to a list of scans as one fit, or a model made by `model` to any dataset."""
     model = as_model(model)
     if isinstance(model, ResidualModel):
-        from homodyne_dask.fitting.curve_fit import residual_fit  # loads JAX
+        from homodyne_dask.apps.curve_fit import residual_fit
 
         return residual_fit.fit(data, model, **options)
     if isinstance(data, list | tuple):
@@ -348,7 +348,7 @@ def toys(
     >>> sorted(hd.toys(result, n=2, counts=2, pixels=500).table["param"].values.tolist())
     ['D0']
     """
-    from homodyne_dask.fitting.design.fit_toys import fitted_toys
+    from homodyne_dask.fitting.fit_toys import fitted_toys
 
     return fitted_toys(
         result, scan, ingest, n=n, seed=seed, weighting=weighting,

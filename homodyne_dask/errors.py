@@ -1,16 +1,12 @@
-"""Error classes, and checks of arguments and of what installed packages offer by entry points.
+"""Error classes, and checks of arguments.
 
 Each message names the cause, the value and the remedy.
 """
 
 import difflib
 import re
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Collection, Iterable
 from importlib import import_module
-from importlib.metadata import Distribution, EntryPoint, distributions
 from importlib.util import find_spec
 from numbers import Integral
 from threading import Thread
@@ -188,114 +184,3 @@ def require_known(word: object, known: Collection[Any], wrong: str) -> None:
     """Raise OptionError for a word that is not among those known; wrong: what is said before the nearest."""
     if not isinstance(word, str) or word not in known:
         raise OptionError(f"{wrong}; {nearest(word, known)}")
-
-
-class PackageWarning(UserWarning):
-    """What an installed package offers by an entry point, or what was given, is not used and passed over."""
-
-
-class EntryPointError(OptionError):
-    """The same, of what was asked for."""
-
-
-@cache
-def offered_in(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, in an order that is the same in every process.
-
-    Those of a package whose list cannot be read are passed over.
-    """
-    points, broken = _installed()
-    for sentence in broken:
-        warn_of(f"{sentence}: repair or remove the package")
-    found = [point for point in points if point.group == group]
-    return tuple(sorted(found, key=lambda point: (point.name, point.value)))
-
-
-def broken_packages() -> tuple[str, ...]:
-    """Return in words each installed package whose entry points cannot be read.
-
-    Libraries that look for extensions of their own fail of it, too.
-    """
-    return _installed()[1]
-
-
-@cache
-def _installed() -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
-    """Return what installed packages offer to this one, and in words each that cannot be read."""
-    found: dict[str, list[EntryPoint]] = {}
-    broken = []
-    for package in distributions():
-        try:
-            points = [p for p in package.entry_points if p.group.startswith("homodyne_dask.")]
-        except Exception as e:  # whatever a file that is no text, or no list, raises
-            broken.append(
-                f"the entry points of the package {_name_of(package)} cannot be read ({first_cause(e)})"
-            )
-        else:
-            if points:  # of two of one name the first is imported
-                found.setdefault(_name_of(package), points)
-    each = tuple(point for points in found.values() for point in points)
-    return each, tuple(dict.fromkeys(broken))  # a folder may be searched twice
-
-
-def _name_of(package: Distribution) -> str:
-    """Return the name of an installed package; the place of one whose metadata cannot be read."""
-    return _metadata_of(package, "Name") or in_line(f"in {package.locate_file('')}")
-
-
-def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
-    """Return what an entry point names; raises EntryPointError if it cannot be imported or does not fit."""
-    with package_errors(point):
-        found = point.load()
-    if not fits(found):
-        raise unusable(point, f"it is not {what}")
-    return found
-
-
-@contextmanager
-def package_errors(point: EntryPoint, *passed: type[Exception]) -> Iterator[None]:
-    """Raise EntryPointError for whatever a package raises, sys.exit included; Ctrl-C is passed on."""
-    try:
-        yield
-    except (KeyboardInterrupt, EntryPointError, *passed):
-        raise
-    except BaseException as e:
-        raise unusable(point, f"{type(e).__name__}: {e}".removesuffix(": ")) from e
-
-
-@contextmanager
-def passed_over(point: EntryPoint) -> Iterator[None]:
-    """Warn of whatever a package raises, and go on after the block."""
-    try:
-        with package_errors(point):
-            yield
-    except EntryPointError as e:
-        warn_of(str(e))
-
-
-@cache
-def warn_of(sentence: str) -> None:
-    """Warn of a package, once in a process."""
-    warnings.warn(sentence, PackageWarning, stacklevel=2)
-
-
-def unusable(point: EntryPoint, why: str) -> EntryPointError:
-    """Return the error that says why what a package offers cannot be used."""
-    kind = point.group.rpartition(".")[2].removesuffix("s")
-    return EntryPointError(
-        f"the {kind} {point.name!r} ({point.value}) cannot be used ({one_line(why)}): repair or "
-        f"remove the package {metadata_of(point, 'Name') or point.value.partition(':')[0]}"
-    )
-
-
-def metadata_of(point: EntryPoint, key: str) -> str | None:
-    """Return what a package says of itself; None where its metadata are missing."""
-    return _metadata_of(point.dist, key) if point.dist else None
-
-
-def _metadata_of(package: Distribution, key: str) -> str | None:
-    try:
-        found = package.metadata.get(key)
-    except Exception:  # whatever a file that is no text, or no metadata, raises
-        return None
-    return in_line(found) if found else None

@@ -18,7 +18,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import NamedTuple
 
-from homodyne_dask.errors import broken_packages, one_line, shown
+from homodyne_dask.errors import one_line, shown
+from homodyne_dask.plugins import broken_packages
 from homodyne_dask.store.processes import cgroups, jax_threads, system_text
 
 SHARED_MEMORY = Path("/dev/shm")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
 from homodyne_dask.cluster import tls
 from homodyne_dask.errors import PackageError, require_package
-from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from ingest.readers import hdf5
 
 ANYTHING = cast(Any, object())

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
+from homodyne_dask.apps.posterior import corner_figure, posterior_files
+from homodyne_dask.apps.posterior.log_density import target_priors
+from homodyne_dask.apps.posterior.posterior import posterior_of
+from homodyne_dask.apps.posterior.sample_posterior import request_of
 from homodyne_dask.cli import main
-from homodyne_dask.fitting.posterior.log_density import target_priors
-from homodyne_dask.fitting.posterior.sample_posterior import request_of
-from homodyne_dask.results.data.posterior import posterior_of
-from homodyne_dask.results.files import folder, posterior_files
-from homodyne_dask.results.views.figures import corner_figure
+from homodyne_dask.results.files import folder
 from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links

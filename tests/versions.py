@@ -59,7 +59,7 @@ def versions(python: Path) -> str:
 def tests(python: Path, rooms: list[str], more: list[str]) -> int:
     """Run the quick tests of some rooms in an environment; return pytest's exit status."""
     folders = [f"tests/{room}" for room in rooms]
-    quick = [*QUICK_TESTS, "--ignore=tests/cluster/slurm"]
+    quick = [*QUICK_TESTS, "--ignore=tests/apps/slurm"]
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # old packages beside new ones warn about each other
     lenient = ["--override-ini", "filterwarnings=default"]

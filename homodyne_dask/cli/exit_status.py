@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.errors import HomodyneDaskError, PackageWarning, PlanError, in_line, one_line
+from homodyne_dask.errors import HomodyneDaskError, PlanError, in_line, one_line
+from homodyne_dask.plugins import PackageWarning
 from homodyne_dask.store.files import DISK_FULL, no_room
 from homodyne_dask.surroundings import blamed, room_for_threads
 

@@ -7,9 +7,12 @@ Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be d
 import os
 import sys
 import traceback
+from ast import get_docstring, parse
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
@@ -24,91 +27,102 @@ from homodyne_dask.cli.exit_status import (
     sigterm_interrupts,
 )
 from homodyne_dask.cli.printing import echo, printing
-from homodyne_dask.errors import loaded, metadata_of, offered_in, unusable, warn_of
 from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
+from homodyne_dask.plugins import (
+    applications_in,
+    load_application,
+    loaded,
+    metadata_of,
+    offered_in,
+    unusable,
+    warn_of,
+)
 
 GROUP = "homodyne_dask.commands"
 """The group of entry points in which installed packages register commands."""
-_CORE, _APPS = "homodyne_dask.cli.commands", "homodyne_dask.apps"
-SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+_MODULES = "homodyne_dask.cli.commands"
+SECTIONS: dict[str, dict[str, str]] = {
     "Data": {
-        "ingest": (f"{_CORE}.ingest", "Write the matrices of a result file to a Zarr store."),
-        "info": (f"{_CORE}.info", "Print the bins and the source of a store."),
-        "simulate": (f"{_CORE}.simulate", "Simulate a result file with known parameters."),
+        "ingest": "Write the matrices of a result file to a Zarr store.",
+        "info": "Print the bins and the source of a store.",
+        "simulate": "Simulate a result file with known parameters.",
     },
     "Fits": {
-        "design": (f"{_CORE}.design", "Predict the errors of a planned scan."),
-        "plan": (f"{_CORE}.plan", "Estimate the size, memory and time of a fit."),
-        "fit": (f"{_CORE}.fit", "Fit a model to stores; write results to folders."),
-        "watch": (f"{_APPS}.watch.watch_command", "Fit each result file that appears in a folder."),
-        "config": (f"{_CORE}.config", "Write a commented template of all options of a fit."),
-        "from-homodyne": (
-            f"{_APPS}.migration.from_homodyne_command", "Convert a configuration of homodyne or xpcsjax."
-        ),
+        "plan": "Estimate the size, memory and time of a fit.",
+        "fit": "Fit a model to stores; write results to folders.",
+        "config": "Write a commented template of all options of a fit.",
     },
     "Results": {
-        "show": (f"{_CORE}.show", "Print the report of a fit."),
-        "view": (f"{_APPS}.view.view_command", "Show data, model and residuals on a web page."),
-        "compare": (f"{_CORE}.compare", "Compare fits of several models to the same data."),
-        "toys": (f"{_CORE}.toys", "Test a fit's errors on scans simulated from it."),
-        "posterior": (f"{_CORE}.posterior", "Sample the posterior of a fit."),
+        "show": "Print the report of a fit.",
+        "compare": "Compare fits of several models to the same data.",
     },
-    "Clusters": {
-        "cluster": (f"{_CORE}.cluster", "Start, inspect and stop a persistent scheduler."),
-        "submit": (f"{_CORE}.submit", "Run a fit as a batch job."),
-        "preflight": (f"{_CORE}.preflight", "Check a site or a running cluster before a fit."),
-        "key": (f"{_CORE}.key", "Create the key of an encrypted cluster."),
-    },
-    "Help": {
-        "explain": (f"{_APPS}.guide.explain_command", "Print a page of the user guide."),
-        "doctor": (f"{_APPS}.doctor.doctor_command", "Check this machine and its environment."),
-    },
-}  # fmt: skip
-"""The commands of this package: by section and name the module, and its short help."""
-_OWN = {name: of for section in SECTIONS.values() for name, of in section.items()}
+    "Clusters": {"key": "Create the key of an encrypted cluster."},
+    "Help": {"doctor": "Check this machine and its environment."},
+}
+"""The commands of the library, each a module of its name in `cli.commands`: by section the short help.
+
+A section also has the commands that applications register in the group homodyne_dask.commands.SECTION;
+their short help is the first line of the module that holds them.
+"""
+_LIBRARY = {name for section in SECTIONS.values() for name in section}
 ANYWHERE = ({"--debug"}, {"--verbose", "-v"}, {"--quiet", "-q"})
 """Options that every command accepts, before and after its name."""
 
 
 class Commands(Mapping[str, click.Command]):
-    """The commands by name, those of this package first, then those of installed packages.
+    """The commands by name: those of the library, of its applications, and of installed packages.
 
     Looking one up imports its module; names and short help do not.
     """
+
+    @cached_property
+    def applications(self) -> dict[str, dict[str, EntryPoint]]:
+        """The commands of applications by section and name."""
+        return {
+            section: {p.name: p for p in applications_in(f"{GROUP}.{section.lower()}")}
+            for section in SECTIONS
+        }
 
     @cached_property
     def installed(self) -> dict[str, list[EntryPoint]]:
         """The commands of other packages by name; one with a name of this package is not among them."""
         found: dict[str, list[EntryPoint]] = {}
         for point in offered_in(GROUP):
-            if point.name in _OWN:
+            if self._of_application(point.name) or point.name in _LIBRARY:
                 warn_of(str(unusable(point, "homodyne-dask has a command of that name")))
             else:
                 found.setdefault(point.name, []).append(point)
         return found
 
+    def _of_application(self, name: object) -> EntryPoint | None:
+        return next((p for s in self.applications.values() for n, p in s.items() if n == name), None)
+
     def __contains__(self, name: object) -> bool:
-        return name in _OWN or name in self.installed
+        return name in _LIBRARY or bool(self._of_application(name)) or name in self.installed
 
     def __getitem__(self, name: str) -> click.Command:
-        if name in _OWN:
-            return resolve_name(f"{_OWN[name][0]}:{name.replace('-', '_')}")
+        if name in _LIBRARY:
+            return resolve_name(f"{_MODULES}.{name}:{name}")
+        if point := self._of_application(name):
+            return load_application(point, f"the command {name!r}")
         point, *others = self.installed[name]
         if others:
             raise unusable(point, f"{others[0].value} has the same name")
         return loaded(point, lambda found: isinstance(found, click.Command), "a click command")
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_OWN, *self.installed])
+        for section, names in SECTIONS.items():
+            yield from (*names, *self.applications[section])
+        yield from self.installed
 
     def __len__(self) -> int:
-        return len(_OWN) + len(self.installed)
+        return len(list(iter(self)))
 
     def short_help(self) -> dict[str, dict[str, str]]:
         """Return a line on each command, by section and name; no command is imported."""
         found = {
-            section: {name: text for name, (_, text) in of.items()}
-            for section, of in SECTIONS.items()
+            section: names | {n: _first_line(p) for n, p in self.applications[section].items()}
+            for section, names in SECTIONS.items()
         }
         others = {
             name: metadata_of(point, "Summary")
@@ -116,6 +130,17 @@ class Commands(Mapping[str, click.Command]):
             for name, (point, *_) in self.installed.items()
         }
         return found | ({"Other packages": others} if others else {})
+
+
+def _first_line(point: EntryPoint) -> str:
+    """Return the first line of the docstring of the module of a command, which is not imported."""
+    try:
+        spec = find_spec(point.module)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.origin is None:
+        return "Not installed."
+    return (get_docstring(parse(Path(spec.origin).read_text())) or "").partition("\n")[0]
 
 
 class Program(click.Group):

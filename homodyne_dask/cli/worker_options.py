@@ -53,7 +53,7 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
         with hd.connect(config.scheduler, config.key) as client:
             yield client
     elif config.scheduler_file:
-        from homodyne_dask.cluster.slurm.persistent import connection_by  # it loads Dask's client
+        from homodyne_dask.apps.slurm.persistent import connection_by  # it loads Dask's client
 
         with connection_by(config.scheduler_file, config.key) as client:
             yield client

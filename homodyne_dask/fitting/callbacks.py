@@ -5,15 +5,9 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
-from homodyne_dask.errors import (
-    loaded,
-    offered_in,
-    passed_over,
-    require_function,
-    require_type,
-    unusable,
-)
+from homodyne_dask.errors import require_function, require_type
 from homodyne_dask.fitting import events
+from homodyne_dask.plugins import loaded, offered_in, passed_over, unusable
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -22,7 +16,7 @@ LOG = logging.getLogger(__name__)
 GROUP = "homodyne_dask.callbacks"
 """The group of entry points in which installed packages register a `Subscribe` function."""
 _PAGE, _OWN_PAGE, _NOTEBOOK = (
-    EntryPoint(name, f"homodyne_dask.apps.dashboard:subscribe_{name}", GROUP)
+    EntryPoint(name, f"homodyne_dask.apps.live:subscribe_{name}", GROUP)
     for name in ("page", "own_page", "notebook")
 )
 """The applications of this package that show fits."""

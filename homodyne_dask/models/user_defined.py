@@ -20,20 +20,10 @@ import numpy as np
 from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from zict import LRU
 
-from homodyne_dask.errors import (
-    EntryPointError,
-    OptionError,
-    loaded,
-    nearest,
-    offered_in,
-    require_function,
-    require_type,
-    shown,
-    unusable,
-    warn_of,
-)
+from homodyne_dask.errors import OptionError, nearest, require_function, require_type, shown
 from homodyne_dask.models.fingerprint import attributes_read, fingerprint, modules_of
 from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.plugins import EntryPointError, loaded, offered_in, unusable, warn_of
 
 GROUP = "homodyne_dask.models"
 """The group of entry points in which installed packages register models."""

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import h5py
 
-from homodyne_dask.errors import (
+from homodyne_dask.apps.trains import trains_reader as trains
+from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.plugins import (
     EntryPointError,
-    HomodyneDaskError,
-    OptionError,
-    SourceError,
     loaded,
     offered_in,
     package_errors,
@@ -28,7 +27,7 @@ from homodyne_dask.errors import (
 from homodyne_dask.store import files
 from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from homodyne_dask.store.processes import python_command
-from ingest.readers import aps, chx, esrf, hdf5, nxxpcs, trains
+from ingest.readers import aps, chx, esrf, hdf5, nxxpcs
 from ingest.readers.any_hdf5 import open_any, what_is_in
 from ingest.readers.g2_hdf5 import G2, g2_in, open_g2
 from ingest.readers.g2_tables import open_text

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.apps.dashboard.fit_page import render_cell, render_page
+from homodyne_dask.apps.live.fit_page import render_cell, render_page
 from homodyne_dask.apps.watch.scans_page import (
     ScanTable,
     read_rates,
@@ -20,7 +20,7 @@ from homodyne_dask.results.data.fit_rows import FitRow, fit_row, row_of_scan
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.results.files.scans_index import write_index
-from tests.apps.dashboard.example_progress import RUNNING
+from tests.apps.live.example_progress import RUNNING
 from tests.browser.chromium import NAMELESS, PROGRAM, browser
 from tests.results.made_results import changed, flow_result, flow_result_of
 from tests.synthetic import FLOW, angles, measured, module_scan

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 import homodyne_dask as hd
+from homodyne_dask.apps.slurm.sites import FOLDER
 from homodyne_dask.cli.fit_config import MODELS, SITES, FitConfig, read_config, template
-from homodyne_dask.cluster.slurm.sites import FOLDER
 from homodyne_dask.errors import OptionError
 
 

@@ -19,7 +19,7 @@ import ingest
 from homodyne_dask.cli import main, progress_bar
 from homodyne_dask.cli.commands.simulate import Simulation
 from homodyne_dask.cli.printing import echo
-from tests.apps.dashboard.example_progress import ENDED, RUNNING
+from tests.apps.live.example_progress import ENDED, RUNNING
 from tests.run_command import FIT, done, run
 from tests.synthetic import FLOW, GAP, angles, measured, store
 
@@ -85,7 +85,7 @@ def test_data_are_described_as_json(here):
 
 
 def test_workers_of_a_scheduler_are_described_as_json(monkeypatch, tmp_path):
-    from homodyne_dask.cluster.slurm import persistent
+    from homodyne_dask.apps.slurm import persistent
 
     worker = {"name": 0, "nthreads": 2, "metrics": {"memory": 100, "executing": ["a"]}}
 

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 import homodyne_dask as hd
-from tests.cluster.slurm.loopback import free_ports
+from tests.apps.slurm.loopback import free_ports
 from tests.deploy.small_fit import DEPLOY, GIVEN, here, written
 from tests.result_bits import folder_bits
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from homodyne_dask.cluster.tls import make_key
-from tests.cluster.slurm.loopback import free_ports
+from tests.apps.slurm.loopback import free_ports
 from tests.deploy.small_fit import DEPLOY, here, written
 from tests.result_bits import folder_bits
 

@@ -13,7 +13,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.websocket import websocket_connect
 
-from tests.cluster.slurm.loopback import free_ports
+from tests.apps.slurm.loopback import free_ports
 from tests.deploy.small_fit import DEPLOY
 from tests.run_command import run
 from tests.synthetic import CREEP, measured, store

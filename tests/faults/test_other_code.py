@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
 from homodyne_dask.cluster import local
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.results.views.report_content import facts
 from homodyne_dask.store import processes
 from homodyne_dask.store.processes import OUR_CODE, code_digest

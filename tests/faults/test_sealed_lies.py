@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 import homodyne_dask as hd
+from homodyne_dask.apps.posterior.posterior import posterior_of
+from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
 from homodyne_dask.errors import HomodyneDaskError, SourceError
-from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
-from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.files.json_files import write_with_checksum
 from tests.faults.test_store import edited
 from tests.ingest_files import reseal

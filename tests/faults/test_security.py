@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.apps.slurm.persistent import connection_by
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.scratch import scratch_folder, script_lines
-from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.kernels import cache_folder
 from tests.faults.local_workers import everything, shared_memory, workers

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.faults.local_workers import workers

@@ -7,8 +7,8 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.design.fit_toys import _unmirrored
-from homodyne_dask.fitting.design.photons import PhotonScan
+from homodyne_dask.fitting.fit_toys import _unmirrored
+from homodyne_dask.fitting.photons import PhotonScan
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from homodyne_dask.results.data.fit_rows import fit_row

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.errors import OptionError, PackageWarning
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.series.rings_and_windows import Part
 from homodyne_dask.fitting.series.variable_of_scans import places_of
+from homodyne_dask.plugins import PackageWarning
 from tests.synthetic import measured, store
 
 NAMES = ("A_c2", "B c2", "C_c2")

@@ -10,6 +10,7 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
+from homodyne_dask.apps.nexus.nexus_files import nexus_file
 from homodyne_dask.apps.watch.scans_page import row_line
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
@@ -21,7 +22,6 @@ from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.csv_tables import entries_csv, parameters_csv
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.results.files.netcdf import netcdf, result_netcdf
-from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.results.files.scans_index import write_index
 from homodyne_dask.results.views.figures.scans_figure import draw_series
 from tests.results.made_results import UNITS, rate_dof, result_for

@@ -1,4 +1,4 @@
-"""homodyne-dask explain: a page of the user guide."""
+"""Print a page of the user guide."""
 
 import click
 

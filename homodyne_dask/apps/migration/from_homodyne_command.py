@@ -1,4 +1,4 @@
-"""homodyne-dask from-homodyne: convert a configuration of homodyne or xpcsjax, or compare its results."""
+"""Convert a configuration of homodyne or xpcsjax."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""homodyne-dask view: a page on which the data and the fits of one scan or several are looked into."""
+"""Show data, model and residuals on a web page."""
 
 from typing import Any
 

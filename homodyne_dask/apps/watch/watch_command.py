@@ -1,4 +1,4 @@
-"""homodyne-dask watch: result files appear in a folder, fits follow."""
+"""Fit each result file that appears in a folder."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal

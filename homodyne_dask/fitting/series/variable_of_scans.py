@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, PackageWarning, in_line, require_type, shown
+from homodyne_dask.errors import OptionError, in_line, require_type, shown
+from homodyne_dask.plugins import PackageWarning
 from homodyne_dask.results.data.series import UNITS
 from homodyne_dask.text import joined_with_and, some_of
 

@@ -368,7 +368,7 @@ class FitResult(HandedOut, Saved):
         scan: the fitted scan, by default opened from its store. A file is replaced as by `to_json`. Raises
         SelectionError if it has other bins.
         """
-        from homodyne_dask.results.files.nexus import write_nexus
+        from homodyne_dask.apps.nexus.nexus_files import write_nexus
 
         write_nexus(self, path, scan)
 

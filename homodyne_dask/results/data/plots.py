@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from homodyne_dask.apps.posterior.posterior import Posterior
     from homodyne_dask.results.data.fit_result import FitResult
-    from homodyne_dask.results.data.posterior import Posterior
     from homodyne_dask.store.scan import Scan
 
 
@@ -88,7 +88,7 @@ class PosteriorPlots:
 
     def corner(self, ax: "Axes | None" = None) -> Any:
         """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
-        from homodyne_dask.results.views.figures.corner_figure import draw_corner
+        from homodyne_dask.apps.posterior.corner_figure import draw_corner
 
         with in_place_of(ax):
             return draw_corner(self.posterior)

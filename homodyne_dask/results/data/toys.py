@@ -96,7 +96,7 @@ class Toys(HandedOut, Printed):
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot the pulls of every parameter together with the normal distribution."""
-        from homodyne_dask.results.views.figures.design_figure import draw_pulls
+        from homodyne_dask.apps.design.design_figure import draw_pulls
 
         with in_place_of(ax):
             return draw_pulls(self)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from homodyne_dask.apps.nexus.nexus_files import nexus_file
 from homodyne_dask.document.blocks import FORMATS, Picture
 from homodyne_dask.document.html import as_page
 from homodyne_dask.errors import OptionError
@@ -15,7 +16,6 @@ from homodyne_dask.results.data.rate_curves import has_rates, rates_in
 from homodyne_dask.results.data.rate_distribution import distribution_in, has_distribution
 from homodyne_dask.results.files.csv_tables import columns_csv, parameters_csv, rates_csv
 from homodyne_dask.results.files.netcdf import result_netcdf
-from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.results.views.figures.style import TITLES
 from homodyne_dask.results.views.report_content import report_of

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray
 
+from homodyne_dask.apps.posterior.posterior_section import posterior_section
 from homodyne_dask.document.blocks import (
     Document,
     Facts,
@@ -33,7 +34,6 @@ from homodyne_dask.results.data.number_format import or_dash
 from homodyne_dask.results.data.rate_distribution import resolution_sentences
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.views.posterior_section import posterior_section
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings

@@ -14,6 +14,7 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
+from homodyne_dask.apps.posterior.posterior_netcdf import write_netcdf
 from homodyne_dask.cli.commands.info import _write_csv
 from homodyne_dask.cli.path_arguments import write_new
 from homodyne_dask.errors import OptionError, SourceError
@@ -22,7 +23,6 @@ from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.result_tables import table_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files.posterior_netcdf import write_netcdf
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.store import files
 from homodyne_dask.store.files import replace_file

@@ -11,12 +11,12 @@ import xarray
 from nexusformat.nexus import validate
 
 import ingest
+from homodyne_dask.apps.nexus.nexus_files import nexus_file
 from homodyne_dask.errors import SourceError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files import netcdf as export
-from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.nxxpcs import open_nxxpcs
 from ingest.readers.options import IngestOptions

@@ -10,11 +10,11 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from scipy.integrate import cumulative_trapezoid
 
+from homodyne_dask.apps.posterior.posterior import Posterior
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.known_truth import true_rates_of
-from homodyne_dask.results.data.posterior import Posterior
 from homodyne_dask.results.data.rate_curves import EVERYWHERE, QUALIFICATIONS, rates_in
 from homodyne_dask.results.data.rate_distribution import distribution_in, has_distribution
 from homodyne_dask.results.views.figures import panels as draw

@@ -1,0 +1,130 @@
+"""Predict the errors of a planned scan."""
+
+from typing import Any
+
+import click
+
+import homodyne_dask as hd
+from homodyne_dask.apps.design.planned_scan import MOST_BINS
+from homodyne_dask.cli.fit_config import MODELS, LocalPath
+from homodyne_dask.cli.path_arguments import ANY_PATH, OVERWRITE, PICTURES, STORE, check_new
+from homodyne_dask.cli.printing import AS_JSON, echo_found
+from homodyne_dask.cli.shared_options import given_of, options_of
+from homodyne_dask.errors import OptionError
+from homodyne_dask.request.option_types import Count, Names, Number, NumberByName, Numbers
+from homodyne_dask.request.options import Options, option
+from homodyne_dask.store.files import AnyPath
+
+BETWEEN = 7
+"""Values of a quantity that is varied from one number to another."""
+REQUIRED = ("model", "q", "frames", "dt", "contrast", "counts", "pixels")
+
+
+class DesignOptions(Options):
+    """A planned scan, by the names of `hd.design`."""
+
+    model: str | None = option(None, suggestions=MODELS[:-1])
+    """Name of the model."""
+    param: NumberByName = option(None, example="{D0: 1e4}")
+    """Value of a parameter of the model."""
+    fixed: Names = option(())
+    """Parameter that will not be fitted."""
+    q: Numbers = option(None)
+    """q of each bin [1/Å]."""
+    phi: Numbers = option(None)
+    """φ of each bin [°]."""
+    angles: Count | None = option(None)
+    """Number of bins, evenly spaced over 180°."""
+    frames: int | None = option(None)
+    """Number of frames."""
+    dt: Number | None = option(None)
+    """Time between frames [s]."""
+    contrast: Number | None = option(None)
+    """Contrast."""
+    counts: Number | None = option(None)
+    """Mean counts per pixel and frame."""
+    pixels: Number | None = option(None)
+    """Independent pixels per bin."""
+    gap: str | None = option(None)
+    """Distance between the plates, such as '200 um'."""
+    ages: Numbers = option(None)
+    """Ages for which errors of J and γ̇ are printed [s]."""
+    vary: str | None = option(None, example="frames=100:3000")
+    """Quantity to vary (frames, counts, pixels, contrast, angles or exposure), with a range or values:
+    frames=100:3000 or frames=100,300."""
+    picture: LocalPath | None = option(None)
+    """Plot the errors against the varied quantity to this PNG file."""
+
+
+@click.command()
+@click.argument("fit", metavar="[FIT]", type=ANY_PATH, required=False)
+@options_of(DesignOptions)
+@STORE
+@OVERWRITE
+@AS_JSON
+def design(
+    fit: AnyPath | None, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
+) -> None:
+    """Predict the standard errors of a planned scan for both weightings.
+
+    The scan is that of the fit in the folder FIT, modified by the options, or is described by the
+    options alone. `homodyne-dask explain planning` explains the calculation.
+    """
+    chosen = DesignOptions(**given_of(options))
+    given, picture = given_of(chosen.model_dump(exclude={"picture"})), chosen.picture
+    check_new(picture, overwrite, PICTURES)
+    if "vary" in given:
+        given["vary"] = _varied(given["vary"])
+    elif picture is not None:
+        raise OptionError(
+            "--picture needs a quantity to plot the errors against: also give --vary, such as --vary "
+            "frames=100:3000"
+        )
+    found = _planned(given) if fit is None else _like(fit, store, given)
+    echo_found(found, as_json, picture)
+
+
+def _planned(given: dict[str, Any]) -> hd.Design:
+    for name in REQUIRED:
+        if name not in given:
+            raise OptionError(f"--{name} is missing: give it, or the folder of a fit")
+    params = given.pop("param", {})
+    if (angles := given.pop("angles", None)) is not None:
+        if "phi" in given:
+            raise OptionError("--angles and --phi both set the angles: leave out one of them")
+        given["phi"] = [180 / angles * n for n in range(min(angles, MOST_BINS + 1))]
+    return hd.design(given.pop("model"), params, **given)  # type: ignore[arg-type]
+
+
+def _like(fit: AnyPath, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
+    from homodyne_dask.cli.result_upload import WITH_STORE
+    from homodyne_dask.results.files.saved_results import data_of
+
+    for name in ("model", "param", "angles"):
+        if name in given:
+            raise OptionError(
+                f"--{name} is taken from the fit in {fit}: leave out the option, or the folder"
+            )
+    result = hd.load_result(fit)
+    return hd.design_like(result, data_of(result, fit, WITH_STORE, store), **given)
+
+
+def _varied(text: str) -> dict[str, list[float]]:
+    name, equals, values = text.partition("=")
+    low, colon, high = values.partition(":")
+    try:
+        if not equals:
+            raise ValueError
+        if not colon:
+            return {name: [float(one) for one in values.split(",")]}
+        ends = float(low), float(high)
+        if not 0 < ends[0] < ends[1]:
+            raise ValueError
+    except ValueError:
+        raise OptionError(
+            f"--vary {text!r} is neither NAME=LOW:HIGH nor NAME=VALUE,VALUE: give it in one of these forms, "
+            "such as --vary frames=100:3000"
+        ) from None
+    steps = [ends[0] * (ends[1] / ends[0]) ** (n / (BETWEEN - 1)) for n in range(BETWEEN)]
+    found = [float(round(one)) if name in ("frames", "angles", "pixels") else one for one in steps]
+    return {name: list(dict.fromkeys(found))}

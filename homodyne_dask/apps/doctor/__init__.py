@@ -1,1 +1,0 @@
-"""The command doctor: checks of the machine, the environment and the rate of the kernel."""

@@ -1,0 +1,87 @@
+"""The page /fit: running fits, on the dashboard of a Dask scheduler or on a server of this process.
+
+A fit adds it to its scheduler. To have it from the start, run
+`dask scheduler --preload homodyne_dask.apps.live`. A notebook shows the same below its cell.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from homodyne_dask import events
+from homodyne_dask.apps.live.event_messages import TOPIC, Message, message_of
+
+if TYPE_CHECKING:
+    from distributed import Client, Scheduler
+
+LOG = logging.getLogger(__name__)
+
+
+def dask_setup(scheduler: "Scheduler") -> None:
+    """Add the page to the scheduler that preloads this module."""
+    from homodyne_dask.apps.live.scheduler_plugin import FitPage
+
+    scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
+
+
+def subscribe_page(client: "Client | None") -> events.Subscriber | None:
+    """Add the page to the client's scheduler and return the publisher of events; None without a client."""
+    if client is None:
+        return None
+    from homodyne_dask.apps.live.scheduler_plugin import FitPage
+    from homodyne_dask.cluster.connect import dashboard_of, failures_logged
+
+    page = ""
+    with failures_logged("the page of fits was not added"):  # others may listen to the events
+        client.register_plugin(FitPage())
+        if link := dashboard_of(client):
+            page = link.removesuffix("/status") + "/fit"
+    return events.Subscriber(Publisher(client), page)
+
+
+def subscribe_own_page(_: "Client | None") -> events.Subscriber | None:
+    """Show a fit on threads of this process on a page of its own; None where there can be no server."""
+    from homodyne_dask.apps.live.own_server import served
+
+    try:
+        shown, page = served(os.getpid())
+    except OSError as e:
+        LOG.warning("the fit has no page: %s", e)
+        return None
+    return events.Subscriber(lambda event: shown.add(event.fit, event), page)
+
+
+class Publisher:
+    """Sends events to the scheduler in order, in the client's event loop, without waiting."""
+
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+        self.one_at_a_time = asyncio.Lock()
+
+    def __call__(self, event: events.Event) -> None:
+        """Send the message of an event soon; it is dropped if the connection is lost."""
+        if self.client.status == "running" and (loop := self.client.loop) is not None:
+            loop.add_callback(self._send, message_of(event))
+
+    async def _send(self, message: Message) -> None:
+        # a lost connection is reported by the driver; in the client's own loop its methods are coroutines
+        async with self.one_at_a_time:
+            with suppress(OSError):
+                await cast(Any, self.client.log_event(TOPIC, message))
+
+
+def subscribe_notebook(_: "Client | None") -> events.Subscriber | None:
+    """Return the display of progress below the running cell of a notebook; None elsewhere."""
+    shell = None if (ipython := sys.modules.get("IPython")) is None else ipython.get_ipython()
+    if not hasattr(shell, "kernel"):  # a terminal's shell has none
+        return None
+    from homodyne_dask.apps.live.fit_page import render_cell
+
+    html = sys.modules["IPython.display"]
+    handle = html.display(html.HTML(""), display_id=True)
+    return events.Subscriber(
+        events.on_progress(lambda progress: handle.update(html.HTML(render_cell(progress))))
+    )

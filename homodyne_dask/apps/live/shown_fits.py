@@ -1,0 +1,88 @@
+"""The fits on the page /fit, and its routes: /fit-now has the sections only, fetched every second."""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+from tornado.web import RequestHandler
+
+from homodyne_dask import events
+from homodyne_dask.apps.live.fit_page import render_page
+
+MAX_FITS = 20
+"""Most fits on the page, the latest ones: one whose driver was killed never ends."""
+MAX_BODY_BYTES = 1_000_000
+"""Most of a request to the server of the page, whose pages send none that is larger."""
+VIEWER_TIMEOUT, CLOSING_GRACE = 3.0, 2.0
+"""Seconds after a request in which a viewer is assumed, and most to wait for one before closing."""
+
+
+_ONE_AT_A_TIME = Lock()
+"""Fits of one process emit their events in threads of their own."""
+
+
+class ShownFits:
+    """The fits that run, and those that ended since the latest one began."""
+
+    def __init__(self) -> None:
+        self.fits: dict[str, events.Progress] = {}
+        self.pages: Sequence[str] = ["fit"]
+        """Names in the navigation bar."""
+        self.last_event = self.last_request = -math.inf
+
+    @property
+    def routes(self) -> list[Any]:
+        """The pages, as Tornado takes them."""
+        return [
+            (r"(?:/.*)?/fit", PageHandler, {"shown": self, "template": "page.html"}),
+            (r"(?:/.*)?/fit-now", PageHandler, {"shown": self, "template": "sections.html"}),
+        ]
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a viewer has not yet fetched the latest event."""
+        return self.last_event > self.last_request > self.last_event - VIEWER_TIMEOUT
+
+    async def fetched(self) -> None:
+        """Wait until viewers have fetched the latest event, but not for long."""
+        until = time.monotonic() + CLOSING_GRACE
+        while self.awaited and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+
+    def add(self, fit: str, event: events.Event | None) -> None:
+        """Take an event of a fit; None is one that this version does not know."""
+        self.last_event = time.monotonic()
+        with _ONE_AT_A_TIME:
+            if isinstance(event, events.FitPlanned):
+                running = [name for name, progress in self.fits.items() if progress.running]
+                self.fits = {name: self.fits[name] for name in running[1 - MAX_FITS :]}
+            progress = None if event is None else events.apply_event(self.fits.get(fit), event)
+            if progress is not None:
+                self.fits[fit] = progress
+
+    def add_lost_worker(self, address: str) -> None:
+        """Note a lost worker with the fits that run."""
+        for fit, progress in self.fits.items():
+            if progress.running:
+                lost = (*progress.refused, f"worker {address} was lost")
+                self.fits[fit] = replace(progress, refused=lost)
+
+
+class PageHandler(RequestHandler):
+    """Responds with the whole page, or with its sections."""
+
+    def initialize(self, shown: ShownFits, template: str) -> None:
+        """Take the arguments of a route."""
+        self.shown, self.template = shown, template
+
+    def get(self) -> None:
+        """Respond with the page or the sections, the latest fit first."""
+        self.shown.last_request = time.monotonic()
+        self.set_header("Cache-Control", "no-store")
+        with _ONE_AT_A_TIME:
+            fits = list(reversed(self.shown.fits.values()))
+        self.write(render_page(self.template, fits, self.shown.pages))

@@ -1,0 +1,1 @@
+"""NeXus files of fits."""

@@ -1,0 +1,153 @@
+"""The corner figure of a posterior: densities of each parameter and of each pair."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from scipy.ndimage import gaussian_filter
+
+from homodyne_dask.apps.posterior.posterior import Posterior
+from homodyne_dask.results.data.arviz_tree import free_names
+from homodyne_dask.results.data.known_truth import truth_of
+from homodyne_dask.results.views.figures import panels as draw
+from homodyne_dask.results.views.figures.style import COLOURS, plain_label, power_of_ten
+
+MOST = 10
+"""Most parameters that are drawn, the first ones."""
+SIDE, GAP, LEFT, RIGHT, BELOW, ABOVE = 1.2, 0.08, 0.85, 0.1, 0.65, 0.15
+"""Inches: of a panel at most, between two, and around all."""
+CELLS = 40
+"""Cells of a density along one axis."""
+MARGIN = 0.12
+"""Share of an axis at both ends without ticks."""
+SHARES = (0.95, 0.68)
+FIT, TRUTH = COLOURS[1], COLOURS[2]
+
+
+class _Drawn(NamedTuple):
+    """One parameter, divided by the power of ten in its label."""
+
+    label: str
+    draws: Float[np.ndarray, " draw"]
+    edges: Float[np.ndarray, " edge"]
+    value: float
+    stderr: float
+    truth: float | None
+
+    @property
+    def middles(self) -> Float[np.ndarray, " cell"]:
+        return 0.5 * (self.edges[1:] + self.edges[:-1])
+
+
+def draw_corner(posterior: Posterior) -> draw.FitFigure:
+    """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
+
+    Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
+    """
+    free = [*free_names(posterior.result).items()][:MOST]
+    shown = [_drawn(posterior, name, at) for name, at in free]
+    n = len(shown)
+    width = draw.PAGE
+    side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
+    inside = n * side + (n - 1) * GAP
+    picture, space = draw.figure(width), GAP / side
+    grid = picture.add_gridspec(n, n, wspace=space, hspace=space)
+    for row, column in np.argwhere(np.tri(n)).tolist():
+        axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
+        axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
+        if row == column:
+            _marginal(axes, up)
+        else:
+            _pair(axes, across, up)
+        axes.set_xticks(_ticks(across.edges))
+        axes.set_xlim(*across.edges[[0, -1]])
+        _lines(axes.axvline, across)
+        if row == n - 1:
+            axes.set_xlabel(across.label, fontsize=draw.SMALL)
+        if column == 0 < row:
+            axes.set_ylabel(up.label, fontsize=draw.SMALL, va="center")
+            axes.yaxis.set_label_coords(-(LEFT - 0.25) / side, 0.5)
+    note = plain_label(posterior.tree.attrs["adjust_note"])
+    foot, height = draw.footer(picture, width, BELOW + inside + ABOVE, note)
+    ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
+    grid.update(**ends, bottom=(BELOW + foot) / height, top=1 - ABOVE / height)
+    for axes in picture.axes:
+        if (place := axes.get_subplotspec()) is not None:
+            axes.set_position(place.get_position(picture))
+    return picture
+
+
+def _drawn(posterior: Posterior, name: str, at: int) -> _Drawn:
+    """Return one parameter, the one at this place in theta, as it is drawn."""
+    table, draws = posterior.result.parameters, posterior.theta[:, at]
+    low, high = np.quantile(draws, (0.005, 0.995))
+    margin = 0.15 * (high - low) or 1.0
+    ends = max(low - margin, draws.min()), min(high + margin, draws.max())
+    if ends[0] == ends[1]:
+        ends = ends[0] - margin, ends[1] + margin
+    largest = max(map(abs, ends))
+    exponent = int(np.floor(np.log10(largest))) if largest > 0 else 0
+    scale = 1.0 if -2 <= exponent < 4 else 10.0**exponent
+    unit = [power_of_ten(exponent)] * (scale != 1) + [str(table["unit"].values[at])]
+    truth = (truth_of(posterior.result) or {}).get(name)
+    return _Drawn(
+        plain_label(f"{name}\n", " ".join(filter(None, unit))),
+        draws / scale,
+        np.linspace(*ends, CELLS + 1) / scale,
+        float(table["value"].values[at]) / scale,
+        float(table["stderr"].values[at]) / scale,
+        None if truth is None else truth / scale,
+    )
+
+
+def _marginal(axes: Axes, one: _Drawn) -> None:
+    """Draw the density and the fit's Gaussian, the highest value of each 1."""
+    counts, _ = np.histogram(one.draws, one.edges)
+    density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
+    density, look = density / density.max(), {"color": COLOURS[0], "lw": 1.2}
+    axes.fill_between(one.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(one.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
+    if np.isfinite(one.stderr) and one.stderr > 0:
+        x = np.linspace(one.edges[0], one.edges[-1], 200)
+        gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
+        axes.plot(x, gaussian, color=FIT, lw=1.2)
+    axes.set_ylim(0, 1.08)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_yticks([])
+
+
+def _pair(axes: Axes, x: _Drawn, y: _Drawn) -> None:
+    counts, _, _ = np.histogram2d(x.draws, y.draws, [x.edges, y.edges])
+    density = gaussian_filter(counts, 2.0, mode="nearest").T
+    levels = levels_holding(density, SHARES)
+    if 0 < levels[0] < levels[1] < density.max():
+        filled = [*levels, density.max()]
+        axes.contourf(x.middles, y.middles, density, filled, colors=["#b8d4e8", "#6fa8d0"])
+        axes.contour(x.middles, y.middles, density, levels, colors=COLOURS[0], linewidths=0.8)
+    _lines(axes.axhline, y)
+    axes.set_ylim(*y.edges[[0, -1]])
+    axes.set_yticks(_ticks(y.edges))
+
+
+def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...]) -> list[float]:
+    """Return the densities above which these shares of all lie."""
+    falling = np.sort(density, axis=None)[::-1]
+    held = np.cumsum(falling) / falling.sum()
+    return [float(falling[np.searchsorted(held, share)]) for share in shares]
+
+
+def _lines(line: Callable[..., object], one: _Drawn) -> None:
+    """Draw the value of the fit, and the true one if it is known, across axes."""
+    line(one.value, color=FIT, linewidth=0.8, label="fit")
+    if one.truth is not None:
+        line(one.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data")
+
+
+def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
+    """Return one or two round numbers, far enough from the ends for their labels."""
+    low, high = edges[0] + MARGIN * np.ptp(edges), edges[-1] - MARGIN * np.ptp(edges)
+    ticks = MaxNLocator(2, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])

@@ -1,0 +1,1 @@
+"""Trains of pulses of the European XFEL."""

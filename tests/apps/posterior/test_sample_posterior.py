@@ -1,0 +1,347 @@
+"""Draws of a posterior: their weights, width and priors; the likelihood against passes over the data."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.apps.posterior import interpolation_nodes as basis
+from homodyne_dask.apps.posterior import sample_posterior as sampler
+from homodyne_dask.apps.posterior.coordinates import coordinates
+from homodyne_dask.apps.posterior.likelihood import likelihood_of
+from homodyne_dask.apps.posterior.pair_sample import sample_pairs
+from homodyne_dask.apps.posterior.posterior_summary import MAX_PARETO_K
+from homodyne_dask.apps.posterior.proposal import Weighted
+from homodyne_dask.apps.posterior.sample_posterior import (
+    importance_draws,
+    posterior_draws,
+    request_of,
+)
+from homodyne_dask.errors import OptionError
+from homodyne_dask.solver.reduce import reduce
+from tests.apps.posterior.samplers import TRUTH, sampler_of
+from tests.kernels.user_functions import stretched
+from tests.results.made_results import changed
+from tests.synthetic import FLOW, angles, asked, measured, module_scan, store
+
+scan = module_scan(lambda: measured(TRUTH, 60, angles(8), sigma=0.1, seed=4), "S")
+
+
+class Normal:
+    """A proposal of two normal coordinates of sd 1."""
+
+    def weighted(self, log_density, n, rng):
+        x = rng.standard_normal((n, 2))
+        there = log_density(x)
+        some = np.isfinite(there)
+        found = Weighted(x, np.ones(n), there, there + 0.5 * (x**2).sum(1))
+        return Weighted(*(of[some] for of in found))
+
+
+def test_weights_make_a_wide_proposal_as_narrow_as_the_density():
+    def drawn(sd):
+        def density(x):
+            return -0.5 * ((x / sd) ** 2).sum(1)
+
+        return importance_draws(density, Normal(), 4000, np.random.default_rng(1))
+
+    narrow = drawn(0.4)
+    np.testing.assert_allclose(narrow.x.std(0), 0.4, rtol=0.06)
+    assert narrow.pareto_k < MAX_PARETO_K < drawn(30.0).pareto_k
+
+
+def test_too_few_draws_inside_the_bounds_are_no_posterior():
+    def density(x):
+        return np.where(np.arange(len(x)) < 99, 0.0, -np.inf)
+
+    with pytest.raises(OptionError, match="only 99 of 8000 draws are inside the bounds"):
+        importance_draws(density, Normal(), 4000, np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def drawn(scan):
+    """A fit, draws of its posterior, the bases they took, the first of 3 columns, and what was said."""
+    chosen, said = [], []
+
+    def small_at_first(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            if not chosen:
+                patch.setattr(basis, "SIZES", (3,))
+            chosen.append(basis.choose_basis(*arguments))
+        return chosen[-1]
+
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "choose_basis", small_at_first)
+        found = posterior_draws(result, scan, draws=2000, doing=said.append)
+    return result, found, chosen, said
+
+
+@pytest.mark.long
+def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
+    _, found, chosen, said = drawn
+    assert said.count("wide pass over the data") == len(chosen) > 1
+    assert found.columns == len(chosen[-1].thetas) - 1 > 3
+    assert found.largest_error < 0.05
+
+
+@pytest.mark.long
+def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
+    result, found, _, _ = drawn
+    assert found.adjust == "robust"
+    spread = found.linear_params.reshape(-1, 8, 2).std(0) / np.sqrt(found.design_effect)
+    for n, name in enumerate(("offset", "contrast")):
+        error = result.scaling[f"{name}_stderr_naive"].values
+        np.testing.assert_allclose(spread[:, n], error, rtol=0.25)
+
+
+@pytest.mark.long
+def test_f_outside_of_the_columns_raises_chisqr(scan, monkeypatch):
+    monkeypatch.setattr(basis, "SIZES", (1,))
+    made = sampler_of(scan, "static")
+    near = made.target.at.x * (1 + 0.02 * np.random.default_rng(1).standard_normal((320, 3)))
+    of = made.likelihood(near)
+    thetas = made.target.at.theta * np.array([[1.6, 1, 1], [0.5, 1, 1], [1, 1.4, 1], [1, 0.6, 1]])
+    grams = made.sweep.candidates(thetas)
+    exact = np.array([reduce(gram, made.request.scaling).chisqr for gram in grams])
+    exact -= made.reduced.chisqr
+    found = likelihood_of(made.request.problem, of, thetas).chisqr.sum(1)
+    assert (exact > 20).all()
+    assert (found > 0.8 * exact).all()
+
+
+@pytest.mark.long
+def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
+    whole = store(measured(TRUTH, 60, angles(3), sigma=0.1), tmp_path, "S")
+    result = hd.fit(whole, "static", precision="mixed", fixed={"D_offset": 500.0})
+    request = request_of(result, whole)
+    assert result.config["precision"] == "mixed"
+    assert request.problem.precision == "float64"
+    less = result.provenance.inputs | {"chunks_left_out": [[1, 0, 0, 0]]}
+    assert len(request_of(changed(result, inputs=less), whole).scan.excluded) == 1
+    assert not request.scan.excluded
+
+
+@pytest.mark.long
+def test_a_parameter_without_bounds_needs_a_prior(scan):
+    def decay(theta, t1, t2, bin):
+        return jnp.exp(-(t2 - t1) / theta[0])
+
+    model = hd.separable(decay, parameters=[hd.Parameter("tau", "s", (1.0, np.inf))])
+    result = hd.fit(scan, model, initial={"tau": 5.0})
+    with pytest.raises(OptionError, match=r"the prior of tau is flat, 1 to inf.*give it bounds"):
+        posterior_draws(result, scan, adjust="none", draws=200)
+    known = {"tau": ("lognormal", 5.0, 2.0)}
+    assert posterior_draws(result, scan, adjust="none", draws=200, priors=known).pareto_k < 0.7
+
+
+@pytest.mark.slow
+def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(scan):
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
+    found = posterior_draws(result, scan, draws=4000)
+    assert found.adjust == "robust"
+    assert found.dof == pytest.approx(np.nanmin(result.parameters["dof"].values))
+    free = ~result.parameters["fixed"].values
+    away = (found.flat - result.parameters["value"].values)[:, free]
+    wide = np.quantile(np.abs(away), 0.5, axis=0) / result.parameters["stderr"].values[free]
+    np.testing.assert_allclose(wide, 0.72, atol=0.08)  # half of a t of some 5 degrees of freedom
+
+
+@pytest.mark.long
+def test_a_prior_is_part_of_the_density(scan):
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
+    value = result.parameters["value"].values
+    narrow = {"D0": (value[0], 1e-4 * value[0])}
+    found = posterior_draws(result, scan, priors=narrow, draws=1000, adjust="none")
+    assert found.flat[:, 0].std() == pytest.approx(1e-4 * value[0], rel=0.1)
+    assert found.priors["D0"].startswith("normal")
+    assert found.priors["alpha"].startswith("uniform, -2 to 2")
+    np.testing.assert_array_equal(found.flat[:, 2], 500.0)
+
+
+@pytest.mark.long
+def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(scan):
+    whole = hd.fit(scan, "static", fixed={"D_offset": 500.0})
+    value, error = (whole.parameters[n].values for n in ("value", "stderr_naive"))
+    known = {"alpha": (value[1] + error[1], error[1])}
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0}, prior=known)
+    away = (result.parameters["value"].values[1] - known["alpha"][0]) / known["alpha"][1]
+    assert result.chisqr - result.diagnosis.left_out["chisqr"].sum() == pytest.approx(
+        away**2, rel=1e-6
+    )
+    found = posterior_draws(result, scan, draws=8000, adjust="none")
+    assert found.priors["alpha"].startswith("normal")
+    after = result.parameters
+    mean, sd = found.flat[:, 1].mean(), found.flat[:, 1].std()
+    assert mean == pytest.approx(after["value"].values[1], abs=0.1 * error[1])
+    assert sd == pytest.approx(after["stderr_naive"].values[1], rel=0.06)
+
+
+AT_BOUND = {"fixed": {"alpha": -0.4, "D_offset": 500.0}, "bounds": {"D0": (1.0, 1000.0)}}
+WRONG = {
+    "passes": ({"max_passes": 1}, {}, "needs a fit that converged; this fit ended"),
+    "all at bounds": (AT_BOUND, {}, "all free parameters ended at a bound"),
+    "loss": ({"loss": "huber"}, {}, "a fit with loss 'huber' has no likelihood"),
+    "bounds": ({"contrast": {"bounds": (0, 1)}}, {}, "fit with a prior of it instead"),
+    "adjust": ({}, {"adjust": "robst"}, "adjust = 'robst' is unknown; did you mean 'robust'"),
+    "draws": ({}, {"draws": 3}, "draws = 3 .*a whole number of at least 100"),
+    "seed": ({}, {"seed": -1}, "seed = -1 .*a whole number"),
+    "unknown prior": ({}, {"priors": {"D00": (1, 2)}}, "unknown parameter 'D00'"),
+    "prior outside": ({}, {"priors": {"D0": ("uniform", -5, -1)}}, "outside the bounds"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("word", WRONG)
+def test_what_has_no_posterior_is_a_sentence(scan, word):
+    options, more, sentence = WRONG[word]
+    result = hd.fit(scan, "static", **options)
+    with pytest.raises(OptionError, match=sentence):
+        posterior_draws(result, scan, **more)
+
+
+def test_other_data_are_refused(scan, tmp_path):
+    other = store(measured(TRUTH, 60, angles(8), sigma=0.1, seed=5), tmp_path, "S")
+    result = hd.fit(scan, "static")
+    with pytest.raises(OptionError, match="is not the store that was fitted"):
+        posterior_draws(result, other)
+    with pytest.raises(OptionError, match="used frames"):
+        posterior_draws(result, scan.select(frames=(0, 40)))
+
+
+@pytest.mark.long
+def test_the_public_function_returns_a_posterior_with_bands(scan):
+    result = hd.fit(scan, "static")
+    found = hd.posterior(result, draws=200, progress=(said := []).append)
+    assert "one pass at the optimum" in said
+    assert found.tree["posterior"]["J"].shape == (1, 200, 50)
+    assert np.isfinite(found.tree["log_likelihood"].to_dataset().to_array().values).all()
+
+
+STRETCHED = hd.separable(
+    stretched,
+    parameters=[
+        hd.Parameter("rate", "Å²/s", (1.0, 1e6), scale="log"),
+        hd.Parameter("gamma", "", (0.1, 2)),
+    ],
+)
+CASES = {
+    "individual": ("static", {}),
+    "shared": ("static", {"scaling": "shared"}),
+    "Fourier series": ("static", {"scaling": "fourier1"}),
+    "fixed": ("static", {"scaling": "fixed", "contrast": 0.2, "offset": 1.0}),
+    "priors of contrast and offset": (
+        "static", {"contrast": {"prior": (0.25, 0.002)}, "offset": {"prior": (1.0, 0.0005)}},
+    ),
+    "shared, with a prior": ("static", {"scaling": "shared", "contrast": {"prior": (0.25, 0.001)}}),
+    "mixed precision": ("static", {"precision": "mixed"}),
+    "homodyne": ("static", {"convention": "homodyne"}),
+    "user-defined": (STRETCHED, {}),
+}  # fmt: skip
+still = module_scan(
+    lambda: measured(TRUTH, 70, angles(9), contrast=0.2 + 0.02 * np.cos(np.arange(9)), seed=4)
+)
+
+
+QUICK = ("individual", "priors of contrast and offset")
+
+
+@pytest.mark.long(whole=True)
+@pytest.mark.parametrize(
+    "word", [pytest.param(w, marks=[] if w in QUICK else pytest.mark.slow) for w in CASES]
+)
+def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
+    model, options = CASES[word]
+    sampler = sampler_of(still, model, **options)
+    by, near = sampler.explored()
+    of = sampler.likelihood(near)
+    assert of.basis.error < 0.05
+    thetas = sampler.target.at.whole(by.draws(40, np.random.default_rng(0))[0])
+    thetas = thetas[sampler.target.at.inside(thetas[:, sampler.target.at.free])][:12]
+    found = likelihood_of(sampler.request.problem, of, thetas)
+    mixed, compared = word == "mixed precision", 0
+    for n, theta in enumerate(thetas):
+        exact = reduce(
+            sampler.sweep.gram(theta), sampler.request.scaling, sampler.request.sum_rounding
+        )
+        change = exact.chisqr - sampler.reduced.chisqr
+        if change > 60:  # no draw of the posterior, whose tails are less wide than a proposal's
+            continue
+        compared += 1
+        error = 0.02 * (1 + np.sqrt(max(change, 0))) + (0.5 if mixed else 0)
+        assert found.chisqr[n].sum() == pytest.approx(change, abs=error)
+        bins = exact.chisqr_per_bin - sampler.reduced.chisqr_per_bin
+        np.testing.assert_allclose(found.chisqr[n], bins, atol=error)
+        np.testing.assert_allclose(found.linear_params[n], exact.linear_params, atol=2e-5)
+    assert compared >= 8
+
+
+@pytest.mark.long
+def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(still):
+    sampler = sampler_of(still, "static")
+    of = sampler.likelihood(sampler.explored()[1])
+    theta = sampler.target.at.theta[None]
+    spread = np.asarray(likelihood_of(sampler.request.problem, of, theta).spread)[0]
+    covariance = spread @ np.swapaxes(spread, 1, 2)
+    np.testing.assert_allclose(covariance, sampler.reduced.inverse, rtol=1e-6)
+
+
+@pytest.mark.long
+def test_the_curvature_of_an_adjusted_likelihood_is_that_of_the_robust_covariance(still):
+    sampler = sampler_of(still, "static", adjust="robust", fixed={"D_offset": 500.0})
+    target, at = sampler.target, sampler.target.at
+    adjustment = target.adjustment
+    assert adjustment.kind == "robust"
+    result = hd.fit(still, "static", fixed={"D_offset": 500.0})
+    error = result.parameters["stderr"].values[at.free]
+    slope = at.slope_at(at.x)
+    covariance = np.linalg.inv(slope.T @ adjustment.precision @ slope)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
+    rng = np.random.default_rng(1)
+    d = 1e-3 * rng.standard_normal((20, at.size)) * error @ slope.T
+    u = adjustment.centre + d
+    chisqr = np.einsum("ni,ij,nj->n", d, adjustment.hessian, d) - adjustment.below
+    found = adjustment.log_likelihood(u, chisqr)
+    wanted = -0.5 * np.einsum("ni,ij,nj->n", d, adjustment.precision, d)
+    p, dof = at.size, adjustment.dof
+    np.testing.assert_allclose(found, wanted * (dof + p) / dof, rtol=1e-3)
+
+
+def test_slopes_of_coordinates_are_their_differences_and_periods_are_wrapped():
+    scans = measured(FLOW, 40, angles(3))
+    at = coordinates(asked(scans), FLOW)
+    assert len(at.laws) == 2
+    rng = np.random.default_rng(2)
+    x = FLOW * (1 + 0.1 * rng.standard_normal((50, 7)))
+    for n in range(7):
+        step = np.zeros(7)
+        step[n] = 1e-6 * abs(FLOW[n])
+        change = (at.of(FLOW + step) - at.of(FLOW - step)) / (2 * step[n])
+        np.testing.assert_allclose(at.slope_at(FLOW)[:, n], change, rtol=1e-6, atol=1e-9)
+    turned = x + np.eye(7)[6] * 180 * rng.integers(-2, 3, (50, 1))
+    np.testing.assert_allclose(at.wrapped(turned), x, rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    scan = store(measured([2e4, -0.4, 500.0], 60, angles(4)), tmp_path_factory.mktemp("pairs"), "S")
+    scan = scan.select(frames=(3, 60))
+    return [sample_pairs(scan, 1, np.random.default_rng(seed)) for seed in range(40)]
+
+
+def test_sums_over_a_sample_are_on_average_those_over_all_pairs(samples):
+    i, j = np.triu_indices(57, 1)
+    for of in (lambda i, j: np.ones(len(i)), lambda i, j: 1 / (1.0 + i), lambda i, j: j * 1.0):
+        wanted = of(i, j).sum()
+        found = [(s.number * of(s.i - 3.0, s.j - 3.0)).sum() for s in samples]
+        error = np.std(found) / np.sqrt(len(found))
+        assert np.mean(found) == pytest.approx(wanted, abs=4 * error + 0.01 * wanted)
+
+
+def test_early_frames_are_sampled_more_than_late_ones(samples):
+    first = np.mean([(s.i < 9).mean() for s in samples])
+    assert first > 0.25  # a tenth of the frames
+    for s in samples:
+        assert (s.i >= 3).all()
+        assert (s.j < 60).all()
+        assert (s.j > s.i).all()

@@ -1,0 +1,90 @@
+"""What the tests ask of the SLURM on the loopback address, and do to it."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from homodyne_dask.apps.slurm import queue
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A SLURM of a few nodes on this machine."""
+
+    state: Path
+    folder: Path
+    """Of the site loopback: shared/, logs/, spill/."""
+    section: dict[str, Any]
+    """The site's settings in Dask's configuration."""
+
+    def jobs(self) -> list[queue.QueuedJob]:
+        """All jobs in the queue."""
+        return queue.jobs()
+
+    def running(self) -> list[str]:
+        """The numbers of the jobs that run."""
+        return [job.number for job in self.jobs() if job.state == "RUNNING"]
+
+    def pending(self) -> list[str]:
+        """The numbers of the jobs that wait."""
+        return [job.number for job in self.jobs() if job.state == "PENDING"]
+
+    def call(self, *words: str) -> str:
+        """Run a command of SLURM."""
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of jobs that are alive."""
+        return [process for process in psutil.process_iter() if self._of_a_job(process)]
+
+    def _of_a_job(self, process: psutil.Process) -> bool:
+        try:
+            environment = process.environ()
+            dead = process.status() == psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+        conf = environment.get("SLURM_CONF") == str(self.state / "slurm.conf")
+        return conf and "SLURM_JOB_ID" in environment and not dead
+
+    @staticmethod
+    def wait_for(what: Callable[[], object], seconds: float) -> bool:
+        """Return whether something becomes true in time."""
+        until = time.monotonic() + seconds
+        while not what():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def assert_empty(self) -> None:
+        """No job is in the queue, and no process of one is alive."""
+        self.wait_for(lambda: not self.jobs() and not self.processes(), 30)
+        assert self.jobs() == []
+        assert self.processes() == []
+
+    def logs(self) -> str:
+        """All that jobs printed."""
+        return "\n".join(file.read_text() for file in sorted((self.folder / "logs").glob("*")))
+
+
+def free_ports(number: int) -> int:
+    """Return the first of some ports in a row on which nobody listens."""
+    for first in range(21000 + 10 * (os.getpid() % 1000), 32000, 10):
+        if not any(_taken(first + n) for n in range(number)):
+            return first
+    raise RuntimeError("no free ports")
+
+
+def _taken(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,191 @@
+"""What a site's settings come to; nothing here needs SLURM."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dask.config
+import pytest
+
+from homodyne_dask.apps.slurm import jobs, queue, sites
+from homodyne_dask.apps.slurm import jobs as lifetimes
+from homodyne_dask.apps.slurm.jobs import driver_script
+from homodyne_dask.apps.slurm.sites import site_named
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
+from homodyne_dask.errors import ClusterError, OptionError
+from tests.apps.slurm.loopback import HERE
+
+SCRIPTS = HERE / "scripts"
+OURS = ("generic", "perlmutter", "esrf", "alcf")
+
+
+def script(name: str) -> str:
+    """The job script of a site, but for what differs from machine to machine."""
+    changes = {"interface": "eth0"} if site_named(name)["interface"] is None else {}
+    text = jobs.script(site_named(name, **changes), Path("/home/user/.homodyne-dask/key"))
+    return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
+
+
+def driver(name: str) -> str:
+    """The script of a job that runs a fit, but for what differs from machine to machine."""
+    text = driver_script(site_named(name), ["fit", "fit.yaml", "--resume"], Path("/scratch/user"))
+    return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_job_script_of_each_site_is_the_one_written_down(name):
+    assert script(name) == (SCRIPTS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["generic", "perlmutter", "esrf"])
+def test_the_script_of_a_fits_own_job_is_the_one_written_down(name):
+    text = driver(name)
+    assert text == (SCRIPTS / f"{name}-driver.txt").read_text()
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_a_site_with_pbs_has_no_job_for_a_fit_and_says_what_to_do():
+    with pytest.raises(OptionError, match="--site alcf` in your own batch job"):
+        driver("alcf")
+
+
+def test_every_site_that_comes_with_the_package_is_written_down():
+    assert {file.stem for file in sites.FOLDER.glob("*.yaml")} - {"template"} == set(OURS)
+
+
+@pytest.mark.parametrize("name", ["perlmutter", "esrf", "alcf"])
+def test_a_site_that_was_not_tried_says_so(name):
+    assert not site_named(name)["tried"]
+    assert "NOT TESTED" in (sites.FOLDER / f"{name}.yaml").read_text()
+
+
+def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
+    with dask.config.set({"jobqueue.perlmutter": {"account": "m1234", "walltime": "02:00:00"}}):
+        site = site_named("perlmutter", walltime="03:00:00")
+    assert (site["account"], site.walltime, site["cores"]) == ("m1234", 3 * 3600, 128)
+
+
+def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
+    with dask.config.set({"jobqueue.mine": {"batch": "slurm", "cores": 4, "driver": {"cores": 1}}}):
+        assert "mine" in sites.names()
+        site = site_named("mine")
+    assert site["cores"] == 4
+    assert site["driver"]["cores"] == 1
+    assert site["driver"]["walltime"] == "12:00:00"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
+        ({"cores": 0}, "cannot be used: give a whole number of at least 1"),
+        ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
+        ({"walltime": "an hour"}, "is not a walltime"),
+        ({"memory": "much"}, "memory = 'much' cannot be used: give a size"),
+        ({"security": "some"}, "give tls or none"),
+        ({"batch": "lsf"}, "give slurm or pbs"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_a_setting_that_cannot_be_used_is_named(given, said):
+    with pytest.raises(OptionError, match=said):
+        site_named("generic", **given)
+
+
+def test_an_unknown_site_is_an_error_with_the_nearest_name():
+    with pytest.raises(OptionError, match="did you mean 'perlmutter'"):
+        site_named("perlmuter")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("00:10:00", 600),
+        ("1-00:00:30", 86430),
+        ("90:00", 5400),
+        ("1-12:30", 131400),
+        ("2-00", 172800),
+    ],
+)
+def test_walltimes_are_read_as_slurm_reads_them(text, seconds):
+    assert sites.walltime_seconds(text, "walltime") == seconds
+
+
+TASKS = {"of a few million pairs": 0.5, "of 20 million": 3.4, "of any plan": LONGEST_TASK_SECONDS}
+
+
+@pytest.mark.parametrize("walltime", [600.0, 1800.0, 3600.0, 86400.0])
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_worker_lives_for_some_tasks_and_leaves_in_time_after_another_has_come(
+    walltime, task
+):
+    lives, stagger = lifetimes.lifetime(walltime, task)
+    assert lives - stagger >= lifetimes.LOST_WORKER_TIMEOUT + lifetimes.START_SECONDS + 3 * task
+    assert lives + stagger + task + lifetimes.CLOSING_SECONDS <= walltime
+    assert 2 * stagger >= lifetimes.LOST_WORKER_TIMEOUT + lifetimes.START_SECONDS + task
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_walltime_too_short_for_work_is_refused_with_one_that_is_not(task):
+    with pytest.raises(OptionError, match="too short") as said:
+        lifetimes.lifetime(120, task)
+    (minutes,) = re.findall(r"at least (\d+) minutes", str(said.value))
+    assert lifetimes.lifetime(60 * int(minutes), task)
+    with pytest.raises(OptionError, match="too short"):
+        lifetimes.lifetime(60 * int(minutes) - 60, task)
+
+
+def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
+    site, lives = site_named("generic", interface="eth0"), lifetimes.lifetime(3600, 3.4)
+    text = jobs.script(site, Path("/key"), task=3.4)
+    assert f"--lifetime {lives[0]:.0f}s --lifetime-stagger {lives[1]:.0f}s" in text
+    assert text != jobs.script(site, Path("/key"))
+
+
+PASSES = [
+    "Batch job submission failed: Socket timed out on send/recv operation",
+    "Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "QOSMaxSubmitJobPerUserLimit sbatch: error: Job violates accounting/QOS policy (job submit limit, ...)",
+    "Batch job submission failed: Resource temporarily unavailable",
+    "Slurm temporarily unable to accept job, sleeping and retrying",
+    "Batch job submission failed: Zero Bytes were transmitted or received",
+    "AssocGrpSubmitJobsLimit",
+    "Munge decode failed: Failed to connect to munged",
+    "qsub: would exceed queue generic's per-user limit",
+    "qsub: cannot connect to server pbs (errno=111)",
+]
+STAYS = [
+    "Batch job submission failed: Invalid account or account/partition combination specified",
+    "invalid partition specified: gpux",
+    "Batch job submission failed: Requested node configuration is not available",
+    "QOSMaxWallDurationPerJobLimit sbatch: error: Job violates policy (job submit limit, time limits)",
+    "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+    "Batch job submission failed: Memory specification can not be satisfied",
+    "Batch job submission failed: Invalid qos specification",
+    "Batch job submission failed: User's group not permitted to use this partition",
+]
+
+
+def test_a_machine_with_commands_of_slurm_but_no_cluster_is_told_apart(monkeypatch):
+    words = "sbatch: fatal: Could not establish a configuration source"
+    monkeypatch.setattr(queue, "_run", lambda *_: (1, words, ""))
+    with pytest.raises(ClusterError, match=r"is not set up on this machine .*: use a login node"):
+        queue.probe("")
+
+
+@pytest.mark.parametrize("words", PASSES + STAYS)
+def test_a_batch_system_is_asked_again_where_its_trouble_passes(words, monkeypatch):
+    answers, pauses = [(1, words, "")] * 3 + [(0, "", "17;cluster\n")], list[float]()
+    empty = 0, "", ""
+    monkeypatch.setattr(
+        queue, "_run", lambda command, _: answers.pop(0) if command[0] == "sbatch" else empty
+    )
+    monkeypatch.setattr(queue.time, "sleep", pauses.append)
+    if words in PASSES:
+        assert queue.submit_script("", "ours-1", patience=60.0) == "17"
+        assert pauses == [1.0, 2.0, 4.0]
+        answers.append((1, words, ""))
+    why = "has taken no job for 0 s" if words in PASSES else "rejected the job"
+    with pytest.raises(ClusterError, match=why):
+        queue.submit_script("", "ours-2")
