@@ -10,7 +10,7 @@ import ingest
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.arrays import OPTIONAL_ARRAYS
 from ingest.readers.pictures import by_frame
-from tests.ingest.readers.test_trains import midtools
+from tests.apps.trains.test_trains import midtools
 from tests.ingest_files import DT, edited, nexus, noisy, simulated
 
 N, TRAINS = 40, 40
