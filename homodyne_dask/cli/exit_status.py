@@ -2,9 +2,12 @@
 
 import errno
 import logging
+import os
+import re
 import resource
 import signal
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,10 +17,10 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.errors import HomodyneDaskError, PlanError, in_line, one_line
+from homodyne_dask.errors import HomodyneDaskError, PlanError, in_line, one_line, shown
 from homodyne_dask.plugins import PackageWarning
 from homodyne_dask.store.files import DISK_FULL, no_room
-from homodyne_dask.surroundings import blamed, room_for_threads
+from homodyne_dask.surroundings import room_for_threads
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
@@ -35,6 +38,10 @@ MEMORY_ERRORS = (
     "bad_alloc",
 )
 """Words of libraries that found no memory."""
+
+_OF_LIBRARIES = ("JAX_", "XLA_", "DASK_", "PJRT_", "OMP_", "OPENBLAS_", "MKL_", "ZARR_", "BLOSC_")
+_OF_LIBRARIES += ("MPL", "SOURCE_DATE_EPOCH", "HDF5_")
+"""Beginnings of variables that libraries read."""
 
 
 class Interrupted(BaseException):
@@ -103,6 +110,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     if any(words in str(error) for words in MEMORY_ERRORS):
         return True
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
+
+
+def blamed(error: BaseException) -> str:
+    """Return the variable that an error names or quotes, with the remedy, as a phrase; '' for none."""
+    text = one_line("".join(traceback.format_exception_only(error)))
+    if cause := error.__cause__ or error.__context__:
+        text += one_line(f" {cause!r} {cause}")
+    for name, value in os.environ.items():
+        quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in text
+        if quoted or ("_" in name and re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)):
+            return f"the environment sets {name}={shown(value)}: correct or unset it"
+    return ""
 
 
 def _user_error_sentence(

@@ -26,10 +26,6 @@ def test_the_examples_of_a_page_give_what_they_show(name):
     assert doctest.DocTestRunner().run(examples).failed == 0
 
 
-def test_no_other_page_has_examples():
-    assert len(blocks("pycon")) == 2
-
-
 @pytest.mark.parametrize("name", guide.PAGES)
 def test_a_page_is_printed_and_is_a_page(name):
     printed = done("explain", name)
@@ -38,7 +34,6 @@ def test_a_page_is_printed_and_is_a_page(name):
     lines = printed.splitlines()
     assert re.fullmatch(r"# \w+", lines[0])
     assert lines[2] == f"{guide.PAGES[name][0].upper()}{guide.PAGES[name][1:]}."
-    assert len(lines) < (150 if name == "architecture" else 130)
     assert max(len(line) for line in lines if not line.startswith("|")) <= 110
 
 
