@@ -18,7 +18,7 @@ import click
 
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, PlanError, in_line, one_line, shown
-from homodyne_dask.plugins import PackageWarning
+from homodyne_dask.plugins import PackageWarning, broken_packages
 from homodyne_dask.store.files import DISK_FULL, no_room
 from homodyne_dask.surroundings import room_for_threads
 
@@ -113,7 +113,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def blamed(error: BaseException) -> str:
-    """Return the variable that an error names or quotes, with the remedy, as a phrase; '' for none."""
+    """Return the variable that an error names or quotes, or the package whose metadata cannot be read, and
+    the remedy, as a phrase; '' for none."""
     text = one_line("".join(traceback.format_exception_only(error)))
     if cause := error.__cause__ or error.__context__:
         text += one_line(f" {cause!r} {cause}")
@@ -121,6 +122,9 @@ def blamed(error: BaseException) -> str:
         quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in text
         if quoted or ("_" in name and re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)):
             return f"the environment sets {name}={shown(value)}: correct or unset it"
+    frames = traceback.extract_tb(error.__traceback__)
+    if any("importlib/metadata" in frame.filename for frame in frames):  # others read them, too
+        return ": repair or remove it; ".join([*broken_packages(), ""]).removesuffix("; ")
     return ""
 
 
