@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,14 +20,14 @@ from homodyne_dask.cli.exit_status import (
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo, echo_json, echo_progress
 from homodyne_dask.cli.result_upload import delivered
-from homodyne_dask.cli.shared_options import format_of, selected
+from homodyne_dask.cli.shared_options import RunOptions, format_of, selected
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job, fit_job
-from homodyne_dask.fitting.series.previous_fit import PreviousFit, find_previous
+from homodyne_dask.fitting.series.previous_fit import PreviousFit
 from homodyne_dask.fitting.series.rings_and_windows import (
     Part,
     fit_parts_together,
@@ -55,7 +55,6 @@ from homodyne_dask.solver.checkpoint import checkpoint_exists
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.cli.commands.fit import FitOutput
     from homodyne_dask.store.scan import Scan
 
 MOST_DRAWN = 8
@@ -65,7 +64,7 @@ MOST_DRAWN = 8
 ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 
-def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
+def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
     resume = chosen.resume
     own, over, options = grouping_of(config.per, config.per_scan, config.over, config.values())
@@ -310,41 +309,3 @@ def _fit_many(
         echo(f"\n{as_text(page)}")
     echo(f"\n{outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
-
-
-class FitOfStore:
-    """The fit of a single store, if it is small on a worker already.
-
-    What is left in its folder is kept where it is of the same fit, and else replaced.
-    """
-
-    def __init__(self, config: FitConfig, client: "Client", pictures: str, nexus: bool) -> None:
-        from homodyne_dask.fitting.series.run_many import begun
-
-        model, (job,) = model_of(config), fit_jobs(config)
-        job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
-        given = [job], [find_previous(model, job)], model, client, client
-        self.held = ExitStack()
-        (self.fit,) = self.held.enter_context(begun(*given, workers_are_local(config)))
-
-    def ended(self) -> bool:
-        """Return whether the fit on a worker has ended; another one is made by `result`."""
-        return self.fit.ended()
-
-    def result(self) -> FitResult:
-        """Return the result, of a fit made here where no worker made it; raises what made it fail."""
-
-        @contextmanager
-        def progress_shown(*_: object) -> Iterator[Sequence[Callback]]:
-            with progress_bar.progress_on_stderr() as show:
-                yield [show]
-
-        with self.held:
-            output = self.fit.output(progress_shown)
-        if output.result is None:
-            raise output.error or AssertionError
-        return output.result
-
-    def close(self) -> None:
-        """Give up the fit on a worker."""
-        self.held.close()

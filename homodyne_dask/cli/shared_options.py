@@ -13,7 +13,7 @@ from homodyne_dask.cli.fit_config import EXCLUSION, SELECTION, FitConfig, read_c
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.document.blocks import FORMATS
 from homodyne_dask.errors import OptionError
-from homodyne_dask.request.options import COMMON, SECTIONS, Option, Options
+from homodyne_dask.request.options import COMMON, OUTPUT, SECTIONS, Option, Options, option
 from homodyne_dask.store.files import AnyPath, is_file
 
 if TYPE_CHECKING:
@@ -61,6 +61,20 @@ PictureFormat = Literal["png", "pdf", "svg", "none"] | None
 def format_of(pictures: PictureFormat) -> str:
     """Return the format of figures, by default PNG; '' for none."""
     return "" if pictures == "none" else pictures or "png"
+
+
+class RunOptions(Options):
+    """How one run of a fit goes, and what it writes beside the result."""
+
+    resume: bool = option(False, OUTPUT, use=COMMON)
+    """Resume an interrupted fit from its checkpoint, if there is one; otherwise start a new fit."""
+    pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
+    """Format of the figures of each fit, which are also drawn as PNG, or none (--no-pictures); default: png
+    if there are at most 8 fits, otherwise none. `show FOLDER --pictures` draws them later."""
+    nexus: bool = option(False, OUTPUT)
+    """Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."""
+    as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))
+    """Print a JSON object for each fit; everything else goes to stderr."""
 
 
 class PicturesCommand(click.Command):

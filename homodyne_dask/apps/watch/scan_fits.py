@@ -1,18 +1,24 @@
 """Ingest and fit of the scans of a watched folder, on workers that stay warm between them."""
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from distributed import Client
 
 import homodyne_dask as hd
+from homodyne_dask.cli import progress_bar
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS, FileOptions
 from homodyne_dask.cli.exit_status import DISK_FULL
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.run_fits import FitOfStore, model_of
-from homodyne_dask.cli.worker_options import workers_for_small_fits
+from homodyne_dask.cli.run_fits import fit_jobs, model_of
+from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
+from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.series.previous_fit import find_previous
+from homodyne_dask.fitting.series.run_many import begun
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.store.files import open_without_waiting
 
@@ -38,6 +44,42 @@ def concerns_all(error: BaseException) -> bool:
     cause = error if isinstance(error, OSError) else error.__cause__
     full = isinstance(cause, OSError) and cause.errno in DISK_FULL
     return may_pass(error) and (full or isinstance(error, ClusterError))
+
+
+class FitOfStore:
+    """The fit of a single store, if it is small on a worker already.
+
+    What is left in its folder is kept where it is of the same fit, and else replaced.
+    """
+
+    def __init__(self, config: FitConfig, client: Client, pictures: str, nexus: bool) -> None:
+        model, (job,) = model_of(config), fit_jobs(config)
+        job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
+        given = [job], [find_previous(model, job)], model, client, client
+        self.held = ExitStack()
+        (self.fit,) = self.held.enter_context(begun(*given, workers_are_local(config)))
+
+    def ended(self) -> bool:
+        """Return whether the fit on a worker has ended; another one is made by `result`."""
+        return self.fit.ended()
+
+    def result(self) -> FitResult:
+        """Return the result, of a fit made here where no worker made it; raises what made it fail."""
+
+        @contextmanager
+        def progress_shown(*_: object) -> Iterator[Sequence[Callback]]:
+            with progress_bar.progress_on_stderr() as show:
+                yield [show]
+
+        with self.held:
+            output = self.fit.output(progress_shown)
+        if output.result is None:
+            raise output.error or AssertionError
+        return output.result
+
+    def close(self) -> None:
+        """Give up the fit on a worker."""
+        self.held.close()
 
 
 class ScanFitter:

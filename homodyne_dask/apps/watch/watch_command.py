@@ -1,25 +1,21 @@
 """Fit each result file that appears in a folder."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import click
-from pydantic import Field
 
-from homodyne_dask.apps.watch.watched_files import PATTERNS
+from homodyne_dask.apps.watch.watched_files import WatchedFolder
 from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.shared_options import (
-    PictureFormat,
     SectionCommand,
     format_of,
     given_of,
     options_of,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.request.option_types import Form, Names, Number
-from homodyne_dask.request.options import COMMON, DATA, OUTPUT, Options, option
 from homodyne_dask.store.files import absolute
 
 NOT_OF_WATCHED = (
@@ -30,27 +26,6 @@ NOT_OF_WATCHED = (
 
 OF_FILES = [name for name in FileOptions.model_fields if name not in FitConfig.model_fields]
 """Options for reading a file; --q and --phi are those of a fit, unless the file cannot have them."""
-
-
-class WatchedFolder(Options):
-    """How a folder is watched, and what is written beside the results."""
-
-    once: bool = option(False, use=COMMON)
-    """Exit when all present files are fitted (for cron)."""
-    newest_first: bool = option(False, use=COMMON)
-    """Fit the newest file first, not the oldest."""
-    stores: Literal["keep", "delete"] = option("keep", use=COMMON)
-    """Whether to keep the ingested data in stores/ after their fit is written."""
-    files: Names = option(PATTERNS, DATA, use=COMMON)
-    """Pattern of the names of result files; default: *.hdf, *.hdf5, *.h5, *.nxs."""
-    interval: Annotated[Number, Field(ge=0.01), Form("seconds, at least 0.01", "FLOAT")] = option(
-        1.0, use=COMMON
-    )
-    """Seconds between checks of the folder."""
-    pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
-    """Format of the figures of each fit, which are also drawn as PNG, or none; default: png."""
-    nexus: bool = option(False, OUTPUT, use=COMMON)
-    """Also write each result as a NeXus file, result.nx.h5."""
 
 
 @click.command(cls=SectionCommand)

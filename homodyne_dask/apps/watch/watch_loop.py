@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identity, read_state
-from homodyne_dask.apps.watch.scan_fits import ScanFitter, concerns_all, may_pass
+from homodyne_dask.apps.watch.scan_fits import FitOfStore, ScanFitter, concerns_all, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
-from homodyne_dask.apps.watch.watch_command import WatchedFolder
-from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, listed, stamp_of
+from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, WatchedFolder, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.run_fits import FitOfStore
 from homodyne_dask.cli.worker_options import check_worker_options
 from homodyne_dask.errors import ClusterError, OptionError, in_line
 from homodyne_dask.results.data.fit_result import FitResult

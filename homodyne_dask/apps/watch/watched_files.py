@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from homodyne_dask.cli.shared_options import PictureFormat
+from homodyne_dask.request.option_types import Form, Names, Number
+from homodyne_dask.request.options import COMMON, DATA, OUTPUT, Options, option
 
 PATTERNS = ("*.hdf", "*.hdf5", "*.h5", "*.nxs")
 """Names of result files."""
@@ -54,3 +60,24 @@ def stamp_of(path: Path) -> Stamp | None:
         if not stat.S_ISDIR(status.st_mode):
             return Stamp(status.st_size, status.st_mtime_ns)
     return None
+
+
+class WatchedFolder(Options):
+    """How a folder is watched, and what is written beside the results."""
+
+    once: bool = option(False, use=COMMON)
+    """Exit when all present files are fitted (for cron)."""
+    newest_first: bool = option(False, use=COMMON)
+    """Fit the newest file first, not the oldest."""
+    stores: Literal["keep", "delete"] = option("keep", use=COMMON)
+    """Whether to keep the ingested data in stores/ after their fit is written."""
+    files: Names = option(PATTERNS, DATA, use=COMMON)
+    """Pattern of the names of result files; default: *.hdf, *.hdf5, *.h5, *.nxs."""
+    interval: Annotated[Number, Field(ge=0.01), Form("seconds, at least 0.01", "FLOAT")] = option(
+        1.0, use=COMMON
+    )
+    """Seconds between checks of the folder."""
+    pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
+    """Format of the figures of each fit, which are also drawn as PNG, or none; default: png."""
+    nexus: bool = option(False, OUTPUT, use=COMMON)
+    """Also write each result as a NeXus file, result.nx.h5."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from homodyne_dask.apps.watch.folder_state import read_state
 from homodyne_dask.apps.watch.scans_page import ScanTable
-from homodyne_dask.apps.watch.watch_command import WatchedFolder
 from homodyne_dask.apps.watch.watch_loop import FolderWatch
+from homodyne_dask.apps.watch.watched_files import WatchedFolder
 from homodyne_dask.errors import SourceError, StoreError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.store.own_stores import WORK_FOLDER
