@@ -16,13 +16,10 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.homodyne_yaml import read_homodyne_yaml
 from homodyne_dask.apps.slurm.persistent import read_scheduler_file
-from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import tls
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
-from homodyne_dask.results.files.saved_results import data_of
 from homodyne_dask.solver import checkpoint as checkpoints
-from homodyne_dask.store.files import any_path
 from homodyne_dask.store.hdf5_files import at, open_hdf5
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
@@ -272,35 +269,8 @@ def test_a_server_that_a_result_names_is_asked_only_if_the_user_names_it(sent, w
         written(result, folder, url)
         said = run(*words, str(folder))
         assert said.exit_code == 2
-        assert (
-            f"the data of {folder} are not beside it but in {url}, and are opened only on"
-            in said.output
-        )
+        assert f"the data of {folder} are at {url}, which is asked only on request" in said.output
         assert not Recording.seen
         asked = [url] if words == ["view"] else ["--store", url]
         assert f"{url} is not a Zarr store" in run(*words, str(folder), *asked).output
         assert Recording.seen
-
-
-def test_a_store_of_another_user_is_opened_beside_a_result_or_if_it_is_named(sent, monkeypatch):
-    result, scan, folder = sent
-    written(result, folder, scan.path)
-    assert open_shown(folder).scan.digest == scan.digest
-    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(
-        OptionError, match=rf"beside it but in {scan.path}, .*: also view {scan.path}"
-    ):
-        open_shown(folder)
-    assert open_shown(folder, sources_of([folder, scan.path])).scan.digest == scan.digest
-    beside = written(result, Path(scan.path).parent / "fits" / "A_fit", scan.path)
-    assert open_shown(beside).scan.digest == scan.digest
-
-
-def test_the_data_of_a_result_by_url_are_opened_on_its_own_server_alone(sent):
-    result, _, _ = sent
-    with answering(Recording, "127.0.0.1") as here, answering(Recording, "127.0.0.1") as there:
-        inputs = result.provenance.inputs | {"store_path": f"http://{there}/A_c2.zarr"}
-        found = changed(result, inputs=inputs)
-        for host, error in ((here, OptionError), (there, StoreError)):
-            with pytest.raises(error):
-                data_of(found, any_path("result", f"http://{host}/A_fit"), "name {}")

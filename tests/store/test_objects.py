@@ -57,7 +57,7 @@ REFUSED = {
     "dots": ("s3://bucket/../a", r"cannot be used: give a URL without .* segments \. and"),
     "encoded dots": ("https://host/%2e%2E/a", r"cannot be used: give a URL without .* \. and"),
     "a line": ("s3://bucket/a\nb", "cannot be used: give a URL without .* control characters"),
-    "a file elsewhere": ("file://host/a", "give file:///path"),
+    "a file elsewhere": ("file://host/a", "cannot be used: give .* or file:///path"),
 }
 
 
