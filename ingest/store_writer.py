@@ -87,10 +87,12 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
 def lock_store(store: AnyPath) -> Iterator[None]:
     """Lock the store for one ingest.
 
-    Raises StoreInUse if another one holds the lock.
+    Raises StoreInUse if another one holds the lock, StoreError for a link, whose files would be removed.
     """
     work = store / WORK_FOLDER
     if isinstance(work, Path):
+        if work.is_symlink():
+            raise StoreError(f"{work} is a link to {work.resolve()}: remove the link")
         work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         held = False
