@@ -15,8 +15,8 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import FileReadError, SourceError, StoreError
+from homodyne_dask.machine.running_code import python_command
 from homodyne_dask.store import chunk_reader, files, hdf5_files
-from homodyne_dask.store.processes import python_command
 from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep import block_cache
 from ingest.readers import detect

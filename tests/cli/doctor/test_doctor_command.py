@@ -8,7 +8,7 @@ import pytest
 from homodyne_dask.cli import doctor_checks as checks
 from homodyne_dask.cluster import memory, workers
 from homodyne_dask.kernels.cache_folder import FOLDER
-from homodyne_dask.store.processes import cores, jax_threads
+from homodyne_dask.machine.cores_and_cgroup_limits import cores, jax_threads
 from homodyne_dask.surroundings import Finding
 from tests.run_command import run
 
