@@ -49,6 +49,10 @@ class UrlPath:
         """The last name of the URL."""
         return self.key.rpartition("/")[2]
 
+    def is_absolute(self) -> bool:
+        """Return True."""
+        return True
+
     def relative_to(self, above: "UrlPath") -> str:
         """Return the names below another URL."""
         return self.key.removeprefix(above.key).strip("/")
