@@ -74,10 +74,10 @@ def system_text(path: Path) -> str:
         return ""
 
 
-def on_cores[Of, Made](function: Callable[[Of], Made], of: Iterable[Of]) -> list[Made]:
+def on_cores[Of, Made](function: Callable[[Of], Made], values: Iterable[Of]) -> list[Made]:
     """Return the results of a function that leaves the interpreter's lock to others, in order."""
     with ThreadPoolExecutor(min(cores(), _MOST_AT_ONCE)) as pool:
-        return list(pool.map(function, of))
+        return list(pool.map(function, values))
 
 
 @cache
@@ -85,6 +85,6 @@ def processor() -> str | None:
     """Return the model of the processor and its instructions; None where they are unknown."""
     first, _, _ = system_text(_CPU_INFO).partition("\n\n")
     lines = [line.partition(":") for line in first.splitlines()]
-    known = {name.strip(): value.strip() for name, _, value in lines}
-    model = {name: known[name] for name in _MODEL if name in known}
+    fields = {name.strip(): value.strip() for name, _, value in lines}
+    model = {name: fields[name] for name in _MODEL if name in fields}
     return repr(model) if {"flags", "Features"} & set(model) else None

@@ -69,8 +69,10 @@ def any_path(what: str, given: str | AnyPath) -> AnyPath:
 
 def working_folder() -> Path:
     """Return the working folder by the names through which a shell came here."""
-    here = Path(os.environ.get("PWD", ""))
-    return here if here.is_absolute() and here.is_dir() and here.samefile(".") else Path.cwd()
+    folder = Path(os.environ.get("PWD", ""))
+    return (
+        folder if folder.is_absolute() and folder.is_dir() and folder.samefile(".") else Path.cwd()
+    )
 
 
 def absolute[P: AnyPath](path: P) -> P:

@@ -187,11 +187,7 @@ def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
     The mask is true where a frame is excluded.
     """
     if isinstance(given, np.ndarray):
-        if given.dtype == bool and given.shape != scan.time.shape:
-            raise SelectionError(
-                f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
-            )
-        given = set(np.flatnonzero(given)) if given.dtype == bool else given.tolist()
+        given = _frames_in_array(scan, given)
     ends = isinstance(given, list | tuple) and [end is None or _is_number(end) for end in given]
     if ends == [True, True] and isinstance(given, list) and None not in given:
         a, b = given
@@ -207,6 +203,16 @@ def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
             "the last), or a list of both"
         )
     return [(item, item + 1) if _is_number(item) else item for item in each]
+
+
+def _frames_in_array(scan: BinsAndFrames, given: np.ndarray) -> set[Any] | list[Any]:
+    if given.dtype != bool:
+        return given.tolist()
+    if given.shape != scan.time.shape:
+        raise SelectionError(
+            f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
+        )
+    return set(np.flatnonzero(given))
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:

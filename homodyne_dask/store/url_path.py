@@ -85,6 +85,11 @@ def url_path(what: str, url: str) -> UrlPath | str:
     encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
+    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(_names_in(what, url, bare)))
+
+
+def _names_in(what: str, url: str, bare: str) -> list[str]:
+    parts = urlsplit(url)
     names = [name for name in parts.path.split("/") if name]
     if parts.scheme in WEB:
         names = [*map(unquote, names)]
@@ -93,4 +98,4 @@ def url_path(what: str, url: str) -> UrlPath | str:
             f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control characters, and "
             f"the segments . and .."
         )
-    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))
+    return names
