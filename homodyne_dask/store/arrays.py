@@ -85,17 +85,12 @@ def array_metadata(
     chunk: its shape, by default that of the array. shard: that of the shards that hold chunks, if there are.
     """
     dtype, chunk = np.dtype(spec.dtype), [*chunk] or [*shape]
-    settings = {
-        "typesize": dtype.itemsize,
-        "cname": COMPRESSOR,
-        "clevel": LEVEL,
-        "shuffle": SHUFFLE,
-    }
+    blosc = {"typesize": dtype.itemsize, "cname": COMPRESSOR, "clevel": LEVEL, "shuffle": SHUFFLE}
     plain = {"name": "bytes", "configuration": {"endian": "little"}}
     checksum = {"name": "crc32c"}
     codecs: list[dict[str, Any]] = [
         plain if dtype.itemsize > 1 else {"name": "bytes"},
-        {"name": "blosc", "configuration": settings | {"blocksize": 0}},
+        {"name": "blosc", "configuration": blosc | {"blocksize": 0}},
         checksum,
     ]
     if shard:

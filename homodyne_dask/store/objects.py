@@ -208,16 +208,14 @@ def _cause(error: Exception) -> str:
         return f"a key of the profile {_NO_KEY}"
     if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
         return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
-    details = [word for words in _DETAILS.findall(text) for word in words if word]
-    cause = _REFUSED.get(type(error).__name__)
-    if cause is None and "status code" in text:
-        cause = "the server refuses"
-    if cause is None:
+    if "status code" in text:
+        cause = _REFUSED.get(type(error).__name__, "the server refuses")
+    else:
         inner = source.partition("inner:")[2]
         matches = ((re.search(form, inner), words) for form, words in _CONNECTION.items())
         causes = (match.expand(words) for match, words in matches if match)
         cause = next(causes, _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2]))
-    return ", ".join([cause, *details])
+    return ", ".join([cause, *(word for words in _DETAILS.findall(text) for word in words if word)])
 
 
 def read(path: UrlPath, max_bytes: int) -> bytes:

@@ -22,7 +22,7 @@ from homodyne_dask.errors import (
     why_unreadable,
 )
 from homodyne_dask.read_only import read_only
-from homodyne_dask.store import files, schema, validate
+from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
@@ -40,6 +40,7 @@ from homodyne_dask.store.selection import (
     select_frames,
 )
 from homodyne_dask.store.url_path import UrlPath
+from homodyne_dask.store.validate import check_arrays, check_attributes
 from homodyne_dask.text import known_number, shown_ranges
 
 if TYPE_CHECKING:
@@ -425,8 +426,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
     if isinstance(where, Path) and files.is_file(where):
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
     attrs = read_metadata(where).get("attributes", {})
-    validate.check_attributes(where, attrs)
-    bins, frames = validate.check_arrays(where)
+    check_attributes(where, attrs)
+    bins, frames = check_arrays(where)
     if bins % len(attrs.get("scans") or "1"):
         raise ingest_again(where, f"{bins} bins are not those of {len(attrs['scans'])} scans")
     manifest = read_manifest(where, attrs, bins, frames)
