@@ -57,7 +57,7 @@ def test_a_summary_that_no_fit_writes_is_a_sentence(result, tmp_path, word):
 
 ARRAYS = {
     "cuts/c2": 1e300, "cuts/count": -3, "cuts/age_edges": -5, "cuts/lag_edges": 0, "sums/pairs": -4,
-    "sums/weight": -1.0, "intensity": 1e300, "n_pixels": -2,
+    "sums/weight": -1.0, "intensity": 1e300, "n_pixels": -2, "q": 1e300, "time": 1.0,
 }  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def sealed(store: Path, arrays=(), attributes=(), pairs=None) -> Path:
 
 @pytest.mark.parametrize("change", [
     *({"arrays": {name: value}} for name, value in ARRAYS.items()),
+    *({"arrays": {"sigma_row": value}} for value in (0.0, np.nan, 1e200, 1e-100)),
     {"attributes": {"scans": ["a", "b", "c"]}}, {"pairs": [[0]] * 4}, {"pairs": [[2**62]] * 4},
     {"arrays": {"sums/pairs": 0}}, {"arrays": {"sums/pairs": 9}},
 ], ids=str)  # fmt: skip

@@ -325,23 +325,20 @@ def test_a_line_break_in_a_key_of_a_profile_is_one_sentence(
     assert not any(secret in str(said.value) for secret in (SECRET, KEY))
 
 
-@pytest.mark.parametrize("name", [None, "another"])
-def test_a_profile_that_is_not_there_is_one_sentence(url, profile, server, monkeypatch, name):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    if name:
-        monkeypatch.setenv("AWS_PROFILE", name)
-    else:
-        monkeypatch.delenv("AWS_PROFILE")
-    error = "ProfileNotFound" if name else "NoCredentialsError"
-    with pytest.raises(ObjectStoreError, match=rf"\({error}: no keys were found .* role\): check"):
-        hd.open_dataset(url)
+NO_KEYS = {
+    "no profile": ({}, r"NoCredentialsError: no keys were found .* role"),
+    "another": ({"AWS_PROFILE": "another"}, r"ProfileNotFound: no keys were found .* role"),
+    "public": ({"AWS_SKIP_SIGNATURE": "true"}, "access is refused, 403 Forbidden"),  # by moto
+}
 
 
-def test_for_public_data_no_keys_are_looked_for(url, profile, server, monkeypatch):
+@pytest.mark.parametrize("case", NO_KEYS)
+def test_where_there_are_no_keys_none_are_made_up(url, profile, server, monkeypatch, case):
+    named, said = NO_KEYS[case]
     monkeypatch.delenv("AWS_PROFILE")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    with pytest.raises(ObjectStoreError, match=r"\(access is refused, 403 Forbidden\)"):  # by moto
+    for name, value in (named | {"AWS_ENDPOINT_URL": server}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ObjectStoreError, match=rf"\({said}\): check"):
         hd.open_dataset(url)
 
 
