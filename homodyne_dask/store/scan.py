@@ -197,11 +197,9 @@ class Scan(Printed, BinsAndFrames):
         if "scans" in self.attrs and len(scans) < max(len(self.scan_names), 2):
             words += [f"--scan {number}" for number in scans]
         labels = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
-        selected, out = np.unique(self.label), np.setdiff1d(labels, self.label)
+        kept, out = np.unique(self.label), np.setdiff1d(labels, self.label)
         if len(out):
-            some, option = (
-                (selected, "label") if len(selected) <= len(out) else (out, "exclude-label")
-            )
+            some, option = (kept, "label") if len(kept) <= len(out) else (out, "exclude-label")
             words.append(f"--{option} {','.join(map(str, some.tolist()))}")
         return " ".join(words)
 
@@ -416,9 +414,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
     """
     where = any_path("store", path)
     if isinstance(where, Path) and not files.exists(where):
-        close = get_close_matches(
-            where.name, [path.name for path in where.parent.glob("*.zarr")], 1
-        )
+        stores = [store.name for store in where.parent.glob("*.zarr")]
+        close = get_close_matches(where.name, stores, 1)
         meant = f"did you mean {close[0]}? Else " if close else ""
         raise StoreError(
             f"{where} does not exist: {meant}run `homodyne-dask ingest SOURCE {where}`"
