@@ -25,7 +25,7 @@ class HomodyneDaskError(Exception):
 
     def __str__(self) -> str:
         parts = self.on_command_line.split("`")
-        parts[::2] = [_OPTION.sub(_as_argument, part) for part in parts[::2]]
+        parts[::2] = [_OPTION.sub(_as_argument, piece) for piece in parts[::2]]
         return "`".join(parts)
 
     @property
@@ -47,7 +47,7 @@ def printable(text: str) -> str:
 
     Terminals execute them, and some reverse the text after them; line breaks and tabs stay.
     """
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def in_line(text: str) -> str:

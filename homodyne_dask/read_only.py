@@ -34,24 +34,32 @@ class ReadOnlyList(_Refusing, list[Any]):
 class HandedOut:
     """A dataclass whose fields and properties cannot be changed through what it hands out.
 
-    Tables of xarray, whose columns can be exchanged, are handed out as copies that share the arrays.
+    Its fields are made read-only once. Tables of xarray, whose columns can be exchanged, are handed out as
+    copies that share the arrays.
     """
 
     def __post_init__(self) -> None:
         make_read_only(self)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)  # of a copy, whose arrays are others
+        self.__post_init__()
+
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)
-        return value if name.startswith("_") else _handed_out(value)
+        if name.startswith("_"):
+            return value
+        is_field = name in getattr(type(self), "__dataclass_fields__", ())
+        if not is_field and (type(value) in (dict, list, np.ndarray) or _is_table(value)):
+            value = read_only(value)
+        return _copy_of_tables(value)
 
 
-def _handed_out(value: Any) -> Any:
+def _copy_of_tables(value: Any) -> Any:
     if _is_table(value):
-        return read_only(value).copy(deep=False)
+        return value.copy(deep=False)
     if isinstance(value, dict) and any(map(_is_table, value.values())):
-        return ReadOnlyDict({name: _handed_out(table) for name, table in value.items()})
-    if type(value) in (dict, list) or isinstance(value, np.ndarray):
-        return read_only(value)
+        return ReadOnlyDict({name: _copy_of_tables(table) for name, table in value.items()})
     return value
 
 
@@ -59,13 +67,13 @@ def _is_table(value: Any) -> bool:
     return type(value).__module__.startswith("xarray.")
 
 
-def make_read_only(one: Any) -> None:
+def make_read_only(values: Any) -> None:
     """Make the fields of a dataclass read-only (`read_only`)."""
-    vars(one).update({name: read_only(part) for name, part in vars(one).items()})
+    vars(values).update({name: read_only(value) for name, value in vars(values).items()})
 
 
 def read_only(value: Any) -> Any:
-    """Return a value that refuses changes, as do the parts of dataclasses, tuples, lists and dictionaries.
+    """Return a value that refuses changes, as do the fields of dataclasses and items of collections in it.
 
     Dictionaries and lists are others than those given; arrays, also those of tables, are the same.
     """
@@ -77,13 +85,12 @@ def read_only(value: Any) -> Any:
             for column in columns.values():
                 read_only(column.data)
     elif isinstance(value, dict):
-        return ReadOnlyDict({name: read_only(part) for name, part in value.items()})
+        return ReadOnlyDict({name: read_only(item) for name, item in value.items()})
     elif isinstance(value, list):
         return ReadOnlyList(map(read_only, value))
     elif isinstance(value, tuple):
-        parts = [read_only(part) for part in value]
         make = getattr(value, "_make", type(value))  # of a named tuple
-        return make(parts)
+        return make([read_only(item) for item in value])
     elif is_dataclass(value) and not isinstance(value, type | HandedOut):
         make_read_only(value)
     return value

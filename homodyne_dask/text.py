@@ -26,8 +26,8 @@ def abridged(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= MAX_LINES:
         return text
-    more = f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all"
-    return "\n".join([*lines[: MAX_LINES - 1], more])
+    rest = f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all"
+    return "\n".join([*lines[: MAX_LINES - 1], rest])
 
 
 def aligned_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32
 
 from homodyne_dask.errors import StoreError
+from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import array_digest, is_uneven
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
-from homodyne_dask.store.processes import set_allocator_thresholds
 from homodyne_dask.store.same_noise import signs_of_noise
 from ingest import averages_and_sums, noise, store_writer
 from ingest.averages_and_sums import MaskedMatrix

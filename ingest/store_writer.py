@@ -25,17 +25,16 @@ from homodyne_dask.store.files import (
     AnyPath,
     children,
     exists,
-    links_below,
     read_regular_file,
     remove_tree,
     write_atomic,
 )
-from homodyne_dask.store.lock import locked
-from homodyne_dask.store.own_stores import WORK_FOLDER
+from homodyne_dask.store.lock import how_to_unlock, locked
+from homodyne_dask.store.schema import WORK_FOLDER
 from ingest.averages_and_sums import cell_times
 from ingest.readers.source import Source
 
-JOB_FILE = "job.json"
+JOB_FILE, LOCK = "job.json", "lock"
 MAX_JSON_BYTES = 2_000_000_000
 """Bytes of the largest JSON file of a store: the records of a bin list its chunks."""
 NAMES = {"zarr.json", "c2", "cuts", "sums", *SMALL_ARRAYS, *OPTIONAL_ARRAYS}
@@ -88,23 +87,20 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
 def lock_store(store: AnyPath) -> Iterator[None]:
     """Lock the store for one ingest.
 
-    Raises StoreInUse if another one holds the lock, StoreError if the store has a link to another place.
+    Raises StoreInUse if another one holds the lock, StoreError for a link, whose files would be removed.
     """
     work = store / WORK_FOLDER
-    if isinstance(store, Path) and (link := next(links_below(store), None)):
-        raise StoreError(
-            f"{link} is a link to {link.resolve()}, but a store must be a folder "
-            f"itself: remove the link, or give another name"
-        )
     if isinstance(work, Path):
+        if work.is_symlink():
+            raise StoreError(f"{work} is a link to {work.resolve()}: remove the link")
         work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         held = False
         with suppress(FileNotFoundError):  # the other one ends, and removes its folder
-            held = stack.enter_context(locked(work / "lock"))
+            held = stack.enter_context(locked(work / LOCK))
         if not held:
             raise StoreInUse(
-                f"another ingest is writing {store}: wait until it ends, or give another name"
+                f"another ingest is writing {store}: {how_to_unlock(work / LOCK)}, or give another name"
             )
         yield
 
@@ -116,7 +112,7 @@ def clear(store: AnyPath) -> None:
         if path.name != WORK_FOLDER:
             remove_tree(path)
     for path in children(store / WORK_FOLDER):
-        if path.name != "lock":
+        if path.name != LOCK:
             remove_tree(path)
 
 
@@ -135,9 +131,17 @@ def complete(store: AnyPath, attrs: dict[str, Any]) -> None:
 
 
 def remove_working_folder(store: AnyPath) -> None:
-    """Remove the working folder of a store that is complete, or leave it to an ingest that waits."""
-    with suppress(OSError):  # the other one makes its lock there
-        remove_tree(store / WORK_FOLDER)
+    """Remove the working folder of a store that is complete, or leave it to an ingest that waits.
+
+    By URL the lock stays until it is released: another process could take it, and lose it then.
+    """
+    if isinstance(store, Path):
+        with suppress(OSError):  # the other one makes its lock there
+            remove_tree(store / WORK_FOLDER)
+        return
+    for path in children(store / WORK_FOLDER):
+        if path.name != LOCK:
+            remove_tree(path)
 
 
 def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:

@@ -1,13 +1,8 @@
 """Servers of objects on loopback, as a store by URL meets them, each in a process of its own.
 
-S3 is moto's, of the packages for tests. The emulators of Azure (azurite, `npm install azurite`) and of
-Google's storage (fake-gcs-server) are used where they are on the PATH.
+S3 is moto's, of the packages for tests.
 """
 
-import base64
-import hashlib
-import hmac
-import json
 import os
 import socket
 import ssl
@@ -19,7 +14,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -28,7 +22,6 @@ from homodyne_dask.store import objects
 
 BUCKET = "beamtime"
 KEY, SECRET = "key-of-the-test", "secret-of-the-test"
-ACCOUNT, ACCOUNT_KEY = "account", base64.b64encode(b"a key of the test").decode()
 _START = 60.0
 """s; it starts in 3 on an idle machine."""
 
@@ -47,40 +40,6 @@ def s3_server() -> Iterator[str]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with running(command, f"{address}/moto-api/"), environment(address):
         make_bucket(address)
-        yield address
-
-
-@contextmanager
-def azure_server() -> Iterator[str]:
-    """Yield the address of an account with one container, which the environment names as Azure's."""
-    port = free_port()
-    command = ["azurite-blob", "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent"]
-    command += ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
-    account = f"http://127.0.0.1:{port}/{ACCOUNT}"
-    given = {
-        "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
-        "AZURE_STORAGE_ENDPOINT": account, "AZURE_ALLOW_HTTP": "true",
-        "AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}",
-    }  # fmt: skip
-    with named(given), running(command, account):
-        ask_azure("PUT", f"{account}/{BUCKET}?restype=container")
-        yield account
-
-
-@contextmanager
-def google_server() -> Iterator[str]:
-    """Yield the address of a server with one bucket, which the environment names as Google's."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    command = ["fake-gcs-server", "-host", "127.0.0.1", "-port", str(port), "-scheme", "http"]
-    command += ["-backend", "memory", "-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
-    keys = {"gcs_base_url": address, "disable_oauth": True, "client_email": "me", "private_key": ""}
-    given = {
-        "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(keys | {"private_key_id": ""}),
-        "GOOGLE_ALLOW_HTTP": "true",
-    }
-    with named(given), running(command, f"{address}/storage/v1/b"):
-        ask("POST", f"{address}/storage/v1/b?project=p", json.dumps({"name": BUCKET}).encode())
         yield address
 
 
@@ -141,18 +100,6 @@ def ask(method: str, url: str, body: bytes | None = None, **headers: str) -> byt
     request = urllib.request.Request(url, body, given, method=method)
     with urllib.request.urlopen(request) as answer:
         return answer.read()
-
-
-def ask_azure(method: str, url: str) -> bytes:
-    """Return what Azure answers to a request of the account about a container, signed with its key."""
-    path, _, query = url.partition("?")
-    about = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2023-11-03"}
-    signed = "".join(f"{name}:{value}\n" for name, value in about.items())
-    resource = f"/{ACCOUNT}/{ACCOUNT}/{path.rpartition('/')[2]}\n{query.replace('=', ':')}"
-    text = f"{method}\n\n\n\n\n\n\n\n\n\n\n\n{signed}{resource}"
-    code = hmac.digest(base64.b64decode(ACCOUNT_KEY), text.encode(), hashlib.sha256)
-    key = f"SharedKey {ACCOUNT}:{base64.b64encode(code).decode()}"
-    return ask(method, url, **about, **{"Content-Type": "", "Authorization": key})
 
 
 def make_bucket(address: str, name: str = BUCKET) -> None:

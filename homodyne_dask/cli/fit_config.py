@@ -61,7 +61,12 @@ PathOrUrl = Annotated[
     WithJsonSchema({"type": "string"}),
     _PATH,
 ]
-LocalPath = Annotated[Path, PlainSerializer(str), _PATH]
+LocalPath = Annotated[
+    Path,
+    BeforeValidator(lambda value, about: path_of(str(about.field_name), value)),
+    PlainSerializer(str),
+    _PATH,
+]
 Name = Annotated[str, Form("a name", "NAME")]
 
 
@@ -141,7 +146,7 @@ class FitConfig(FitOptions, _Source):
     """Site, here or user-defined, whose batch system runs the workers as jobs."""
     jobs: Jobs = option(None, WORKERS, "[1, 20]", COMMON)
     """With site: number of jobs, or their minimum and maximum; default: 1."""
-    output: PathOrUrl | None = option(None, OUTPUT, "A0123_fit", COMMON, names=("--output", "-o"))
+    output: LocalPath | None = option(None, OUTPUT, "A0123_fit", COMMON, names=("--output", "-o"))
     """Folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr, or
     beside the YAML file if the data are outside its folder."""
     overwrite: bool = option(False, OUTPUT, "false", COMMON)
@@ -161,11 +166,6 @@ class FitConfig(FitOptions, _Source):
         """Return the arguments of `Scan.select`."""
         exclude = {name.removeprefix("exclude_"): getattr(self, name) for name in EXCLUSION}
         return {name: getattr(self, name) for name in SELECTION} | {"exclude": exclude}
-
-    @property
-    def folder(self) -> Path | None:
-        """`output`, where it is a folder on disk; OptionError for a URL, which only `fit` writes to."""
-        return None if self.output is None else path_of("output", self.output)
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

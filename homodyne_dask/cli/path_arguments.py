@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import AnyPath, any_path, is_file, path_of, replace_file
+from homodyne_dask.store.files import AnyPath, any_path, path_of, replace_file
 
 
 class _PathType(click.ParamType):
@@ -34,15 +34,17 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace existing fil
 STORE = click.option(
     "--store",
     type=ANY_PATH,
-    help="Store of the fitted data, if it is neither beside the folder of the fit nor owned by you.",
+    help="Store of the fitted data, if it was moved or is at a URL.",
 )
+WITH_STORE = "give --store {}"
+"""How to ask for the data of a result that are at a URL."""
 
 
-def require_one_fit(folder: AnyPath) -> None:
+def require_one_fit(folder: Path) -> None:
     """Raise OptionError for a folder that contains fits, but no result itself."""
     from homodyne_dask.results.files.saved_results import SUMMARY, fits_in  # it loads xarray
 
-    fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
+    fits = [] if (folder / SUMMARY).is_file() else fits_in(folder)
     if fits:
         some = ", ".join(str(folder / fit) for fit in fits[:8]) + ", ..." * (len(fits) > 8)
         raise OptionError(f"{folder} contains fits, but no result itself: give one of {some}")

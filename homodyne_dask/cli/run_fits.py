@@ -19,7 +19,6 @@ from homodyne_dask.cli.exit_status import (
 )
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo, echo_json, echo_progress
-from homodyne_dask.cli.result_upload import delivered
 from homodyne_dask.cli.shared_options import RunOptions, format_of, selected
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.document.plain_text import as_text
@@ -81,28 +80,27 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     over = "scan" if config.together else over
     chosen_of = {"over": over, "scaling": options["scaling"], "together": together}
     config = config.replaced(**chosen_of, per=None, per_scan=own)
-    with delivered(config) as (config, where):
-        if config.model == AUTO:
-            config, jobs = _with_chosen_model(config, resume)
-        else:
-            jobs = fit_jobs(config)
-        series = config.over or config.over_scans
-        drawn = format_of(chosen.pictures) if chosen.pictures or len(jobs) <= MOST_DRAWN else ""
-        jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
-        shown = partial(_print_result, chosen.as_json, where)
-        if len(jobs) == 1 and not series:
-            return _fit_one(config, jobs[0], resume, shown)
-        if config.checkpoint:
-            raise OptionError(
-                f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
-            )
-        with client_of(config) as client:
-            status = _fit_many(config, jobs, client, resume, shown if chosen.as_json else None)
-        if not drawn and chosen.pictures is None:
-            echo(
-                f"figures of individual fits were not drawn: `homodyne-dask show "
-                f"{in_line(where(jobs[0].folder))} --pictures` draws them"
-            )
+    if config.model == AUTO:
+        config, jobs = _with_chosen_model(config, resume)
+    else:
+        jobs = fit_jobs(config)
+    series = config.over or config.over_scans
+    drawn = format_of(chosen.pictures) if chosen.pictures or len(jobs) <= MOST_DRAWN else ""
+    jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
+    shown = partial(_print_result, chosen.as_json)
+    if len(jobs) == 1 and not series:
+        return _fit_one(config, jobs[0], resume, shown)
+    if config.checkpoint:
+        raise OptionError(
+            f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
+        )
+    with client_of(config) as client:
+        status = _fit_many(config, jobs, client, resume, shown if chosen.as_json else None)
+    if not drawn and chosen.pictures is None:
+        echo(
+            f"figures of individual fits were not drawn: `homodyne-dask show "
+            f"{in_line(str(jobs[0].folder))} --pictures` draws them"
+        )
     return status
 
 
@@ -121,7 +119,7 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         over = "together" if config.together and len(scans) > 1 else config.over
         over = axis_of(config.over_scans or over or "").replace(" ", "_")
         alone = len(config.data) == 1
-        folder = config.folder or folders.default_folder(config.data[0], over, alone)
+        folder = config.output or folders.default_folder(config.data[0], over, alone)
         each = zip(_parts(config, scans), scans, strict=True)
         given = options, folder, config.together
         jobs = [job for own, scan in each for job in jobs_of(own, scan, *given)]
@@ -145,8 +143,8 @@ def _folders(config: FitConfig) -> list[Path]:
     """Return the folder of each result: beside its store, or in the folder `output`."""
     beside = [folders.default_folder(store) for store in config.data]
     if len(beside) == 1:
-        return [config.folder or beside[0]]
-    chosen = [config.folder / folder.name for folder in beside] if config.folder else beside
+        return [config.output or beside[0]]
+    chosen = [config.output / folder.name for folder in beside] if config.output else beside
     for n, folder in enumerate(chosen):
         if folder in chosen[:n]:
             first = config.data[chosen.index(folder)]
@@ -180,14 +178,8 @@ def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list
     return config, [job._replace(compared=rows, options=options)]
 
 
-def _print_result(
-    as_json: bool,
-    where: Callable[[Path], str],
-    job: Job,
-    result: FitResult,
-    files: Sequence[Path],
-) -> None:
-    folder = where(job.folder)
+def _print_result(as_json: bool, job: Job, result: FitResult, files: Sequence[Path]) -> None:
+    folder = str(job.folder)
     if as_json:
         echo_json({"folder": folder} | result.to_dict())
     else:
@@ -254,7 +246,7 @@ def _fit_many(
     where = jobs[0].folder.parent
     if not over:
         common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
-        where = config.folder or Path(common)
+        where = config.output or Path(common)
     min_fits = many.MIN_FITS_FOR_WORKERS
     if jobs[0].pictures:
         min_fits = many.MIN_DRAWN_FITS_FOR_WORKERS

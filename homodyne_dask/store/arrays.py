@@ -85,17 +85,12 @@ def array_metadata(
     chunk: its shape, by default that of the array. shard: that of the shards that hold chunks, if there are.
     """
     dtype, chunk = np.dtype(spec.dtype), [*chunk] or [*shape]
-    settings = {
-        "typesize": dtype.itemsize,
-        "cname": COMPRESSOR,
-        "clevel": LEVEL,
-        "shuffle": SHUFFLE,
-    }
+    blosc = {"typesize": dtype.itemsize, "cname": COMPRESSOR, "clevel": LEVEL, "shuffle": SHUFFLE}
     plain = {"name": "bytes", "configuration": {"endian": "little"}}
     checksum = {"name": "crc32c"}
     codecs: list[dict[str, Any]] = [
         plain if dtype.itemsize > 1 else {"name": "bytes"},
-        {"name": "blosc", "configuration": settings | {"blocksize": 0}},
+        {"name": "blosc", "configuration": blosc | {"blocksize": 0}},
         checksum,
     ]
     if shard:
@@ -123,18 +118,20 @@ def metadata_of_arrays(bins: int, n_frames: int, sharded: bool) -> dict[str, dic
     ages, lags = (len(edges(n_frames)) - 1 for edges in (age_edges, lag_edges))
     sizes = {"bin": bins, "t": n_frames, "i": tiles, "j": tiles, "age": ages, "lag": lags}
     sizes |= {"age_edge": ages + 1, "lag_edge": lags + 1}
-    found = {}
+    metadata = {}
     for factor in schema.factors(n_frames):
         tiles = schema.tiles_per_side(n_frames, factor)
         rows = n_frames if factor == 1 else schema.level_frames(n_frames, factor)
         shard = (1, schema.shard_rows(tiles, side) * side, tiles * side) if sharded else ()
         matrix = ArraySpec(("bin", "t1", "t2"), "float32")
         chunk = (1, side, side)
-        found[schema.matrix_name(factor)] = array_metadata(matrix, (bins, rows, rows), chunk, shard)
+        metadata[schema.matrix_name(factor)] = array_metadata(
+            matrix, (bins, rows, rows), chunk, shard
+        )
     for name, spec in SMALL_ARRAYS.items():
         shape = [sizes[dim] for dim in spec.dims]
-        found[name] = array_metadata(spec, shape, shape if spec.whole else [1, *shape[1:]])
-    return found
+        metadata[name] = array_metadata(spec, shape, shape if spec.whole else [1, *shape[1:]])
+    return metadata
 
 
 def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
@@ -221,9 +218,9 @@ def read_array(store: str | AnyPath, name: str) -> np.ndarray:
             raise ValueError(f"its shape is {list(shape)}")
         values = np.empty(shape, dtype)
         for first in (None,) if spec.whole else range(shape[0]):
-            part = values if first is None else values[first]
+            chunk = values if first is None else values[first]
             place = [first or 0, *[0] * (len(shape) - 1)]
-            read_decoded(ByteRange(inside(store, name, "c", *map(str, place))), part)
+            read_decoded(ByteRange(inside(store, name, "c", *map(str, place))), chunk)
     except (*DAMAGED, TypeError, KeyError) as e:
         missing = isinstance(e, FileNotFoundError)
         why = "a chunk of it is missing" if missing else _short(e)

@@ -68,14 +68,14 @@ class Cells:
     def pairs_in(self, frames: tuple[int, int], min_lag: int) -> Int[np.ndarray, " cell"]:
         """Return the pairs of each cell that lie inside the frames and are min_lag apart."""
         first, stop = frames
-        found = np.zeros((self.ages, self.lags), np.int64)
+        pairs = np.zeros((self.ages, self.lags), np.int64)
         for number, (low, high) in enumerate(zip(self.lag_edges, self.lag_edges[1:], strict=False)):
             lag = np.arange(max(low, min_lag), min(high, stop - first))
             # of one lag, i + j goes from 2·first + lag in steps of 2
             below = (self.age_edges[:, None] - (2 * first + lag) + 1) // 2
             within = np.clip(below, 0, stop - first - lag)
-            found[:, number] = np.diff(within, axis=0).sum(1)
-        return found.ravel()
+            pairs[:, number] = np.diff(within, axis=0).sum(1)
+        return pairs.ravel()
 
     def check_any_in(self, frames: tuple[int, int], min_lag: int) -> None:
         """Raise SelectionError where no cell lies inside the frames, its pairs min_lag apart."""
@@ -120,6 +120,6 @@ def _interval(
     edges: Int[np.ndarray, " edge"], values: Int[np.ndarray, " v"], step: int
 ) -> Int32[np.ndarray, " v"]:
     """Return step times the interval of each value, _NONE where it is in none."""
-    found = np.searchsorted(edges, values, side="right") - 1
-    inside = (found >= 0) & (found < len(edges) - 1)
-    return np.where(inside, step * found, _NONE).astype(np.int32)
+    numbers = np.searchsorted(edges, values, side="right") - 1
+    inside = (numbers >= 0) & (numbers < len(edges) - 1)
+    return np.where(inside, step * numbers, _NONE).astype(np.int32)

@@ -68,10 +68,10 @@ def decode_chunk(
     """
     if len(body) < _HEADER.size:
         raise ValueError(f"it has {len(body)} bytes, fewer than a header")
-    found = google_crc32c.value(body)
-    if found != int.from_bytes(checksum, "little"):
+    actual = google_crc32c.value(body)
+    if actual != int.from_bytes(checksum, "little"):
         raise ValueError("its checksum is wrong")
-    if expected is not None and found != expected:
+    if expected is not None and actual != expected:
         raise ValueError("it is not the chunk that was ingested there: it was swapped or replaced")
     _check_header(body, into)
     _require_memory(2 * into.nbytes)

@@ -11,12 +11,12 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import IO, Any
+from typing import Any
 from uuid import uuid4
 
 from homodyne_dask.errors import FileReadError, OptionError, shown
 from homodyne_dask.store import objects
-from homodyne_dask.store.url_path import WEB, UrlPath, is_url, local_path, url_path
+from homodyne_dask.store.url_path import WEB, UrlPath, is_url, url_path
 from homodyne_dask.text import size
 
 AnyPath = Path | UrlPath
@@ -40,20 +40,19 @@ DISK_FULL = {
 }
 PLENTY = 100_000_000
 """Free bytes with which a disk is not full."""
-NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
-"""With which a file system answers that it has no locks."""
 INTERRUPTED = Event()
 """Set while a process leaves on an interrupt: no thread waits for a file system any more."""
 
 
 def path_of(what: str, given: str | AnyPath) -> Path:
     """Return the path of a file or folder on disk; raises OptionError for anything else."""
-    found = any_path(what, given)
-    if isinstance(found, UrlPath):
+    path = any_path(what, given)
+    if isinstance(path, UrlPath):
         raise OptionError(
-            f"{what} = {shown(str(found))} is a URL: give the name of a file or folder"
+            f"{what} = {shown(str(path))} is a URL, but only stores are at URLs: give a file or folder on "
+            f"this machine, and copy it with the tool of the provider, such as `aws s3 cp --recursive`"
         )
-    return found
+    return path
 
 
 def any_path(what: str, given: str | AnyPath) -> AnyPath:
@@ -64,16 +63,16 @@ def any_path(what: str, given: str | AnyPath) -> AnyPath:
         raise OptionError(
             f"{what} = {shown(given)} is not a path: give the name of a file or folder"
         )
-    if not (isinstance(given, str) and is_url(given)):
-        return Path(given)
-    local = local_path(what, given)
-    return url_path(what, given) if local is None else Path(local)
+    path = url_path(what, given) if isinstance(given, str) and is_url(given) else given
+    return path if isinstance(path, UrlPath) else Path(path)
 
 
 def working_folder() -> Path:
     """Return the working folder by the names through which a shell came here."""
-    here = Path(os.environ.get("PWD", ""))
-    return here if here.is_absolute() and here.is_dir() and here.samefile(".") else Path.cwd()
+    folder = Path(os.environ.get("PWD", ""))
+    return (
+        folder if folder.is_absolute() and folder.is_dir() and folder.samefile(".") else Path.cwd()
+    )
 
 
 def absolute[P: AnyPath](path: P) -> P:
@@ -184,13 +183,11 @@ def _is_alike(path: Path, content: bytes) -> bool:
     """Return whether a file is one of the same kind; as HDF5 only one of this program."""
     if not path.is_file() or not path.stat().st_size:
         return path.is_file()
+    kind = next((kind for kind in _KINDS if content.startswith(kind)), b"")
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as held:
-        old, new = (
-            next((kind for kind in _KINDS if of.startswith(kind)), b"")
-            for of in (held[:8], content)
-        )
-        own = any(held.find(name) >= 0 for name in (b"homodyne-dask", b"homodyne_dask"))
-    return old == new and (own or old != _HDF5)
+        if kind == _HDF5:
+            return any(held.find(name) >= 0 for name in (b"homodyne-dask", b"homodyne_dask"))
+        return kind == next((kind for kind in _KINDS if held[:8].startswith(kind)), b"")
 
 
 def exists(path: AnyPath) -> bool:
@@ -206,10 +203,8 @@ def exists(path: AnyPath) -> bool:
     return True
 
 
-def is_file(path: AnyPath) -> bool:
-    """Return whether there is a file, or an object."""
-    if isinstance(path, UrlPath):
-        return objects.version(path) is not None
+def is_file(path: Path) -> bool:
+    """Return whether there is a file."""
     try:
         return stat.S_ISREG(patiently(path, path.stat).st_mode)
     except (OSError, ValueError):
@@ -222,41 +217,21 @@ def children(path: AnyPath) -> list[AnyPath]:
     A web server lists none.
     """
     if isinstance(path, UrlPath):
-        return [] if path.root.startswith(WEB) else [*objects.directly_below(path)]
+        every = () if path.root.startswith(WEB) else objects.below(path)
+        names = {key.relative_to(path).partition("/")[0] for key in every}
+        return [path / name for name in sorted(names)]
     return [*path.iterdir()] if path.is_dir() else []
 
 
 def remove_tree(path: AnyPath) -> None:
     """Remove a file, or a folder with all that is in it, if it is there; so by URL."""
     if isinstance(path, UrlPath):
-        for one in (path, *objects.below(path)):
-            objects.remove(one)
+        for key in (path, *objects.below(path)):
+            objects.remove(key)
     elif path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def open_lock(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to lock, made where it is missing; OSError for a link, which is not followed."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    with os.fdopen(handle, "r+b", buffering=0) as file:
-        yield file
-
-
-def links_below(folder: Path) -> Iterator[Path]:
-    """Yield the symbolic links in a folder and below it, the folder itself included.
-
-    What is written through one of them lands elsewhere.
-    """
-    if folder.is_symlink():
-        yield folder
-    elif folder.is_dir():
-        with os.scandir(folder) as entries:
-            inside = [Path(entry) for entry in entries if entry.is_symlink() or entry.is_dir()]
-        for path in inside:
-            yield from links_below(path)
 
 
 def partial_files(path: Path) -> list[Path]:

@@ -74,9 +74,11 @@ def check_contents(path: Path) -> None:
 
 def members(file: h5py.File, group: str) -> list[str]:
     """Return the names in a group, none where there is no such group."""
-    found = at(file, group)
+    group_of = at(file, group)
     with reading(file, group):
-        return [as_text(name or b"") for name in found] if isinstance(found, h5py.Group) else []
+        return (
+            [as_text(name or b"") for name in group_of] if isinstance(group_of, h5py.Group) else []
+        )
 
 
 def as_text(name: str | bytes) -> str:
@@ -90,25 +92,23 @@ def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
     What lies in another file is refused.
     """
     with reading(file, name):
-        found = follow_links(file, name)
-        if isinstance(found, h5py.Dataset):
-            _ = found.dtype, found.shape  # raise here when they are damaged
-            if found.external or found.is_virtual:
+        item = follow_links(file, name)
+        if isinstance(item, h5py.Dataset):
+            _ = item.dtype, item.shape  # raise here when they are damaged
+            if item.external or item.is_virtual:
                 raise _elsewhere(
-                    file, name, str(found.name), "b[x] = a[x][...]; b[x].attrs.update(a[x].attrs)"
+                    file, name, str(item.name), "b[x] = a[x][...]; b[x].attrs.update(a[x].attrs)"
                 )
-            _register_filters(found)
-    return found
+            _register_filters(item)
+    return item
 
 
-def _register_filters(found: h5py.Dataset) -> None:
+def _register_filters(dataset: h5py.Dataset) -> None:
     """Load the compression filters that beamlines use, where a dataset has one that HDF5 lacks."""
-    properties = found.id.get_create_plist()
+    properties = dataset.id.get_create_plist()
     numbers = [properties.get_filter(n)[0] for n in range(properties.get_nfilters())]
     if missing := [number for number in numbers if not h5py.h5z.filter_avail(number)]:
-        what = (
-            f"{found.name} of {file_name(found.file)} (compressed with HDF5's filter {missing[0]})"
-        )
+        what = f"{dataset.name} of {file_name(dataset.file)} (compressed with HDF5's filter {missing[0]})"
         require_package(what, "hdf5plugin", "filters")
 
 
@@ -116,25 +116,25 @@ def follow_links(
     file: h5py.File, name: str, links: int = MAX_LINKS
 ) -> h5py.Dataset | h5py.Group | None:
     """Return the object that a name leads to, link by link, without opening any other file."""
-    found: Any = file
-    for part in name.encode("utf-8", "surrogateescape").split(b"/"):
-        if part in (b"", b"."):
+    item: Any = file
+    for step in name.encode("utf-8", "surrogateescape").split(b"/"):
+        if step in (b"", b"."):
             continue
-        if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
+        if not isinstance(item, h5py.Group) or not item.id.links.exists(step):
             return None
-        kind = found.id.links.get_info(part).type  # h5py's own look-up takes names in UTF-8 alone
+        kind = item.id.links.get_info(step).type  # h5py's own look-up takes names in UTF-8 alone
         if kind == h5l.TYPE_EXTERNAL:
-            place = f"{as_text(found.name or b'').rstrip('/')}/{as_text(part)}"
+            place = f"{as_text(item.name or b'').rstrip('/')}/{as_text(step)}"
             raise _elsewhere(file, name, place, "a.copy(a[x], b, x)")
         if kind == h5l.TYPE_SOFT:
             if not links:
-                raise KeyError(f"{as_text(part)} is a link, in a chain of too many links")
-            target = as_text(found.id.links.get_val(part))
-            target = target if target.startswith("/") else f"{as_text(found.name or b'')}/{target}"
-            found = follow_links(file, target, links - 1)
+                raise KeyError(f"{as_text(step)} is a link, in a chain of too many links")
+            target = as_text(item.id.links.get_val(step))
+            target = target if target.startswith("/") else f"{as_text(item.name or b'')}/{target}"
+            item = follow_links(file, target, links - 1)
         else:
-            found = found[part]
-    return found
+            item = item[step]
+    return item
 
 
 def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceError:

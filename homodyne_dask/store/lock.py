@@ -1,79 +1,23 @@
 """A lock file: one process at a time writes into a folder, or below a URL."""
 
+import errno
 import fcntl
 import os
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from socket import gethostname
 from uuid import uuid4
 
-from homodyne_dask.errors import ObjectStoreError
+from homodyne_dask.errors import in_line
 from homodyne_dask.store import objects
-from homodyne_dask.store.files import NOT_OFFERED, AnyPath, open_lock
+from homodyne_dask.store.files import AnyPath, read_regular_file
 from homodyne_dask.store.url_path import UrlPath
 
-BEAT = 10.0
-"""s between two writes of a lock."""
-PATIENCE = 35.0
-"""s without a write after which the holder of a lock is dead."""
-
-
-class _Lease:
-    """A lock as one process writes it, each time with its mark first."""
-
-    def __init__(self, path: UrlPath) -> None:
-        self.path, self.mark, self.ended = path, uuid4().bytes, threading.Event()
-
-    def write(self, mode: dict[str, str] | str) -> bool:
-        """Write the lock, each time with another content; return whether that was possible."""
-        return objects.write(self.path, self.mark + uuid4().bytes, mode)
-
-    def version(self) -> dict[str, str] | None:
-        """Return the version of the lock, None where another process has taken it over."""
-        version = objects.version(self.path)
-        try:
-            return version if objects.read(self.path, 1000).startswith(self.mark) else None
-        except (FileNotFoundError, ValueError):  # gone, or far too large for a lock
-            return None
-
-    def taken(self) -> bool:
-        """Return whether this process has the lock now: it was free, or its holder is dead."""
-        if self.write("create"):
-            return True
-        version, deadline = objects.version(self.path), time.monotonic() + PATIENCE
-        while version is not None and time.monotonic() < deadline:
-            time.sleep(min(1.0, PATIENCE / 10))
-            if objects.version(self.path) != version:
-                return False
-        return self.write("create" if version is None else version)
-
-    def beat(self) -> None:
-        """Write the lock anew until it is ended, or another's."""
-        while not self.ended.wait(BEAT):
-            # what the holder writes meets the same error, and says so
-            with suppress(ObjectStoreError):
-                if (version := self.version()) is None:
-                    return
-                self.write(version)
-
-
-@contextmanager
-def leased(path: UrlPath) -> Iterator[bool]:
-    """Hold a lock for the length of a `with`; yields False where another process holds it."""
-    lease = _Lease(path)
-    if not lease.taken():
-        yield False
-        return
-    beating = threading.Thread(target=lease.beat, daemon=True)
-    beating.start()
-    try:
-        yield True
-    finally:
-        lease.ended.set()
-        beating.join()
-        if lease.version() is not None:
-            objects.remove(path)
+NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+"""With which a file system answers that it has no locks."""
+_MAX_BYTES = 1000
 
 
 @contextmanager
@@ -82,16 +26,17 @@ def locked(path: AnyPath) -> Iterator[bool]:
 
     The system releases it when its process ends, however that ended, on NFS too; the file is removed.
     On a file system without locks (Lustre mounted without flock) everybody gets it. A link is refused.
-    By URL it is a lease (`leased`).
+    By URL it is an object that one process alone can create; that of a killed process stays, as
+    `how_to_unlock` says.
     """
     if isinstance(path, UrlPath):
-        with leased(path) as held:
+        with _locked_object(path) as held:
             yield held
         return
-    with open_lock(path) as file:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    with os.fdopen(handle, "r+b", buffering=0):
         # the last holder may just have removed the file
-        held = _lock(handle := file.fileno()) and path.exists()
-        held = held and os.path.samestat(path.stat(), os.fstat(handle))
+        held = _lock(handle) and path.exists() and os.path.samestat(path.stat(), os.fstat(handle))
         try:
             yield held
         finally:
@@ -108,3 +53,33 @@ def _lock(handle: int) -> bool:
         if e.errno not in NOT_OFFERED:
             raise
     return True
+
+
+@contextmanager
+def _locked_object(path: UrlPath) -> Iterator[bool]:
+    holder = f"process {os.getpid()} of {gethostname()}, begun {datetime.now():%F %T}\n{uuid4()}"
+    # a request whose answer was lost is repeated, and then meets the object that it has made
+    held = objects.write(path, holder.encode(), "create") or _content(path) == holder
+    try:
+        yield held
+    finally:
+        if held:
+            objects.remove(path)
+
+
+def _content(path: AnyPath) -> str:
+    return read_regular_file(path, _MAX_BYTES).decode(errors="replace")
+
+
+def how_to_unlock(path: AnyPath) -> str:
+    """Return what to do where another process holds a lock, in words."""
+    if isinstance(path, Path):
+        return "wait until it ends"
+    try:
+        holder = in_line(_content(path).partition("\n")[0])
+    except (FileNotFoundError, ValueError):  # it was just released, or is another's
+        holder = "unknown"
+    return (
+        f"wait until it ends ({holder}), or, if it was killed, remove {path} with the tool of the provider, "
+        f"such as `aws s3 rm`"
+    )

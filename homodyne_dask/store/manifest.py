@@ -105,15 +105,15 @@ def read_manifest(
 
     def read() -> bytes:
         content = read_regular_file(file, MAX_BYTES)
-        if (found := hashlib.sha256(content).hexdigest()) != digest:
-            raise ValueError(f"{found[:60]}, not {digest}")
+        if (actual := hashlib.sha256(content).hexdigest()) != digest:
+            raise ValueError(f"{actual[:60]}, not {digest}")
         return content
 
     try:
         content = twice(read)
     except DAMAGED as e:
-        found = "no file" if isinstance(e, FileNotFoundError) else why_unreadable(e)
-        why = f"{schema.MANIFEST} does not match store_sha256 ({found})"
+        actual = "no file" if isinstance(e, FileNotFoundError) else why_unreadable(e)
+        why = f"{schema.MANIFEST} does not match store_sha256 ({actual})"
         raise ingest_again(store, why) from e
     try:
         held = json.loads(content)
@@ -148,7 +148,7 @@ def _parsed(held: Any, bins: int, frames: int) -> Manifest:
 
 def _spans(sizes: Any, bins: int, frames: int) -> dict[int, np.ndarray]:
     """Return the first byte and the number of bytes of chunks that fill their shards row by row."""
-    found = {}
+    spans = {}
     for factor in schema.factors(frames):
         tiles = schema.tiles_per_side(frames, factor)
         height = schema.shard_rows(tiles, schema.tile_side(frames))
@@ -157,13 +157,13 @@ def _spans(sizes: Any, bins: int, frames: int) -> dict[int, np.ndarray]:
         for row in range(0, tiles, height):
             shard = count[:, row : row + height].reshape(bins, -1)
             first[:, row : row + height] = (shard.cumsum(1) - shard).reshape(bins, -1, tiles)
-        found[factor] = np.stack([first, count], axis=-1)
-    return found
+        spans[factor] = np.stack([first, count], axis=-1)
+    return spans
 
 
 def _by_tile(listed: Any, bins: int, tiles: int, dtype: type) -> np.ndarray:
     """Return an array (bin, i, j) of what is listed of each chunk on and above the diagonal."""
     rows, columns = np.triu_indices(tiles)
-    found = np.zeros((bins, tiles, tiles), dtype)
-    found[:, rows, columns] = np.array(listed, dtype).reshape(bins, len(rows))
-    return found
+    values = np.zeros((bins, tiles, tiles), dtype)
+    values[:, rows, columns] = np.array(listed, dtype).reshape(bins, len(rows))
+    return values

@@ -2,48 +2,69 @@
 
 An error is one sentence with the URL and the cause: `ObjectStoreError`. Only an object that is missing is
 a FileNotFoundError, as a file is. Nothing here prints what a server answers, in which credentials may be.
+Credentials are those of the environment or of the provider's files, as obstore and botocore find them.
 """
 
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from errno import ENOENT
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from homodyne_dask.errors import ObjectStoreError, OptionError, require_package
-from homodyne_dask.store.credentials import NO_KEY, settings
 from homodyne_dask.store.url_path import WEB, UrlPath
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import ObjectStore, S3Credential
 
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15), "base": 2}
 RETRIES: Any = {"max_retries": 12, "retry_timeout": timedelta(seconds=90), "backoff": BACKOFF}
 """Of requests, by obstore; `files.py:patiently` reads files so."""
 CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
 """Of one request."""
+_SERVERS = {
+    "s3": ("AWS_ALLOW_HTTP", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_ALLOW_HTTP", "GOOGLE_BASE_URL"),
+    "az": ("AZURE_ALLOW_HTTP", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""Variables: one allows servers without encryption, the others name one that is not the provider's own."""
+_IDENTITY = {
+    "s3": (),
+    "gs": ("googleapis.com", "google.internal", "169.254.169.254"),
+    "az": ("microsoftonline.com", "microsoftonline.us", "chinacloudapi.cn", "169.254.169.254"),
+}
+"""Servers, with those below their names, that obstore asks for tokens; variables name others."""
+_AZURE_IDENTITY = ("AZURE_AUTHORITY_HOST", "AZURE_AUTHORITY_URL", "AZURE_IDENTITY_ENDPOINT")
+_AZURE_IDENTITY += ("IDENTITY_ENDPOINT", "AZURE_MSI_ENDPOINT", "MSI_ENDPOINT")
 NOWHERE = "127.0.0.1:0"
 """Where no server can be: requests to hosts that were not named are sent there, for obstore follows every
 redirect, with the token of a session in it."""
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_NO_KEY = "contains a line break or another character that is not allowed in a key"
+_LIFETIME = timedelta(minutes=10)
+"""After which keys are asked for again: botocore renews those that are valid for less than this."""
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
+_REFUSED = {
+    "UnauthenticatedError": "the credentials are refused",
+    "PermissionDeniedError": "access is refused",
+}
 _CONNECTION = {
     rf"\b{re.escape(NOWHERE)}\b": "it redirects to another host, which is not contacted: give the URL of "
     "that host",
-    r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": "its certificate is not accepted: {}",
+    r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": r"its certificate is not accepted: \1",
     r"InvalidMessage|InvalidContentType": "the server there does not use TLS",
     r"ConnectionRefused": "the connection is refused",
     r"dns error": "no host has this name",
     r"kind: Timeout|TimedOut": "it does not answer in time",
-    r"IncompleteMessage|ConnectionReset": "it closes the connection without an answer",
-    r"NetworkUnreachable|HostUnreachable": "there is no network connection to it",
 }
 """What obstore says of requests that got no answer, and in words."""
+_DETAILS = re.compile(r"status code: (\d+ [A-Za-z ]+\w)|<Code>(\w+)</Code>|(after \d+ retries)")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
 
@@ -54,26 +75,113 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
     Raises ObjectStoreError where credentials are unusable, OptionError for a variable of the environment
     that names no server, PackageError without obstore.
     """
-    url = str(UrlPath(root, prefix))
     scheme = root.partition(":")[0]
-    with object_errors(url):
+    with object_errors(UrlPath(root, prefix)):
         from obstore.store import HTTPStore, from_url
 
-        found, plain, hosts = {}, scheme == "http", (urlsplit(root).hostname or "",)
+        plain, settings, servers = scheme == "http", {}, {"": root}
         if scheme not in WEB:
-            found, plain, hosts = settings(scheme)
+            plain, settings, servers = _provider_settings(scheme)
         client: Any = CLIENT | {"allow_http": plain}
-        proxies = {"http", "https", "all"} & {*getproxies()}  # one through which we ask must stay
-        if hosts and all(not proxies or proxy_bypass(host) for host in hosts):
-            client |= {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": ",".join(hosts)}
+        if servers:  # else the provider's own
+            client |= _refuse_redirects(scheme, [*servers.values()])
         connect: Any = HTTPStore.from_url if scheme in WEB else from_url
         # obstore decodes the names of a prefix, but not those of objects
         address = f"{root}/{quote(prefix)}"
-        return connect(address, client_options=client, retry_config=RETRIES, **found)
+        return connect(address, client_options=client, retry_config=RETRIES, **settings)
+
+
+def _refuse_redirects(scheme: str, servers: list[str]) -> dict[str, str]:
+    """Return the settings with which no host but those of servers, and of tokens, is asked."""
+    servers += [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
+    hosts = [host for host in (urlsplit(server).hostname for server in servers) if host]
+    proxies = {"http", "https", "all"} & {*getproxies()}  # one through which we ask must stay
+    if proxies and not all(proxy_bypass(host) for host in hosts):
+        return {}
+    excluded = ",".join([*hosts, *_IDENTITY.get(scheme, ())])
+    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": excluded}
+
+
+def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str]]:
+    """Return whether addresses may be without encryption, what obstore does not read itself, and servers.
+
+    Servers are named by variables or a profile. Raises OptionError for values at which obstore would panic.
+    """
+    allows_plain, *variables = _SERVERS[scheme]
+    plain = os.environ.get(allows_plain, "").lower() in ("true", "1", "on", "yes", "y")
+    settings: dict[str, Any] = {}
+    if scheme == "az" and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        raise OptionError("az:// needs the name of an account: set AZURE_STORAGE_ACCOUNT_NAME")
+    servers = {name: os.environ[name] for name in variables if name in os.environ}
+    if scheme == "s3":
+        for name in _KEYS:
+            _check_key(name, os.environ.get(name))
+        if not os.environ.get("AWS_ACCESS_KEY_ID"):
+            settings = _settings_of_profile(has_server=bool(servers))
+            if "endpoint" in settings:
+                servers["endpoint_url of the profile"] = settings["endpoint"]
+    for name, address in servers.items():
+        parts = urlsplit(address)  # it may hold a password
+        if parts.scheme not in WEB or not parts.netloc or "@" in parts.netloc:
+            raise OptionError(
+                f"{name} is not the address of a server: give https://host or http://host"
+            )
+        if parts.scheme == "http" and not plain:
+            raise OptionError(
+                f"{name} is an unencrypted address: give https://host, or set {allows_plain}=true for a "
+                f"server on your own network"
+            )
+    return plain, settings, servers
+
+
+def _check_key(name: str, value: str | None) -> None:
+    if value and not (value.isascii() and value.isprintable()):  # obstore would panic
+        raise OptionError(f"{name} {_NO_KEY}")
+
+
+def _settings_of_profile(has_server: bool) -> dict[str, Any]:
+    """Return the credentials, region and server of a profile of ~/.aws, or of the machine's role."""
+    require_package("s3:// without keys in the environment", "botocore", "objectstore")
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    settings: dict[str, Any] = {"credential_provider": amazon_keys}
+    with suppress(BotoCoreError):  # the first request meets the same, and says so
+        session = Session()
+        region = session.get_config_variable("region")
+        server = session.get_scoped_config().get("endpoint_url")
+        if region and "AWS_REGION" not in os.environ:
+            settings["region"] = region
+        if server and not has_server:
+            settings["endpoint"] = server
+    return settings
+
+
+def amazon_keys() -> "S3Credential":
+    """Return keys for S3 from where Amazon's own library finds them, if none are in the environment.
+
+    obstore calls this again and again; another process gets it by its name, and finds its own keys.
+    Raises errors of botocore, OptionError for what is not a key.
+    """
+    from botocore.exceptions import NoCredentialsError
+    from botocore.session import Session
+
+    credentials = Session().get_credentials()
+    if credentials is None:
+        raise NoCredentialsError
+    keys = credentials.get_frozen_credentials()
+    for name, value in zip(_KEYS, keys[:3], strict=True):
+        _check_key(f"{name.lower()} of the profile", value)
+    return {
+        "access_key_id": keys.access_key,
+        "secret_access_key": keys.secret_key,
+        "token": keys.token,
+        "expires_at": datetime.now(UTC) + _LIFETIME,
+    }
 
 
 @contextmanager
-def object_errors(url: object) -> Iterator[None]:
+def object_errors(url: UrlPath) -> Iterator[None]:
     """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL.
 
     FileNotFoundError for a missing object, which names it alone. Raises PackageError without obstore.
@@ -83,97 +191,74 @@ def object_errors(url: object) -> Iterator[None]:
 
     try:
         yield
-    except FileNotFoundError as e:
-        if _NO_BUCKET.search(str(e)):
-            raise ObjectStoreError(_sentence(url, "its bucket does not exist")) from None
-        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(url)) from None
-    except BaseError as e:
-        raise ObjectStoreError(_sentence(url, _cause(e))) from None
-
-
-def _sentence(url: object, cause: str) -> str:
-    return f"{url} cannot be used ({cause}): check the URL, the network and the credentials"
+    except (FileNotFoundError, BaseError) as e:
+        if isinstance(e, FileNotFoundError) and not _NO_BUCKET.search(str(e)):
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(url)) from None
+        raise ObjectStoreError(
+            f"{url} cannot be used ({_cause(e)}): check the URL, the network and the credentials"
+        ) from None
 
 
 def _cause(error: Exception) -> str:
     """Return in words why a request failed."""
-    from obstore import exceptions
-
     text, _, source = str(error).partition("\n\nDebug source")
     if _NO_BUCKET.search(text):
         return "its bucket does not exist"
-    if NO_KEY in text:
-        return f"a key of the profile {NO_KEY}"
+    if _NO_KEY in text:
+        return f"a key of the profile {_NO_KEY}"
     if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
         return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
-    status = re.search(r"status code: (\d+ [A-Za-z ]+)", text)
-    code, spent = re.search(r"<Code>(\w+)</Code>", text), re.search(r"after (\d+) retries", text)
-    if isinstance(error, exceptions.UnauthenticatedError):
-        cause = "the credentials are refused"
-    elif isinstance(error, exceptions.PermissionDeniedError):
-        cause = "access is refused"
-    elif status or code:
-        cause = "the server refuses"
+    if "status code" in text:
+        cause = _REFUSED.get(type(error).__name__, "the server refuses")
     else:
-        said, inner = text.partition("\n")[0].rpartition(" - ")[2], source.partition("inner:")[2]
-        found = ((words, re.search(form, inner)) for form, words in _CONNECTION.items())
-        known = (words.format(*why.groups()) for words, why in found if why)
-        cause = next(known, _QUOTED.sub("", said))
-    details = [status[1].strip() if status else "", code[1] if code else ""]
-    details += [f"after {spent[1]} retries" if spent else ""]
-    return ", ".join(filter(None, [cause, *details]))
+        inner = source.partition("inner:")[2]
+        matches = ((re.search(form, inner), words) for form, words in _CONNECTION.items())
+        causes = (match.expand(words) for match, words in matches if match)
+        cause = next(causes, _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2]))
+    return ", ".join([cause, *(word for words in _DETAILS.findall(text) for word in words if word)])
 
 
 def read(path: UrlPath, max_bytes: int) -> bytes:
     """Return an object; ValueError for one of more than `max_bytes`, FileNotFoundError for none."""
     with object_errors(path):
-        found = connection(path.root).get(path.key)
-        if (held := found.meta["size"]) > max_bytes:
-            raise ValueError(f"it has {held:,} bytes, but at most {max_bytes:,} are allowed")
-        return found.bytes().to_bytes()
+        answer = connection(path.root).get(path.key)
+        if (count := answer.meta["size"]) > max_bytes:
+            raise ValueError(f"it has {count:,} bytes, but at most {max_bytes:,} are allowed")
+        return answer.bytes().to_bytes()
 
 
 def read_range(path: UrlPath, first: int, count: int) -> memoryview:
     """Return `count` bytes of an object from `first` on, not copied; ValueError where it has fewer."""
     from obstore.exceptions import BaseError
 
+    content: Any = b""
     with object_errors(path):
         try:
-            found: Any = connection(path.root).get_range(path.key, start=first, length=count)
+            content = connection(path.root).get_range(path.key, start=first, length=count)
         except BaseError as e:
             if "416 Range Not Satisfiable" not in str(e):
                 raise
-            found = b""
-    if len(found) != count:
+    if len(content) != count:
         raise ValueError(f"it has fewer than {first + count:,} bytes")
-    return memoryview(found)
+    return memoryview(content)
 
 
-def write(path: UrlPath, content: bytes, mode: Any = "overwrite") -> bool:
+def write(
+    path: UrlPath, content: bytes, mode: Literal["overwrite", "create"] = "overwrite"
+) -> bool:
     """Write an object whole: readers see the previous one, or none, until it is complete.
 
-    mode: "overwrite", "create", or the `version` of the object to replace. Return False where there is one
-    already, or where it is no longer that one.
+    mode: with "create", return False where there is one already.
     """
-    from obstore.exceptions import AlreadyExistsError, PreconditionError
+    from obstore.exceptions import AlreadyExistsError
 
-    refused: Any = (AlreadyExistsError,) if mode == "create" else ()
-    if isinstance(mode, dict):
-        refused = (PreconditionError, FileNotFoundError)
     _require_writable(path)
     with object_errors(path):
         try:
-            connection(path.root).put(path.key, content, mode=mode)  # type: ignore[arg-type]
-        except refused:
+            connection(path.root).put(path.key, content, mode=mode)
+        except AlreadyExistsError:
             return False
     return True
-
-
-def version(path: UrlPath) -> dict[str, str] | None:
-    """Return what tells an object from those that were written in its place; None where there is none."""
-    with suppress(FileNotFoundError), object_errors(path):
-        found: Any = connection(path.root).get(path.key).meta
-        return {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
 
 
 def remove(path: UrlPath) -> None:
@@ -188,19 +273,10 @@ def below(path: UrlPath) -> Iterator[UrlPath]:
     _require_writable(path)
     with object_errors(path):
         for batch in connection(path.root).list(f"{path.key}/" if path.key else None):
-            for found in batch:
-                yield UrlPath(path.root, found["path"])
-
-
-def directly_below(path: UrlPath) -> list[UrlPath]:
-    """Return the objects directly below a URL, and the prefixes that others share."""
-    with object_errors(path):
-        found = connection(path.root).list_with_delimiter(f"{path.key}/" if path.key else None)
-    keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
-    return [UrlPath(path.root, key.strip("/")) for key in keys]
+            for listed in batch:
+                yield UrlPath(path.root, listed["path"])
 
 
 def _require_writable(path: UrlPath) -> None:
-    """Raise OptionError for a web server, which is only read."""
     if path.root.startswith("http"):
         raise OptionError(f"{path} cannot be written: give s3://, gs://, az:// or a folder")

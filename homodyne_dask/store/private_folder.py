@@ -6,7 +6,7 @@ from pathlib import Path
 
 def make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for this user alone, whatever the umask."""
-    for one in (*reversed(folder.parents), folder):
-        if not one.exists():
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
             with suppress(FileExistsError):  # another process was first
-                one.mkdir(mode=0o700)
+                path.mkdir(mode=0o700)

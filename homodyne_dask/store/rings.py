@@ -17,9 +17,9 @@ SAME_ANGLE_TOLERANCE = 1e-3
 
 def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
     """Return the number of each bin's ring, from the smallest q up; bins of unknown q form one ring."""
-    known = np.nan_to_num(q, nan=-1.0)
-    order = np.argsort(known)
-    step = np.diff(known[order], prepend=-np.inf) > SAME_RING_TOLERANCE * np.abs(known[order])
+    values = np.nan_to_num(q, nan=-1.0)
+    order = np.argsort(values)
+    step = np.diff(values[order], prepend=-np.inf) > SAME_RING_TOLERANCE * np.abs(values[order])
     numbers = np.empty(len(q), int)
     numbers[order] = np.cumsum(step) - 1
     return numbers
@@ -97,17 +97,17 @@ def nearest_angles(
         near = np.flatnonzero((rings == ring) & (away <= NEAREST_ANGLE_TOLERANCE))
         near = near[np.argsort(away[near], kind="stable")]
         nearest = near[0]
-        same = np.abs(_turned(phi[near] - phi[nearest])) <= SAME_ANGLE_TOLERANCE
-        for other in near[~same][:1]:
+        coincide = np.abs(_turned(phi[near] - phi[nearest])) <= SAME_ANGLE_TOLERANCE
+        for other in near[~coincide][:1]:
             if away[other] < 2 * away[nearest]:
                 raise SelectionError(
                     f"phi = {target:g}° matches the angles {phi[nearest]:g} and {phi[other]:g}°: give more "
                     f"digits, or a range"
                 )
-        keep[near[same]] = True
+        keep[near[coincide]] = True
     if not keep.any():
-        known = np.flatnonzero(np.isfinite(phi))
-        nearest = np.unique(phi[known[np.argsort(away[known], kind="stable")[:3]]])
+        finite = np.flatnonzero(np.isfinite(phi))
+        nearest = np.unique(phi[finite[np.argsort(away[finite], kind="stable")[:3]]])
         raise SelectionError(
             f"no angle within {NEAREST_ANGLE_TOLERANCE:g}° of phi = {target:g}°; the nearest: "
             f"{', '.join(f'{value:g}°' for value in nearest) or 'none is known'}; to select a range, give "

@@ -52,8 +52,8 @@ def signs_of_noise(c2: Float[np.ndarray, "t t"], n_frames: int) -> Signs:
     with np.errstate(invalid="ignore"):
         difference = np.array([*DIFFERENCE.values()]) @ values
         rounding = ROUNDING * np.where(positive, 1.0, np.abs(values).max(axis=0))
-        known = np.isfinite(difference) & (np.abs(difference) >= rounding)
-    signs[i, lag] = np.sign(np.where(known, difference, 0.0))
+        significant = np.isfinite(difference) & (np.abs(difference) >= rounding)
+    signs[i, lag] = np.sign(np.where(significant, difference, 0.0))
     return signs
 
 
@@ -90,8 +90,8 @@ def shift_of_copy(first: Signs, other: Signs) -> int | None:
     for shift in (0, *shifts[np.argsort(-likelihood)[:SHIFTS]].tolist()):
         start, number = max(-shift, 0), frames[shift + len(other) - 1] - 1
         parts = first[max(shift, 0) :], other[start:], other[start + 1 :]
-        some, same, next_frames = (part[:number].reshape(1, -1) for part in parts)
-        if have_one_noise(some, same, next_frames, FEWEST_SHIFTED if shift else FEWEST).all():
+        some, others, next_frames = (part[:number].reshape(1, -1) for part in parts)
+        if have_one_noise(some, others, next_frames, FEWEST_SHIFTED if shift else FEWEST).all():
             return shift
     return None
 

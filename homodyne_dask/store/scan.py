@@ -22,7 +22,7 @@ from homodyne_dask.errors import (
     why_unreadable,
 )
 from homodyne_dask.read_only import read_only
-from homodyne_dask.store import files, schema, validate
+from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
@@ -40,6 +40,7 @@ from homodyne_dask.store.selection import (
     select_frames,
 )
 from homodyne_dask.store.url_path import UrlPath
+from homodyne_dask.store.validate import check_arrays, check_attributes
 from homodyne_dask.text import known_number, shown_ranges
 
 if TYPE_CHECKING:
@@ -110,10 +111,10 @@ class Scan(Printed, BinsAndFrames):
         """Position of each selected bin in its scan: bins with the same number are repeats of each other."""
         return np.array(self.bins) % self._bins_per_scan
 
-    def bin_words(self, at: int) -> str:
+    def bin_words(self, position: int) -> str:
         """Return 'the bin labelled 5' of a position in the store; of a store of repeats with its scan."""
-        of = f" of scan {at // self._bins_per_scan + 1}" * ("scans" in self.attrs)
-        return f"the bin labelled {self.all_bins['label'][at]}{of}"
+        words = f" of scan {position // self._bins_per_scan + 1}" * ("scans" in self.attrs)
+        return f"the bin labelled {self.all_bins['label'][position]}{words}"
 
     @cached_property
     def clusters(self) -> Int[np.ndarray, " bin"]:
@@ -182,8 +183,8 @@ class Scan(Printed, BinsAndFrames):
         """Frames that are selected and not excluded."""
         inside = np.zeros(self.n_frames, bool)
         inside[slice(*self.frames)] = True
-        for one in self.excluded_frames:
-            inside[slice(*one)] = False
+        for frames in self.excluded_frames:
+            inside[slice(*frames)] = False
         return inside
 
     @property
@@ -195,10 +196,10 @@ class Scan(Printed, BinsAndFrames):
         scans = np.unique(self.scan_number).tolist()
         if "scans" in self.attrs and len(scans) < max(len(self.scan_names), 2):
             words += [f"--scan {number}" for number in scans]
-        known = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
-        here, out = np.unique(self.label), np.setdiff1d(known, self.label)
+        labels = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
+        kept, out = np.unique(self.label), np.setdiff1d(labels, self.label)
         if len(out):
-            some, option = (here, "label") if len(here) <= len(out) else (out, "exclude-label")
+            some, option = (kept, "label") if len(kept) <= len(out) else (out, "exclude-label")
             words.append(f"--{option} {','.join(map(str, some.tolist()))}")
         return " ".join(words)
 
@@ -251,20 +252,20 @@ class Scan(Printed, BinsAndFrames):
 
     def place_of(self, chunk: "Chunk") -> ByteRange:
         """Return the location of the bytes of a chunk: its own file, or a range of a shard."""
-        at, span = (chunk.i, chunk.j), None
+        place, span = (chunk.i, chunk.j), None
         if self.manifest.spans is not None:
             spans = self.manifest.spans[chunk.factor]
-            at = chunk.i // schema.shard_rows(spans.shape[1], schema.tile_side(self.n_frames)), 0
+            place = chunk.i // schema.shard_rows(spans.shape[1], schema.tile_side(self.n_frames)), 0
             first, count = spans[chunk[1:]].tolist()
             span = first, count
         array = schema.matrix_name(chunk.factor)
-        return ByteRange(inside(self.path, array, "c", str(chunk.bin), *map(str, at)), span)
+        return ByteRange(inside(self.path, array, "c", str(chunk.bin), *map(str, place)), span)
 
     @property
     def selection(self) -> Selection:
         """The identity of the selected data."""
-        of = (self.bins, self.frames, self.excluded, self.excluded_frames)
-        return Selection(self.path, self.digest, *of)
+        chosen = (self.bins, self.frames, self.excluded, self.excluded_frames)
+        return Selection(self.path, self.digest, *chosen)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -351,10 +352,10 @@ class Scan(Printed, BinsAndFrames):
         begin, end = stored["age_edges"][age], stored["age_edges"][age + 1]
         shortest, longest = stored["lag_edges"][lag], stored["lag_edges"][lag + 1]
         inside &= shortest >= min_lag
-        for one in self.excluded_frames:
+        for frames in self.excluded_frames:
             # cells that have no pair with a frame of the range, at t1 or at t2
-            at_t1 = (begin < one[1]) & (end > one[0])
-            inside &= ~(at_t1 | ((begin + shortest < one[1]) & (end + longest - 1 > one[0])))
+            at_t1 = (begin < frames[1]) & (end > frames[0])
+            inside &= ~(at_t1 | ((begin + shortest < frames[1]) & (end + longest - 1 > frames[0])))
         cells = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
         c2, count = (stored[name][cells] for name in ("c2", "count"))
         t1, t2, age, lag = (of[inside] for of in (stored["t1"], stored["t2"], age, lag))
@@ -382,8 +383,8 @@ class Scan(Printed, BinsAndFrames):
             row = [known_number(q, ".6g"), known_number(phi, ".2f"), str(n or "-"), f"{s:.4g}"]
             table.append([str(label), *row])
         if "scans" in self.attrs:
-            of = ["scan", *(f"{n} {self.scan_names[n - 1]}" for n in self.scan_number)]
-            table = [[name, *row] for name, row in zip(of, table, strict=True)]
+            column = ["scan", *(f"{n} {self.scan_names[n - 1]}" for n in self.scan_number)]
+            table = [[name, *row] for name, row in zip(column, table, strict=True)]
         return table_document(caption, table, 0, [f"note: {note}" for note in self.attrs["notes"]])
 
 
@@ -394,12 +395,12 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
     """
     if scans is None:
         return scan.select(label=labels)
-    known = zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True)
-    at = dict(zip(known, scan.bins, strict=True))
+    keys = zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True)
+    positions = dict(zip(keys, scan.bins, strict=True))
     for number, label in (wanted := list(zip(scans, labels, strict=True))):
-        if (number, label) not in at:
+        if (number, label) not in positions:
             raise SelectionError(f"{scan.path} has no bin labelled {label} of scan {number}")
-    return replace(scan, bins=tuple(at[key] for key in wanted))
+    return replace(scan, bins=tuple(positions[key] for key in wanted))
 
 
 def open_dataset(path: str | AnyPath) -> Scan:
@@ -413,7 +414,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
     """
     where = any_path("store", path)
     if isinstance(where, Path) and not files.exists(where):
-        close = get_close_matches(where.name, [one.name for one in where.parent.glob("*.zarr")], 1)
+        stores = [store.name for store in where.parent.glob("*.zarr")]
+        close = get_close_matches(where.name, stores, 1)
         meant = f"did you mean {close[0]}? Else " if close else ""
         raise StoreError(
             f"{where} does not exist: {meant}run `homodyne-dask ingest SOURCE {where}`"
@@ -421,8 +423,8 @@ def open_dataset(path: str | AnyPath) -> Scan:
     if isinstance(where, Path) and files.is_file(where):
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
     attrs = read_metadata(where).get("attributes", {})
-    validate.check_attributes(where, attrs)
-    bins, frames = validate.check_arrays(where)
+    check_attributes(where, attrs)
+    bins, frames = check_arrays(where)
     if bins % len(attrs.get("scans") or "1"):
         raise ingest_again(where, f"{bins} bins are not those of {len(attrs['scans'])} scans")
     manifest = read_manifest(where, attrs, bins, frames)
@@ -433,10 +435,10 @@ def open_dataset(path: str | AnyPath) -> Scan:
     sigma = np.copysign(sigma, per_bin["sigma_row"])  # of a root that is not positive
     if wrong := what_is_wrong(time, per_bin["q"], per_bin["phi"], sigma):
         raise ingest_again(where, wrong)
-    known = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
+    with_data = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
     return Scan(
         path=str(absolute(where)), attrs=read_only(attrs), manifest=manifest, time=time, frame_mask=mask,
-        bins=tuple(known.tolist()), frames=(0, frames), all_bins=read_only(per_bin),
+        bins=tuple(with_data.tolist()), frames=(0, frames), all_bins=read_only(per_bin),
     )  # fmt: skip
 
 
@@ -470,8 +472,8 @@ def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
     """Return the frames of a level of which all frames are selected, and at least half are in use."""
     if factor == 1:
         return scan.use
-    of = _by_cell(scan, factor)
-    return (of(scan.use).sum(-1) >= factor / 2) & of(scan.selected_frames).all(-1)
+    by_cell = _by_cell(scan, factor)
+    return (by_cell(scan.use).sum(-1) >= factor / 2) & by_cell(scan.selected_frames).all(-1)
 
 
 def coarse_weights(

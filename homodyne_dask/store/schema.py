@@ -62,6 +62,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, V
 VERSION = 4
 FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
+WORK_FOLDER = ".ingest"
+"""Folder inside the store while it is being made: the lock, the job and one record per bin."""
 LEVELS = (4, 16)
 MIN_LEVEL_FRAMES = 32
 GAPS = (1e4, 1e9)

@@ -1,7 +1,7 @@
 """Selection of bins and frames by q, φ, label, frame number and time."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -108,22 +108,22 @@ def select_bins(
     keep = np.ones(len(scan.bins), bool)
     if q is not None:
         targets = _numbers("q", q, "a number in 1/Å, or a list of them")
-        near = np.concatenate([nearest_ring(scan.q, one) for one in targets])
+        near = np.concatenate([nearest_ring(scan.q, target) for target in targets])
         keep &= np.isin(np.arange(len(keep)), near)
     if phi is not None:
         keep &= _angles(scan, phi)
     if scans is not None:
         keep &= np.isin(scan.scan_number, _scan_numbers(scan, scans))
     if label is None:
-        at = np.flatnonzero(keep)
+        chosen = np.flatnonzero(keep)
     else:
         labels = _numbers("label", label, "a whole number, or a list of them", whole=True)
-        at = _labelled(scan, labels.astype(int), keep)
-    if not len(at):
+        chosen = _labelled(scan, labels.astype(int), keep)
+    if not len(chosen):
         raise SelectionError(
             f"no bin has {_given(q=q, phi=phi, label=label, scan=scans)}; {_available(scan)}"
         )
-    return tuple(scan.bins[b] for b in at)
+    return tuple(scan.bins[b] for b in chosen)
 
 
 def select_frames(
@@ -153,37 +153,32 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
         raise SelectionError(
             f"exclude = {shown(exclude)} cannot be used: give a dictionary, such as {{'frames': (51, 61)}}"
         )
-    unknown = [key for key in exclude if key not in EXCLUSIONS]
-    if unknown:
-        raise SelectionError(
-            f"exclude: {shown(unknown[0])} is unknown; {nearest(unknown[0], EXCLUSIONS)}"
-        )
     bins, ranges = set[int](), list[tuple[int, int]]()
     for key, value in exclude.items():
+        if key not in EXCLUSIONS:
+            raise SelectionError(f"exclude: {shown(key)} is unknown; {nearest(key, EXCLUSIONS)}")
         if value is None:
             continue
         if key in ("phi", "label"):
             bins.update(select_bins(scan, **{key: value}))
-        else:
-            ranges += _excluded_frames(scan, key, value)
+            continue
+        if scan.is_table:
+            raise SelectionError(TABLE_HAS_NO_FRAMES)
+        each = _frames_and_ranges(scan, value) if key == "frames" else _time_ranges(value)
+        for given in each:
+            first, stop = _interval(scan, **{key: given})
+            if stop <= first:
+                raise SelectionError(
+                    f"exclude: {_given(**{key: given})} contains no frame; {_available_frames(scan)}"
+                )
+            ranges.append((first, stop))
     return bins, tuple(ranges)
 
 
-def _excluded_frames(scan: BinsAndFrames, key: str, value: Any) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of frames that are excluded by frames or by time."""
-    if scan.is_table:
-        raise SelectionError(TABLE_HAS_NO_FRAMES)
-    several = isinstance(value, list | tuple) and all(
-        isinstance(part, list | tuple | slice) for part in value
-    )
-    each: list[Any] = list(value) if several else [value]
-    for one in _frames_and_ranges(scan, value) if key == "frames" else each:
-        first, stop = _interval(scan, **{key: one})
-        if stop <= first:
-            raise SelectionError(
-                f"exclude: {_given(**{key: one})} contains no frame; {_available_frames(scan)}"
-            )
-        yield first, stop
+def _time_ranges(given: Any) -> list[Any]:
+    ranges = (list, tuple, slice)
+    several = isinstance(given, list | tuple) and all(isinstance(each, ranges) for each in given)
+    return list(given) if several else [given]
 
 
 def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
@@ -192,43 +187,44 @@ def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
     The mask is true where a frame is excluded.
     """
     if isinstance(given, np.ndarray):
-        if given.dtype == bool and given.shape != scan.time.shape:
-            raise SelectionError(
-                f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
-            )
-        given = set(np.flatnonzero(given)) if given.dtype == bool else given.tolist()
-    one_range = isinstance(given, slice) or (
-        isinstance(given, list | tuple)
-        and len(given) == 2
-        and all(end is None or _is_number(end) for end in given)
-    )
-    if one_range and isinstance(given, list) and None not in given:
+        given = _frames_in_array(scan, given)
+    ends = isinstance(given, list | tuple) and [end is None or _is_number(end) for end in given]
+    if ends == [True, True] and isinstance(given, list) and None not in given:
         a, b = given
         raise SelectionError(
             f"exclude: frames = [{a}, {b}] may be a range or two frames: write ({a}, {b}) for the "
             f"range, {{{a}, {b}}} for the frames"
         )
-    several = isinstance(given, list | tuple | set | frozenset | range) and not one_range
-    some: Any = given
-    each: list[Any] = list(some) if several else [some]
-    if not all(_is_number(one) or isinstance(one, list | tuple | slice) for one in each):
+    several = isinstance(given, list | tuple | set | frozenset | range) and ends != [True, True]
+    each: list[Any] = list(given) if several else [given]
+    if not all(_is_number(item) or isinstance(item, list | tuple | slice) for item in each):
         raise SelectionError(
             f"exclude: frames = {shown(given)} cannot be used: give whole numbers, ranges (first, after "
             "the last), or a list of both"
         )
-    return [(one, one + 1) if _is_number(one) else one for one in each]
+    return [(item, item + 1) if _is_number(item) else item for item in each]
+
+
+def _frames_in_array(scan: BinsAndFrames, given: np.ndarray) -> set[Any] | list[Any]:
+    if given.dtype != bool:
+        return given.tolist()
+    if given.shape != scan.time.shape:
+        raise SelectionError(
+            f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
+        )
+    return set(np.flatnonzero(given))
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:
     """Return ranges of frames in ascending order, those that touch as one, as far as they lie in `frames`."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for first, stop in sorted(ranges):
         first, stop = max(first, frames[0]), min(stop, frames[1])
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
         elif first < stop:
-            found.append((first, stop))
-    return tuple(found)
+            joined.append((first, stop))
+    return tuple(joined)
 
 
 def _available_frames(scan: BinsAndFrames) -> str:
@@ -267,7 +263,7 @@ def _numbers(what: str, given: Any, form: str, whole: bool = False) -> np.ndarra
     """Return a number or a list of numbers as an array; raises SelectionError for anything else."""
     several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
     each: list[Any] = np.ravel(given).tolist() if several else [given]
-    numbers = [one for one in each if _is_number(one) and not (whole and one != int(one))]
+    numbers = [item for item in each if _is_number(item) and not (whole and item != int(item))]
     if not each or len(numbers) < len(each):
         raise SelectionError(f"{what} = {shown(given)} cannot be selected: give {form}")
     return np.array(numbers)
@@ -280,15 +276,12 @@ def _range(what: str, given: Any, first: float | None = None) -> tuple[float, fl
     """
     if isinstance(given, slice) and given.step is None and first is not None:
         given = given.start, given.stop
-    pair = (
-        given if isinstance(given, Sequence | np.ndarray) and len(given) == 2 else (math.nan,) * 2
-    )
+    pair: list[Any] = [math.nan, math.nan]
+    if isinstance(given, Sequence | np.ndarray) and len(given) == 2:
+        pair = list(given)
     if first is not None:
-        pair = [
-            other if end is None else end
-            for end, other in zip(pair, (first, math.inf), strict=True)
-        ]
-    if not all(_is_number(end) for end in pair):
+        pair = [first if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1]]
+    if not all(map(_is_number, pair)):
         raise SelectionError(
             f"{what} = {shown(given)} is not a range: give two numbers, (low, high)"
         )
@@ -329,8 +322,8 @@ def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
             f"phi = [{a:g}, {b:g}] may be a range or two angles: write ({a:g}, {b:g}) for the range, "
             f"[({a - 1:g}, {a + 1:g}), ({b - 1:g}, {b + 1:g})] for the angles"
         )
-    each = [part if _is_number(part) else _range("phi", part) for part in phi]
-    return np.logical_or.reduce([_angles(scan, part) for part in each])
+    each = [item if _is_number(item) else _range("phi", item) for item in phi]
+    return np.logical_or.reduce([_angles(scan, item) for item in each])
 
 
 def _turn(pair: tuple[float, float]) -> tuple[float, float]:
@@ -357,11 +350,12 @@ def _scan_numbers(scan: BinsAndFrames, given: Any) -> list[int]:
         )
     names, present = scan.scan_names, sorted(set(scan.scan_number.tolist()))
     numbers = {names[n - 1]: n for n in present} | {str(n): n for n in present}
-    if unknown := [one for one in each if str(one) not in numbers]:
-        some = ", ".join(f"{n} ({names[n - 1]})" for n in present[:4])
-        more = ", ..." * (len(present) > 4)
-        raise SelectionError(f"there is no scan {shown(unknown[0])}; choose from {some}{more}")
-    return [numbers[str(one)] for one in each]
+    if unknown := [item for item in each if str(item) not in numbers]:
+        some = ", ".join(f"{n} ({names[n - 1]})" for n in present[:4]) + ", ..." * (
+            len(present) > 4
+        )
+        raise SelectionError(f"there is no scan {shown(unknown[0])}; choose from {some}")
+    return [numbers[str(item)] for item in each]
 
 
 def _labelled(
@@ -373,8 +367,7 @@ def _labelled(
         raise SelectionError(f"no bin is labelled {missing[0]}; {_available(scan)}")
     if len(set(labels.tolist())) < len(labels):
         raise SelectionError(f"label = {labels.tolist()} names a bin twice: name each bin once")
-    at = [np.flatnonzero(keep & (scan.label == label)) for label in labels]
-    return np.concatenate(at)
+    return np.concatenate([np.flatnonzero(keep & (scan.label == label)) for label in labels])
 
 
 def _available(scan: BinsAndFrames) -> str:

@@ -11,16 +11,14 @@ from urllib.parse import quote, unquote, urlsplit
 
 from homodyne_dask.errors import OptionError, shown
 
-BUCKETS = ("s3", "gs", "az")
-"""Schemes of stores that are read and written."""
-WEB = ("https", "http")
-"""Schemes of web servers, which are read."""
+BUCKETS, WEB = ("s3", "gs", "az"), ("https", "http")
+"""Schemes of stores that are read and written, and of those that are only read."""
 _FORMS = (
     "s3://bucket/path, gs://bucket/path, az://container/path, https://host/path or file:///path"
 )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class UrlPath:
     """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it.
 
@@ -34,9 +32,6 @@ class UrlPath:
     def __str__(self) -> str:
         key = quote(self.key) if self.root.startswith(WEB) else self.key
         return f"{self.root}/{key}".rstrip("/")
-
-    def __repr__(self) -> str:
-        return f"UrlPath({str(self)!r})"
 
     def __truediv__(self, name: Any) -> "UrlPath":
         return self.joinpath(name)
@@ -54,28 +49,13 @@ class UrlPath:
         """The last name of the URL."""
         return self.key.rpartition("/")[2]
 
-    @property
-    def parent(self) -> "UrlPath":
-        """The URL without its last name."""
-        return UrlPath(self.root, self.key.rpartition("/")[0])
-
-    def relative_to(self, above: "UrlPath") -> str:
-        """Return the names below another URL."""
-        return self.key.removeprefix(above.key).strip("/")
-
-    def is_relative_to(self, above: object) -> bool:
-        """Return False: a URL is below no folder of this machine."""
-        return False
-
     def is_absolute(self) -> bool:
         """Return True."""
         return True
 
-    def absolute(self) -> "UrlPath":
-        """Return the URL itself."""
-        return self
-
-    resolve = absolute
+    def relative_to(self, above: "UrlPath") -> str:
+        """Return the names below another URL."""
+        return self.key.removeprefix(above.key).strip("/")
 
 
 def is_url(given: object) -> bool:
@@ -83,20 +63,11 @@ def is_url(given: object) -> bool:
     return isinstance(given, UrlPath) or (isinstance(given, str) and "://" in given)
 
 
-def local_path(what: str, url: str) -> str | None:
-    """Return the path of file:///folder/name, None for another URL; OptionError for a host in it."""
-    parts = urlsplit(url)
-    if parts.scheme != "file":
-        return None
-    if parts.netloc not in ("", "localhost") or not parts.path:
-        raise OptionError(f"{what} = {shown(url)} cannot be used: give file:///path")
-    return unquote(parts.path)
+def url_path(what: str, url: str) -> UrlPath | str:
+    """Return a URL, checked, or the path of a file:///folder/name.
 
-
-def url_path(what: str, url: str) -> UrlPath:
-    """Return a URL, checked: OptionError for another scheme, no bucket, or credentials in it.
-
-    What stands in a URL is printed, and written into results.
+    What stands in a URL is printed, and written into results. Raises OptionError for another scheme, no
+    bucket, or credentials in it.
     """
     try:
         parts = urlsplit(url)
@@ -104,6 +75,8 @@ def url_path(what: str, url: str) -> UrlPath:
     except ValueError:
         raise OptionError(f"{what} = {shown(url)} is not a URL: give {_FORMS}") from None
     bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    if parts.scheme == "file" and host in (None, "localhost") and parts.path:
+        return unquote(parts.path)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise OptionError(
             f"{what} = {shown(bare)} contains a user, a password or a signature (@, ?, #), but URLs "
@@ -112,6 +85,11 @@ def url_path(what: str, url: str) -> UrlPath:
     encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
+    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(_names_in(what, url, bare)))
+
+
+def _names_in(what: str, url: str, bare: str) -> list[str]:
+    parts = urlsplit(url)
     names = [name for name in parts.path.split("/") if name]
     if parts.scheme in WEB:
         names = [*map(unquote, names)]
@@ -120,4 +98,4 @@ def url_path(what: str, url: str) -> UrlPath:
             f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control characters, and "
             f"the segments . and .."
         )
-    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))
+    return names

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from homodyne_dask.store import processes
+from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from tests.benchmarks import data, passes
 from tests.benchmarks.passes import Row
 
@@ -21,7 +21,7 @@ WAYS: dict[str, Callable[[Path, int], Row]] = {
 
 def run(folder: Path) -> Iterator[Row]:
     """Millions of pairs per second of all kernels and of each way, and the best way beside the kernels."""
-    store, total = data.widened(folder, 2950, 10), processes.cores()
+    store, total = data.widened(folder, 2950, 10), cores()
     for n in sorted({1, max(1, total // 2), total}):
         of = "all cores" if n == total else f"cores {n}"
         kernels, rates = sum(lone_kernels(n)), []

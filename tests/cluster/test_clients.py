@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster, get_client
 import homodyne_dask as hd
 from homodyne_dask.cluster import connect, local
 from homodyne_dask.errors import ClusterError, OptionError, PlanError
-from homodyne_dask.store.processes import in_thread
+from homodyne_dask.machine.allocator_and_threads import in_thread
 from tests.documents import ROOT, blocks
 from tests.run_command import run
 from tests.synthetic import fit_here

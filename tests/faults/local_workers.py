@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,28 +103,16 @@ def when_busy(client, seconds: float = 5) -> None:
 
 
 class Given(SchedulerPlugin):
-    """Which workers each task of a pass was given to, one after another, and which of them did it."""
+    """Which workers each task of a pass was given to, one after another."""
 
     def __init__(self, client) -> None:
         self.scheduler = client.cluster.scheduler
         self.workers: dict[str, list[str]] = defaultdict(list)
-        self.done: dict[str, str] = {}
         self.scheduler.add_plugin(self, name="given")
 
     def transition(self, key, start, finish, *args, **kwargs) -> None:
-        if not str(key).startswith("gram-"):
-            return
-        if finish == "processing":
+        if str(key).startswith("gram-") and finish == "processing":
             self.workers[str(key)].append(self.scheduler.tasks[key].processing_on.address)
-        elif start == "processing" and finish == "memory":
-            self.done[str(key)] = kwargs["worker"]
-
-    def passes(self) -> list[Counter[str]]:
-        """How many tasks each worker did, pass by pass."""
-        found: dict[str, Counter[str]] = defaultdict(Counter)
-        for key, worker in self.done.items():
-            found[key.rsplit("-", 1)[0]][worker] += 1
-        return list(found.values())
 
     def again(self) -> dict[str, list[str]]:
         """The tasks done more than once, with the workers that did not do them last."""

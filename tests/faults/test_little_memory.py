@@ -12,7 +12,7 @@ import pytest
 from homodyne_dask.cli.exit_status import BAD_INPUT, BUG, error_sentence, print_error
 from homodyne_dask.cluster import local, memory, workers
 from homodyne_dask.errors import PlanError, SourceError
-from homodyne_dask.store import processes
+from homodyne_dask.machine import cores_and_cgroup_limits as limits
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import make_plan
 from ingest.readers.hdf5 import read_matrix
@@ -32,10 +32,10 @@ def cgroup(folder: Path, **values: int | str) -> None:
 @pytest.fixture
 def inside(tmp_path, monkeypatch):
     """This process in a cgroup whose outer one has 300 MB, of which 100 MB and 40 MB of files are used."""
-    monkeypatch.setattr(processes, "CGROUPS", tmp_path)
-    text = processes.system_text
+    monkeypatch.setattr(limits, "CGROUPS", tmp_path)
+    text = limits.system_text
     lines = {"/proc/self/cgroup": "5:cpu:/job\n4:memory:/job/step\n0::/job/step\n"}
-    monkeypatch.setattr(processes, "system_text", lambda path: lines.get(str(path)) or text(path))
+    monkeypatch.setattr(limits, "system_text", lambda path: lines.get(str(path)) or text(path))
     return tmp_path
 
 
@@ -73,16 +73,16 @@ def test_the_room_in_a_cgroup_is_that_of_the_narrowest(inside, kind):
 def test_threads_follow_quotas_the_job_and_the_affinity(
     inside, monkeypatch, of_new, of_old, job, usable
 ):
-    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: set(range(16)))
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", job)
     monkeypatch.delenv("NPROC", raising=False)
     cgroup(inside / "job", cpu__max=of_new)
     cgroup(inside / "cpu/job", cpu__cfs_quota_us=of_old, cpu__cfs_period_us=100000)
-    assert processes.cores() == processes.jax_threads() == usable
+    assert limits.cores() == limits.jax_threads() == usable
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "8")  # of `sbatch --ntasks 8`
-    assert processes.cores() == min(usable, 8)
+    assert limits.cores() == min(usable, 8)
     monkeypatch.setenv("NSLOTS", "1")
-    assert processes.cores() == 1
+    assert limits.cores() == 1
 
 
 @pytest.fixture

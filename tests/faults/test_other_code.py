@@ -14,9 +14,9 @@ import homodyne_dask as hd
 from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
 from homodyne_dask.cluster import local
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.machine import running_code
+from homodyne_dask.machine.running_code import OUR_CODE, code_digest
 from homodyne_dask.results.views.report_content import facts
-from homodyne_dask.store import processes
-from homodyne_dask.store.processes import OUR_CODE, code_digest
 from tests.faults.processes import ENVIRONMENT, ROOT, dask, scheduler_at
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
 
@@ -43,7 +43,7 @@ def edited(folder: Path) -> Path:
 
 def digest_in(folder: Path) -> str:
     """The digest of a process that imports the packages from a folder."""
-    code = "from homodyne_dask.store.processes import code_digest; print(code_digest())"
+    code = "from homodyne_dask.machine.running_code import code_digest; print(code_digest())"
     return subprocess.run(
         [sys.executable, "-P", "-c", code], env=ENVIRONMENT | {"PYTHONPATH": str(folder)},
         capture_output=True, text=True, check=True,
@@ -87,8 +87,8 @@ CHANGES = {
 def test_the_digest_differs_by_any_change_of_the_sources(tmp_path, monkeypatch, change):
     package = copied(tmp_path / "copy") / "homodyne_dask"
     CHANGES[change](package)
-    monkeypatch.setattr(processes, "__file__", str(package / "store" / "processes.py"))
-    assert processes.digest_of_sources() != code_digest()
+    monkeypatch.setattr(running_code, "__file__", str(package / "machine" / "running_code.py"))
+    assert running_code.digest_of_sources() != code_digest()
 
 
 @pytest.mark.long

@@ -226,16 +226,13 @@ def test_a_store_replaced_between_two_passes_ends_the_fit(copy, other, client, o
 
 
 @pytest.mark.long
-def test_two_fits_of_one_store_at_once_are_as_one(copy):
+def test_two_fits_at_once_and_leaving_out_nothing_change_no_bit(copy):
+    def plain(_):
+        return result_bits(hd.fit(copy, hd.LAMINAR_FLOW, gap="200 um", initial=START))
+
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda _: result_bits(fit(copy)), range(2))
-    assert one == other
-
-
-@pytest.mark.long
-def test_leaving_out_nothing_changes_no_bit(copy):
-    options = {"gap": "200 um", "initial": START}
-    assert result_bits(skipping(copy)) == result_bits(hd.fit(copy, hd.LAMINAR_FLOW, **options))
+        first, second = pool.map(plain, range(2))
+    assert first == second == result_bits(skipping(copy))
 
 
 def test_a_store_without_a_readable_chunk_is_refused(copy):
@@ -331,20 +328,19 @@ def outcomes(path: Path, changes: Iterable[Damage]) -> tuple[Counter, list[str]]
     return counted, differ
 
 
+SAMPLES = [(False, 1), pytest.param(True, 2, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+
+
 @pytest.mark.long
-def test_a_bit_turned_or_a_file_exchanged_is_a_sentence_or_changes_nothing(copy, other):
-    """A sample of what the slow test does."""
-    every = list(directed(copy, Path(other.path)))
-    some = [*bits(copy, len(files_of(copy)), 1), *random.Random(1).sample(every, 60)]
-    counted, differ = outcomes(copy, some)
+@pytest.mark.parametrize(("all_of_them", "seed"), SAMPLES)
+def test_a_bit_turned_or_a_file_exchanged_is_a_sentence_or_changes_nothing(
+    copy, other, all_of_them, seed
+):
+    exchanged = list(directed(copy, Path(other.path)))
+    if not all_of_them:
+        exchanged = random.Random(seed).sample(exchanged, 60)
+    number = 6000 if all_of_them else len(files_of(copy))
+    counted, differ = outcomes(copy, [*bits(copy, number, seed), *exchanged])
+    print(dict(counted), len(differ))
     assert not differ
     assert counted["sentence"] > counted["same"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_thousands_of_bits_and_every_exchange_are_sentences_or_change_nothing(copy, other):
-    for changes in (bits(copy, 6000, 2), directed(copy, Path(other.path))):
-        counted, differ = outcomes(copy, changes)
-        print(dict(counted), len(differ))
-        assert not differ

@@ -15,8 +15,8 @@ import pytest
 import ingest
 from homodyne_dask.errors import FileReadError, SourceError, StoreError
 from homodyne_dask.store import files
-from homodyne_dask.store.own_stores import WORK_FOLDER
 from homodyne_dask.store.scan import open_dataset
+from homodyne_dask.store.schema import WORK_FOLDER
 from ingest import write
 from ingest.readers.source import Source
 from ingest.store_writer import JOB_FILE

@@ -1,16 +1,16 @@
 """Ingest into a store by URL and into shards: the chunks of a store on disk, complete last, resumed."""
 
-import threading
-import time
+import subprocess
+import sys
 
 import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.store import lock as lease
+from homodyne_dask.errors import OptionError, StoreError, StoreInUse
 from homodyne_dask.store import objects, schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS
+from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
@@ -115,28 +115,68 @@ def test_objects_of_other_programs_are_left_alone(source):
     assert objects.read(other, 10) == b"mine"
 
 
-def test_a_holder_that_stood_still_leaves_the_lock_to_the_one_that_took_it_over(monkeypatch):
-    monkeypatch.setattr(lease, "BEAT", 0.05)
-    path = url_path("lock", f"{ROOT}/taken")
-    with lease.leased(path) as held:
-        assert held
-        objects.write(path, b"of another")
-        written = objects.version(path)
-        time.sleep(0.3)
-        assert objects.version(path) == written
-    assert objects.read(path, 100) == b"of another"
+RACE = """
+import sys
+from homodyne_dask.errors import StoreInUse
+from ingest import ingest
+def hold(done, total):
+    print("begun", flush=True)
+    input()
+try:
+    ingest(sys.argv[1], sys.argv[2], progress=hold)
+    print("done")
+except StoreInUse as e:
+    print(e)
+"""
 
 
-def test_a_lock_is_held_while_its_holder_lives_and_taken_over_when_it_is_dead(monkeypatch):
-    monkeypatch.setattr(lease, "BEAT", 0.1)
-    monkeypatch.setattr(lease, "PATIENCE", 3.0)
+def ingesting(source, target) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", RACE, str(source), target]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.long
+def test_of_two_ingests_into_one_store_one_writes_and_the_other_is_refused(source, plain):
+    target = f"{ROOT}/race.zarr"
+    both = [ingesting(source, target) for _ in range(2)]
+    first = {process: process.stdout.readline() for process in both}
+    (writing,) = (process for process in both if first[process] == "begun\n")
+    (refused,) = (process for process in both if process is not writing)
+    assert (
+        f"another ingest is writing {target}: wait until it ends (process {writing.pid}"
+        in first[refused]
+    )
+    assert writing.communicate("\n" * 3)[0].endswith("done\n")
+    refused.communicate()
+    assert chunks(hd.open_dataset(target)) == chunks(plain)
+
+
+@pytest.mark.long
+def test_the_lock_of_a_killed_ingest_stays_and_is_told_with_the_remedy(source, plain):
+    target = f"{ROOT}/killed.zarr"
+    killed = ingesting(source, target)
+    assert killed.stdout.readline() == "begun\n"
+    killed.kill()
+    killed.communicate()
+    lock = f"{target}/.ingest/lock"
+    with pytest.raises(StoreInUse, match=f"{killed.pid} of .*if it was killed, remove {lock} with"):
+        ingest.ingest(source, target)
+    objects.remove(url_path("lock", lock))
+    ingest.ingest(source, target)
+    assert chunks(hd.open_dataset(target)) == chunks(plain)
+    assert not [path for path in objects.below(url_path("store", target)) if ".ingest" in str(path)]
+
+
+def test_a_lock_is_of_one_holder_who_knows_it_again_and_leaves_nothing(monkeypatch):
     path = url_path("lock", f"{ROOT}/lock")
-    with lease.leased(path) as held, lease.leased(path) as other:
+    with locked(path) as held, locked(path) as other:
         assert (held, other) == (True, False)
-    assert objects.version(path) is None
-    objects.write(path, b"of a process that was killed")
-    monkeypatch.setattr(lease, "PATIENCE", 0.2)
-    with lease.leased(path) as held:
+    assert not list(objects.below(path))
+
+    def answer_lost(*given: object) -> bool:
+        return written(*given) and False
+
+    written = objects.write
+    monkeypatch.setattr(objects, "write", answer_lost)
+    with locked(path) as held:
         assert held
-        assert threading.active_count() > 1
-    assert objects.version(path) is None

@@ -23,7 +23,7 @@ from homodyne_dask.kernels.cache_folder import FOLDER, keep_compiled_programs, u
 from homodyne_dask.kernels.compiled import Kernel, kernel
 from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
 from homodyne_dask.kernels.gpus import MEMORY_SHARES, Gpus, cuda_missing, first_gpu, gpus_of_machine
-from homodyne_dask.store import processes
+from homodyne_dask.machine import cores_and_cgroup_limits
 from tests.synthetic import FLOW, measured, store
 
 
@@ -359,13 +359,13 @@ def test_a_processor_is_known_by_its_instructions(monkeypatch, tmp_path):
     known = []
     for words in [(0, 1000, "avx2"), (1, 2000, "avx2"), (0, 1000, "avx2 avx512f")]:
         (tmp_path / "cpuinfo").write_text(text.format(*words))
-        monkeypatch.setattr(processes, "_CPU_INFO", tmp_path / "cpuinfo")
-        processes.processor.cache_clear()
-        known.append(processes.processor())
-    monkeypatch.setattr(processes, "_CPU_INFO", tmp_path / "none")
-    processes.processor.cache_clear()
-    known.append(processes.processor())
-    processes.processor.cache_clear()
+        monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", tmp_path / "cpuinfo")
+        cores_and_cgroup_limits.processor.cache_clear()
+        known.append(cores_and_cgroup_limits.processor())
+    monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", tmp_path / "none")
+    cores_and_cgroup_limits.processor.cache_clear()
+    known.append(cores_and_cgroup_limits.processor())
+    cores_and_cgroup_limits.processor.cache_clear()
     assert known[0] == known[1] != known[2]
     assert known[3] is None
 

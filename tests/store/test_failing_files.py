@@ -15,8 +15,8 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import FileReadError, SourceError, StoreError
+from homodyne_dask.machine.running_code import python_command
 from homodyne_dask.store import chunk_reader, files, hdf5_files
-from homodyne_dask.store.processes import python_command
 from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep import block_cache
 from ingest.readers import detect
@@ -76,18 +76,23 @@ def fit(path: Path, **options):
     return hd.fit(str(path), hd.STATIC, **GIVEN, **options)
 
 
+FOR_A_MOMENT = {
+    "raise": dict(zip(FILES, (errno.ESTALE, errno.EIO) * 3, strict=True)),
+    "skip": dict(zip(FILES, (errno.ESTALE, errno.EIO) * 3, strict=True)),
+    "skip, missing": {CHUNK: errno.ENOENT},
+}
+
+
 @pytest.mark.long(whole=True)
-@pytest.mark.parametrize("on_bad_tile", ["raise", "skip"])
-def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, on_bad_tile):
-    expected = result_bits(fit(whole))
+@pytest.mark.parametrize("case", FOR_A_MOMENT)
+def test_reads_that_fail_for_a_moment_change_no_bit(whole, failing, pauses, case):
+    expected, times = result_bits(fit(whole)), 1 if "missing" in case else 2
     forget()
-    left = [
-        failing(whole / file, number, 2) for file, number in zip(FILES, (116, 5) * 3, strict=True)
-    ]
-    result = fit(whole, on_bad_tile=on_bad_tile)
+    left = [failing(whole / file, number, times) for file, number in FOR_A_MOMENT[case].items()]
+    result = fit(whole, on_bad_tile=case.split(",")[0])
     assert result_bits(result) == expected
     assert not any(left)
-    assert pauses == PAUSES[:2] * len(FILES)
+    assert pauses == PAUSES[:times] * len(left)
     assert not result.findings.of("damaged-chunks")
 
 
@@ -121,16 +126,6 @@ def test_a_file_system_that_fails_slowly_is_not_asked_for_longer_than_objects(
     with pytest.raises(FileReadError, match=r"\(Connection timed out, after 2 retries\)"):
         hd.open_dataset(whole)
     assert len(pauses) == 2
-
-
-@pytest.mark.long
-def test_a_chunk_that_is_missing_once_is_read_again(whole, failing, pauses):
-    expected = result_bits(fit(whole))
-    forget()
-    left = failing(whole / CHUNK, errno.ENOENT, 1)
-    assert result_bits(fit(whole, on_bad_tile="skip")) == expected
-    assert not left
-    assert pauses == PAUSES[:1]
 
 
 @pytest.mark.parametrize("asks", [detect.first_bytes, hdf5_files.check_contents, files.exists])
@@ -257,10 +252,20 @@ def test_a_source_on_a_file_system_that_goes_on_failing_is_not_damaged(
     assert len(ingest.ingest(source, tmp_path / "s.zarr").bins) == 3
 
 
-def test_a_damaged_source_is_not_read_again(source, tmp_path, pauses):
-    source.write_bytes(source.read_bytes()[:3000])
-    with pytest.raises(SourceError, match="truncated"):
-        ingest.ingest(source, tmp_path / "s.zarr")
+KILLED = "import h5py, os, sys; f = h5py.File(sys.argv[1], 'w'); f['c2'] = [1.0]; os._exit(9)"
+DAMAGED = {
+    "truncated": lambda file: file.write_bytes(file.read_bytes()[:3000]),
+    "was killed before it wrote them": lambda file: subprocess.run(
+        python_command("-c", KILLED, file), check=False
+    ),
+}
+
+
+@pytest.mark.parametrize("said", DAMAGED)
+def test_a_damaged_source_is_not_read_again(source, pauses, said):
+    DAMAGED[said](source)
+    with pytest.raises(SourceError, match=said):
+        hdf5_files.check_contents(source)
     assert not pauses
 
 
@@ -298,13 +303,6 @@ def test_the_command_for_a_file_whose_writer_was_killed_makes_it_readable(source
         hdf5_files.check_contents(left)
     subprocess.run(shlex.split(str(said.value).split("`")[1]), check=True)
     hdf5_files.check_contents(left)
-
-
-def test_a_file_whose_writer_was_killed_before_it_wrote_groups_is_not_called_truncated(tmp_path):
-    command = "import h5py, os, sys; f = h5py.File(sys.argv[1], 'w'); f['c2'] = [1.0]; os._exit(9)"
-    subprocess.run(python_command("-c", command, tmp_path / "left.hdf"), check=False)
-    with pytest.raises(SourceError, match="was killed before it wrote them"):
-        hdf5_files.check_contents(tmp_path / "left.hdf")
 
 
 def clumsy(path, options):

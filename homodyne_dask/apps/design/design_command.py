@@ -1,5 +1,6 @@
 """Predict the errors of a planned scan."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -7,7 +8,14 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.apps.design.planned_scan import MOST_BINS
 from homodyne_dask.cli.fit_config import MODELS, LocalPath
-from homodyne_dask.cli.path_arguments import ANY_PATH, OVERWRITE, PICTURES, STORE, check_new
+from homodyne_dask.cli.path_arguments import (
+    LOCAL_PATH,
+    OVERWRITE,
+    PICTURES,
+    STORE,
+    WITH_STORE,
+    check_new,
+)
 from homodyne_dask.cli.printing import AS_JSON, echo_found
 from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.errors import OptionError
@@ -57,13 +65,13 @@ class DesignOptions(Options):
 
 
 @click.command()
-@click.argument("fit", metavar="[FIT]", type=ANY_PATH, required=False)
+@click.argument("fit", metavar="[FIT]", type=LOCAL_PATH, required=False)
 @options_of(DesignOptions)
 @STORE
 @OVERWRITE
 @AS_JSON
 def design(
-    fit: AnyPath | None, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
+    fit: Path | None, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
 ) -> None:
     """Predict the standard errors of a planned scan for both weightings.
 
@@ -96,8 +104,7 @@ def _planned(given: dict[str, Any]) -> hd.Design:
     return hd.design(given.pop("model"), params, **given)  # type: ignore[arg-type]
 
 
-def _like(fit: AnyPath, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
-    from homodyne_dask.cli.result_upload import WITH_STORE
+def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
     from homodyne_dask.results.files.saved_results import data_of
 
     for name in ("model", "param", "angles"):

@@ -8,14 +8,14 @@ from pydantic import Field
 
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior.posterior_netcdf import check_netcdf_path
-from homodyne_dask.cli import result_upload, worker_options
+from homodyne_dask.cli import worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.path_arguments import (
-    ANY_PATH,
     LOCAL_PATH,
     OVERWRITE,
     STORE,
+    WITH_STORE,
     check_new,
     require_one_fit,
 )
@@ -51,7 +51,7 @@ class PosteriorOptions(Options):
 
 
 @click.command()
-@click.argument("folder", metavar="FIT", type=ANY_PATH)
+@click.argument("folder", metavar="FIT", type=LOCAL_PATH)
 @options_of(PosteriorOptions)
 @STORE
 @options_of(FitConfig, CLUSTER)
@@ -64,7 +64,7 @@ class PosteriorOptions(Options):
     help="Write the draws to this netCDF file, and leave FIT unchanged.",
 )
 def posterior(
-    folder: AnyPath,
+    folder: Path,
     store: AnyPath | None,
     as_json: bool,
     overwrite: bool,
@@ -85,7 +85,7 @@ def posterior(
     if output is not None:
         check_new(check_netcdf_path(output), overwrite)
     result = hd.load_result(folder)
-    data = data_of(result, folder, result_upload.WITH_STORE, store)
+    data = data_of(result, folder, WITH_STORE, store)
     scan = as_fitted(data, result)
     echo_progress(
         f"{chosen.draws:,} draws from the posterior of {result.config['model']} fitted to "
@@ -101,8 +101,7 @@ def posterior(
         found.to_netcdf(output)
         files = [str(output)]
     else:
-        with result_upload.on_disk(folder) as (here, where):
-            files = list(map(where, found.save(here)))
+        files = list(map(str, found.save(folder)))
     if not as_json:
         echo(f"\nwritten: {in_line(', '.join(files))}")
     click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)

@@ -15,12 +15,12 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, as_selected, fitted_scan
 from homodyne_dask.results.data.window_means import ReadTile, Window, tile_reader, times_of
 from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, data_of, fits_in, load_result
-from homodyne_dask.store.files import AnyPath, any_path, is_file
+from homodyne_dask.store.files import absolute, any_path
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
 from homodyne_dask.store.url_path import UrlPath
 
 Viewable = str | Path | UrlPath | Scan | FitResult
-Source = AnyPath | Scan | FitResult
+Source = Path | Scan | FitResult
 """An opened store, a result, or the path of a result, which is opened when it is chosen."""
 
 
@@ -93,11 +93,13 @@ def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = Non
             found.append(one)
             continue
         path = any_path("what to view", one)
-        if path.name.endswith(".json") or is_file(path / SUMMARY):
+        if isinstance(path, UrlPath):
+            found.append(open_dataset(path))
+        elif path.name.endswith(".json") or (path / SUMMARY).is_file():
             found.append(path)
         elif parts := fits_in(path):
             found += [path / part for part in parts]
-        elif is_file(path / SERIES):
+        elif (path / SERIES).is_file():
             raise OptionError(f"{path} contains a series without a finished fit")
         else:
             found.append(open_dataset(path))
@@ -111,7 +113,7 @@ def name_of(source: Source) -> str:
     if isinstance(source, FitResult):
         return f"{source.config['model']} fitted to {source.provenance.inputs['store']}"
     path = any_path("what to view", source.path) if isinstance(source, Scan) else source
-    return path.absolute().name
+    return absolute(path).name
 
 
 def open_shown(source: Source, given: Sequence[Source] = ()) -> Shown:

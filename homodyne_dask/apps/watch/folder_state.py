@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from homodyne_dask.apps.watch.store_removal import remove_own_store
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig
@@ -20,7 +21,6 @@ from homodyne_dask.results.files.json_files import (
     read_with_checksum,
     write_with_checksum,
 )
-from homodyne_dask.store.own_stores import remove_own_store
 from homodyne_dask.store.schema import store_beside
 
 STATE, STORES = "watch.json", "stores"

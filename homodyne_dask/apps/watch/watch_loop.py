@@ -11,6 +11,8 @@ from typing import NamedTuple
 from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identity, read_state
 from homodyne_dask.apps.watch.scan_fits import FitOfStore, ScanFitter, concerns_all, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
+from homodyne_dask.apps.watch.store_removal import remove_own_store
+from homodyne_dask.apps.watch.watch_command import WatchedFolder
 from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, WatchedFolder, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
@@ -22,7 +24,6 @@ from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
 from homodyne_dask.results.files.folder import locked_folder
 from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.files.scans_index import index_files
-from homodyne_dask.store.own_stores import remove_own_store
 from homodyne_dask.store.processes import trim_memory
 
 ALL, PAGE = "folders, disk and workers", "the page"
@@ -278,8 +279,8 @@ class FolderWatch:
 def run_watch(folder: Path, config: FitConfig, watching: WatchedFolder, fits: ScanFitter) -> int:
     """Watch the folder with the lock of its results; return the exit status."""
     check_worker_options(config)
-    assert config.folder is not None  # --output is required
-    results = config.folder
+    assert config.output is not None  # --output is required
+    results = config.output
     try:
         with locked_folder(results, f".{SCANS}.lock"):
             indexed = any(file.exists() for file in index_files(results, SCANS))

@@ -1,19 +1,21 @@
 """homodyne-dask show: print the report of an earlier fit."""
 
+from pathlib import Path
+
 import click
 
 import homodyne_dask as hd
-from homodyne_dask.cli.path_arguments import ANY_PATH, STORE, require_one_fit
+from homodyne_dask.cli.path_arguments import LOCAL_PATH, STORE, require_one_fit
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import PicturesCommand
 from homodyne_dask.document.blocks import FORMATS
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import in_line
-from homodyne_dask.store.files import AnyPath, is_file
+from homodyne_dask.store.files import AnyPath
 
 
 @click.command(cls=PicturesCommand)
-@click.argument("folder", type=ANY_PATH)
+@click.argument("folder", type=LOCAL_PATH)
 @AS_JSON
 @click.option("--all", "all_details", is_flag=True, help="Print all details, as in report.txt.")
 @click.option(
@@ -27,7 +29,7 @@ from homodyne_dask.store.files import AnyPath, is_file
 )  # fmt: skip
 @STORE
 def show(
-    folder: AnyPath,
+    folder: Path,
     as_json: bool,
     all_details: bool,
     ci: float | None,
@@ -35,9 +37,9 @@ def show(
     store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.files.saved_results import SERIES
+    from homodyne_dask.results.files.saved_results import SERIES  # it loads xarray
 
-    of_series = is_file(folder / SERIES)
+    of_series = (folder / SERIES).is_file()
     if not of_series:
         require_one_fit(folder)
     found = hd.load_series(folder) if of_series else hd.load_result(folder)
@@ -50,7 +52,7 @@ def show(
 
         echo(f"\n{as_text(intervals_of(found, ci))}")
     if pictures:
-        from homodyne_dask.cli.result_upload import pictures_drawn  # it loads what writes folders
+        from homodyne_dask.cli.saved_figures import draw_saved  # it loads what writes folders
 
-        for files in pictures_drawn(folder, store, pictures):
-            echo(f"written: {in_line(', '.join(files))}")
+        for files in draw_saved(folder, store, pictures):
+            echo(f"written: {in_line(', '.join(map(str, files)))}")

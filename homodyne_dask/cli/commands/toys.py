@@ -1,14 +1,22 @@
 """homodyne-dask toys: photons simulated at a fit, and fitted as it was."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import click
 from pydantic import Field
 
 import homodyne_dask as hd
-from homodyne_dask.cli import result_upload, worker_options
+from homodyne_dask.cli import worker_options
 from homodyne_dask.cli.fit_config import FitConfig, LocalPath
-from homodyne_dask.cli.path_arguments import ANY_PATH, OVERWRITE, PICTURES, STORE, check_new
+from homodyne_dask.cli.path_arguments import (
+    LOCAL_PATH,
+    OVERWRITE,
+    PICTURES,
+    STORE,
+    WITH_STORE,
+    check_new,
+)
 from homodyne_dask.cli.printing import AS_JSON, echo_found, echo_progress
 from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
 from homodyne_dask.request.option_types import Form, Integer, Number
@@ -37,15 +45,13 @@ class ToyOptions(Options):
 
 
 @click.command()
-@click.argument("folder", metavar="FIT", type=ANY_PATH)
+@click.argument("folder", metavar="FIT", type=LOCAL_PATH)
 @options_of(ToyOptions)
 @STORE
 @options_of(FitConfig, CLUSTER)
 @OVERWRITE
 @AS_JSON
-def toys(
-    folder: AnyPath, store: AnyPath | None, overwrite: bool, as_json: bool, **given: Any
-) -> None:
+def toys(folder: Path, store: AnyPath | None, overwrite: bool, as_json: bool, **given: Any) -> None:
     """Simulate scans of photons from the fit in the folder FIT, fit them, and compare the results with their
     true values.
 
@@ -56,7 +62,7 @@ def toys(
     chosen, picture = options.model_dump(exclude={"picture"}), options.picture
     check_new(picture, overwrite, PICTURES)
     result = hd.load_result(folder)
-    scan = data_of(result, folder, result_upload.WITH_STORE, store)
+    scan = data_of(result, folder, WITH_STORE, store)
     with worker_options.client_of(workers_of_options(scan.path, workers)) as client:
         found = hd.toys(result, scan, **chosen, client=client, progress=echo_progress)
     echo_found(found, as_json, picture)

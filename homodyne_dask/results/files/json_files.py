@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.errors import SourceError, one_line, why_unreadable
-from homodyne_dask.store.files import AnyPath, path_of, read_regular_file, write_atomic
+from homodyne_dask.store.files import path_of, read_regular_file, write_atomic
 
 CHECKSUM = "sha256"
 """Key of the checksum: of all other keys and values, sorted, without spaces."""
@@ -27,7 +27,7 @@ def write_with_checksum(values: Mapping[str, object], path: str | Path) -> None:
 
 
 def read_with_checksum(
-    path: AnyPath, form: str, version: int, remedy: str, *, required: bool = False
+    path: Path, form: str, version: int, remedy: str, *, required: bool = False
 ) -> dict[str, Any]:
     """Return the values of a file of that format and version, without the checksum.
 
@@ -60,7 +60,7 @@ def read_with_checksum(
 
 
 @contextmanager
-def missing_values(path: AnyPath) -> Iterator[None]:
+def missing_values(path: Path) -> Iterator[None]:
     """Turn errors from values that are missing or of another kind into a SourceError."""
     try:
         yield

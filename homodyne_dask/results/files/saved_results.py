@@ -1,6 +1,5 @@
 """Results that were written, read back: of a fit, of a series, a comparison; and fits in folders compared."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,23 @@ from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.plain_data import read_as, read_fields
 from homodyne_dask.results.data.series import FitSeries, GlobalFit
 from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
-from homodyne_dask.store.files import AnyPath, any_path, children, is_file, path_of
+from homodyne_dask.store.files import AnyPath, any_path, path_of
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import UrlPath
 
 SUMMARY, SERIES = "summary.json", "series.json"
-Fit = FitResult | str | Path | UrlPath
+Fit = FitResult | str | Path
 
 
-def load_result(path: str | AnyPath) -> FitResult:
+def load_result(path: str | Path) -> FitResult:
     """Read a result written by `to_json`, or the summary.json of a result folder.
 
-    path: the file or the folder, or its URL. Raises SourceError for any other file.
+    path: the file or the folder. Raises SourceError for any other file.
 
     >>> hd.load_result("A0123_fit").params["D0"]
     <D0 68600 ± 1500 Å²/s>
     """
-    where = file_in(any_path("path", path), SUMMARY)
+    where = file_in(path_of("path", path), SUMMARY)
     remedy = "give a folder made by fit, or its summary.json"
     read = read_with_checksum(where, FORMAT, VERSION, remedy)
     with missing_values(where):
@@ -44,65 +43,46 @@ def reportable[R: Reportable](found: R) -> R:
     return found
 
 
-def fits_in(folder: AnyPath) -> list[str]:
-    """Return the names of the folders in a folder, or below a URL, that hold a result; none of a store."""
-    within = children(folder)
-    if any(path.name == "zarr.json" for path in within):
+def fits_in(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder that hold a result; none of a store."""
+    if (folder / "zarr.json").exists():
         return []
-    return sorted(path.name for path in within if is_file(path / SUMMARY))
+    return sorted(file.parent.name for file in folder.glob(f"*/{SUMMARY}") if file.is_file())
 
 
-def file_in(path: AnyPath, name: str) -> AnyPath:
-    """Return the file of that name in a folder; of a file itself the file. By URL files end in .json."""
-    is_folder = path.is_dir() if isinstance(path, Path) else not path.name.endswith(".json")
-    return path / name if is_folder else path
+def file_in(path: Path, name: str) -> Path:
+    """Return the file of that name in a folder; of a file itself the file."""
+    return path / name if path.is_dir() else path
 
 
-def data_of(result: FitResult, folder: AnyPath, way_out: str, store: AnyPath | None = None) -> Scan:
+def data_of(result: FitResult, folder: Path, way_out: str, store: AnyPath | None = None) -> Scan:
     """Return the data of a result that was read from a folder: of a store that was asked for, else its own.
 
-    Its own is opened where it lies beside the result, two folders above summary.json or below that, or
-    belongs to the user: whoever sends a result could have any server asked with the keys of its reader.
-    way_out: how to ask for another, with {} for where it is. Raises OptionError for a store elsewhere, and
+    Its own is opened only on disk: whoever sends a result could have any server asked with the keys of its
+    reader. way_out: how to ask for it, with {} for where it is. Raises OptionError for a store at a URL, and
     as `fitted_scan`.
     """
-    if store is None:
-        named = any_path(f"store_path of {folder}", result.provenance.inputs["store_path"])
-        if not _is_near(named, folder):
-            raise OptionError(
-                f"the data of {folder} are not beside it but in {named}, and are opened only on request: "
-                f"{way_out.format(named)}"
-            )
+    named = any_path(f"store_path of {folder}", result.provenance.inputs["store_path"])
+    if store is None and isinstance(named, UrlPath):
+        raise OptionError(
+            f"the data of {folder} are at {named}, which is asked only on request: {way_out.format(named)}"
+        )
     return fitted_scan(result, store)
 
 
-def _is_near(store: AnyPath, folder: AnyPath) -> bool:
-    """Return whether a store lies beside a result, or is one of the user's own."""
-    if isinstance(store, UrlPath) or isinstance(folder, UrlPath):
-        return isinstance(store, UrlPath) and store.root == getattr(folder, "root", None)
-    above = Path(str(file_in(folder, SUMMARY))).resolve().parents[2]
-    if store.resolve().is_relative_to(above):
-        return True
-    try:
-        return store.stat().st_uid == os.geteuid()
-    except OSError:
-        return True  # what is not there is said where it is opened
-
-
-def load_series(path: str | AnyPath) -> FitSeries:
+def load_series(path: str | Path) -> FitSeries:
     """Read a series written by `to_json`, or the series.json of a folder.
 
-    path: the file or the folder, or its URL. Raises SourceError for any other file.
+    path: the file or the folder. Raises SourceError for any other file.
 
     >>> hd.load_series("A0123_fit_q").names[:2]
     ['D0', 'alpha']
     """
-    where = file_in(any_path("path", path), SERIES)
+    where = file_in(path_of("path", path), SERIES)
     remedy = "give a folder made by fit --over, or its series.json"
     read = read_with_checksum(where, series.FORMAT, series.VERSION, remedy)
-    folder = where.parent if isinstance(where, Path) else None
     with missing_values(where):
-        together, rows = read.get("global_fit"), [_entry(fit, folder) for fit in read["fits"]]
+        together, rows = read.get("global_fit"), [_entry(fit, where.parent) for fit in read["fits"]]
         return reportable(
             FitSeries(
                 read["over"],
@@ -112,10 +92,10 @@ def load_series(path: str | AnyPath) -> FitSeries:
         )
 
 
-def _entry(read: dict[str, Any], folder: Path | None) -> FitRow:
+def _entry(read: dict[str, Any], folder: Path) -> FitRow:
     if not (read["folder"] is None or is_plain_name(read["folder"])):
         raise ValueError(f"folder = {shown(read['folder'])}")
-    where = None if folder is None or read["folder"] is None else folder / read["folder"]
+    where = None if read["folder"] is None else folder / read["folder"]
     result = None if read["result"] is None else from_summary(read["result"])
     name = read_as(str, read["name"])
     return fit_row(name, where, result, read["message"], read["at"])
@@ -139,7 +119,7 @@ def load_comparison(path: str | Path) -> Comparison:
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
     """Compare finished fits of several models to the same data, by bins left out; no data are read.
 
-    results: two or more, each a FitResult, or the folder or URL of one. A mapping gives them names;
+    results: two or more, each a FitResult, or the folder of one. A mapping gives them names;
         otherwise they are named after their models or, if models are equal, after their folders.
 
     The score of a fit measures how well it predicts independent bins that were left out, or, with fewer than

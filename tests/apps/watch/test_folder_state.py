@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from homodyne_dask.apps.watch import store_removal
 from homodyne_dask.apps.watch.folder_state import FORMAT, STATE, STORES, VERSION, read_state
 from homodyne_dask.apps.watch.scans_page import ScanTable
+from homodyne_dask.apps.watch.store_removal import remove_own_store
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files.json_files import write_with_checksum
-from homodyne_dask.store import own_stores, schema
-from homodyne_dask.store.own_stores import WORK_FOLDER, remove_own_store
+from homodyne_dask.store import schema
+from homodyne_dask.store.schema import WORK_FOLDER
 from tests.apps.watch.instant_fits import GOOD, NAMES, table_rows, watch_of, watch_until_quiet
 from tests.html_pages import ParsedPage
 from tests.results.made_results import flow_result
@@ -79,7 +81,7 @@ def test_a_store_whose_removal_was_interrupted_is_removed_by_the_next_one(tmp_pa
     store = tmp_path / "store"
     (store / "c2").mkdir(parents=True)
     (store / "zarr.json").write_text(json.dumps({"attributes": {"format": schema.FORMAT}}))
-    left, real = ["zarr.json", "c2"], own_stores.remove_tree
+    left, real = ["zarr.json", "c2"], store_removal.remove_tree
 
     def remove(path: Path) -> None:
         if path == store:
@@ -87,7 +89,7 @@ def test_a_store_whose_removal_was_interrupted_is_removed_by_the_next_one(tmp_pa
         left.remove(path.name)
         real(path)
 
-    monkeypatch.setattr(own_stores, "remove_tree", remove)
+    monkeypatch.setattr(store_removal, "remove_tree", remove)
     with pytest.raises(KeyboardInterrupt):
         remove_own_store(store)
     assert not left

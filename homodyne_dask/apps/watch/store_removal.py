@@ -5,10 +5,7 @@ from pathlib import Path
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.arrays import read_metadata
 from homodyne_dask.store.files import remove_tree
-from homodyne_dask.store.schema import FORMAT
-
-WORK_FOLDER = ".ingest"
-"""Folder inside the store while it is being made: the lock, the job and one record per bin."""
+from homodyne_dask.store.schema import FORMAT, WORK_FOLDER
 
 
 def is_own_store(folder: Path) -> bool:
