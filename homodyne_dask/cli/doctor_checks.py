@@ -49,7 +49,7 @@ _NOT_READ = {
 }
 _START = (
     f"import {', '.join(PACKAGES)}, jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready(); "
-    "import homodyne_dask.api, homodyne_dask.cluster.local"
+    "import homodyne_dask.fitting.fit_any, homodyne_dask.cluster.local"
 )
 
 

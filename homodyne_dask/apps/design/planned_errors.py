@@ -41,7 +41,7 @@ class Design(HandedOut, Printed):
         from homodyne_dask.apps.design.design_figure import draw_design
 
         with in_place_of(ax):
-            return draw_design(self)
+            return draw_design(self.dataset)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scan, the varied quantity, and a row of errors for each value and weighting."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.apps.design.errors_of_plan import (
@@ -17,7 +17,6 @@ from homodyne_dask.apps.design.errors_of_plan import (
 )
 from homodyne_dask.apps.design.planned_errors import Design
 from homodyne_dask.errors import OptionError, require_known, shown
-from homodyne_dask.fitting.photons import detector_of
 from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, vector_of
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
@@ -32,6 +31,8 @@ VARIED = ("frames", "counts", "pixels", "contrast", "angles", "exposure")
 FEWEST_FRAMES = 10
 MOST_FRAMES = 1_000_000
 MOST_BINS = 1000
+MOST_PHOTONS = 1e12
+"""Most counts per pixel and frame, and most pixels per bin."""
 
 
 def design(
@@ -244,6 +245,28 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
         "fixed": table["param"].values[table["fixed"].values].tolist(),
         "min_lag": config["min_lag"],
         "convention": config["convention"],
-        **detector_of(result, bins, known),
+        **_detector_of(result, bins, known),
     }
     return design(result.provenance.fitted_model(), value, **given | changes)
+
+
+def _detector_of(
+    result: "FitResult", bins: Bool[np.ndarray, " bin"], given: Mapping[str, Any]
+) -> dict[str, Float[np.ndarray, " bin"]]:
+    """Return counts and pixels of some bins of a fit: as given, else as its residuals determine them."""
+    noise, found = result.errors.noise, {}
+    for name, column in (("counts", "mean_counts"), ("pixels", "pixels")):
+        if given.get(name) is not None and not 0 < given[name] <= MOST_PHOTONS:
+            raise OptionError(
+                f"{name} = {shown(given[name])} cannot be used: give a positive number of at most "
+                f"{MOST_PHOTONS:g}"
+            )
+        values = np.full(len(bins), np.nan) if noise is None else noise[column].values
+        values = values if given.get(name) is None else np.full(len(bins), given[name], float)
+        if not (np.isfinite(values[bins]) & (values[bins] > 0)).all():
+            raise OptionError(
+                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
+                f"pixels (per bin)"
+            )
+        found[name] = values[bins]
+    return found
