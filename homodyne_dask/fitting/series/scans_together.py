@@ -38,6 +38,7 @@ from homodyne_dask.fitting.fit_observer import FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.fitting.series.measured_once import check_measured_once
+from homodyne_dask.fitting.series.parts import Part
 from homodyne_dask.fitting.start.averages import binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import (
@@ -71,7 +72,6 @@ from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.fitting.series.rings_and_windows import Part
 
 FACTORS = np.geomspace(0.1, 10, 9)
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
@@ -118,7 +118,7 @@ class GlobalRequest(NamedTuple):
 
 
 def global_request(
-    stores: Sequence[Request], parts: "Sequence[Part]", per_scan: tuple[str, ...]
+    stores: Sequence[Request], parts: Sequence[Part], per_scan: tuple[str, ...]
 ) -> GlobalRequest:
     """Return the global fit of all parts of stores; raises OptionError for options that it cannot have."""
     first, *others = stores
@@ -170,7 +170,7 @@ def global_request(
     return GlobalRequest(tuple(stores), together, *found, numbers, per_scan, parameters)
 
 
-def _is_part_of(part: "Part", whole: Request) -> bool:
+def _is_part_of(part: Part, whole: Request) -> bool:
     """Return whether a part is one of the selected data of a store."""
     same = part.scan.selection._replace(bins=()) == whole.scan.selection._replace(bins=())
     return same and set(part.scan.bins) <= set(whole.scan.bins)
@@ -213,7 +213,7 @@ def _scaling_of(stores: Sequence[Request]) -> Scaling:
 @one_blas_thread()
 def fit_together(
     stores: Sequence[Request],
-    parts: "Sequence[Part]",
+    parts: Sequence[Part],
     per_scan: tuple[str, ...],
     client: "Client | None",
     callbacks: Sequence[Callback],
@@ -239,7 +239,7 @@ def fit_together(
 
 
 def _without_unreadable(
-    stores: Sequence[Request], parts: "Sequence[Part]", client: "Client | None"
+    stores: Sequence[Request], parts: Sequence[Part], client: "Client | None"
 ) -> "tuple[list[Request], list[Part]]":
     """Return stores and their parts without the chunks that cannot be read."""
     kept, left = [], []
