@@ -174,7 +174,6 @@ def computed_on(request: Request, device: Device) -> Request:
 
 
 def _gap(given: str | float | None, scan: Scan) -> float | None:
-    """Return the gap in Å, as given or that of the store; raises OptionError where they differ."""
     stored = scan.attrs["gap_angstrom"]
     if given is None:
         return stored

@@ -94,7 +94,6 @@ def _angles(scan: Scan, axis: str = "phi") -> Iterator[Part]:
 
 
 def _labels(scan: Scan) -> Iterator[Part]:
-    """Yield the bins of each label, those of all scans together."""
     for label in np.unique(scan.label).tolist():
         at = {"label": float(label)}
         yield _part(scan, f"label {label}", f"label_{label}", at, scan.label == label)

@@ -64,7 +64,6 @@ def only_short_lags(summary: BinnedAverages) -> BinnedAverages:
 
 
 def _longest(summary: BinnedAverages, share: float) -> float:
-    """Return the longest lag [s] of a share of the record."""
     record, shortest = summary.t2.max() - summary.t1.min(), (summary.t2 - summary.t1).min()
     return float(max(share * record, LEAST_LAGS * shortest))
 
