@@ -21,6 +21,7 @@ from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.fit_job import Job
 from homodyne_dask.fitting.series.measured_once import check_measured_once
 from homodyne_dask.fitting.series.parts import OVER, Part, Windows, parts_of, parts_of_scans
+from homodyne_dask.fitting.series.run_many import run_many
 from homodyne_dask.fitting.series.variable_of_scans import Values, axis_of, places_of
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
@@ -196,10 +197,8 @@ def fit_each(
         return fit_parts_together(scans, model, parts, own, axis, client, callbacks, options)
     for scan in scans:
         require_gap(prepare(scan, model, **options))
-    from homodyne_dask.fitting.series.run_many import run_many  # it loads Dask's client
-
     each = zip(parts, scans, strict=True)
-    jobs = [job for own, scan in each for job in jobs_of(own, scan, options, Path())]
+    jobs = [job for inner, scan in each for job in jobs_of(inner, scan, options, Path())]
     jobs, rows = [job._replace(written=False) for job in jobs], []
     with closing(run_many(jobs, model, client, lambda *_: nullcontext(callbacks))) as outputs:
         for job, output in zip(jobs, outputs, strict=True):

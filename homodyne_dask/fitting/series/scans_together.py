@@ -300,21 +300,12 @@ def _passes(
     find = partial(_find_start, request, sweeps)
     states = minimize(together, data, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
-    for one, own in zip(request.scans, state.theta[request.parameters.place], strict=True):
-        if state.outcome is lm.Outcome.NONFINITE:
-            require_finite(one, own, everywhere=True)
+    if state.outcome is lm.Outcome.NONFINITE:
+        for scan, theta in zip(request.scans, state.theta[request.parameters.place], strict=True):
+            require_finite(scan, theta, everywhere=True)
     last = gram_at(state.theta, state.reduced.linear_params)
     scans = list(zip(request.scans, _states_of_scans(request, state, last), strict=True))
-    # clusters of bins of one scan alone determine its own parameters
-    fewest = min(clusters_in(at.reduced, one.clusters) for one, at in scans)
-    few = bool(request.per_scan) and fewest < MIN_CLUSTERS
-    known = Known(errors_by_bins(together, state), others_enough=lambda: not few)
-    # the noise of many bins is large: of one scan at a time
-    noise, noises = _noise_of_scans(request, state, sweeps), []
-    if few or known.by_bins.robust is None or known.by_bins.of_few(together.search.names):
-        noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
-        known = known._replace(by_noise=_of_noises(request, state, scans, noises))
-    noise_of = lru_cache(1)(lambda n: noises[n] if noises else noise(n, scans[n][1]))
+    known, noise_of = _known_of(request, state, scans, sweeps)
     signal = _signal(request, state, scans, sweeps, noise_of)
     known = known._replace(decay=signal is None or signal.seen)
     (_, errors), assessments, each = counted(known), [], []
@@ -335,6 +326,26 @@ def _passes(
     values = (fit.parameters[name].values for name in ("value", "stderr"))
     observer.ended(fit.outcome, fit.findings, *values)
     return fit, results
+
+
+def _known_of(
+    request: GlobalRequest,
+    state: lm.State,
+    scans: Sequence[tuple[Request, lm.State]],
+    sweeps: Sequence[Sweep],
+) -> tuple[Known, Callable[[int], SpeckleErrors | None]]:
+    """Return what is known of the global parameters, and a function of a scan: the noise of its bins."""
+    # clusters of bins of one scan alone determine its own parameters
+    fewest = min(clusters_in(at.reduced, scan.clusters) for scan, at in scans)
+    few = bool(request.per_scan) and fewest < MIN_CLUSTERS
+    known = Known(errors_by_bins(request.together, state), others_enough=lambda: not few)
+    # the noise of many bins is large: of one scan at a time
+    noise, noises = _noise_of_scans(request, state, sweeps), []
+    by_bins = known.by_bins
+    if few or by_bins.robust is None or by_bins.of_few(request.together.search.names):
+        noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
+        known = known._replace(by_noise=_of_noises(request, state, scans, noises))
+    return known, lru_cache(1)(lambda n: noises[n] if noises else noise(n, scans[n][1]))
 
 
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
