@@ -18,19 +18,19 @@ as long as the import takes now, and has no second name for a module, as `guide`
 from importlib import import_module
 
 _NAMES = {
-    "api": ("fit", "ingest", "read_g2", "simulate", "toys"),
+    "api": ("ingest", "read_g2"),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
     "apps.view.view_server": ("view",),
     "cluster.connect": ("connect",),
     "cluster.local": ("local_cluster",),
     "apps.slurm.cluster": ("slurm_cluster",),
     "errors": ("HomodyneDaskError",),
-    "fitting.age_variance": ("age_variance",),
     "fitting.choose_model": ("compare_models",),
     "apps.curve_fit.curve_fit": ("curve_fit",),
     "apps.curve_fit.curve_fit_result": ("CurveFit",),
     "apps.design.planned_scan": ("design", "design_like"),
     "fitting.fit": ("iterate", "plan"),
+    "fitting.fit_any": ("fit",),
     "fitting.g2": ("g2",),
     "apps.posterior.sample_posterior": ("posterior",),
     "fitting.predict": ("predict",),
@@ -55,9 +55,9 @@ _NAMES = {
     "apps.design.planned_errors": ("Design",),
     "apps.posterior.posterior": ("Posterior",),
     "results.data.series": ("FitSeries",),
-    "results.data.toys": ("Toys",),
     "apps.posterior.posterior_netcdf": ("load_posterior",),
     "results.files.saved_results": ("compare", "load_comparison", "load_result", "load_series"),
+    "simulation": ("simulate",),
     "solver.state": ("Outcome",),
     "store.scan": ("Scan", "open_dataset"),
 }

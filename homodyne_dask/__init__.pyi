@@ -1,10 +1,7 @@
 """The public names of the package, for type checkers; `__init__.py` loads each at first use."""
 
-from homodyne_dask.api import fit as fit
 from homodyne_dask.api import ingest as ingest
 from homodyne_dask.api import read_g2 as read_g2
-from homodyne_dask.api import simulate as simulate
-from homodyne_dask.api import toys as toys
 from homodyne_dask.apps.curve_fit.curve_fit import curve_fit as curve_fit
 from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit as CurveFit
 from homodyne_dask.apps.design.planned_errors import Design as Design
@@ -21,10 +18,10 @@ from homodyne_dask.cluster.connect import connect as connect
 from homodyne_dask.cluster.local import local_cluster as local_cluster
 from homodyne_dask.errors import HomodyneDaskError as HomodyneDaskError
 from homodyne_dask.fitting import events as events
-from homodyne_dask.fitting.age_variance import age_variance as age_variance
 from homodyne_dask.fitting.choose_model import compare_models as compare_models
 from homodyne_dask.fitting.fit import iterate as iterate
 from homodyne_dask.fitting.fit import plan as plan
+from homodyne_dask.fitting.fit_any import fit as fit
 from homodyne_dask.fitting.g2 import g2 as g2
 from homodyne_dask.fitting.predict import predict as predict
 from homodyne_dask.fitting.series.rings_and_windows import fit_each as fit_each
@@ -44,11 +41,11 @@ from homodyne_dask.models.parameters import Parameter as Parameter
 from homodyne_dask.results.data.comparison import Comparison as Comparison
 from homodyne_dask.results.data.fit_result import FitResult as FitResult
 from homodyne_dask.results.data.series import FitSeries as FitSeries
-from homodyne_dask.results.data.toys import Toys as Toys
 from homodyne_dask.results.files.saved_results import compare as compare
 from homodyne_dask.results.files.saved_results import load_comparison as load_comparison
 from homodyne_dask.results.files.saved_results import load_result as load_result
 from homodyne_dask.results.files.saved_results import load_series as load_series
+from homodyne_dask.simulation import simulate as simulate
 from homodyne_dask.solver.state import Outcome as Outcome
 from homodyne_dask.store.scan import Scan as Scan
 from homodyne_dask.store.scan import open_dataset as open_dataset

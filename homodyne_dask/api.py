@@ -1,33 +1,17 @@
-"""The public functions of several subpackages: `fit` for scans and for any other dataset (the model
-decides which), `ingest` and `simulate` for files of data.
-"""
+"""`ingest` and `read_g2`: from files of measured data and arrays to stores."""
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
-from homodyne_dask.errors import (
-    OptionError,
-    StoreInUse,
-    require_count,
-    require_known,
-    require_type,
-    shown,
-)
-from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting.photons import counted_c2, field_root
-from homodyne_dask.fitting.predict import c2_of_rates, point_of_scenario, predict
-from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
+import ingest as data
+from homodyne_dask.errors import OptionError, StoreInUse
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.store.files import AnyPath, any_path, path_of
-from homodyne_dask.store.scan import open_dataset
+from homodyne_dask.store.scan import Scan, open_dataset
 from homodyne_dask.store.schema import store_beside
 from homodyne_dask.store.url_path import UrlPath
 
@@ -35,42 +19,8 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import ArrayLike
 
-    import ingest as data
-    from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
-    from homodyne_dask.results.data.fit_result import FitResult
-    from homodyne_dask.results.data.series import FitSeries
-    from homodyne_dask.results.data.toys import Toys
-    from homodyne_dask.store.scan import Scan
-    from ingest.report import IngestReport
-
-ARRAYS = 6
-"""Most arrays of frames x frames float64 numbers that a simulation holds at once."""
-PHOTON_ARRAYS = 4
-"""The same of pixels x frames float32 numbers, of simulated photons."""
-MIN_FRAMES = 3
 MOST_WAIT = 20.0
 """s to wait for another process that reads a table, which takes less than one."""
-
-
-@overload
-def fit(data: "Scan | str | Path", model: Model | str, **options: Any) -> "FitResult": ...
-@overload
-def fit(data: "Sequence[Scan | str | Path]", model: Model | str, **options: Any) -> "FitSeries": ...
-@overload
-def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
-@wraps(fitting.fit)
-def fit(data: Any, model: Any, **options: Any) -> Any:
-    """Fit a model to a scan or to a list of scans as one fit, or a model made by `model` to any dataset."""
-    model = as_model(model)
-    if isinstance(model, ResidualModel):
-        from homodyne_dask.apps.curve_fit import residual_fit
-
-        return residual_fit.fit(data, model, **options)
-    if isinstance(data, list | tuple):
-        from homodyne_dask.fitting.series.rings_and_windows import fit_scans
-
-        return fit_scans(data, model, **options)
-    return fitting.fit(data, model, **options)
 
 
 def ingest(
@@ -103,7 +53,7 @@ def ingest(
     overwrite: bool = False,
     client: "Client | None" = None,
     progress: Callable[[int, int], None] | None = None,
-) -> "IngestReport":
+) -> data.IngestReport:
     """Write the two-time matrices c2(bin, t1, t2) of a result file or of an array into a Zarr store.
 
     A list of files contains repeats of one measurement: the store has the bins of every scan, which must
@@ -138,8 +88,6 @@ def ingest(
     >>> hd.ingest("A0123_results.hdf", "A0123_c2.zarr", overwrite=True).store.name
     'A0123_c2.zarr'
     """
-    import ingest as data
-
     workers: AbstractContextManager[object] = nullcontext()
     if client is not None:
         from homodyne_dask.cluster.local import require_client
@@ -176,8 +124,6 @@ def ingest(
 
 def tables_read(paths: Sequence[AnyPath], overwrite: bool) -> list[AnyPath]:
     """Return paths of data, in place of tables of g2 the stores beside them, into which these are read."""
-    import ingest as data
-
     return [
         Path(read_g2(path, overwrite=overwrite).path)
         if isinstance(path, Path) and path.is_file() and data.is_table(path)
@@ -197,7 +143,7 @@ def read_g2(
     column_is: str | None = None,
     gap: str | float | None = None,
     overwrite: bool = False,
-) -> "Scan":
+) -> Scan:
     """Return the one-time correlations g2(delay) in a table, or in a result file, as a scan that fits take.
 
     source: a text (csv, tsv, txt, dat) whose columns are the delay, and for each q g2, g2 - 1 or g1 and
@@ -215,8 +161,6 @@ def read_g2(
     >>> hd.read_g2("B0002_g2.csv").q
     array([0.005])
     """
-    import ingest as data
-
     first = source if isinstance(source, str | PathLike) else next(iter(source), "")
     dataset = data.g2_dataset(path_of("source", first))
     given: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
@@ -236,8 +180,6 @@ def read_g2(
 
 def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:
     """Return a context with a file of an array to ingest, on the disk of its store."""
-    import ingest as data
-
     if store is None:
         raise OptionError(
             "store is missing, and an array has no file name: give the folder to write, such as "
@@ -246,111 +188,3 @@ def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractCo
     target = any_path("store", store)
     beside = None if isinstance(target, UrlPath) else target
     return data.saved_arrays(source, beside, counts=counts, pixels=pixels)
-
-
-def simulate(
-    path: str | Path,
-    scenario: str = "creep",
-    *,
-    angles: int = 23,
-    frames: int = 300,
-    rings: int = 1,
-    seed: int = 1,
-    layout: str = "aps-u",
-    convention: str = "physical",
-    noise: str = "pairs",
-    overwrite: bool = False,
-) -> "data.Scenario":
-    """Simulate a scan with known parameters and noise, and write it to a result file.
-
-    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step, laos, startup or
-    cessation. angles: number of
-    bins of each ring, spread over half a turn. rings: of q, from half to twice that of the scenario if there
-    are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
-    layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
-    pairs, independent for each pair of frames, for which standard errors, which expect speckle, are too large
-    (1.8 times for 2 bins of 40 frames); or speckle, photons counted in moving speckle pixel by pixel, whose
-    pairs are correlated like measured ones (about 0.2 s per angle of 300 frames).
-
-    Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file contains them, and
-    the report of a fit prints them beside the estimates. Raises a HomodyneDaskError for invalid input.
-
-    >>> hd.simulate("B0001.h5", "brownian", angles=2, frames=20).model
-    'brownian'
-    """
-    import ingest as data
-
-    file = path_of("path", path)
-    require_known(scenario, data.SCENARIOS, f"scenario {shown(scenario)} is unknown")
-    made = data.SCENARIOS[scenario]
-    require_count("angles", angles)
-    require_count("frames", frames, MIN_FRAMES)
-    require_count("rings", rings)
-    require_count("seed", seed, 0)
-    require_type("overwrite", overwrite, bool, "True or False")
-    known = convention_named(convention)
-    require_known(noise, data.NOISE, f"noise {shown(noise)} is unknown")
-    photons = PHOTON_ARRAYS * 4 * data.COUNTED_PIXELS * frames * (noise == "speckle")
-    require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2 + photons)
-    made = made.over(frames)
-    phi, time = np.tile(data.angles(angles), rings), made.frame_time * np.arange(frames)
-    q = made.q * np.repeat(np.geomspace(0.5, 2, rings) if rings > 1 else 1.0, angles)
-    contrast, offset = made.contrasts(phi), made.offsets(phi)
-
-    def c2_of_bin(k: int) -> np.ndarray:
-        of_bin: dict[str, Any] = {
-            "q": q[k], "phi": phi[k], "gap": made.gap, "contrast": contrast[k], "offset": offset[k],
-            "convention": known,
-        }  # fmt: skip
-        if made.model not in MODELS:
-            return c2_of_rates(made.model, made.parameters, time, **of_bin)
-        return predict(MODELS[made.model], made.parameters, time, **of_bin)[0]
-
-    def counted(k: int, counts: np.ndarray) -> np.ndarray:
-        at = point_of_scenario(made.model, made.parameters, time, made.gap, known)
-        root = field_root(at, time, q[k : k + 1], phi[k : k + 1])
-        rngs = (np.random.default_rng([seed, k, part]) for part in range(2))
-        return counted_c2(root, contrast[k], counts, data.COUNTED_PIXELS, *rngs) + offset[k] - 1
-
-    photons_of = {"counted": counted, "n_pixels": data.COUNTED_PIXELS} if noise == "speckle" else {}
-    data.simulate(
-        file, c2_of_bin, layout=layout, q=q, phi=phi, contrast=contrast, n_frames=frames,
-        frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
-        **photons_of,
-    )  # fmt: skip
-    return made
-
-
-def toys(
-    result: "FitResult",
-    scan: "Scan | None" = None,
-    *,
-    n: int = 100,
-    seed: int = 1,
-    weighting: str | None = None,
-    counts: float | None = None,
-    pixels: float | None = None,
-    client: "Client | None" = None,
-    progress: Callable[[str], None] | None = None,
-) -> "Toys":
-    """Simulate scans from a fit n times, fit them in the same way, and return the scatter of the fits.
-
-    scan: the fitted scan; by default it is opened from its store. seed: of the photons. weighting: pairs or
-    speckle, by default that of the fit. counts (per pixel and frame), pixels (per bin): by default
-    estimated from the residuals. client: a Dask client, whose workers compute the toys in parallel; by
-    default workers on this machine. progress: called with a sentence after each fit. Masked frames are also
-    simulated.
-
-    Raises OptionError if the residuals do not determine counts and pixels, or if the fit cannot be
-    repeated.
-
-    >>> result = hd.fit("A0123_c2.zarr", "brownian")
-    >>> sorted(hd.toys(result, n=2, counts=2, pixels=500).table["param"].values.tolist())
-    ['D0']
-    """
-    from homodyne_dask.fitting.fit_toys import fitted_toys
-
-    return fitted_toys(
-        result, scan, ingest, n=n, seed=seed, weighting=weighting,
-        detector={"counts": counts, "pixels": pixels}, client=client, progress=progress,
-    )  # fmt: skip

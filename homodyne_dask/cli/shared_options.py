@@ -171,7 +171,7 @@ def _with_tables_read(config: FitConfig) -> FitConfig:
     """Return the configuration with stores in place of tables of g2, which are written beside these."""
     if not any(isinstance(path, Path) and is_file(path) for path in config.data):
         return config
-    from homodyne_dask.api import tables_read  # it loads all of a fit
+    from homodyne_dask.api import tables_read  # it loads h5py
 
     return config.replaced(data=tables_read(config.data, config.overwrite))
 

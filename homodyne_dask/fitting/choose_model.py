@@ -83,10 +83,8 @@ def compare_models(
     options |= {"client": client, "callbacks": callbacks}
     results = {model.name: fit(scan, model, **options) for model in compared}
     if models is None and (prior := _prior_of_plateau(results, options)):
-        beside = [FROZEN + model for model in compared]
-        again = (
-            [*compared, *beside] if scan.is_table else [*compared, _with_exponent(scan), *beside]
-        )
+        stretched = [] if scan.is_table else [_stretched(scan)]
+        again = [*compared, *stretched, *(FROZEN + model for model in compared)]
         near_1 = {model.name: fit(scan, model, **options | prior) for model in again}
         results = near_1 if _describe(near_1) else results
     if models is None and not _describe(results):
@@ -96,7 +94,6 @@ def compare_models(
 
 
 def _describe(results: dict[str, FitResult]) -> bool:
-    """Return whether some model describes the data."""
     return any(fitted.converged and not fitted.misfit for fitted in results.values())
 
 
@@ -119,20 +116,15 @@ def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) ->
 
 
 def _has_angles(scan: Scan) -> bool:
-    """Return whether bins see a velocity in different directions."""
     return bool(len(np.unique(scan.phi)) >= FEWEST and np.isfinite(scan.phi).all())
 
 
-def _has_rings(scan: Scan) -> bool:
-    return bool(len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all())
-
-
-def _with_exponent(scan: Scan) -> Model:
-    return STRETCHED_Q if _has_rings(scan) else STRETCHED
+def _stretched(scan: Scan) -> Model:
+    several = len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all()
+    return STRETCHED_Q if several else STRETCHED
 
 
 def _flows(scan: Scan, options: dict[str, Any]) -> bool:
-    """Return whether the bins determine a shear rate and its direction."""
     gap = options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
     return gap and _has_angles(scan)
 
@@ -142,10 +134,10 @@ def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
     if scan.is_table or any(options.get(name) for name in named):
         return []
-    several = _has_rings(scan)
+    stretched = _stretched(scan)
     return [
-        _with_exponent(scan),
-        BROWNIAN + BROWNIAN if several else STRETCHED + STRETCHED,
+        stretched,
+        BROWNIAN + BROWNIAN if stretched is STRETCHED_Q else STRETCHED + STRETCHED,
         VIBRATION,
         *[BEATING, TWO_COMPONENT] * _has_angles(scan),
         STATIC_FREE,

@@ -201,10 +201,10 @@ class Progress(FitPlanned):
     done: tuple[Pass, ...] = ()
     theta: tuple[float, ...] = ()
     stderr: tuple[float, ...] = ()
+    """Best known standard errors at theta; NaN if unknown."""
     low: tuple[float, ...] = ()
     """Lower end of the 95 % interval of each parameter, of a fit that has ended; NaN if unknown."""
     high: tuple[float, ...] = ()
-    """Best known standard errors at theta; NaN if unknown."""
     rate: float = math.nan
     """Pairs per second in the current pass, or the last one."""
     byte_rate: float = math.nan

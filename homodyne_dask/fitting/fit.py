@@ -136,7 +136,6 @@ def _passes(
     observer: FitObserver,
     record: FitRecord,
 ) -> Generator[lm.State, None, "FitResult"]:
-    """Yield the states of a fit of a scan on workers, and return its result; path: of its checkpoint."""
     # JAX and tables load while workers start, and after the first line of progress
     from homodyne_dask.assessment.assess import assess
     from homodyne_dask.assessment.result_of import result_of

@@ -43,13 +43,13 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
     ('bin', 'lag')
     """
     scan = as_scan(data)
-    table, read, sigma = age_means(scan), scan.cuts(), scan.median_sigma
+    table, read, sigma = _age_means(scan), scan.cuts(), scan.median_sigma
     lags = (table["lag"].values / scan.attrs["frame_time"]).round().astype(int)
     for bin, counts in enumerate(scan.mean_counts.tolist()):
         pairs = table["pairs"].values[bin]
         if not pairs.any():
             continue
-        decay = decay_of(table.isel(bin=bin), scan)
+        decay = _decay_of(table.isel(bin=bin), scan)
         at = zip(np.unique(read.lag).tolist(), lags.tolist(), strict=True)
         noises = [_noise_at_lag(read, bin, interval, lag, *decay) for interval, lag in at]
         if scan.attrs["sigma_source"] == "scatter":
@@ -58,11 +58,15 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
     return table
 
 
-def age_means(scan: Scan) -> "xarray.Dataset":
+def _age_means(scan: Scan) -> "xarray.Dataset":
     """Return what `g2` does, with the error as if intervals of age were independent."""
     import xarray  # takes a second to import
 
-    require_common_lags(scan)
+    if is_uneven(scan.time):
+        raise OptionError(
+            f"the frames of {scan.path} are not evenly spaced in time, so ages have no lags in common: "
+            f"fit c2 itself, or inspect it with `view`"
+        )
     read = scan.cuts()
     if not len(read.lag):
         raise OptionError(
@@ -84,17 +88,7 @@ def age_means(scan: Scan) -> "xarray.Dataset":
     )
 
 
-def require_common_lags(scan: Scan) -> None:
-    """Raise OptionError where frames are not even in time: ages then have no lags in common."""
-    if is_uneven(scan.time):
-        raise OptionError(
-            f"the frames of {scan.path} are not evenly spaced in time, so ages have no lags in common: "
-            f"fit c2 itself, or inspect it with `view`"
-        )
-
-
 def _at_lag(read: Cuts, lag: int) -> tuple[Float[np.ndarray, "*bin"], ...]:
-    """Return the lag, and of each bin the mean over ages, its error and its pairs."""
     at = read.lag == lag
     count = np.where(np.isfinite(read.c2[:, at]), read.count[:, at], 0)
     value, total = np.where(count > 0, read.c2[:, at], 0.0), count.sum(axis=1)
@@ -107,7 +101,7 @@ def _at_lag(read: Cuts, lag: int) -> tuple[Float[np.ndarray, "*bin"], ...]:
     return np.average((read.t2 - read.t1)[at], weights=np.maximum(used, 1)), mean, stderr, total
 
 
-def decay_of(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
+def _decay_of(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
     """Return f at lags of 0, 1, 2 ... frames and contrast of the mean over age, taken for c2 - 1.
 
     What is below its error is 0.

@@ -12,17 +12,9 @@ from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_evaluation import TransportPoint, point_of_rates
-from homodyne_dask.models import (
-    LAMINAR_FLOW,
-    STATIC,
-    Convention,
-    Model,
-    convention_named,
-    scan_model,
-)
+from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.spline_rates import with_coefficients
-from homodyne_dask.models.transport import DIRECTION, frame_spacing, positive_times, true_rates
+from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 
 
@@ -62,7 +54,7 @@ def predict(
     per_bin = over_bins({"q": q, "phi": phi, "contrast": contrast, "offset": offset})
     frame_spacing(time, known)
     at = evaluation_of(model).point(Problem(model, known, width), theta, time)
-    return _c2(at, time, *per_bin.values())
+    return c2_of_point(at, time, *per_bin.values())
 
 
 def required_gap(model: Model, gap: str | float | None) -> float | None:
@@ -74,43 +66,7 @@ def required_gap(model: Model, gap: str | float | None) -> float | None:
     return None if gap is None else gap_in_angstrom(gap)
 
 
-def c2_of_rates(
-    model: str,
-    parameters: Mapping[str, float],
-    time: Float[np.ndarray, " n"],
-    *,
-    q: float,
-    phi: float,
-    gap: float | None,
-    contrast: float,
-    offset: float,
-    convention: Convention,
-) -> Float[np.ndarray, "t1 t2"]:
-    """Return c2 of one bin from the rates of a simulated scan (`models/transport.py`).
-
-    time [s], q [1/Å], phi [degree], gap [Å]. model: one that has rates.
-    """
-    at = point_of_scenario(model, parameters, time, gap, convention)
-    bins = (np.array([value]) for value in (q, phi, contrast, offset))
-    return _c2(at, time, *bins)[0]
-
-
-def point_of_scenario(
-    model: str,
-    parameters: Mapping[str, float],
-    time: Float[np.ndarray, " n"],
-    gap: float | None,
-    convention: Convention,
-) -> TransportPoint:
-    """Return the integrals of the rates of a simulated scan; arguments are those of `c2_of_rates`."""
-    t = positive_times(time, frame_spacing(time, convention))
-    rates = true_rates(model, parameters, t, convention)
-    assert rates is not None  # as the scenarios have them
-    problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, gap)
-    return point_of_rates(problem, rates, parameters.get(DIRECTION, 0.0), time)
-
-
-def _c2(
+def c2_of_point(
     at: ModelPoint,
     time: Float[np.ndarray, " n"],
     q: Float[np.ndarray, " bin"],
@@ -118,6 +74,7 @@ def _c2(
     contrast: Float[np.ndarray, " bin"],
     offset: Float[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "bin t1 t2"]:
+    """Return c2 of bins at a point of a model."""
     f_at, t1, t2 = evaluation_of(at.problem.model).f_at, time[:, None], time[None, :]
     bins = zip(q[:, None], phi[:, None], strict=True)
     f = np.concatenate([f_at(at, time, *of_bin, t1, t2) for of_bin in bins])

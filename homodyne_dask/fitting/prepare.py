@@ -49,54 +49,18 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     options = FitOptions(**values)
     model = with_free_rates(scan_model(model).current(), options.rates)
     scan = as_scan(data)
-    _check_values(options)
-    if scan.is_table:
-        check_table(options)
-    if int(scan.use.sum()) < 3:
-        raise SelectionError(
-            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs at least 3: "
-            f"widen the selection"
-        )
+    _check_options(options, scan)
     model = with_ties(on_times(model, scan.time[scan.use], options.knots), options.tie)
-    for what in ("initial", "fixed", "bounds", "prior", "profile"):
-        check_untied(model, what, getattr(options, what))
-    for name in options.profile:
-        check_profile(model, name)
-    check_priors(model, options.prior)
-    _check_angles(model, scan)
-    _check_times(model, scan)
-    if scan.cells is not None and options.precision != "float64":
-        raise OptionError(
-            f"c2 of {scan.path} is the mean over cells of age and lag, and fits to such "
-            f"means run in float64 only: leave out precision"
-        )
+    _check_parameters(model, options)
+    _check_scan(model, scan)
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
     width = _gap(options.gap, scan)
     needs_q = check_model(model, scan.n_frames, convention, options.precision)
     parameters = parameters_for_q(model, scan, needs_q)
-    laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
-    given = ((what, getattr(options, what)) for what in ("initial", "fixed", "bounds"))
-    initial, fixed, bounds = (by_coefficient(model, *one) for one in given)
-    chosen = search(parameters, initial, fixed, bounds, laws)
-    priors = gaussian_priors(options.prior, chosen)
-    clusters = speckle_clusters(scan, options.friedel)
-    smoothness = smoothness_of(model, chosen, options.smoothness, clusters)
-    chosen = replace(chosen, priors=priors, smoothness=smoothness)
-    for name in options.profile:
-        if not chosen.free[chosen.names.index(name)]:
-            raise OptionError(
-                f"profile: {name} is fixed and has no profile: remove it from profile or from fixed"
-            )
-    scaling, loss_scale = _scaling(options, scan), _loss_scale(options.loss, options.loss_scale)
-    resolved: dict[str, Any] = {
-        "loss_scale": loss_scale,
-        "prior": None if priors is None else priors.by_name(chosen.names),
-    }
-    if scaling.fixed_params is not None:
-        contrast, offset = scaling.fixed_params[:, 1], 1 + scaling.fixed_params[:, 0]
-        resolved |= {"contrast": contrast.tolist(), "offset": offset.tolist()}
-    used = options.model_copy(update=resolved)
+    chosen = _search(model, parameters, options, scan)
+    scaling = _scaling(options, scan)
+    used = _resolved(options, chosen, scaling)
     more = {
         "model": model.name,
         "model_digest": model.digest,
@@ -106,30 +70,64 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         "changed": options.changed(),
         "splines": {name: asdict(form) for name, form in model.splines.items()},
     }
-    of_pairs = used.min_lag, used.precision, used.loss, loss_scale
+    of_pairs = used.min_lag, used.precision, used.loss, float(used.loss_scale or 1.0)
     problem = Problem(model, convention, width if model.shear else None, *of_pairs)
+    solver = lm.Options(max_passes=used.max_passes)
     if scan.is_table:
         check_age(problem, chosen, float(q_or_one(scan)[0]), float(np.nan_to_num(scan.phi[0])))
-    solver = lm.Options(max_passes=used.max_passes)
-    return Request(
-        scan=scan,
-        problem=problem,
-        search=chosen,
-        parameters=parameters,
-        scaling=scaling,
-        options=used,
-        solver=replace(solver, decrement=_OF_TABLES) if scan.is_table else solver,
-        config=used.values() | more,
-    )
+        solver = replace(solver, decrement=_OF_TABLES)
+    config = used.values() | more
+    return Request(scan, problem, chosen, parameters, scaling, used, solver, config)
 
 
-def computed_on(request: Request, device: Device) -> Request:
-    """Return the request with a note of what computes its passes, and why, for checkpoint and report."""
-    note = {"name": device.name, "on": str(device.gpus or "CPU"), "why": device.why}
-    return replace(request, config=request.config | {"computed_on": note})
+def _check_options(options: FitOptions, scan: Scan) -> None:
+    linear = options.loss == "linear"
+    if linear and options.loss_scale is not None:
+        raise OptionError(
+            f"loss_scale = {options.loss_scale!r} is given, but the loss is the sum of squares: choose "
+            f"a loss, such as loss='huber'"
+        )
+    if not linear and options.precision != "float64":
+        raise OptionError(
+            f"precision {options.precision!r} is too coarse for the loss {options.loss!r}: its steps "
+            f"are smaller than the rounding of the sums; use precision 'float64'"
+        )
+    if not linear and options.weighting != PAIRS:
+        raise OptionError(
+            f"weighting {options.weighting!r} minimizes squares, but the loss is {options.loss!r}: leave out "
+            f"one of them"
+        )
+    if scan.is_table:
+        check_table(options)
+    if int(scan.use.sum()) < 3:
+        raise SelectionError(
+            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs at least 3: "
+            f"widen the selection"
+        )
+    if scan.cells is not None and options.precision != "float64":
+        raise OptionError(
+            f"c2 of {scan.path} is the mean over cells of age and lag, and fits to such "
+            f"means run in float64 only: leave out precision"
+        )
 
 
-def _check_times(model: Model, scan: Scan) -> None:
+def _check_parameters(model: Model, options: FitOptions) -> None:
+    for what in ("initial", "fixed", "bounds", "prior", "profile"):
+        check_untied(model, what, getattr(options, what))
+    for name in options.profile:
+        check_profile(model, name)
+    check_priors(model, options.prior)
+
+
+def _check_scan(model: Model, scan: Scan) -> None:
+    unknown = int(np.isnan(scan.phi).sum())
+    directed = model.beat is not None and bool(model.beat.direction)
+    if unknown and (model.shear or directed):
+        instead = ", or fit damped_cosine, which needs none" if directed else ""
+        raise SelectionError(
+            f"{model.name} needs φ, which is unknown for {unknown} of {len(scan.bins)} selected bins: "
+            f"ingest with --phi, or select the other bins with label{instead}"
+        )
     first = scan.time[scan.use][0]
     of_age = isinstance(model, TransportModel) or model.power_laws or RATE in model.splines
     if of_age and first < 0:
@@ -139,19 +137,43 @@ def _check_times(model: Model, scan: Scan) -> None:
         )
 
 
-def _check_angles(model: Model, scan: Scan) -> None:
-    unknown = int(np.isnan(scan.phi).sum())
-    directed = model.beat is not None and bool(model.beat.direction)
-    if unknown and (model.shear or directed):
-        instead = ", or fit damped_cosine, which needs none" if directed else ""
-        raise SelectionError(
-            f"{model.name} needs φ, which is unknown for {unknown} of {len(scan.bins)} selected bins: "
-            f"ingest with --phi, or select the other bins with label{instead}"
-        )
+def _search(
+    model: Model, parameters: tuple[Parameter, ...], options: FitOptions, scan: Scan
+) -> Search:
+    laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
+    given = ((what, getattr(options, what)) for what in ("initial", "fixed", "bounds"))
+    initial, fixed, bounds = (by_coefficient(model, *of_name) for of_name in given)
+    chosen = search(parameters, initial, fixed, bounds, laws)
+    priors = gaussian_priors(options.prior, chosen)
+    clusters = speckle_clusters(scan, options.friedel)
+    smoothness = smoothness_of(model, chosen, options.smoothness, clusters)
+    for name in options.profile:
+        if not chosen.free[chosen.names.index(name)]:
+            raise OptionError(
+                f"profile: {name} is fixed and has no profile: remove it from profile or from fixed"
+            )
+    return replace(chosen, priors=priors, smoothness=smoothness)
+
+
+def _resolved(options: FitOptions, chosen: Search, scaling: Scaling) -> FitOptions:
+    priors = chosen.priors
+    values: dict[str, Any] = {
+        "loss_scale": 1.0 if options.loss_scale is None else options.loss_scale,
+        "prior": None if priors is None else priors.by_name(chosen.names),
+    }
+    if scaling.fixed_params is not None:
+        values["contrast"] = scaling.fixed_params[:, 1].tolist()
+        values["offset"] = (1 + scaling.fixed_params[:, 0]).tolist()
+    return options.model_copy(update=values)
+
+
+def computed_on(request: Request, device: Device) -> Request:
+    """Return the request with a note of what computes its passes, and why, for checkpoint and report."""
+    note = {"name": device.name, "on": str(device.gpus or "CPU"), "why": device.why}
+    return replace(request, config=request.config | {"computed_on": note})
 
 
 def _gap(given: str | float | None, scan: Scan) -> float | None:
-    """Return the gap in Å, as given or that of the store; raises OptionError where they differ."""
     stored = scan.attrs["gap_angstrom"]
     if given is None:
         return stored
@@ -173,21 +195,6 @@ def require_gap(request: Request) -> None:
         raise OptionError(
             f"{request.problem.model.name} needs the gap between the plates: give it, for example "
             "--gap '200 um'"
-        )
-
-
-def _check_values(options: FitOptions) -> None:
-    """Raise OptionError for values that are wrong for any data and model."""
-    _loss_scale(options.loss, options.loss_scale)
-    if options.loss != "linear" and options.precision != "float64":
-        raise OptionError(
-            f"precision {options.precision!r} is too coarse for the loss {options.loss!r}: its steps "
-            f"are smaller than the rounding of the sums; use precision 'float64'"
-        )
-    if options.loss != "linear" and options.weighting != PAIRS:
-        raise OptionError(
-            f"weighting {options.weighting!r} minimizes squares, but the loss is {options.loss!r}: leave out "
-            f"one of them"
         )
 
 
@@ -227,17 +234,6 @@ def _scaling(options: FitOptions, scan: Scan) -> Scaling:
     elif options.scaling == "angles":
         alike = np.unique(scan.phi, return_inverse=True)[1]
     return scaling_of(options.scaling, scan.phi, **values, prior=prior, alike=alike)
-
-
-def _loss_scale(loss: str, scale: float | None) -> float:
-    if scale is None:
-        return 1.0
-    if loss == "linear":
-        raise OptionError(
-            f"loss_scale = {scale!r} is given, but the loss is the sum of squares: choose "
-            f"a loss, such as loss='huber'"
-        )
-    return scale
 
 
 def parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:

@@ -148,7 +148,6 @@ def _number_or_ranges(value: Any) -> Any:
 
 
 def _angles(value: Any) -> Any:
-    """Return an angle, a range, or a list of both."""
     members = parts(value)
     angles = list(map(_pair_if_colon, members))
     if len(angles) == 1:

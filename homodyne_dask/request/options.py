@@ -200,7 +200,6 @@ class Options(BaseModel):
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """Return the values of a Literal, with or without None."""
     members = (kind, *get_args(kind))
     return next((get_args(one) for one in members if get_origin(one) is Literal), ())
 
@@ -360,7 +359,6 @@ def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]]
 
 
 def _lines(options: list[Option], place: re.Match[str]) -> str:
-    """Return a line of a docstring for each option."""
     fill = partial(textwrap.fill, width=96, initial_indent=place[1])
     return "\n".join(
         fill(f"{o.name}: {o.description}.", subsequent_indent=f"{place[1]}    ") for o in options

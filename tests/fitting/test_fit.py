@@ -9,9 +9,11 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
 from tests.photons import photographed
+from tests.speckle_scans import Photons
 from tests.synthetic import CREEP, FLOW, GAP, angles, fit_here, measured, store
 
 TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
@@ -304,3 +306,33 @@ def test_an_error_that_neither_bins_nor_speckle_give_is_absent(tmp_path):
     assert absent.about[0] == "D0"
     assert result.covariance is None
     assert result.rates.attrs["covariance"] == "naive"
+
+
+STEADY = np.array([2e4, 0.0, 0.0, 5e-4, 0.0, 0.0, 0.0])
+SCATTER = 550.0
+"""Of J at the mean age, between 40 scans with all seven parameters free."""
+OTHERS = {"D_offset": 0.0, "gamma_dot_t_offset": 0.0, "alpha": 0.0, "beta": 0.0}
+
+
+@pytest.mark.long
+def test_the_error_of_J_is_that_of_speckle_however_many_parameters_are_free(tmp_path):
+    """All eigenvalues but one are a million million times the smallest: rounding left no variance of J."""
+    flow = Photons(STEADY, 299, (0.0054,) * 10, tuple(angles(10)), mean=1.0, pixels=1000, modes=3)
+    counts, c2 = np.ones((10, 299)), flow.scan(4).c2
+    held = {"phi": flow.angles, "time": flow.time, "q": flow.q, "pixels": np.full(10, 1000)}
+    np.savez(tmp_path / "A.npz", c2=c2, counts=counts, **held)
+    scan = hd.open_dataset(hd.ingest(tmp_path / "A.npz", tmp_path / "A.zarr").store)
+    errors = []
+    for fixed in (OTHERS, {}):
+        result = hd.fit(scan, "laminar_flow", gap=2e6, fixed=fixed)
+        age = float(scan.time.mean())
+        found = fit_row("", None, result, at={"age": age}).quantities
+        assert found["J"].method == "speckle"
+        assert found["J"].dof > 20
+        assert result.params["phi0"].dof > 20
+        at = int(np.abs(result.rates["t"].values - age).argmin())
+        assert result.rates["J_stderr"].values[at] == pytest.approx(found["J"].stderr, rel=0.05)
+        errors.append(found["J"].stderr)
+    assert [*result.findings.of("constant-rate")[0].numbers["rates"]] == ["J", "gamma_dot"]
+    assert 0.7 * SCATTER < errors[1] < 1.4 * SCATTER
+    assert 0.3 * SCATTER < errors[0] < 1.1 * errors[1]

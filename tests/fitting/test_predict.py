@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.predict import c2_of_rates, predict
+from homodyne_dask.fitting.predict import c2_of_point, predict
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
+from homodyne_dask.simulation import counted_c2, field_root, point_of_scenario
+from ingest.simulate import SCENARIOS, Scenario
 from tests import reference
 from tests.synthetic import FLOW, GAP, Q
 
@@ -36,22 +38,29 @@ def test_bounds_of_fits_do_not_limit_predict():
 
 
 OF_BIN = {"q": Q, "phi": 40.0, "contrast": 0.2, "offset": 1.1}
+
+
+def c2_of_rates(model, parameters, time, convention, gap=None):
+    at = point_of_scenario(Scenario("", model, parameters, gap=gap), time, convention)
+    return c2_of_point(at, time, *(np.array([value]) for value in OF_BIN.values()))[0]
+
+
 STEP = {"J_before": 8e3, "J_after": 2.4e4, "t_step": 2.1, "width": 0.2}
 LAOS = {"J": 8e3, "gamma_dot_mean": 2e-4, "relative_amplitude": 0.6, "period": 1.7, "phi0": 5.0}
 
 
 def test_rates_of_simulated_scans_are_a_step_of_temperature_and_an_oscillating_shear():
     time = np.array([0.0, 0.1, 0.2, 0.4, 0.5, 1.9, 2.0, 2.2, 3.0])
-    of_bin = OF_BIN | {"convention": Convention.PHYSICAL}
+    convention = Convention.PHYSICAL
     t = np.maximum(time, 0.5 * np.median(np.diff(time)))
     J = 8e3 + 1.6e4 / (1 + np.exp(-(t - 2.1) / 0.2))
     C = reference.integral(J, time)
-    found = c2_of_rates("temperature_step", STEP, time, gap=None, **of_bin)
+    found = c2_of_rates("temperature_step", STEP, time, convention)
     decay = np.exp(-(Q**2) * np.abs(C[:, None] - C))
     np.testing.assert_allclose(found, 1.1 + 0.2 * decay, rtol=1e-12)
     wave = 1 + 0.6 * np.sin(2 * np.pi * t / 1.7)
     C, G = reference.integral(np.full(9, 8e3), time), reference.integral(2e-4 * wave, time)
-    found = c2_of_rates("oscillating_shear", LAOS, time, gap=GAP, **of_bin)
+    found = c2_of_rates("oscillating_shear", LAOS, time, convention, GAP)
     x = 0.5 * Q * GAP * np.cos(np.deg2rad(5 - 40)) * (G[:, None] - G)
     wanted = np.exp(-(Q**2) * np.abs(C[:, None] - C)) * np.sinc(x / np.pi) ** 2
     np.testing.assert_allclose(found, 1.1 + 0.2 * wanted, rtol=1e-12)
@@ -61,11 +70,22 @@ def test_rates_of_simulated_scans_are_a_step_of_temperature_and_an_oscillating_s
 def test_shear_that_does_not_oscillate_is_laminar_flow(convention):
     time, constant = 0.1 * np.arange(30), LAOS | {"relative_amplitude": 0.0}
     of_bin = OF_BIN | {"gap": GAP}
-    found = c2_of_rates("oscillating_shear", constant, time, convention=convention, **of_bin)
+    found = c2_of_rates("oscillating_shear", constant, time, convention, GAP)
     wanted = predict(
         LAMINAR_FLOW, [4e3, 0, 4e3, 1e-4, 0, 1e-4, 5], time, convention=convention.value, **of_bin
     )[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-11)
+
+
+@pytest.mark.parametrize("contrast", [1.0, 0.4, 0.25])
+def test_photons_have_the_correlation_of_the_model_with_any_contrast(contrast):
+    time, q, phi = 0.1 * np.arange(30), np.array([0.01]), np.zeros(1)
+    at = point_of_scenario(SCENARIOS["brownian"], time, Convention.PHYSICAL)
+    seeds = np.random.default_rng(1), np.random.default_rng(2)
+    c2 = counted_c2(field_root(at, time, q, phi), contrast, 3.0, 20_000, *seeds)
+    model = c2_of_point(at, time, q, phi, np.array([contrast]), np.ones(1))[0]
+    pairs = np.triu_indices(len(time), 1)
+    assert np.abs(c2 - model)[pairs].mean() < 2 * (1 / 3 + contrast) / np.sqrt(20_000)
 
 
 MISTAKES = [

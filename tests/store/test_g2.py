@@ -1,4 +1,4 @@
-"""g2(lag), c2 averaged over age, from the averages in a store, and its variance over age."""
+"""g2(lag), c2 averaged over age, from the averages in a store."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError
 from homodyne_dask.solver.speckle import Record, covariance_over_age, field_noise
-from tests.run_command import csv_rows, done, run
+from tests.run_command import csv_rows, done
 from tests.speckle_scans import Photons
 
 N, SIGMA, DT, BINS = 200, 0.02, 0.1, 40
@@ -56,25 +56,23 @@ def test_the_command_writes_g2_as_csv(scan, tmp_path):
 
 
 @pytest.mark.long
-def test_a_bin_without_pairs_has_neither_g2_nor_variance(tmp_path):
+def test_a_bin_without_pairs_has_no_g2(tmp_path):
     c2 = np.random.default_rng(0).normal(1.1, 0.1, (2, 100, 100))
     c2[1, :30] = np.nan
     np.savez(tmp_path / "A.npz", c2=np.triu(c2, 1), q=[0.01, 0.02], phi=0.0, dt=1.0)
     scan = hd.open_dataset(ingest.ingest(tmp_path / "A.npz").store)
     found = hd.g2(scan.select(frames=(0, 20)))
     assert np.isfinite(found["stderr"].values).all(1).tolist() == [True, False]
-    assert np.isnan(hd.age_variance(scan.select(frames=(0, 20)))["variance"].values[1]).all()
     with pytest.raises(OptionError, match=r"no interval .* lies in the selected frames"):
         hd.g2(scan.select(frames=(40, 43)))
 
 
-@pytest.mark.parametrize("of", [hd.g2, hd.age_variance])
-def test_ages_without_common_lags_have_neither_g2_nor_variance(tmp_path, of):
+def test_ages_without_common_lags_have_no_g2(tmp_path):
     c2 = np.triu(np.full((8, 8), 1.1), 1)
     np.savez(tmp_path / "A.npz", c2=c2, q=0.01, phi=0.0, time=np.geomspace(1, 50, 8), sigma=0.1)
     store = ingest.ingest(tmp_path / "A.npz").store
     with pytest.raises(OptionError, match="not evenly spaced in time, so ages have no lags in"):
-        of(store)
+        hd.g2(store)
 
 
 def test_one_interval_of_age_has_the_error_of_the_noise_at_other_lags(tmp_path):
@@ -110,11 +108,6 @@ def counts_of(photons):
     return {"counts": np.full((bins, photons.frames), photons.mean), "pixels": np.full(bins, 300)}
 
 
-@pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    return stored(STILL, tmp_path_factory.mktemp("still") / "A.npz", **counts_of(STILL))
-
-
 @pytest.mark.parametrize("lag", [1, 3, 11])
 @pytest.mark.parametrize("mean_counts", [0.2, 5.0])
 def test_covariances_over_age_are_those_of_the_noise_of_sums(lag, mean_counts):
@@ -137,80 +130,3 @@ def test_ages_that_see_one_speckle_pattern_are_not_independent(tmp_path, known):
     g2 = hd.g2(stored(slow, tmp_path / "A.npz", **counts_of(slow) if known else {}))
     scatter = g2["g2"].std("bin") / g2["stderr"].median("bin")
     assert 0.8 < float(scatter.mean()) < (1.2 if known else 1.6)
-
-
-def test_the_variance_over_age_is_that_of_c2_at_each_lag(still):
-    found, c2 = hd.age_variance(still), hd.open_dataset(still).dataset["c2"].values
-    for n, lag in enumerate((found["lag"].values / 0.1).round().astype(int)):
-        rows = np.array([np.diagonal(of_bin, lag) for of_bin in c2], float)
-        np.testing.assert_allclose(found["mean"].values[:, n], rows.mean(1), rtol=1e-6)
-        np.testing.assert_allclose(found["variance"].values[:, n], rows.var(1, ddof=1), rtol=1e-5)
-        assert (found["ages"].values[:, n] == FRAMES - lag).all()
-
-
-def test_speckle_and_counting_explain_the_variance_of_steady_dynamics(still):
-    found = hd.age_variance(still)
-    assert float(found["pixels"].mean()) == pytest.approx(300, rel=0.1)
-    ratio = found["variance"].mean("bin") / found["noise"].mean("bin")
-    assert float(ratio.mean()) == pytest.approx(1, abs=0.12)  # it scatters by 0.026
-    away = (found["excess"] / found["stderr"]).values
-    assert np.abs(away).max() < 5
-    assert 0.7 < away.std() < 1.4
-
-
-def test_dynamics_that_change_have_an_excess(tmp_path):
-    """The rate is four times as large in every other quarter of the record."""
-    sample = replace(
-        STILL, q=(0.01,) * 3, phi=(0, 1, 2), J=lambda x: 1e4 * np.where(4 * x % 2 < 1, 1, 4)
-    )
-    found = hd.age_variance(stored(sample, tmp_path / "A.npz", **counts_of(sample)))
-    away = (found["excess"] / found["stderr"]).values
-    assert (away.max(1) > 5).all()  # which steady dynamics do not reach
-    at = found["lag"].values[away.mean(0).argmax()]
-    assert 0.2 < at < 1.5  # where rates of 1/s and 4/s differ most
-    expected = 0.25**2 * np.var(np.exp([-at, -4 * at]))
-    assert float(found["excess"].sel(lag=at).mean()) == pytest.approx(expected, rel=0.5)
-
-
-def test_frames_that_are_left_out_are_no_ages(still):
-    whole = hd.open_dataset(still)
-    found = hd.age_variance(whole.select(phi=(2, 3), exclude={"frames": [(50, 60)]}))
-    c2 = whole.dataset["c2"].values[2].astype(float)
-    c2[50:60] = c2[:, 50:60] = np.nan
-    row = np.diagonal(c2, 1)
-    assert found["ages"].values[0, 0] == np.isfinite(row).sum()
-    assert found["variance"].values[0, 0] == pytest.approx(np.nanvar(row, ddof=1), rel=1e-5)
-    assert np.isfinite(found["excess"].values).all()
-
-
-def test_records_of_several_tiles_are_read_whole(tmp_path):
-    frames = 600
-    c2 = 1 + np.random.default_rng(0).normal(0, 0.1, (frames, frames))
-    np.savez(tmp_path / "A.npz", c2=np.triu(c2, 1), q=0.01, phi=0.0, dt=1.0)
-    found = hd.age_variance(ingest.ingest(tmp_path / "A.npz").store)
-    for n, lag in enumerate(found["lag"].values.astype(int)):
-        expected = np.diagonal(c2, lag).astype(np.float32).astype(float).var(ddof=1)
-        assert found["variance"].values[0, n] == pytest.approx(expected, rel=1e-5)
-        assert found["ages"].values[0, n] == frames - lag
-
-
-def test_the_command_writes_a_table_and_says_what_it_does_not_know(still, tmp_path):
-    out = tmp_path / "dynamics.csv"
-    done("info", str(still), "--dynamics", str(out))
-    rows = csv_rows(out)
-    found = hd.age_variance(still)
-    assert len(rows) == found["excess"].size
-    assert float(rows[-1]["excess"]) == float(found["excess"].values[-1, -1])
-    unknown = stored(Photons(STILL.theta, 30), tmp_path / "B.npz", sigma=0.05)
-    done("info", str(unknown), "--dynamics", str(out), "--overwrite")
-    rows = csv_rows(out)
-    assert {row["noise"] for row in rows} == {""}
-    assert float(rows[0]["variance"]) > 0
-    done("info", str(unknown), "--dynamics", str(out), "--overwrite", "--mean-counts", "2")
-    rows = csv_rows(out)
-    assert float(rows[0]["noise"]) > 0
-    wrong = run("info", str(unknown), "--mean-counts", "2")
-    assert wrong.exit_code == 2
-    assert "--mean-counts applies only with --dynamics" in wrong.output
-    with pytest.raises(OptionError, match="mean_counts = -1 is not a number above 0"):
-        hd.age_variance(unknown, -1)

@@ -99,7 +99,18 @@ def curve_fit(
         )
     require_type("coords", coords, str | list | tuple, "the name of a variable, or a list of names")
     require_type("sigma", sigma, str | None, "the name of a variable of the dataset")
-    parameters, initial = _parameters(f, p0, bounds)
+    given = None if p0 is None else numbers_of("p0", p0).ravel()
+    parameters = tuple(
+        Parameter(name, bounds=of) for name, of in _bounds(_names(f, given), bounds).items()
+    )
+    if given is None:
+        given = [_feasible(*p.bounds) for p in parameters]
+    elif len(given) != len(parameters):
+        raise OptionError(
+            f"p0 has {counted(len(given), 'value')} for {counted(len(parameters), 'parameter')}: give one "
+            f"for each of {', '.join(p.name for p in parameters)}"
+        )
+    initial = {p.name: float(value) for p, value in zip(parameters, given, strict=True)}
     names = [coords] if isinstance(coords, str) else list(coords)
     curve = _Curve(f, not isinstance(coords, str), sigma is not None)
     number, column = (jax.ShapeDtypeStruct(shape, float) for shape in ((), (3,)))
@@ -109,23 +120,6 @@ def curve_fit(
     model = ResidualModel(name_of_model(None, f), parameters, curve, variables, f)
     options = {"client": client, "max_passes": max_passes}
     return fit(xdata, model, initial=initial, absolute_sigma=absolute_sigma, **options)
-
-
-def _parameters(
-    f: Callable[..., Any], p0: Any, bounds: Any
-) -> tuple[tuple[Parameter, ...], dict[str, float]]:
-    """Return the parameters of f with their initial values: by default the ones that scipy takes."""
-    given = None if p0 is None else numbers_of("p0", p0).ravel()
-    names = _names(f, given)
-    if given is not None and len(given) != len(names):
-        raise OptionError(
-            f"p0 has {counted(len(given), 'value')} for {counted(len(names), 'parameter')}: give one for "
-            f"each of {', '.join(names)}"
-        )
-    low_high = _bounds(names, bounds)
-    initial = [_feasible(*of) for of in low_high] if given is None else given.tolist()
-    parameters = (Parameter(name, bounds=of) for name, of in zip(names, low_high, strict=True))
-    return tuple(parameters), dict(zip(names, initial, strict=True))
 
 
 def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> Sequence[str]:
@@ -146,8 +140,7 @@ def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> Sequenc
     return [a.name for a in named]
 
 
-def _bounds(names: Sequence[str], bounds: Any) -> list[tuple[float, float]]:
-    """Return (low, high) of each parameter; raises OptionError for what gives none."""
+def _bounds(names: Sequence[str], bounds: Any) -> dict[str, tuple[float, float]]:
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
         bounds = bounds.lb, bounds.ub
     try:
@@ -157,7 +150,7 @@ def _bounds(names: Sequence[str], bounds: Any) -> list[tuple[float, float]]:
             f"bounds = {shown(bounds)} cannot be used: give (low, high), each a number or one value "
             f"for each of {', '.join(names)}"
         ) from None
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    return dict(zip(names, zip(low.tolist(), high.tolist(), strict=True), strict=True))
 
 
 def _feasible(low: float, high: float) -> float:
@@ -170,12 +163,7 @@ def _feasible(low: float, high: float) -> float:
 def _points_from_arrays(
     xdata: Any, ydata: Any, sigma: Any
 ) -> tuple[xarray.Dataset, str | list[str]]:
-    """Return x, y and sigma as a dataset of points, and the names of its coordinates.
-
-    ydata: of M values. xdata: of M values, or of k rows of M values as an array or a list of k arrays: the
-    coordinates are then x0, x1, ... sigma: None, of one value or of M values. Arrays of several dimensions
-    are raveled. Raises OptionError for other shapes, and for what is not a number.
-    """
+    """Return x (of k rows x0, x1, ...), y and sigma as a dataset, and the names of its coordinates."""
     x, y = numbers_of("xdata", xdata), numbers_of("ydata", ydata)
     several = x.shape != y.shape and x.ndim > 1
     rows = x.reshape(len(x), -1) if several else x.reshape(1, -1)

@@ -96,19 +96,19 @@ def fit(
     chosen = search(model.parameters, initial, fixed, bounds)
     solver = replace(OPTIONS, max_passes=max_passes)
     request = SolverRequest(chosen, solver, scaling, SUM_ROUNDING["float64"])
-    names, start = chosen.names, chosen.start
-    missing = np.array(names)[np.isnan(start)]
-    if len(missing):
-        raise OptionError(
-            f"{missing[0]} has no initial value: give initial={{{missing[0]!r}: ...}}"
-        )
+    for name, value in zip(chosen.names, chosen.start, strict=True):
+        if np.isnan(value):
+            raise OptionError(f"{name} has no initial value: give initial={{{name!r}: ...}}")
     points = points_of(data, model.variables)
-    check_residual(model, start, points.columns(0)[:, :POINTS_PER_STEP])
+    check_residual(model, chosen.start, points.columns(0)[:, :POINTS_PER_STEP])
     plan = _plan(points, model, client)
-    units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
-    title = f"{model.name} fitted to {plan.layout.pairs:,} points"
-    free = int(chosen.free.sum())
-    description = FitDescription(title, names, units, lambda _: unknown, free)
+    description = FitDescription(
+        f"{model.name} fitted to {plan.layout.pairs:,} points",
+        chosen.names,
+        tuple(p.unit for p in model.parameters),
+        errors=lambda _: np.full(model.size, np.nan),
+        free=int(chosen.free.sum()),
+    )
     context = ResidualContext(points, model, plan.budget)
     passes = partial(_passes, context, request, plan, absolute_sigma)
     return run_to_completion(run(passes, description, plan, client, callbacks, record))
@@ -133,7 +133,6 @@ def _passes(
 
 
 def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
-    """Return the plan for the client's workers or, without a client, for this process or new workers."""
     require_client(client)
     layout = points.layout
     in_process = all(in_memory(points.dataset, name) for name in points.variables)
@@ -142,10 +141,10 @@ def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
             "the data are in the memory of this process, where workers cannot read them: leave client out, "
             "or write them with to_zarr and give the path"
         )
-    if client is not None:
-        workers = workers_of(client)
-    else:
+    if client is None:
         workers = this_process(layout.blocks) if in_process else workers_here(layout)
+    else:
+        workers = workers_of(client)
     device = Device("cpu", "residuals of other data than scans")
     return make_plan(layout, workers, model.name, model.size, 1, device=device)
 

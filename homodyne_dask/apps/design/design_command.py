@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.apps.design.planned_scan import MOST_BINS
@@ -117,21 +118,19 @@ def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
 
 
 def _varied(text: str) -> dict[str, list[float]]:
-    name, equals, values = text.partition("=")
-    low, colon, high = values.partition(":")
+    name, _, values = text.partition("=")
+    ends = values.split(":")
     try:
-        if not equals:
-            raise ValueError
-        if not colon:
-            return {name: [float(one) for one in values.split(",")]}
-        ends = float(low), float(high)
-        if not 0 < ends[0] < ends[1]:
+        numbers = [float(value) for value in (ends if len(ends) == 2 else values.split(","))]
+        if len(ends) == 2 and not 0 < numbers[0] < numbers[1]:
             raise ValueError
     except ValueError:
         raise OptionError(
             f"--vary {text!r} is neither NAME=LOW:HIGH nor NAME=VALUE,VALUE: give it in one of these forms, "
             "such as --vary frames=100:3000"
         ) from None
-    steps = [ends[0] * (ends[1] / ends[0]) ** (n / (BETWEEN - 1)) for n in range(BETWEEN)]
-    found = [float(round(one)) if name in ("frames", "angles", "pixels") else one for one in steps]
-    return {name: list(dict.fromkeys(found))}
+    if len(ends) == 2:
+        numbers = np.geomspace(numbers[0], numbers[1], BETWEEN)
+        whole = name in ("frames", "angles", "pixels")
+        numbers = (numbers.round() if whole else numbers).tolist()
+    return {name: list(dict.fromkeys(numbers))}

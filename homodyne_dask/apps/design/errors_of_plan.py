@@ -86,19 +86,19 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> Expec
     """Return the covariance of the parameters for each weighting, and the errors of rates at ages [s]."""
     averaged = _cells(scan.frames, scan.problem.min_lag)
     at, m = _fitted_point(scan, averaged), int(scan.free.sum())
-    found = [_of_bin(scan, b, averaged, at) for b in range(len(scan.q))]
+    scores = [_of_bin(scan, b, averaged, at) for b in range(len(scan.q))]
     clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
     covariance = np.full((len(WEIGHTINGS), *(len(scan.theta),) * 2), np.nan)
     for whole, name in zip(covariance, WEIGHTINGS, strict=True):
-        hessian, scores = np.zeros((2, m, m))
-        for b, of in enumerate(one[name] for one in found):
+        hessian, variance = np.zeros((2, m, m))
+        for b, of in enumerate(of_bin[name] for of_bin in scores):
             hessian += of.hessian
-            scores += of.variance
+            variance += of.variance
             for a in np.flatnonzero(clusters[:b] == clusters[b]):  # they see the same speckle
-                other, most = found[a][name], max(scan.pixels[a], scan.pixels[b])
-                scores += other.weight * of.weight / most * (other.intensity + of.intensity)
+                other, most = scores[a][name], max(scan.pixels[a], scan.pixels[b])
+                variance += other.weight * of.weight / most * (other.intensity + of.intensity)
         inverse = _inverse(hessian)
-        scaled = inverse @ scores @ inverse * np.outer(at.units, at.units)
+        scaled = inverse @ variance @ inverse * np.outer(at.units, at.units)
         whole[np.ix_(scan.free, scan.free)] = scaled
     return ExpectedErrors(covariance, *_rates(scan, covariance, ages))
 
@@ -154,13 +154,14 @@ def _eliminating(normal: Float[np.ndarray, "column column"]) -> Float[np.ndarray
 
 
 def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
-    """Return the inverse, NaN in the rows of parameters that are not determined."""
+    """Return the inverse, NaN on the diagonal of parameters that are not determined."""
     scaled = eigensystem(hessian)
-    inverse = scaled.pseudoinverse(SINGULAR_OF_MEANS)
-    known = scaled.determined(SINGULAR_OF_MEANS)
-    inverse[~known] = 0.0
-    inverse[:, ~known] = 0.0
-    inverse[~known, ~known] = np.nan
+    inverse, lost = (
+        scaled.pseudoinverse(SINGULAR_OF_MEANS),
+        ~scaled.determined(SINGULAR_OF_MEANS),
+    )
+    inverse[lost] = inverse[:, lost] = 0.0
+    inverse[lost, lost] = np.nan
     return inverse
 
 

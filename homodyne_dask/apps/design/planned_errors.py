@@ -41,37 +41,33 @@ class Design(HandedOut, Printed):
         from homodyne_dask.apps.design.design_figure import draw_design
 
         with in_place_of(ax):
-            return draw_design(self)
+            return draw_design(self.dataset)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scan, the varied quantity, and a row of errors for each value and weighting."""
-        rows, names = [], self.dataset["parameter"].values
-        for weighting in self.dataset["weighting"].values:
-            for point in range(self.dataset.sizes["point"]):
-                one = self.dataset.isel(point=point).sel(weighting=weighting)
-                varied = {self.varied: one["varied"].values} if self.varied else {}
-                stderr = dict(zip(names, one["stderr"].values, strict=True))
+        rows, data = [], self.dataset
+        for weighting, errors in zip(data["weighting"].values, data["stderr"].values, strict=True):
+            for value, each in zip(data["varied"].values, errors, strict=True):
+                varied = {self.varied: value} if self.varied else {}
+                stderr = dict(zip(data["parameter"].values, each, strict=True))
                 rows.append({"weighting": weighting, **varied, "stderr": stderr})
-        scan = self.dataset.attrs["scan"]
-        return plain_values({"scan": scan, "varied": self.varied, "errors": rows})
+        return plain_values({"scan": data.attrs["scan"], "varied": self.varied, "errors": rows})
 
     def _document(self) -> Document:
         data = self.dataset
         tables = [self._one_scan(data.isel(point=0))] if self.varied is None else self._errors(data)
-        correlations = self._correlations(data.isel(point=0)) if self.varied is None else []
-        notes = Sentences([*correlations, *self._not_determined(data)])
-        return Document("", [Section("Scan", [Sentences([data.attrs["scan"]]), *tables, notes])])
+        scan, notes = Sentences([data.attrs["scan"]]), Sentences(self._notes(data))
+        return Document("", [Section("Scan", [scan, *tables, notes])])
 
     def _errors(self, data: xarray.Dataset) -> list[Table]:
-        """Return the errors against the varied quantity, a table for each weighting."""
         rates = [f"{rate}({at:g} s)" for rate in data["rate"].values for at in data["age"].values]
         tables = []
-        for name in data["weighting"].values:
+        for n, name in enumerate(data["weighting"].values):
             rows = [[str(self.varied), *map(str, data["parameter"].values), *rates]]
-            for point in range(data.sizes["point"]):
-                one = data.isel(point=point).sel(weighting=name)
-                errors = [*one["stderr"].values, *one["rate_stderr"].values.ravel()]
-                rows.append([f"{float(one['varied']):.4g}", *map(format_error, errors)])
+            columns = (data[key].values[n] for key in ("stderr", "rate_stderr"))
+            for value, errors, of_rates in zip(data["varied"].values, *columns, strict=True):
+                each = map(format_error, [*errors, *of_rates.ravel()])
+                rows.append([f"{value:.4g}", *each])
             tables.append(Table(f"standard errors with --weighting {name}", rows, 0))
         return tables
 
@@ -88,28 +84,24 @@ class Design(HandedOut, Printed):
                 rows.append([f"{rate} at {age:g} s", *cells])
         return Table("", rows)
 
-    def _correlations(self, data: xarray.Dataset) -> list[str]:
-        names, correlation = data["parameter"].values, data["correlation"].isel(weighting=0).values
-        strong = [
-            f"{names[b]} and {names[a]} {correlation[a, b]:+.3f}"
-            for a, b in zip(
-                *np.nonzero(np.abs(np.tril(correlation, -1)) >= CORRELATED), strict=True
-            )
-        ]
-        return [f"strongly correlated: {', '.join(strong)}"] if strong else []
-
-    def _not_determined(self, data: xarray.Dataset) -> list[str]:
+    def _notes(self, data: xarray.Dataset) -> list[str]:
+        names, notes = data["parameter"].values, []
+        if self.varied is None:
+            correlation = data.isel(point=0)["correlation"].isel(weighting=0).values
+            pairs = np.argwhere(np.abs(np.tril(correlation, -1)) >= CORRELATED).tolist()
+            strong = [f"{names[b]} and {names[a]} {correlation[a, b]:+.3f}" for a, b in pairs]
+            notes += [f"strongly correlated: {', '.join(strong)}"] if strong else []
         lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
-        if not lost.any():
-            return []
-        where = " everywhere" if self.varied else ""
-        names = ", ".join(map(str, data["parameter"].values[lost]))
-        remedy = "fix some of them, or choose other angles, lags or counts"
-        return [f"not determined{where}: {names}; {remedy}"]
+        if lost.any():
+            where = " everywhere" if self.varied else ""
+            notes.append(
+                f"not determined{where}: {', '.join(map(str, names[lost]))}; fix some of them, or choose "
+                f"other angles, lags or counts"
+            )
+        return notes
 
 
 def _cells(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
-    """Return a value with each of its errors; '-' where that is unknown."""
     return [
         "-" if np.isnan(error) else with_unit(value_and_error(value, float(error)), unit)
         for error in errors

@@ -17,7 +17,6 @@ from homodyne_dask.apps.design.errors_of_plan import (
 )
 from homodyne_dask.apps.design.planned_errors import Design
 from homodyne_dask.errors import OptionError, require_known, shown
-from homodyne_dask.fitting.photons import detector_of
 from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, vector_of
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
@@ -76,9 +75,12 @@ def design(
     width = required_gap(model, gap)
     each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
     theta = vector_of(model, params)
-    check_model(model, _count("frames", frames), known, "float64")
+    frames = _whole("frames", frames)
+    check_model(model, frames, known, "float64")
     problem = Problem(model, known, width if model.shear else None, min_lag)
-    scan = PlannedScan(problem, theta, _free(model, fixed), frames, _positive("dt", dt), **each)
+    scan = PlannedScan(
+        problem, theta, _free(model, fixed), frames, float(numbers_of("dt", dt)), **each
+    )
     _check(scan)
     varied, values = _varied(vary)
     scans = [_with(scan, varied, value) for value in values]
@@ -92,21 +94,11 @@ def design(
     return Design(_dataset(scan, varied, values, wanted, found))
 
 
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not float(value).is_integer():
-        raise OptionError(f"{name} = {shown(value)} is not a whole number")
-    if not FEWEST_FRAMES <= value <= MOST_FRAMES:
-        raise OptionError(
-            f"{name} = {value:g} cannot be used: give a number from {FEWEST_FRAMES} to {MOST_FRAMES}"
-        )
-    return int(value)
-
-
-def _positive(name: str, value: Any) -> float:
+def _whole(name: str, value: Any) -> int:
     number = float(numbers_of(name, value))
-    if not 0 < number < np.inf:
-        raise OptionError(f"{name} = {shown(value)} is not a positive number")
-    return number
+    if not number.is_integer():
+        raise OptionError(f"{name} = {number:g} is not a whole number")
+    return int(number)
 
 
 def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
@@ -125,6 +117,7 @@ def _check(scan: PlannedScan) -> None:
             f"more than {MOST_BINS} bins cannot be planned: give {MOST_BINS} bins or angles at most"
         )
     for name, lowest, highest, what in (
+        ("frames", FEWEST_FRAMES, MOST_FRAMES, f"a number from {FEWEST_FRAMES} to {MOST_FRAMES}"),
         ("contrast", 1e-9, 1.0, "positive numbers of at most 1"),
         ("counts", 1e-12, 1e12, "positive numbers of at most 1e12"),
         ("pixels", 1e-3, 1e12, "positive numbers of at most 1e12"),
@@ -146,22 +139,21 @@ def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[floa
     name, given = next(iter(vary.items()))
     require_known(name, VARIED, f"vary: {name!r} cannot be varied")
     values = np.atleast_1d(numbers_of(name, given)).ravel()
-    return name, [_positive(f"vary: {name}", value) for value in values]
+    if not ((values > 0) & np.isfinite(values)).all():
+        raise OptionError(f"vary: {name} = {shown(given)} are not positive numbers")
+    return name, values.tolist()
 
 
 def _with(scan: PlannedScan, varied: str | None, value: float) -> PlannedScan:
     """Return the scan with one quantity changed; a ring of as many pixels in so many bins over 180°."""
     changes: dict[str, Any] = {}
     if varied == "frames":
-        changes["frames"] = _count("frames", value)
+        changes["frames"] = _whole("frames", value)
     elif varied == "exposure":
-        frames = round(scan.frames * scan.dt / value)
-        changes["frames"] = _count(f"frames at exposure {value:g} s", frames)
-        changes |= {"dt": value, "counts": scan.counts * value / scan.dt}
+        changes = {"frames": round(scan.frames * scan.dt / value), "dt": value}
+        changes["counts"] = scan.counts * value / scan.dt
     elif varied == "angles":
-        if not value.is_integer():
-            raise OptionError(f"vary: angles = {value:g} is not a whole number")
-        n = int(value)
+        n = _whole("vary: angles", value)
         changes = {name: np.full(n, getattr(scan, name)[0]) for name in ("q", "contrast", "counts")}
         changes["phi"] = scan.phi[0] + 180 / n * np.arange(n)
         changes["pixels"] = np.full(n, scan.pixels.sum() / n)
@@ -230,8 +222,6 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     scan = fitted_scan(result) if scan is None else as_selected(scan, result)
     table, config = result.parameters, result.config
     bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
-    # what is given may be a number for each bin: `design` checks it
-    known = {name: 1.0 for name in ("counts", "pixels") if name in changes}
     value = dict(zip(table["param"].values.tolist(), table["optimum"].values.tolist(), strict=True))
     time = scan.time[scan.use]
     given: dict[str, Any] = {
@@ -244,6 +234,13 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
         "fixed": table["param"].values[table["fixed"].values].tolist(),
         "min_lag": config["min_lag"],
         "convention": config["convention"],
-        **detector_of(result, bins, known),
     }
+    noise, unknown = result.errors.noise, np.full(len(bins), np.nan)
+    for name, column in (("counts", "mean_counts"), ("pixels", "pixels")):
+        given[name] = (unknown if noise is None else noise[column].values)[bins]
+        if name not in changes and not (np.isfinite(given[name]) & (given[name] > 0)).all():
+            raise OptionError(
+                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
+                f"pixels (per bin)"
+            )
     return design(result.provenance.fitted_model(), value, **given | changes)

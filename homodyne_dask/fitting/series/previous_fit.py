@@ -81,7 +81,6 @@ def find_previous(model: Model, job: Job) -> PreviousFit:
 
 
 def _from_result(result: FitResult, request: Request) -> list[str]:
-    """Return the names of what differs between a result and a fit."""
     scan, inputs, config = request.scan, result.provenance.inputs, result.config
     now = json.loads(json.dumps(request.config))
     both = {key: (config.get(key), now[key]) for key in now if key not in _NOT_ASKED}

@@ -179,7 +179,6 @@ def _may_be_sent(fit: BegunFit) -> bool:
 
 
 def _first_planned(jobs: Iterable[Job], model: Model, client: Client) -> tuple[Scan, Plan] | None:
-    """Return scan and plan of the first fit that can be planned, to check the workers for."""
     for job in jobs:
         try:
             request = prepare(job.scan(), model, **job.options)

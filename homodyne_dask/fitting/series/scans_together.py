@@ -38,6 +38,7 @@ from homodyne_dask.fitting.fit_observer import FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.fitting.series.measured_once import check_measured_once
+from homodyne_dask.fitting.series.parts import Part
 from homodyne_dask.fitting.start.averages import binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits
 from homodyne_dask.fitting.start.initial_values import (
@@ -71,7 +72,6 @@ from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.fitting.series.rings_and_windows import Part
 
 FACTORS = np.geomspace(0.1, 10, 9)
 """Of parameters of logarithmic scale that differ by scan: those of all scans times these are tried first."""
@@ -112,13 +112,17 @@ class GlobalRequest(NamedTuple):
         """The position of the first bin of each store among all."""
         return np.cumsum([0, *(len(one.scan.bins) for one in self.stores[:-1])])
 
+    def bins_of_store(self, scan: int) -> list[int]:
+        """Return the bins of a scan among those of its store."""
+        return (self.members[scan] - self.first_bins[self.store_of_scan[scan]]).tolist()
+
     def of_stores(self, values: np.ndarray) -> list[np.ndarray]:
         """Return values of all bins as those of each store."""
         return np.split(values, self.first_bins[1:])
 
 
 def global_request(
-    stores: Sequence[Request], parts: "Sequence[Part]", per_scan: tuple[str, ...]
+    stores: Sequence[Request], parts: Sequence[Part], per_scan: tuple[str, ...]
 ) -> GlobalRequest:
     """Return the global fit of all parts of stores; raises OptionError for options that it cannot have."""
     first, *others = stores
@@ -147,10 +151,10 @@ def global_request(
     for n, part in enumerate(parts):
         store = next(s for s, one in enumerate(stores) if _is_part_of(part, one))
         whole, bins = stores[store], list(part.members(stores[store].scan))
-        own, fixed = whole.scaling, whole.scaling.fixed_params
+        scaling, fixed = whole.scaling, whole.scaling.fixed_params
         if fixed is not None:
-            own = replace(own, fixed_params=fixed[bins])
-        scans.append(replace(whole, scan=part.scan, scaling=own))
+            scaling = replace(scaling, fixed_params=fixed[bins])
+        scans.append(replace(whole, scan=part.scan, scaling=scaling))
         members.append(sum(len(one.scan.bins) for one in stores[:store]) + np.array(bins))
         store_of_scan.append(store)
         scan_of_bin[members[-1]] = n
@@ -166,12 +170,11 @@ def global_request(
         parameters=tuple(first.parameters[n] for n in parameters.of_model),
         scaling=_scaling_of(stores),
     )
-    found = tuple(scans), store_of_scan, members, scan_of_bin
-    return GlobalRequest(tuple(stores), together, *found, numbers, per_scan, parameters)
+    of_scans = tuple(scans), store_of_scan, members, scan_of_bin
+    return GlobalRequest(tuple(stores), together, *of_scans, numbers, per_scan, parameters)
 
 
-def _is_part_of(part: "Part", whole: Request) -> bool:
-    """Return whether a part is one of the selected data of a store."""
+def _is_part_of(part: Part, whole: Request) -> bool:
     same = part.scan.selection._replace(bins=()) == whole.scan.selection._replace(bins=())
     return same and set(part.scan.bins) <= set(whole.scan.bins)
 
@@ -213,7 +216,7 @@ def _scaling_of(stores: Sequence[Request]) -> Scaling:
 @one_blas_thread()
 def fit_together(
     stores: Sequence[Request],
-    parts: "Sequence[Part]",
+    parts: Sequence[Part],
     per_scan: tuple[str, ...],
     client: "Client | None",
     callbacks: Sequence[Callback],
@@ -239,9 +242,8 @@ def fit_together(
 
 
 def _without_unreadable(
-    stores: Sequence[Request], parts: "Sequence[Part]", client: "Client | None"
+    stores: Sequence[Request], parts: Sequence[Part], client: "Client | None"
 ) -> "tuple[list[Request], list[Part]]":
-    """Return stores and their parts without the chunks that cannot be read."""
     kept, left = [], []
     for one in stores:
         scan = without_unreadable(one.scan, [layout(one.scan, one.problem.min_lag)], client)
@@ -298,21 +300,12 @@ def _passes(
     find = partial(_find_start, request, sweeps)
     states = minimize(together, data, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
-    for one, own in zip(request.scans, state.theta[request.parameters.place], strict=True):
-        if state.outcome is lm.Outcome.NONFINITE:
-            require_finite(one, own, everywhere=True)
+    if state.outcome is lm.Outcome.NONFINITE:
+        for scan, theta in zip(request.scans, state.theta[request.parameters.place], strict=True):
+            require_finite(scan, theta, everywhere=True)
     last = gram_at(state.theta, state.reduced.linear_params)
     scans = list(zip(request.scans, _states_of_scans(request, state, last), strict=True))
-    # clusters of bins of one scan alone determine its own parameters
-    fewest = min(clusters_in(at.reduced, one.clusters) for one, at in scans)
-    few = bool(request.per_scan) and fewest < MIN_CLUSTERS
-    known = Known(errors_by_bins(together, state), others_enough=lambda: not few)
-    # the noise of many bins is large: of one scan at a time
-    noise, noises = _noise_of_scans(request, state, sweeps), []
-    if few or known.by_bins.robust is None or known.by_bins.of_few(together.search.names):
-        noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
-        known = known._replace(by_noise=_of_noises(request, state, scans, noises))
-    noise_of = lru_cache(1)(lambda n: noises[n] if noises else noise(n, scans[n][1]))
+    known, noise_of = _known_of(request, state, scans, sweeps)
     signal = _signal(request, state, scans, sweeps, noise_of)
     known = known._replace(decay=signal is None or signal.seen)
     (_, errors), assessments, each = counted(known), [], []
@@ -335,6 +328,26 @@ def _passes(
     return fit, results
 
 
+def _known_of(
+    request: GlobalRequest,
+    state: lm.State,
+    scans: Sequence[tuple[Request, lm.State]],
+    sweeps: Sequence[Sweep],
+) -> tuple[Known, Callable[[int], SpeckleErrors | None]]:
+    """Return what is known of the global parameters, and a function of a scan: the noise of its bins."""
+    # clusters of bins of one scan alone determine its own parameters
+    fewest = min(clusters_in(at.reduced, scan.clusters) for scan, at in scans)
+    few = bool(request.per_scan) and fewest < MIN_CLUSTERS
+    known = Known(errors_by_bins(request.together, state), others_enough=lambda: not few)
+    # the noise of many bins is large: of one scan at a time
+    noise, noises = _noise_of_scans(request, state, sweeps), []
+    by_bins = known.by_bins
+    if few or by_bins.robust is None or by_bins.of_few(request.together.search.names):
+        noises = [noise(scan, at) for scan, (_, at) in enumerate(scans)]
+        known = known._replace(by_noise=_of_noises(request, state, scans, noises))
+    return known, lru_cache(1)(lambda n: noises[n] if noises else noise(n, scans[n][1]))
+
+
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
     """Return the first point: of fits of the averages of some stores, then of each scan's own parameters."""
     first, *others = request.stores
@@ -344,13 +357,12 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
     common = [one.theta for minima in found for one in minima] if others else [found[0][0].theta]
     mode = "individual" if others else first.scaling.mode_for_initial_values
     each = zip(request.stores, sweeps, strict=True)
-    summaries = [binned_averages(one.scan, one.problem, data) for one, data in each]
-    first_bins, averages = request.first_bins, []
-    each = zip(request.scans, request.store_of_scan, request.members, strict=True)
-    for one, store, members in each:
-        own_bins = summaries[store].of_bins((members - first_bins[store]).tolist())
-        averages.append(averages_of(one, summary=own_bins))
-    own = np.isin(search.names, request.per_scan)
+    summaries = [binned_averages(store.scan, store.problem, data) for store, data in each]
+    averages = [
+        averages_of(scan, summary=summaries[store].of_bins(request.bins_of_store(n)))
+        for n, (scan, store) in enumerate(zip(request.scans, request.store_of_scan, strict=True))
+    ]
+    differs = np.isin(search.names, request.per_scan)
     place, order = request.place, np.argsort(np.concatenate(request.members))
 
     def of_all(theta: Float[np.ndarray, " g"]) -> Gram:
@@ -358,16 +370,16 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
         return stacked(grams, order)._replace(place=place)
 
     several = [
-        search.inside(np.where(own & search.log, factor, 1.0) * theta)
+        search.inside(np.where(differs & search.log, factor, 1.0) * theta)
         for theta in common
-        for factor in (FACTORS if own.any() else [1.0])
+        for factor in (FACTORS if differs.any() else [1.0])
     ]
     wholes = [parameters.start(np.tile(one, (len(averages), 1))) for one in several]
     chisqr = np.array([reduce(of_all(one), "individual").chisqr_per_bin for one in wholes])
     chisqr = np.where(np.isfinite(chisqr), chisqr, np.inf)
     of_scans = np.array([np.bincount(request.scan_of_bin, of) for of in chisqr])
     best = np.array(several)[of_scans.argmin(0)]
-    starts = [parameters.start(np.where(own, best, search.inside(theta))) for theta in common]
+    starts = [parameters.start(np.where(differs, best, search.inside(theta))) for theta in common]
     fits = BinnedFits(of_all, request.together.search, mode)
     lowest = np.argsort(fits.chisqr_at(starts), stable=True)[:STARTS]
     ends = fits.advanced(fits.started([starts[n] for n in lowest]), PASSES_TO_MINIMUM)
@@ -379,7 +391,6 @@ def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitReco
 
 
 def _states_of_scans(request: GlobalRequest, state: lm.State, gram: Gram) -> list[lm.State]:
-    """Return the state of each scan at the end of the global fit, with its own sums."""
     states = []
     for scan, (one, members) in enumerate(zip(request.scans, request.members, strict=True)):
         scaling, of_store = one.scaling, request.store_of_scan[scan]
@@ -406,9 +417,8 @@ def _noise_of_scans(
     """
 
     @cache
-    def of_store(store: int) -> tuple[AveragedCells, list[NoiseOfModel], int]:
-        before = int(request.first_bins[store])
-        return averaged_cells(sweeps[store], request.stores[store]), [], before
+    def of_store(store: int) -> tuple[AveragedCells, list[NoiseOfModel]]:
+        return averaged_cells(sweeps[store], request.stores[store]), []
 
     moved = parameters_with_errors(request.together.search, whole.theta, whole.reduced)
 
@@ -416,8 +426,8 @@ def _noise_of_scans(
         own, one = moved[request.parameters.place[scan]], request.scans[scan]
         if state.outcome not in DETERMINED or not own.any() or one.scan.cells is not None:
             return None
-        averaged, known, before = of_store(request.store_of_scan[scan])
-        cells = averaged.of_bins((request.members[scan] - before).tolist())
+        averaged, known = of_store(request.store_of_scan[scan])
+        cells = averaged.of_bins(request.bins_of_store(scan))
         together = len(request.scan_of_bin)
         return speckle_errors(one, state, own, cells, known=known, bins_together=together)
 
@@ -436,22 +446,16 @@ def _signal(
     Nor have scans of one store with parameters of their own, of which each would need a pass over all.
     """
     signals, free, stores = [], int(request.stores[0].search.free.sum()), request.store_of_scan
-    linear = (
-        None
-        if whole.reduced.linear_step is None
-        else request.of_stores(whole.reduced.linear_params)
-    )
+    robust = whole.reduced.linear_step is not None
 
     @cache
     def moments(store: int) -> Float[np.ndarray, "bin block block 3 3"]:
-        theta, params = (
-            scans[stores.index(store)][1].theta,
-            None if linear is None else linear[store],
-        )
+        theta = scans[stores.index(store)][1].theta
+        params = request.of_stores(whole.reduced.linear_params)[store] if robust else None
         return frame_moments(sweeps[store], request.stores[store], theta, params)
 
     for scan, ((one, at), store) in enumerate(zip(scans, stores, strict=True)):
-        noise, bins = noise_of(scan), request.members[scan] - request.first_bins[store]
+        noise, bins = noise_of(scan), request.bins_of_store(scan)
         if noise is not None and noise.sees_decay(at.reduced.contrast):
             return None
         blocks = None if one.scan.is_table else lambda s=store, b=bins: moments(s)[b]
@@ -492,7 +496,6 @@ def _of_noises(
 def _profiles(
     request: GlobalRequest, state: lm.State, errors: Uncertainty, gram_at: Callable[..., Gram]
 ) -> list[dict[str, list[ProfilePoint]]]:
-    """Return the profiles that are wanted of the parameters of each scan."""
     together, used = request.together, used_of(errors)
     inside = together.search.free_inside_bounds(state.theta) & np.isfinite(used)
 
@@ -513,7 +516,6 @@ def _profiles(
 
 
 def _of_scan(request: GlobalRequest, errors: Uncertainty, scan: int) -> Uncertainty:
-    """Return the covariances of the parameters of one scan."""
     place, bins = request.parameters.place[scan], request.members[scan]
     both = np.ix_(place, place)
     return replace(

@@ -5,17 +5,15 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from homodyne_dask.errors import OptionError, in_line, require_type, shown
+from homodyne_dask.fitting.series.parts import Part
 from homodyne_dask.plugins import PackageWarning
 from homodyne_dask.results.data.series import UNITS
 from homodyne_dask.text import joined_with_and, some_of
-
-if TYPE_CHECKING:
-    from homodyne_dask.fitting.series.rings_and_windows import Part
 
 MOST_NAMED = 6
 """Names without a scan that are listed."""
@@ -37,7 +35,7 @@ def axis_of(variable: str) -> str:
 
 
 def places_of(
-    variable: str, parts: Sequence["Part"], values: Values, apart: bool
+    variable: str, parts: Sequence[Part], values: Values, apart: bool
 ) -> list[dict[str, Any]]:
     """Return the value of a variable at each of some scans by its name, and its unit where it has one.
 
@@ -71,7 +69,7 @@ def places_of(
     return [{axis: at} | ({f"{axis}_unit": unit} if unit else {}) for at, unit in places]
 
 
-def _names_of(part: "Part", apart: bool) -> list[str]:
+def _names_of(part: Part, apart: bool) -> list[str]:
     """Return the names that a scan may have among values; apart: it is one of those of a store."""
     scan, stem = part.scan, Path(part.scan.path).name.removesuffix(".zarr")
     if not apart:
@@ -82,7 +80,7 @@ def _names_of(part: "Part", apart: bool) -> list[str]:
 
 
 def _value_of(
-    variable: str, number: int, part: "Part", given: Mapping[str, Any] | None, apart: bool
+    variable: str, number: int, part: Part, given: Mapping[str, Any] | None, apart: bool
 ) -> tuple[float, str]:
     """Return the value of a variable of a scan, and its unit; apart: of one of the scans of a store."""
     scan, of = part.scan, int(part.scan.scan_number[0]) - 1

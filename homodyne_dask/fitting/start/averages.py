@@ -218,7 +218,6 @@ def _cell_moments(
     d: Array, c2: Array, weight: Array, k: Array, s: Array, ds: Array,
     *, shear: Shear, convention: Convention, diffusion: int,
 ) -> Array:  # fmt: skip
-    """Return Xᵀ W X per bin over cells, X built in full."""
     of_J, of_shear = range(1, 1 + diffusion), range(1 + diffusion, len(d) - 2)
 
     def of_bin(y: Array, w: Array, k: Array, s: Array, ds: Array) -> Array:

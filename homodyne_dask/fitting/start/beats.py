@@ -107,7 +107,6 @@ def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float
 
 
 def _ends(summary: BinnedAverages, search: Search, mode: str, points: list[Theta]) -> list[Theta]:
-    """Return the best ends of a few passes from points."""
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
     return [end.lowest.theta for end in fits.ends(points, PASSES)[:N_STARTS]]
 
@@ -137,7 +136,6 @@ def _starts(
 
 
 def _distinct(minima: Iterable[_Fringes], beat: Beat) -> list[dict[str, float]]:
-    """Return the lowest minima of different speeds and directions."""
 
     def near(one: dict[str, float], other: dict[str, float]) -> bool:
         turned = (one[beat.direction] - other[beat.direction] + 90) % 180 - 90

@@ -16,7 +16,7 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_bounds import ScalingPrior
 from homodyne_dask.solver.scaling_modes import Scaling
 
-OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
+AVERAGES_OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
 
 
@@ -70,14 +70,14 @@ class BinnedFits:
         """Return a fit at its initial point for each theta."""
         evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
         return [
-            BinnedFit(lm.initial_state(self.search, theta, reduced, OPTIONS))
+            BinnedFit(lm.initial_state(self.search, theta, reduced, AVERAGES_OPTIONS))
             for theta, reduced in zip(thetas, evaluated, strict=True)
         ]
 
     def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
         """Return every fit after `passes` more passes, or at its end."""
         states = [end.state for end in ends]
-        passes_of_all = lm.iterate_several(self.search, self._evaluated, states, OPTIONS)
+        passes_of_all = lm.iterate_several(self.search, self._evaluated, states, AVERAGES_OPTIONS)
         for after in islice(passes_of_all, passes):
             states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]

@@ -22,7 +22,7 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
-OPTIONS = lm.Options(max_passes=30, decrement=0.03)
+MEANS_OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """An approximate optimum of the means is enough: it is not that of the data."""
 
 
@@ -72,7 +72,7 @@ def _fit_level(
         prior = request.search.prior_terms(trial.theta)
         return reduce(sweep.gram(trial.theta), request.scaling, request.sum_rounding, prior)
 
-    states = lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS)
+    states = lm.iterate(request.search, evaluate, lm.Trial(theta), MEANS_OPTIONS)
     state = next(states)
     on_state(state, sweep.factor)
     for state in states:

@@ -180,42 +180,57 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     OptionError where a user-defined model has no finite value to start from, or a parameter has neither an
     initial value nor finite bounds.
     """
-    search, starts, model = request.search, request.options.starts, request.problem.model
+    search, model = request.search, request.problem.model
     mode, given = request.scaling.mode_for_initial_values, np.isfinite(search.start)
     as_given = [Minimum(search.start, np.nan, 1)]
     if isinstance(model, TiedModel):
         return as_given if given.all() else _minima_of_ties(request, data)
     summary = binned_averages(request.scan, request.problem, data)
-    if search.smoothness is not None and given.all():
-        return as_given
-    if search.smoothness is not None and isinstance(model, SplineModel):
-        summary = averaged_over_scans(summary, request.scan)
-        points = _points_of_splines(request, model, summary, data)
-        fits = BinnedFits(partial(averaged_gram, summary), search, mode)
-        ends = fits.ends(points, PASSES_TO_MINIMUM)
-        return [end.minimum(int(search.free.sum())) for end in ends]
     if search.smoothness is not None:
+        if given.all():
+            return as_given
+        if isinstance(model, SplineModel):
+            return _minima_of_splines(request, model, summary, data)
         return _free_rate_minima(request, summary, data)
     if isinstance(model, TransportModel):
-        return transport_minima(averaged_over_scans(summary, request.scan), search, mode, starts)
+        averages = averaged_over_scans(summary, request.scan)
+        return transport_minima(averages, search, mode, request.options.starts)
     if given.all():
         require_finite(request, search.start)
-    if given.all() and (model.beat is None or not search.free.any()):
-        return as_given
+        if model.beat is None or not search.free.any():
+            return as_given
+    return _minima_of_function(request, data, summary)
+
+
+def _minima_of_splines(
+    request: Request, model: SplineModel, summary: BinnedAverages, data: Passes | None
+) -> list[Minimum]:
+    search, mode = request.search, request.scaling.mode_for_initial_values
+    summary = averaged_over_scans(summary, request.scan)
+    points = _points_of_splines(request, model, summary, data)
+    ends = BinnedFits(partial(averaged_gram, summary), search, mode).ends(points, PASSES_TO_MINIMUM)
+    return [end.minimum(int(search.free.sum())) for end in ends]
+
+
+def _minima_of_function(
+    request: Request, data: Passes | None, summary: BinnedAverages
+) -> list[Minimum]:
+    """Return the minima of a model given as f, whose rates have no splines."""
+    search, starts, model = request.search, request.options.starts, request.problem.model
+    mode, limits = request.scaling.mode_for_initial_values, None
     if model.beat is not None:
         summary = single_lags(request.scan, data, summary)
         best = _points_of_beats(request, model.beat, data, summary)
     else:
         summary = averaged_over_scans(summary, request.scan)
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
-    limits = None
     if isinstance(model, CompositeModel) and model.frozen:
         best, limits = _points_of_moving_part(request, model, data), request.scaling.prior
     fits = BinnedFits(partial(averaged_gram, summary), search, mode, limits)
     ends = followed(fits, best, starts)
     if not ends:
         raise_not_finite(summary, best[0])
-    if given.all():
+    if np.isfinite(search.start).all():
         # beside the fit from that point those that are lower: labels stay where they tie
         [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
         close = own.lowest.reduced.variance(int(search.free.sum()))

@@ -78,7 +78,6 @@ def averaged_gram(summary: BinnedAverages, theta: Theta) -> Gram:
 
 
 def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
-    """Return the Grams of [1, y - 1, f] of the averages at many points."""
     pairs = (summary.weight > 0).sum(1)
     with float64_on_cpu():
         moments = _moments_of_points(
@@ -103,7 +102,6 @@ def _moments(
 
 
 def _products(y: Array, w: Array, *columns: Array) -> Array:
-    """Return Xᵀ W X of a bin over cells, X = [1, y - 1, columns]."""
     X = jnp.stack([jnp.ones_like(y), y - 1, *columns])
     X = jnp.where(w > 0, X * jnp.sqrt(w), 0.0)
     return X @ X.T

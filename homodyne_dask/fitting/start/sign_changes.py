@@ -20,13 +20,13 @@ from homodyne_dask.sweep.sweep import Passes
 
 AGES = 64
 """Steps of age in which the data are averaged."""
-MAX_CELLS = 1000
+MAX_FINE_CELLS = 1000
 """Most averages that are fitted, chosen at random, as many in each octave of lags."""
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1.0)
 """Longest lags of the fits that follow each other, over the record."""
-LEAST_LAGS = 8
+LEAST_NEAR_LAGS = 8
 """The same over the shortest lag, where that is more."""
-PASSES, PASSES_OF_TURN = 10, 5
+NEAR_PASSES, PASSES_OF_TURN = 10, 5
 """Passes of a fit to some of the lags, and of one with another sign from a spline on."""
 MAX_TURNS = 8
 """Most changes of sign that are made one after the other."""
@@ -37,7 +37,7 @@ def fine_averages(
     data: Passes,
     summary: BinnedAverages,
     lags: Int[np.ndarray, " edge"] | None = None,
-    number: int = MAX_CELLS,
+    number: int = MAX_FINE_CELLS,
 ) -> BinnedAverages:
     """Return averages of the selected pairs over shorter ages and lags than those stored: one pass.
 
@@ -64,9 +64,8 @@ def only_short_lags(summary: BinnedAverages) -> BinnedAverages:
 
 
 def _longest(summary: BinnedAverages, share: float) -> float:
-    """Return the longest lag [s] of a share of the record."""
     record, shortest = summary.t2.max() - summary.t1.min(), (summary.t2 - summary.t1).min()
-    return float(max(share * record, LEAST_LAGS * shortest))
+    return float(max(share * record, LEAST_NEAR_LAGS * shortest))
 
 
 def with_sign_changes(
@@ -86,11 +85,11 @@ def with_sign_changes(
     lower[rate] = np.maximum(lower[rate], 0.0)
     shortest = summary.up_to_lag(_longest(summary, SHARES[0]))
     fits = BinnedFits(shortest, replace(search, lower=lower), mode)
-    theta = fits.ends(sizes, 2 * PASSES)[0].lowest.theta
+    theta = fits.ends(sizes, 2 * NEAR_PASSES)[0].lowest.theta
     for share in SHARES:
         near, given = summary.up_to_lag(_longest(summary, share)), search
         fits = BinnedFits(near, search, mode)
-        state = fits.advanced(fits.started([theta]), PASSES)[0].lowest
+        state = fits.advanced(fits.started([theta]), NEAR_PASSES)[0].lowest
         theta, penalty = state.theta, state.reduced.penalty
         if penalty is not None and search.smoothness is not None:
             # to choose its strengths takes time
@@ -100,7 +99,7 @@ def with_sign_changes(
         for lowest_of in (_without_fit, _with_fits):
             theta = _turned(fits, theta, rate, lowest_of)
     fits = BinnedFits(summary, search, mode)
-    return fits.ends([theta, *others], 4 * PASSES)
+    return fits.ends([theta, *others], 4 * NEAR_PASSES)
 
 
 type _Lowest = tuple[Theta, float, float]
@@ -120,7 +119,7 @@ def _with_fits(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
         ends = fits.advanced(fits.started(thetas), PASSES_OF_TURN)
     else:
         ends = fits.started(thetas)
-    [best] = fits.advanced([min(ends, key=lambda end: end.chisqr)], PASSES)
+    [best] = fits.advanced([min(ends, key=lambda end: end.chisqr)], NEAR_PASSES)
     return best.lowest.theta, best.chisqr, best.lowest.reduced.variance(len(thetas[0]))
 
 

@@ -172,6 +172,19 @@ def test_values_that_no_scan_has_are_refused_with_their_name(change, words):
         hd.design("brownian", {"D0": 1e4}, **PLAN | change)
 
 
+def test_a_scan_like_that_of_a_fit_is_planned_with_its_counts_and_pixels(tmp_path):
+    scan = store(replace(RING, frames=40, pixels=300, mean=2.0).scan(1), tmp_path)
+    result = hd.fit(scan, **STATIC)
+    design = hd.design_like(result, scan, counts=2.0, pixels=300, vary={"frames": [40, 80]})
+    expected = design.dataset["stderr"].sel(weighting="pairs").values[0]
+    found = result.parameters["stderr"].values[:2]
+    assert ((expected / found > 0.5) & (expected / found < 2)).all()
+    assert (design.dataset["stderr"].values[:, 1] < design.dataset["stderr"].values[:, 0]).all()
+    unknown = replace(result, errors=replace(result.errors, noise=None))
+    with pytest.raises(hd.HomodyneDaskError, match="give counts"):
+        hd.design_like(unknown, scan, pixels=300)
+
+
 CASES = [
     ("one ring", replace(RING, mean=0.5), STATIC),
     ("six angles", SIX, SHEAR),

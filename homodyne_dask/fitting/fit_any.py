@@ -1,0 +1,36 @@
+"""`fit` of any data: a scan, scans as one fit, or, with a `ResidualModel`, any dataset."""
+
+from collections.abc import Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from homodyne_dask.fitting import fit as fitting
+from homodyne_dask.models import Model, ResidualModel, as_model
+from homodyne_dask.plugins import application
+
+if TYPE_CHECKING:
+    from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
+    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.series import FitSeries
+    from homodyne_dask.store.scan import Scan
+
+
+@overload
+def fit(data: "Scan | str | Path", model: Model | str, **options: Any) -> "FitResult": ...
+@overload
+def fit(data: "Sequence[Scan | str | Path]", model: Model | str, **options: Any) -> "FitSeries": ...
+@overload
+def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
+@wraps(fitting.fit)
+def fit(data: Any, model: Any, **options: Any) -> Any:
+    """Fit a model to a scan or to a list of scans as one fit, or a model made by `model` to any dataset."""
+    model = as_model(model)
+    if isinstance(model, ResidualModel):
+        fit_residuals = application("curve_fit", "a fit of a ResidualModel")
+        return fit_residuals(data, model, **options)
+    if isinstance(data, list | tuple):
+        from homodyne_dask.fitting.series.rings_and_windows import fit_scans
+
+        return fit_scans(data, model, **options)
+    return fitting.fit(data, model, **options)
