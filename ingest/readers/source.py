@@ -239,8 +239,6 @@ def with_options(source: Source, options: IngestOptions) -> Source:
             f"frame_time = {frame_time:g} s, but {name} has {source.frame_time:g} s between stored frames "
             f"(stride {source.stride}, averaging {source.avg}): correct it or leave it out"
         )
-    if options.trains is not None and source.format != "midtools":
-        raise OptionError(f"{name} contains no trains: leave out trains")
     if options.column_is is not None and source.g2 is None:
         raise OptionError(f"{name} has matrices, not columns of g2: leave out column_is")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):

@@ -15,6 +15,7 @@ from jaxtyping import Float32
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
+from ingest.readers.detect import HDF5, first_bytes
 from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import numbers_in, pictures_in
 from ingest.readers.source import Pictures, Source, check_frames, place, source_of
@@ -34,9 +35,16 @@ Trains = tuple[int, int]
 """The first train, counted from 0, and the one after the last."""
 
 
-def open_trains(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of a file of trains: a scan for each group of the selected trains, their mean."""
+def open_trains(path: Path, options: IngestOptions) -> Source | None:
+    """Return the bins of a file of trains, None of another file.
+
+    Each group of the selected trains is a scan, their mean.
+    """
+    if not first_bytes(path).startswith(HDF5):
+        return None
     with hdf5.open_hdf5(path) as file:
+        if hdf5.dataset(file, MATRICES) is None:
+            return None
         (n_trains, n_bins, n_frames), _ = _shape(file)
         check_frames(n_frames, path, n_bins)
         first, last = trains = options.trains or (0, n_trains)
@@ -120,8 +128,8 @@ def _shape(file: h5py.File) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     The place is () where there are no others.
     """
     held = hdf5.dataset(file, MATRICES)
-    shape = None if held is None else held.shape
-    if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
+    shape = () if held is None else held.shape or ()
+    if held is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
         form = "it must be (train, q, t, t) or (train, stride, q, t, t)"
         raise hdf5.wrong(file, MATRICES, f"has shape {shape}: {form}")
     if held.dtype.kind not in "fiu":
