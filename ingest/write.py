@@ -46,7 +46,6 @@ from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.copies import copies
 from ingest.readers.detect import check_opens, open_source
-from ingest.readers.g2_tables import errors_beside
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source
 from ingest.repeats import (
@@ -94,14 +93,11 @@ def ingest(
     paths = [path_of("source", one) for one in each]
     if not paths:
         raise OptionError("source is an empty list: give the files to ingest")
-    of_errors = dict.fromkeys(filter(None, map(errors_beside, paths)))
-    measured = [path for path in paths if path not in of_errors]
-    if store_path is None and len(measured) > 1:
+    if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
     target = None if store_path is None else any_path("store", store_path)
-    paths = [*dict.fromkeys([*paths, *of_errors])]
     states = {path: _state(path) for path in paths}
-    source = _open_all(measured, options)
+    source = _open_all(paths, options)
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
     target = absolute(target)

@@ -163,7 +163,7 @@ def _open_application(path: Path, options: IngestOptions) -> Source | None:
 
 
 def _open_trains(path: Path, options: IngestOptions) -> Source:
-    """Return the source in a file of trains; PackageError where the application that reads them is missing."""
+    """Return the source in a file of trains; PackageError without their application."""
     point = next((point for point in applications_in(GROUP) if point.name == "trains"), None)
     if point is None:
         raise PackageError("trains needs the application 'trains', which is not installed")

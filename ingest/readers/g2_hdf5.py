@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import SourceError
 from ingest.readers import aps, hdf5, nxxpcs
-from ingest.readers.g2_tables import Curves, source_of_curves
+from ingest.readers.g2_curves import Curves, source_of_curves
 from ingest.readers.options import IngestOptions
 from ingest.readers.source import Source
 
