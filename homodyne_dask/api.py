@@ -263,14 +263,13 @@ def simulate(
 ) -> "data.Scenario":
     """Simulate a scan with known parameters and noise, and write it to a result file.
 
-    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step, laos, startup or
-    cessation. angles: number of
-    bins of each ring, spread over half a turn. rings: of q, from half to twice that of the scenario if there
-    are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
-    layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
-    pairs, independent for each pair of frames, for which standard errors, which expect speckle, are too large
-    (1.8 times for 2 bins of 40 frames); or speckle, photons counted in moving speckle pixel by pixel, whose
-    pairs are correlated like measured ones (about 0.2 s per angle of 300 frames).
+    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade or step. angles:
+    number of bins of each ring, spread over half a turn. rings: of q, from half to twice that of the
+    scenario if there are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of
+    the noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file.
+    noise: pairs, independent for each pair of frames, for which standard errors, which expect speckle, are
+    too large (1.8 times for 2 bins of 40 frames); or speckle, photons counted in moving speckle pixel by
+    pixel, whose pairs are correlated like measured ones (about 0.2 s per angle of 300 frames).
 
     Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file contains them, and
     the report of a fit prints them beside the estimates. Raises a HomodyneDaskError for invalid input.

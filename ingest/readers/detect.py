@@ -127,7 +127,6 @@ def open_source(path: Path, options: IngestOptions) -> Source:
 
 
 def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | str:
-    """Return the source in a file of a format known here, the reason for another."""
     if magic.startswith(NPY):
         return open_npy(path, options)
     if magic.startswith(ZIP):
@@ -154,7 +153,6 @@ def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | st
 
 
 def _open_application(path: Path, options: IngestOptions) -> Source | None:
-    """Return the source in a file that an application reads, None without such an application."""
     for point in applications_in(GROUP):
         with contextlib.suppress(PackageError):
             if (source := load_application(point, point.name)(path, options)) is not None:
@@ -163,7 +161,6 @@ def _open_application(path: Path, options: IngestOptions) -> Source | None:
 
 
 def _open_trains(path: Path, options: IngestOptions) -> Source:
-    """Return the source in a file of trains; PackageError without their application."""
     point = next((point for point in applications_in(GROUP) if point.name == "trains"), None)
     if point is None:
         raise PackageError("trains needs the application 'trains', which is not installed")

@@ -96,7 +96,6 @@ def _check_options(path: Path, options: IngestOptions, curves: Curves) -> None:
 def _usable(
     path: Path, delay: np.ndarray, values: np.ndarray, error: np.ndarray, notes: list[str]
 ) -> np.ndarray:
-    """Return which points are known and have an error; raises SourceError for a curve with too few."""
     if not (delay >= 0).all():
         raise SourceError(f"delays of {path.name} must be numbers from 0 on: correct them")
     if (delay == 0).any():

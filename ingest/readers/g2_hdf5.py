@@ -55,7 +55,6 @@ def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
 
 
 def _curves(file: h5py.File, name: str, delays: int) -> Float[np.ndarray, "bin n"]:
-    """Return an array of (delay, bin), or of (bin, delay), by bin."""
     values = hdf5.array(file, name).astype(float)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or delays not in values.shape:

@@ -201,7 +201,6 @@ def source_of(
 
 
 def _check_complete(path: Path, options: IngestOptions, q, phi, without_times: bool) -> None:
-    """Raise OptionError that names all that neither the file nor an option gives."""
     missing = {}
     if options.q is None and q is None:
         missing["q"] = "--q in 1/Å, one number or one per bin, or nan if it is unknown"

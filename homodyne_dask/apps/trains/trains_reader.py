@@ -128,8 +128,8 @@ def _shape(file: h5py.File) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     The place is () where there are no others.
     """
     held = hdf5.dataset(file, MATRICES)
-    shape = () if held is None else held.shape or ()
-    if held is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
+    shape = None if held is None else held.shape
+    if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
         form = "it must be (train, q, t, t) or (train, stride, q, t, t)"
         raise hdf5.wrong(file, MATRICES, f"has shape {shape}: {form}")
     if held.dtype.kind not in "fiu":
