@@ -168,7 +168,8 @@ def _table(path: Path) -> list[Column]:
     return [c for c in columns if c.name or not (np.isnan(c.values) | (c.values == rows)).all()]
 
 
-def _curves(path: Path, options: IngestOptions, notes: list[str]) -> Curves:
+def _by_role(path: Path, options: IngestOptions) -> tuple[list[Column], ...]:
+    """Return the columns of delays, of q, of curves, and of their errors in the same order."""
     columns = _table(path)
     delays, rows_q, curves, errors = (
         [column for column in columns if column.role == role]
@@ -192,13 +193,18 @@ def _curves(path: Path, options: IngestOptions, notes: list[str]) -> Curves:
     labelled = {column.label: column for column in errors}
     if len(labelled) == len(curves) and labelled.keys() == {column.label for column in curves}:
         errors = [labelled[column.label] for column in curves]
+    if rows_q and len(curves) > 1:
+        raise SourceError(f"{path.name} has a column q and {len(curves)} columns of g2: give one")
+    return delays, rows_q, curves, errors
+
+
+def _curves(path: Path, options: IngestOptions, notes: list[str]) -> Curves:
+    delays, rows_q, curves, errors = _by_role(path, options)
     delay, unit, q = delays[0].values, delays[0].unit, None
     if not (frames := (unit or "").startswith("frame")):
         delay = converted("time", delay, unit, f"column {delays[0].name} of {path.name}", notes)
     names, kinds = [column.name for column in curves], [column.kind for column in curves]
     values = np.array([column.values for column in (*curves, *errors)])
-    if rows_q and len(curves) > 1:
-        raise SourceError(f"{path.name} has a column q and {len(curves)} columns of g2: give one")
     if rows_q:
         where = f"column {rows_q[0].name} of {path.name}"
         q = converted("q", rows_q[0].values, rows_q[0].unit, where, notes)
