@@ -145,7 +145,9 @@ def test_without_the_application_a_file_of_trains_is_of_no_known_layout(tmp_path
     monkeypatch.setitem(sys.modules, "homodyne_dask.apps.trains", None)
     with pytest.raises(SourceError, match="no two-time matrices of a known layout"):
         opened(path)
-    with pytest.raises(PackageError, match=r"trains needs the application homodyne_dask\.apps\.trains"):
+    with pytest.raises(
+        PackageError, match=r"trains needs the application homodyne_dask\.apps\.trains"
+    ):
         opened(path, trains="0:5")
 
 
