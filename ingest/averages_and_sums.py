@@ -128,7 +128,6 @@ def _upper_sums(values: np.ndarray, dtype: type) -> np.ndarray:
 
 
 def _sums(values: np.ndarray, factor: int, dtype: type | None = None) -> np.ndarray:
-    """Sum over whole factor × factor blocks."""
     height, width = (side // factor * factor for side in values.shape)
     rows = _sum_rows(values[:height, :width], factor, dtype or values.dtype)
     return _sum_rows(rows.T, factor, rows.dtype).T

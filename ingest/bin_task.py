@@ -176,7 +176,6 @@ def _write_matrix(
 
 
 def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> dict[str, str]:
-    """Write the averages of a bin; return the checksum of its part of each array."""
     n = len(matrix.value)
     ages, lags = age_edges(n), lag_edges(n)
     mean, count = averages_and_sums.cell_averages(matrix, ages, lags)

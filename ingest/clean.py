@@ -118,18 +118,15 @@ def clean(
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return which values are finite, and not too large for float32."""
     return np.abs(value) <= MAX_FLOAT32
 
 
 def _filled(value: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return which values are known and not 0."""
     size = np.abs(value)
     return (size <= MAX_FLOAT32) & (size >= MIN_FLOAT32)
 
 
 def _is_zero(value: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return which values are 0, or too small for float32."""
     return np.abs(value) < MIN_FLOAT32
 
 
@@ -220,7 +217,6 @@ def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
 
 
 def _typical(values: np.ndarray) -> float:
-    """Return the median size of values that are known, 0 without any."""
     known = np.abs(values[~np.isnan(values)])
     return float(np.median(known)) if len(known) else 0.0
 

@@ -43,7 +43,6 @@ class Excluded(NamedTuple):
 
 
 def _leave_out(c2: Float32[np.ndarray, "t t"], why: str, i: np.ndarray, j: np.ndarray) -> Excluded:
-    """Make pairs unknown; return them."""
     excluded = Excluded(why, float(c2[i[0], j[0]]), len(i), int(i[0]), int(j[0]))
     c2[i, j] = np.nan
     return excluded

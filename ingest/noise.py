@@ -79,7 +79,6 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
 
 
 def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Record]) -> list[str]:
-    """Return a warning where counts and scatter disagree: counts may not be in photons."""
     pairs = zip(rows, records, strict=True)
     ratio = [np.median(row) ** 2 / of["scatter"] for row, of in pairs if of["scatter"]]
     if not ratio or 0.5 < np.median(ratio) < 2:
@@ -133,7 +132,6 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
 
 
 def _excluded(source: Source, records: list[Record]) -> list[str]:
-    """Return notes on pairs that were left out as no measurement: each number, and single pairs."""
     groups: dict[str, list[tuple[int, Excluded]]] = {}
     for label, record in zip(source.label.tolist(), records, strict=True):
         for excluded in (Excluded(*fields) for fields in record["excluded"]):

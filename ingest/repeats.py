@@ -51,7 +51,6 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
 
 
 def _of_all_bins(sources: Sequence[Source]) -> dict[str, Any]:
-    """Return the fields of a source that are one per bin, for the bins of all."""
     fields = [name for name in PER_BIN if getattr(sources[0], name) is not None]
     found = {name: np.concatenate([getattr(one, name) for one in sources]) for name in fields}
     return found | {"matrices": tuple(found["matrices"].tolist())}
@@ -209,7 +208,6 @@ def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
 def _check_alike(
     first: Source, other: Source, name: str, other_name: str, what_of: str = "a repeat of"
 ) -> None:
-    """Raise SourceError where two scans, or bins of one, have not the same grid of bins and frames."""
 
     def check(what: str, value: object, theirs: object) -> None:
         if value != theirs:

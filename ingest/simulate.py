@@ -89,8 +89,7 @@ class Scenario:
 
     name: str
     model: str
-    """brownian | static | laminar_flow, or temperature_step | oscillating_shear | relaxing_shear, which none
-    of these describes (`homodyne_dask/models/transport.py`)."""
+    """brownian | static | laminar_flow, or temperature_step, which none of these describes."""
     parameters: Mapping[str, float]
     contrast: float = 0.30
     offset: float = 1.0
@@ -135,13 +134,7 @@ def _flow(name: str, *values: float, **more: Any) -> Scenario:
     return Scenario(name, "laminar_flow", dict(zip(names, values, strict=True)), gap=2e6, **more)
 
 
-def _sheared(name: str, model: str, share: str, shear: Mapping[str, float]) -> Scenario:
-    return Scenario(name, model, {"J": 8000.0, **shear}, gap=2e6, shares=frozenset({share}))
-
-
 _STEP = {"J_before": 8000.0, "J_after": 24000.0, "t_step": 0.5, "width": 0.025}
-_WAVE = {"gamma_dot_mean": 2e-4, "relative_amplitude": 0.6, "period": 0.4, "phi0": 5.0}
-_RELAXING = {"gamma_dot_start": 0.0, "gamma_dot_end": 0.0, "tau": 0.1, "phi0": 5.0}
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -151,9 +144,6 @@ SCENARIOS = {
         _flow("ageing", 30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0),
         _flow("andrade", 8000.0, -0.3, 500.0, 1e-3, -0.667, 0.0, 5.0),
         Scenario("step", "temperature_step", _STEP, shares=frozenset({"t_step", "width"})),
-        _sheared("laos", "oscillating_shear", "period", _WAVE),
-        _sheared("startup", "relaxing_shear", "tau", _RELAXING | {"gamma_dot_end": 4e-4}),
-        _sheared("cessation", "relaxing_shear", "tau", _RELAXING | {"gamma_dot_start": 4e-4}),
     )
 }
 
@@ -305,7 +295,6 @@ def _write_aps_legacy(file: h5py.File, scan: _Scan, noisy: Matrix, _seed: int) -
 
 
 def _roi_map(regions: int, used: np.ndarray, n_pixels: int) -> Int[np.ndarray, "h w"]:
-    """Return a detector on which used bins have n_pixels and the others ten."""
     pixels = np.full(regions + 1, 10)
     pixels[used] = n_pixels
     flat = np.repeat(np.arange(regions + 1), pixels)

@@ -46,7 +46,6 @@ from ingest.averages_and_sums import sums_by_chunk
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.copies import copies
 from ingest.readers.detect import check_opens, open_source
-from ingest.readers.g2_tables import errors_beside
 from ingest.readers.options import IngestOptions, checked_options
 from ingest.readers.source import Source
 from ingest.repeats import (
@@ -94,14 +93,11 @@ def ingest(
     paths = [path_of("source", one) for one in each]
     if not paths:
         raise OptionError("source is an empty list: give the files to ingest")
-    of_errors = dict.fromkeys(filter(None, map(errors_beside, paths)))
-    measured = [path for path in paths if path not in of_errors]
-    if store_path is None and len(measured) > 1:
+    if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
     target = None if store_path is None else any_path("store", store_path)
-    paths = [*dict.fromkeys([*paths, *of_errors])]
     states = {path: _state(path) for path in paths}
-    source = _open_all(measured, options)
+    source = _open_all(paths, options)
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
     target = absolute(target)
@@ -159,7 +155,6 @@ def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
 
 
 def _digest(paths: list[Path]) -> str:
-    """Return the SHA-256 of a file, or of those of several, none of which may be a copy."""
     digests = [patiently(path, lambda path=path: sha256(path)) for path in paths]
     check_different(paths, digests)
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -291,7 +286,6 @@ def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[
 
 
 def _check_left_out(records: list[Record], strict: bool) -> None:
-    """Raise SourceError where no bin has data, or with `strict` where one has none."""
     reasons = [record["left_out"] for record in records if record["left_out"]]
     if reasons and (strict or len(reasons) == len(records)):
         how = "without --strict, the other bins are ingested" if len(reasons) < len(records) else ""
@@ -341,7 +335,6 @@ def _records(target: AnyPath) -> dict[int, AnyPath]:
 
 
 def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list[Record]:
-    """Write the bins that are missing, a bounded number at a time."""
     done = {index: read_record(path) for index, path in _records(target).items()}
     total = len(source.label)
     todo = [index for index in range(total) if index not in done]
@@ -369,7 +362,6 @@ def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list
 
 @contextmanager
 def _lost_workers(client) -> Iterator[None]:
-    """Turn what Dask raises when workers are lost for good into a ClusterError."""
     if client is None:
         yield
         return
@@ -393,7 +385,6 @@ def _lost_workers(client) -> Iterator[None]:
 
 
 def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
-    """Write what describes the bins, then the manifest; return the attributes that complete the store."""
     found = noise.sigma_rows(source, records)
     if wrong := what_is_wrong(source.time, source.q, source.phi, found.rows**2):
         raise SourceError(
@@ -439,7 +430,6 @@ def _check_cells(target: AnyPath, arrays: Mapping[str, np.ndarray], records) -> 
 
 
 def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
-    """Return the arrays that are not written bin by bin, by name."""
     unknown = np.full((len(records), source.n_frames), np.nan)
     sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
     of_source = ("q", "phi", "label", "n_pixels", "time")

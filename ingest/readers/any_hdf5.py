@@ -93,7 +93,6 @@ def _stars(pattern: str, name: str) -> tuple[str, ...] | None:
 
 
 def _referenced(file: h5py.File, name: str) -> list[str]:
-    """Return the names of the objects to which a dataset refers, or the name of any other object."""
     found = hdf5.dataset(file, name)
     if found is None or h5py.check_ref_dtype(found.dtype) is not h5py.Reference:
         return [name]
@@ -109,21 +108,17 @@ def _referenced(file: h5py.File, name: str) -> list[str]:
 def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> MatrixAxes:
     """Return the layout of a dataset of matrices."""
     path, found = Path(hdf5.file_name(file)), _dataset(file, name)
-    return layout_of(
-        path,
-        name,
-        _shape(found),
-        found.dtype,
-        axes,
-        lambda layout, n: _slice(file, name, layout, n),
-    )
+    return layout_of(path, name, _shape(found), found.dtype, axes)
 
 
 def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a dataset, named as '/c2[3]'."""
     name, number = place(where)
+    index = layout.index_of(number)
     with hdf5.open_hdf5(path) as file:
-        return _slice(file, name, layout, number)
+        if MATLAB in hdf5.attributes_of(file, name):
+            return hdf5.part(file, name, index[::-1]).T
+        return hdf5.part(file, name, index)
 
 
 def read_whole(path: Path, name: str) -> np.ndarray:
@@ -131,13 +126,6 @@ def read_whole(path: Path, name: str) -> np.ndarray:
     with hdf5.open_hdf5(path) as file:
         found = hdf5.part(file, name)
         return found.T if MATLAB in hdf5.attributes_of(file, name) else found
-
-
-def _slice(file: h5py.File, name: str, layout: MatrixAxes, number: int) -> np.ndarray:
-    index = layout.index_of(number)
-    if MATLAB in hdf5.attributes_of(file, name):
-        return hdf5.part(file, name, index[::-1]).T
-    return hdf5.part(file, name, index)
 
 
 def _shape(found: h5py.Dataset) -> tuple[int, ...]:
@@ -220,7 +208,6 @@ def _quantity(
 
 
 def _filled(pattern: str, stars: tuple[str, ...]) -> str:
-    """Return the name of a pattern for what each * stands for."""
     first, *others = pattern.split("*")
     if len(others) != len(stars):
         raise OptionError(

@@ -69,7 +69,6 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
 def _bins(
     file: h5py.File, group: str, pattern: str, listed: str
 ) -> tuple[np.ndarray, list[str], int]:
-    """Return the bins in ascending order, the names of their matrices, and the frames of these."""
     names = hdf5.matrix_names(file, group, pattern)
     label = _labels(file, names, listed)
     order = np.argsort(label)

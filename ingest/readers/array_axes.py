@@ -1,6 +1,5 @@
 """Which axes of an array of matrices are the two times."""
 
-from collections.abc import Callable
 from itertools import combinations
 from math import prod
 from pathlib import Path
@@ -12,8 +11,6 @@ from jaxtyping import Bool
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers.source import MIN_FRAMES, check_frames
 
-SYMMETRY_TOLERANCE = 1e-4
-"""Relative to the spread of a matrix: |C - Cᵀ| of most pairs, by which its axes are those of time."""
 Index = tuple[int | slice, ...]
 
 
@@ -51,12 +48,10 @@ def layout_of(
     shape: tuple[int, ...],
     dtype: np.dtype,
     axes: tuple[str, ...] | None,
-    read: Callable[[MatrixAxes, int], np.ndarray],
 ) -> MatrixAxes:
-    """Return which axes are the times: those given, the two of one length, or those of symmetry.
+    """Return which axes are the times: those given, or the two of one length.
 
-    read: of one matrix, for where lengths do not tell. Raises SourceError or OptionError, saying what to
-    give, where nothing tells.
+    Raises SourceError or OptionError, saying what to give, where neither tells.
     """
     what = f"{name} of {path.name}"
     if dtype.kind not in "fiu":
@@ -67,19 +62,15 @@ def layout_of(
         check_frames(one.n_frames, path, one.n_bins)
     if len(found) == 1:
         return found[0]
-    symmetric = [one for one in found if is_two_time(read(one, one.n_bins // 2))]
-    if len(symmetric) == 1:
-        return symmetric[0]
     names = (["t" if axis in one.times else "q" for axis in range(len(shape))] for one in found)
     ways = " or ".join(map(",".join, names))
     raise OptionError(
-        f"{what} has shape {shape}, but neither its lengths nor its symmetry show which two axes are "
-        f"times: give --axes {ways}, with t for each time axis"
+        f"{what} has shape {shape}, which does not show which two axes are times: "
+        f"give --axes {ways}, with t for each time axis"
     )
 
 
 def _layouts_of_lengths(what: str, shape: tuple[int, ...]) -> list[MatrixAxes]:
-    """Return the layouts in which two axes of one length are the times."""
     pairs = [MatrixAxes(shape, pair) for pair in combinations(range(len(shape)), 2)]
     equal = [one for one in pairs if shape[one.times[0]] == shape[one.times[1]] > 1]
     if not equal or 0 in shape:
@@ -104,16 +95,3 @@ def halves(matrix: np.ndarray) -> tuple[Bool[np.ndarray, "t t"], Bool[np.ndarray
     """Return where anything but 0 is known above the diagonal, and where below it, both with t1 < t2."""
     filled = np.isfinite(matrix) & (matrix != 0)
     return np.triu(filled, 1), np.triu(filled.T, 1)
-
-
-def is_two_time(matrix: np.ndarray) -> bool:
-    """Return whether a square matrix is symmetric, or has one half only."""
-    upper, lower = halves(matrix)
-    if upper.any() != lower.any():
-        return True
-    both = upper & lower
-    if not both.any():
-        return False
-    one, other = matrix[both].astype(float), matrix.T[both].astype(float)
-    apart = np.quantile(np.abs(one - other), 0.9)
-    return bool(apart <= SYMMETRY_TOLERANCE * max(np.ptp(one), 1e-12))

@@ -51,7 +51,6 @@ def open_chx(path: Path, options: IngestOptions) -> Source:
 
 
 def _bins(file: h5py.File, n_bins: int, notes: list[str]) -> dict[str, Any]:
-    """Return q [1/Å] and, of sectors, φ [degree]."""
     attributes = hdf5.attributes_of(file, BINS)
     found = {int(key): np.ravel(value) for key, value in attributes.items() if key.isdigit()}
     if not found:

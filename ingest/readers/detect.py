@@ -14,10 +14,11 @@ from pathlib import Path
 
 import h5py
 
-from homodyne_dask.apps.trains import trains_reader as trains
-from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.errors import HomodyneDaskError, OptionError, PackageError, SourceError
 from homodyne_dask.plugins import (
     EntryPointError,
+    applications_in,
+    load_application,
     loaded,
     offered_in,
     package_errors,
@@ -38,7 +39,7 @@ from ingest.repeats import joined
 
 Reader = Callable[[Path, IngestOptions], Source]
 GROUP = "homodyne_dask.readers"
-"""The group of entry points in which installed packages register readers of other formats.
+"""The group of entry points in which applications and installed packages register readers of other formats.
 
 Each is a function of the path and the IngestOptions that returns a Source, or None for a file of another
 format. They are asked about files that are of no format known here.
@@ -50,7 +51,6 @@ HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
     (partial(hdf5.has_group, group=aps.LEGACY_MATRICES), aps.open_aps_legacy),
     (nxxpcs.entry_of, nxxpcs.open_nxxpcs),
     (partial(hdf5.dataset, name=chx.MATRICES), chx.open_chx),
-    (partial(hdf5.dataset, name=trains.MATRICES), trains.open_trains),
     (esrf.analyses_in, esrf.open_esrf),
 )
 """What tells whether a file is of a format, and the reader of the format; the first that fits."""
@@ -104,20 +104,29 @@ def _open_and_end(options: str, *paths: str) -> None:
 
 def open_source(path: Path, options: IngestOptions) -> Source:
     """Return the source in a file; its format is detected by content, not by name."""
-    source = _open_built_in(path, options)
-    if isinstance(source, str):
-        source = _open_installed(path, options, why=source)
-    if options.keep and not first_bytes(path).startswith(HDF5):
+    magic = first_bytes(path)
+    if options.dataset is None and not magic.startswith(ZIP):
+        for name in ("q_dataset", "phi_dataset", "time_dataset"):
+            if (given := getattr(options, name)) is not None:
+                raise OptionError(
+                    f"{name} = {given} applies only together with dataset: also give dataset, "
+                    f"or leave out {name} for files of a known layout ({path.name})"
+                )
+    if options.keep and not magic.startswith(HDF5):
         raise OptionError(f"keep is for HDF5 files, which {path.name} is not: leave it out")
+    if options.trains is not None:
+        source = _open_trains(path, options)
+    else:
+        source = _open_known(path, options, magic)
+    if isinstance(source, str):
+        source = _open_application(path, options) or _open_installed(path, options, why=source)
     whole = with_options(source, options)
     if source.scans:
         whole = joined([with_options(scan, options) for scan in source.scans], source.scan_names)
     return replace(whole, experiment=whole.experiment | hdf5.kept(path, options.keep))
 
 
-def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
-    """Return the source in a file of a format known here, the reason for another."""
-    magic = first_bytes(path)
+def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | str:
     if magic.startswith(NPY):
         return open_npy(path, options)
     if magic.startswith(ZIP):
@@ -133,20 +142,32 @@ def _open_built_in(path: Path, options: IngestOptions) -> Source | str:
         return open_g2(path, options.model_copy(update={"dataset": None}), options.dataset)
     if options.dataset is not None:
         return open_any(path, options)
-    for name in ("q_dataset", "phi_dataset", "time_dataset"):
-        if (given := getattr(options, name)) is not None:
-            raise OptionError(
-                f"{name} = {given} applies only together with dataset: also give dataset, "
-                f"or leave out {name} for files of a known layout ({path.name})"
-            )
     with hdf5.open_hdf5(path) as file:
-        known = (reader for is_in, reader in HDF5_READERS if is_in(file))
-        reader, g2 = next(known, None), g2_in(file)
-        if reader is None and g2 is None:
-            return f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
+        reader = next((reader for is_in, reader in HDF5_READERS if is_in(file)), None)
+        g2, content = g2_in(file), what_is_in(file)
     if reader is not None:
         return reader(path, options)
-    return open_g2(path, options, g2 or "")
+    if g2 is not None:
+        return open_g2(path, options, g2)
+    return f"{path} has no two-time matrices of a known layout; {content}"
+
+
+def _open_application(path: Path, options: IngestOptions) -> Source | None:
+    for point in applications_in(GROUP):
+        with contextlib.suppress(PackageError):
+            if (source := load_application(point, point.name)(path, options)) is not None:
+                return source
+    return None
+
+
+def _open_trains(path: Path, options: IngestOptions) -> Source:
+    point = next((point for point in applications_in(GROUP) if point.name == "trains"), None)
+    if point is None:
+        raise PackageError("trains needs the application 'trains', which is not installed")
+    source = load_application(point, "trains")(path, options)
+    if source is None or options.dataset is not None:
+        raise OptionError(f"{path.name} contains no trains: leave out trains")
+    return source
 
 
 def is_table(path: Path) -> bool:
@@ -178,6 +199,8 @@ def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:
     """
     failures: list[str] = []
     for point in offered_in(GROUP):
+        if point in applications_in(GROUP):
+            continue
         try:
             with package_errors(point, HomodyneDaskError):
                 source = loaded(point, callable, "a function")(path, options)

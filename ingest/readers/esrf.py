@@ -77,7 +77,6 @@ def _lag_edges(centres: Float[np.ndarray, " c"], n_frames: int) -> Float[np.ndar
 
 
 def _same(one: Float[np.ndarray, " c"], other: Float[np.ndarray, " c"]) -> bool:
-    """Return whether centres are the same in frames, as rounded to float32."""
     return np.allclose(one, other, rtol=1e-6, atol=1e-3)
 
 
@@ -211,7 +210,6 @@ def _averages(
 def _cells(
     file: h5py.File, where: str, age: np.ndarray, lag: np.ndarray, frame_time: float | None
 ) -> tuple[Cells, float]:
-    """Return the cells with these centres and the time of a frame, s."""
     for what, values in (("age", age), ("lag", lag)):
         if len(values) < 2 or (np.diff(values) <= 0).any() or values[0] < 0:
             raise SourceError(

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import SourceError
 from ingest.readers import aps, hdf5, nxxpcs
-from ingest.readers.g2_tables import Curves, source_of_curves
+from ingest.readers.g2_curves import Curves, source_of_curves
 from ingest.readers.options import IngestOptions
 from ingest.readers.source import Source
 
@@ -55,7 +55,6 @@ def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
 
 
 def _curves(file: h5py.File, name: str, delays: int) -> Float[np.ndarray, "bin n"]:
-    """Return an array of (delay, bin), or of (bin, delay), by bin."""
     values = hdf5.array(file, name).astype(float)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or delays not in values.shape:

@@ -108,7 +108,6 @@ def _unpacked(file: h5py.File, name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _numbers_of(file: h5py.File, name: str, key: str, value: Any) -> np.ndarray:
-    """Return the numbers of an attribute of PACKING, as many as it must have."""
     with suppress(TypeError, ValueError):
         found = np.array([float(text(one)) for one in np.ravel(value)])
         counts = {"valid_range": (2,), "missing_value": range(1, 100)}.get(key, (1,))

@@ -38,9 +38,7 @@ def open_npy(path: Path, options: IngestOptions) -> Source:
     """Return the bins of one array (N, N), (bin, N, N), or with its axes in another order."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
-    layout = layout_of(
-        path, "c2", c2.shape, c2.dtype, options.axes, lambda layout, n: c2[layout.index_of(n)]
-    )
+    layout = layout_of(path, "c2", c2.shape, c2.dtype, options.axes)
     reader = partial(read_npy, layout=layout)
     return source_of(path, "npy", options, reader, layout.names("c2"), layout.n_frames)
 
@@ -73,14 +71,7 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
         if value.dtype.kind not in "fiu" or value.size == 0:
             raise SourceError(f"{names[key]} of {path.name} contains {value.dtype}, not numbers")
     shape, dtype = _claimed(path, name)
-    layout = layout_of(
-        path,
-        name,
-        shape,
-        dtype,
-        options.axes,
-        lambda layout, n: read_npz(path, f"{name}[{n}]", layout),
-    )
+    layout = layout_of(path, name, shape, dtype, options.axes)
     on_time: list[str] = []
     return source_of(
         path,
@@ -240,7 +231,6 @@ def _claimed(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _pixels(path: Path, held: Contents) -> Float[np.ndarray, "..."]:
-    """Return the pixels of all bins or of each, 0 where they are unknown."""
     values = held.get("pixels", np.ones(1)).astype(np.float64)
     if not (np.isfinite(values) & (values >= 1) & (values == np.round(values))).all():
         raise SourceError(
@@ -290,7 +280,6 @@ def _times(path: Path, held: Contents, notes: list[str]) -> dict[str, Any]:
 
 
 def _cache_frames(path: Path, notes: list[str]) -> dict[str, Any]:
-    """Return the first and the last detector frame of a cache, where it states them."""
     with as_source_error(path):
         held = json.loads(str(small_array(path, CACHE_METADATA).item()))
     if not isinstance(held, dict):

@@ -144,7 +144,6 @@ def read_nxxpcs(
 
 
 def _storage(file: h5py.File, where: str) -> Storage:
-    """Return how the matrices are stored; raises SourceError for a missing or unknown attribute."""
     held, found = hdf5.attributes_of(file, where), Storage()
     for name, known in STORAGE.items():
         if name not in held:
@@ -174,7 +173,6 @@ def _note_rows(file: h5py.File, where: str, notes: list[str]) -> None:
 
 
 def _detector(file: h5py.File, instrument: str) -> str:
-    """Return the group of the one detector that has a frame_time."""
     groups = [f"{instrument}/{name}" for name in hdf5.members(file, instrument)]
     found = [name for name in groups if hdf5.dataset(file, f"{name}/frame_time") is not None]
     if len(found) != 1:
@@ -188,7 +186,6 @@ def _detector(file: h5py.File, instrument: str) -> str:
 def _times(
     file: h5py.File, where: str, mode: str, notes: list[str]
 ) -> Float[np.ndarray, " t"] | None:
-    """Return the times of the frames, the axis that the group names, in seconds; None without one."""
     group = where.rpartition("/")[0]
     axes = [hdf5.text(name) for name in np.ravel(hdf5.attributes_of(file, group).get("axes", []))]
     name = f"{group}/{axes[mode == FIRST]}" if len(axes) == 3 else ""

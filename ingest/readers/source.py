@@ -201,7 +201,6 @@ def source_of(
 
 
 def _check_complete(path: Path, options: IngestOptions, q, phi, without_times: bool) -> None:
-    """Raise OptionError that names all that neither the file nor an option gives."""
     missing = {}
     if options.q is None and q is None:
         missing["q"] = "--q in 1/Å, one number or one per bin, or nan if it is unknown"
@@ -239,8 +238,6 @@ def with_options(source: Source, options: IngestOptions) -> Source:
             f"frame_time = {frame_time:g} s, but {name} has {source.frame_time:g} s between stored frames "
             f"(stride {source.stride}, averaging {source.avg}): correct it or leave it out"
         )
-    if options.trains is not None and source.format != "midtools":
-        raise OptionError(f"{name} contains no trains: leave out trains")
     if options.column_is is not None and source.g2 is None:
         raise OptionError(f"{name} has matrices, not columns of g2: leave out column_is")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):

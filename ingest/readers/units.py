@@ -12,7 +12,10 @@ SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1
 SECONDS |= {"µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 """Units of time."""
 ANGSTROM = "(?:aa?|å|ang(?:s|stroms?)?)"
-LENGTH = f"(?:{ANGSTROM}|[nµμupmckf]?m)"
+_LENGTH = f"(?:{ANGSTROM}|[nµμupmckf]?m)"
+PER_LENGTH = rf"(?:1?\s*/\s*|inv[a-z]*\.?[ _]*){_LENGTH}(?![a-z])"
+PER_LENGTH += rf"|{_LENGTH}\s*(?:\^|\*\*)?[({{]*-1[)}}]*(?!\.?\d)"
+"""A unit of q, or what may be one, in a name."""
 QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*?)\s*")
 """A number and its unit."""
 

@@ -41,7 +41,7 @@ print([name for name in slow if name in sys.modules], file=sys.stderr)
         ("homodyne-dask pos", ["posterior"]),
         ("homodyne-dask show --c", ["--ci"]),
         ("homodyne-dask fit A --model co", ["couette"]),
-        ("homodyne-dask simulate A --scenario st", ["static", "step", "startup"]),
+        ("homodyne-dask simulate A --scenario st", ["static", "step"]),
         ("homodyne-dask submit --site a", ["alcf"]),
         ("homodyne-dask explain clu", ["clusters"]),
     ],

@@ -15,6 +15,7 @@ from jaxtyping import Float32
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
+from ingest.readers.detect import HDF5, first_bytes
 from ingest.readers.options import IngestOptions
 from ingest.readers.pictures import numbers_in, pictures_in
 from ingest.readers.source import Pictures, Source, check_frames, place, source_of
@@ -34,9 +35,16 @@ Trains = tuple[int, int]
 """The first train, counted from 0, and the one after the last."""
 
 
-def open_trains(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of a file of trains: a scan for each group of the selected trains, their mean."""
+def open_trains(path: Path, options: IngestOptions) -> Source | None:
+    """Return the bins of a file of trains, None of another file.
+
+    Each group of the selected trains is a scan, their mean.
+    """
+    if not first_bytes(path).startswith(HDF5):
+        return None
     with hdf5.open_hdf5(path) as file:
+        if hdf5.dataset(file, MATRICES) is None:
+            return None
         (n_trains, n_bins, n_frames), _ = _shape(file)
         check_frames(n_frames, path, n_bins)
         first, last = trains = options.trains or (0, n_trains)

@@ -18,11 +18,8 @@ from homodyne_dask.text import with_unit
 class Simulation(Options):
     """What is simulated."""
 
-    scenario: Literal[
-        "creep", "brownian", "static", "ageing", "andrade", "step", "laos", "startup", "cessation"
-    ] = option("creep")
-    """Dynamics, of which step is a temperature step, and laos oscillating shear; the shear rate of startup
-    and cessation rises and falls as an exponential."""
+    scenario: Literal["creep", "brownian", "static", "ageing", "andrade", "step"] = option("creep")
+    """Dynamics, of which step is a temperature step."""
     angles: Count = option(23)
     """Number of angles."""
     frames: Count = option(300)

@@ -1,11 +1,13 @@
 """Files of midtools, one matrix for each train: they are averaged, and the pulses are the frames."""
 
+import sys
+
 import h5py
 import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.errors import OptionError, PackageError, SourceError
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
 from ingest.readers.options import checked_options
@@ -136,6 +138,17 @@ def test_trains_of_a_file_without_are_refused(tmp_path):
     np.save(tmp_path / "A.npy", decay(N))
     with pytest.raises(OptionError, match="contains no trains: leave out trains"):
         opened(tmp_path / "A.npy", q=0.01, phi=0.0, frame_time=1.0, trains=(0, 3))
+
+
+def test_without_the_application_a_file_of_trains_is_of_no_known_layout(tmp_path, monkeypatch):
+    path = midtools(tmp_path / "r.h5", trains())
+    monkeypatch.setitem(sys.modules, "homodyne_dask.apps.trains", None)
+    with pytest.raises(SourceError, match="no two-time matrices of a known layout"):
+        opened(path)
+    with pytest.raises(
+        PackageError, match=r"trains needs the application homodyne_dask\.apps\.trains"
+    ):
+        opened(path, trains="0:5")
 
 
 def test_groups_of_many_trains_are_scans(tmp_path):

@@ -1,0 +1,188 @@
+"""Curves of one-time correlations, of tables and of result files, as a source of pairs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.text import counted
+from ingest.readers.options import IngestOptions
+from ingest.readers.source import Source, source_of
+
+KINDS = ("g2", "g2-1", "g1", "f")
+"""What a column may be; f, or ISF, the intermediate scattering function, is g1, the field correlation."""
+MIN_POINTS = 2
+LEAST_SCATTER = 1e-9
+"""Below which points have no noise."""
+NEAR_1, NEAR_0 = 0.25, 0.5
+"""g2 - 1 that ends nearer to 1 than the first is g2; g2 that ends below the second is not."""
+
+
+class Curves(NamedTuple):
+    """What a file says of g2."""
+
+    delay: Float[np.ndarray, " n"]
+    """s, or frames."""
+    values: Float[np.ndarray, "bin n"]
+    """Of g2, g2 - 1 or g1; NaN where they are unknown."""
+    error: Float[np.ndarray, "bin n"] | None
+    q: Float[np.ndarray, " bin"] | None
+    """1/Å."""
+    phi: Float[np.ndarray, " bin"] | None = None
+    frames: bool = False
+    """Whether delays are in frames."""
+    names: Sequence[str] = ()
+    kinds: Sequence[str | None] = ()
+    """What each curve is ; None where its name does not say it."""
+
+
+def source_of_curves(
+    path: Path, format: str, options: IngestOptions, curves: Curves, notes: list[str]
+) -> Source:
+    """Return curves as a source: pairs of a first frame with those that follow it by each delay."""
+    _check_options(path, options, curves)
+    delay, values, error = curves.delay * (options.frame_time or 1.0), curves.values, curves.error
+    if options.sigma is not None:
+        error = np.ones_like(values) * np.reshape(options.sigma, (-1, 1))
+    usable = _usable(path, delay, values, np.ones_like(values) if error is None else error, notes)
+    order = np.argsort(delay, kind="stable")
+    order = order[usable.any(0)[order]]
+    time = np.concatenate([[0.0], delay[order]])
+    if (np.diff(time) <= 0).any():
+        twice = time[int(np.argmin(np.diff(time)))]
+        raise SourceError(f"{path.name} has the delay {twice:g} s twice: give each table by itself")
+    points = np.where(usable, values, np.nan)[:, order]
+    if error is None:
+        sigma = np.full(points.shape, _scatter(np.log(time[1:]), points))
+    else:
+        sigma = np.where(usable, error, np.nan)[:, order]
+    kinds = [options.column_is or kind for kind in curves.kinds]
+    kinds = _checked_kinds(path, curves.names, kinds, points, notes)
+    g2, sigma = (
+        np.pad(rows, ((0, 0), (1, 0)), constant_values=np.nan)
+        for rows in _as_g2(kinds, points, sigma, notes)
+    )
+    # of unknown points, where it is not used, any
+    sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
+    phi = np.full(len(g2), np.nan) if curves.phi is options.phi else curves.phi
+    source = source_of(
+        path, format, options, _no_matrix, (f"curve {n + 1}" for n in range(len(g2))), len(time),
+        q=curves.q, phi=phi, time=time, baseline=1, notes=dict.fromkeys(notes), g2=g2,
+        g2_sigma=np.where(sigma > 0, sigma, 1.0), g2_errors=error is not None,
+    )  # fmt: skip
+    return replace(source, frame_time=options.frame_time or source.frame_time)
+
+
+def _no_matrix(path: Path, where: str) -> np.ndarray:
+    raise SourceError(f"{path.name} has g2 in {where}, not matrices: ingest it again")
+
+
+def _check_options(path: Path, options: IngestOptions, curves: Curves) -> None:
+    for name in ("time_offset", "half", "axes", "average"):
+        if (given := getattr(options, name)) not in (None, 0.0):
+            what = f"{name} = {given} applies to two-time matrices, not to g2"
+            raise OptionError(f"{what}: leave it out")
+    if curves.frames != (options.frame_time is not None):
+        needed = f"frames: give --dt, the time between frames in {path.name}"
+        raise OptionError(f"delays are in {needed if curves.frames else 's: leave out --dt'}")
+    if options.sigma is not None and curves.error is not None:
+        raise OptionError(f"sigma is given, but {path.name} has errors: leave it out")
+
+
+def _usable(
+    path: Path, delay: np.ndarray, values: np.ndarray, error: np.ndarray, notes: list[str]
+) -> np.ndarray:
+    if not (delay >= 0).all():
+        raise SourceError(f"delays of {path.name} must be numbers from 0 on: correct them")
+    if (delay == 0).any():
+        notes += ["the point at delay 0, where each photon is correlated with itself, is left out"]
+    usable = np.isfinite(values) & (delay > 0)
+    if without := int((usable & ~(error > 0)).sum()):
+        notes.append(f"{counted(without, 'point')} without an error above 0 left out")
+    usable &= error > 0
+    if (few := usable.sum(1) < MIN_POINTS).any():
+        raise SourceError(
+            f"curve {int(np.argmax(few)) + 1} of {path.name} has fewer than {MIN_POINTS} points: remove it"
+        )
+    used = usable[:, usable.any(0)]
+    if not used.all():
+        notes.append(f"{counted(int((~used).sum()), 'point')} of {used.size} unknown")
+    return usable
+
+
+def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float:
+    """Return the scatter of points around the lines between their neighbours; 0 where it is not seen.
+
+    It weights all points alike: errors follow from the residuals of the fit.
+    """
+    share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
+    apart = y[:, 1:-1] - (1 - share) * y[:, :-2] - share * y[:, 2:]
+    apart = np.abs(apart / np.sqrt(1 + share**2 + (1 - share) ** 2))[np.isfinite(apart)]
+    scatter = 1.4826 * float(np.median(apart)) if apart.size else 0.0
+    return scatter if scatter > LEAST_SCATTER else 0.0
+
+
+def _checked_kinds(
+    path: Path,
+    names: Sequence[str],
+    kinds: Sequence[str | None],
+    points: np.ndarray,
+    notes: list[str],
+) -> list[str]:
+    """Return what curves are, with those whose names do not say it taken for g2 if they decay to 1."""
+    curves = [row[np.isfinite(row)] for row in points]
+    begin, end = (
+        np.array([np.median(row[::step][: max(len(row) // 4, 1)]) for row in curves])
+        for step in (1, -1)
+    )
+    unsaid = np.array([kind is None for kind in kinds])
+    if unsaid.any() and not _like_g2(begin[unsaid].max(), last := float(np.median(end[unsaid]))):
+        raise SourceError(
+            f"{path.name} does not say whether {names[int(np.argmax(unsaid))]!r} is g2, g2 - 1 or g1, nor do "
+            f"its values, which end at {last:.3g}: name it, or give --column-is"
+        )
+    if unsaid.any():
+        notes.append("curves with q alone are taken for g2: they decay to 1")
+    checked = ["g2" if kind is None else kind.replace("f", "g1") for kind in kinds]
+    for name, kind, first, last in zip(names, checked, begin, end, strict=True):
+        if last < NEAR_0 if kind == "g2" else _like_g2(first, last):
+            raise SourceError(
+                f"{path.name}: {name!r} is taken for {kind}, which decays to {int(kind == 'g2')}, but ends "
+                f"at {last:.3g}: name it by what it is, or give --column-is with {', '.join(KINDS)}"
+            )
+    return checked
+
+
+def _like_g2(begin: float, end: float) -> bool:
+    """Return whether points decay from above 1 to 1, as neither g2 - 1 nor g1 do."""
+    return abs(end - 1) < NEAR_1 and begin - 1 > abs(end - 1)
+
+
+def _as_g2(
+    kinds: Sequence[str], points: np.ndarray, sigma: np.ndarray, notes: list[str]
+) -> tuple[Float[np.ndarray, "bin n"], Float[np.ndarray, "bin n"]]:
+    """Return g2 and its errors of curves in the order of delays, g2 - 1 = g1² of those of g1.
+
+    The square of a value with the error σ is too large by σ² in the mean, which is subtracted, and has the
+    variance 4 g1² σ² + 2 σ⁴, with g1 from the points beside: its own noise must not weight a point. It holds
+    for negative values, too.
+    """
+    less, field = (np.array([[kind == name] for kind in kinds]) for name in ("g2-1", "g1"))
+    said = {
+        "g2 - 1": (less, "1 was added"),
+        "g1": (field, "g2 - 1 is its square times the contrast"),
+    }
+    for what, (which, done) in said.items():
+        if which.any():
+            some = "all curves" if which.all() else counted(int(which.sum()), "curve")
+            notes.append(f"{some} taken for {what}: {done}")
+    padded = np.pad(points, ((0, 0), (2, 2)), constant_values=np.nan)
+    neighbours = np.lib.stride_tricks.sliding_window_view(padded, 5, axis=1)[..., [0, 1, 3, 4]]
+    g1 = np.ma.masked_invalid(neighbours).mean(-1).filled(0)
+    spread = sigma * np.sqrt(4 * g1**2 + 2 * sigma**2)
+    g2 = np.where(field, 1 + points**2 - sigma**2, points + less)
+    return g2, np.where(field, spread, sigma)
