@@ -15,10 +15,10 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.homodyne_yaml import read_homodyne_yaml
-from homodyne_dask.apps.slurm.persistent import read_scheduler_file
 from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import tls
+from homodyne_dask.cluster.connect import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
 from homodyne_dask.results.files.saved_results import data_of
 from homodyne_dask.solver import checkpoint as checkpoints

@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 
-from homodyne_dask.apps.slurm import queue
+from homodyne_dask.apps.slurm.batch import queued_jobs
+from homodyne_dask.apps.slurm.sites import site_named
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -27,17 +28,17 @@ class Slurm:
     section: dict[str, Any]
     """The site's settings in Dask's configuration."""
 
-    def jobs(self) -> list[queue.QueuedJob]:
-        """All jobs in the queue."""
-        return queue.jobs()
+    def jobs(self) -> dict[str, str]:
+        """States of all jobs in the queue, by number."""
+        return queued_jobs(site_named("generic"))
 
     def running(self) -> list[str]:
         """The numbers of the jobs that run."""
-        return [job.number for job in self.jobs() if job.state == "RUNNING"]
+        return [number for number, state in self.jobs().items() if state.startswith("RUNNING")]
 
     def pending(self) -> list[str]:
         """The numbers of the jobs that wait."""
-        return [job.number for job in self.jobs() if job.state == "PENDING"]
+        return [number for number, state in self.jobs().items() if state.startswith("PENDING")]
 
     def call(self, *words: str) -> str:
         """Run a command of SLURM."""
@@ -69,7 +70,7 @@ class Slurm:
     def assert_empty(self) -> None:
         """No job is in the queue, and no process of one is alive."""
         self.wait_for(lambda: not self.jobs() and not self.processes(), 30)
-        assert self.jobs() == []
+        assert not self.jobs()
         assert self.processes() == []
 
     def logs(self) -> str:
