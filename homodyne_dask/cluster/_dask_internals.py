@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from importlib.metadata import version
@@ -21,11 +21,8 @@ import distributed.core
 import distributed.scheduler
 from dask.typing import Key
 from distributed import Scheduler, Status, Worker
-from tornado.web import RequestHandler
 
 LOG = logging.getLogger(__name__)
-Routes = Sequence[tuple[str, type[RequestHandler], dict[str, object]]]
-"""Pattern of the path, handler, and its arguments."""
 
 
 @cache
@@ -201,40 +198,3 @@ async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
     except (AttributeError, TypeError, KeyError):
         report_missing("Worker.scheduler", "workers that are refused stay connected, but paused")
         LOG.warning("%s", message)
-
-
-# ------------------------------------------------------------------ the pages of the scheduler
-
-
-@_optional("Scheduler.http_application", "the dashboard has no page of fits")
-def add_pages(scheduler: Scheduler, routes: Routes, title: str, max_body: int) -> list[str]:
-    """Serve pages on a running dashboard and return the titles in its navigation bar; None for no page.
-
-    max_body: bytes of the largest request to the dashboard; Tornado takes 100 MB of each connection.
-    Public: the configuration distributed.scheduler.http.routes, read at the scheduler's start. Where the
-    part is missing the events are still sent.
-    """
-    scheduler.http_server.conn_params.max_body_size = max_body
-    pages: list[str] = []
-    if (
-        scheduler.http_application.applications
-    ):  # the pages of the dashboard, which have loaded Bokeh
-        from distributed.dashboard.scheduler import template_variables
-
-        pages = template_variables(scheduler)["pages"]  # one list for all pages
-    if title not in pages:
-        pages.append(title)
-    scheduler.http_application.add_handlers(r".*", routes)
-    return pages
-
-
-async def close_connections(scheduler: Scheduler) -> None:
-    """Close the server of a dashboard with its connections.
-
-    Public: Scheduler.close, which leaves them open until they are garbage.
-    """
-    try:
-        scheduler.http_server.stop()
-        await scheduler.http_server.close_all_connections()
-    except AttributeError:
-        report_missing("Scheduler.http_server", "connections to a closed dashboard stay open")

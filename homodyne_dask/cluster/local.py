@@ -225,7 +225,6 @@ def local_cluster(
             "security": security,
             "dashboard": dashboard is not None,
             "dashboard_address": dashboard,
-            "preload": ["homodyne_dask.apps.live"] if dashboard is not None else [],
         }
         gpu_of_each = environments_of_gpus(gpus) or [{}] * made.processes
         environments = [worker_environment(threads) | of_gpu for of_gpu in gpu_of_each]

@@ -40,8 +40,6 @@ WITHOUT = [
     ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
-    ("connections", lambda of: asyncio.run(internals.close_connections(of)), (), "stay open"),
-    ("pages", internals.add_pages, ((), "fit", 1), "no page of fits"),
 ]
 
 
