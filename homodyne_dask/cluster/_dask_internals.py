@@ -4,9 +4,7 @@ Each function says what it is needed for and which public call comes closest. Wh
 such a part, that is logged once and a slower or larger way is taken; no result depends on it.
 """
 
-import importlib
 import logging
-import sys
 import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
@@ -17,7 +15,6 @@ from typing import Any
 
 import distributed.client
 import distributed.comm
-import distributed.core
 import distributed.scheduler
 from dask.typing import Key
 from distributed import Scheduler, Status, Worker
@@ -106,27 +103,6 @@ def thread_is_elsewhere(loop: Any) -> bool:
     return number not in {None, *(thread.ident for thread in threading.enumerate())}
 
 
-# ------------------------------------------------------------------ a scheduler that is closed
-
-
-@_optional("cache of a closed scheduler", "closed schedulers stay in memory, a megabyte each")
-def release_scheduler(scheduler: Scheduler) -> None:
-    """Remove a closed scheduler and the client of its cluster from the caches that hold them.
-
-    Public: Scheduler.close, which leaves them there.
-    """
-    distributed.core._expects_comm.cache_clear()  # its keys are methods
-    # of Python 3.13.0 and 3.13.1: the cache's values hold its weak keys
-    vars(vars(distributed.Client)["_register_plugin"]).get("_method_cache", {}).clear()
-    dashboard = sys.modules.get("distributed.dashboard.scheduler")
-    for cell in dashboard.template_variables.__closure__ if dashboard else ():
-        if isinstance(cell.cell_contents, dict):
-            cell.cell_contents.pop(scheduler, None)
-    # its folder was on the path of imports, whose cache has an entry for it
-    sys.path_importer_cache.pop(scheduler.local_directory, None)
-    importlib.invalidate_caches()
-
-
 # ------------------------------------------------------------------ tasks in the scheduler
 
 
@@ -162,25 +138,6 @@ def fail_waiting_tasks(scheduler: Scheduler) -> None:
 
 
 # ------------------------------------------------------------------ the check of workers that join
-
-
-async def add_for_new_workers(scheduler: Scheduler, name: str, plugin: bytes) -> None:
-    """Send a pickled plugin to every worker that registers from now on.
-
-    Public: Client.register_plugin, which also sends it to the present workers and waits for them; that
-    is what happens where the part is missing.
-    """
-    try:
-        scheduler.worker_plugins[name] = plugin
-    except (AttributeError, TypeError):
-        report_missing("Scheduler.worker_plugins", "all workers are examined again")
-        await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
-
-
-@_optional("Scheduler.worker_plugins", "workers that join are still examined")
-def remove_for_new_workers(scheduler: Scheduler, name: str) -> None:
-    """Stop sending a plugin to new workers; Client.unregister_worker_plugin waits for them all, too."""
-    scheduler.worker_plugins.pop(name, None)
 
 
 async def refuse_worker(worker: Worker, topic: str, message: str) -> None:

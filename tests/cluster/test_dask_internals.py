@@ -5,10 +5,7 @@ tested beside it, on a scheduler that is really there, in tests/faults and tests
 """
 
 import asyncio
-import gc
 import logging
-import time
-import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,8 +33,6 @@ class Without:
 
 
 WITHOUT = [
-    ("closed", internals.release_scheduler, (), "stay in memory"),
-    ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
 ]
@@ -53,23 +48,6 @@ def test_a_part_that_is_missing_is_reported_once_and_nothing_is_raised(
         function(Without(), *arguments)
     (line,) = [message for message in caplog.messages if says in message]
     assert line.startswith("distributed ")
-
-
-def test_a_check_is_sent_to_all_workers_where_it_cannot_be_sent_to_new_ones_alone(caplog):
-    sent = []
-
-    async def register_worker_plugin(comm, plugin, name, *, idempotent):
-        sent.append((plugin, name, idempotent))
-
-    scheduler: Any = SimpleNamespace(register_worker_plugin=register_worker_plugin)
-    asyncio.run(internals.add_for_new_workers(scheduler, "check", b"plugin"))
-    assert sent == [(b"plugin", "check", False)]
-    assert "examined again" in caplog.text
-    scheduler.worker_plugins = {}
-    asyncio.run(internals.add_for_new_workers(scheduler, "check", b"plugin"))
-    assert scheduler.worker_plugins == {"check": b"plugin"}
-    internals.remove_for_new_workers(scheduler, "check")
-    assert not scheduler.worker_plugins
 
 
 def test_where_preferences_cannot_be_dropped_tasks_are_sent_without(monkeypatch, caplog):
@@ -138,31 +116,9 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
     with local_cluster(processes=1, threads=1) as client:
         caplog.handler.setLevel(logging.WARNING)  # Dask may have silenced it with its own
         with checked_workers(client):
-            monkeypatch.setattr(Client, "run_on_scheduler", broken)
+            monkeypatch.setattr(Client, "unregister_worker_plugin", broken)
             result = client.submit(sum, [1, 2]).result(timeout=60)
             assert not list(computed_on_cluster(client, None, (), {}, GRAM, None))
     assert result == 3
     for words in ("tasks were not cancelled", "was not removed", "did not close"):
         assert any(words in message for message in caplog.messages), words
-
-
-@pytest.fixture
-def no_log_records():
-    """pytest keeps each record with its traceback, and so the frames of the scheduler that wrote it."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("no_log_records")
-def test_a_scheduler_is_let_go_when_its_cluster_is_closed():
-    with local_cluster(processes=1, threads=1) as client:
-        assert client.submit(sum, [1, 2]).result() == 3
-        gone = weakref.ref(client.cluster.scheduler)
-    del client
-    until = time.monotonic() + 30
-    while gone() is not None and time.monotonic() < until:  # its last callbacks may still run
-        gc.collect()
-        time.sleep(0.1)
-    assert gone() is None
