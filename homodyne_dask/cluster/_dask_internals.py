@@ -1,16 +1,13 @@
 """Uses of undocumented parts of dask and distributed, seen in versions 2026.3.0 to 2026.8.0.
 
-Each function says what it is needed for and which public call comes closest. Where a version lacks
-such a part, that is logged once and a slower or larger way is taken; no result depends on it.
+Each function says what it is needed for and which public call comes closest; no result depends on it.
 """
 
 import logging
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
-from importlib.metadata import version
 from typing import Any
 
 import distributed.client
@@ -20,30 +17,6 @@ from dask.typing import Key
 from distributed import Scheduler, Status, Worker
 
 LOG = logging.getLogger(__name__)
-
-
-@cache
-def report_missing(part: str, instead: str) -> None:
-    """Log once per process that distributed lacks a part, and what happens instead."""
-    LOG.warning("distributed %s has no %s: %s", version("distributed"), part, instead)
-
-
-def _optional[**P, T](part: str, instead: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return the decorator of a function that reports a part that is missing, and returns None."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
-        @wraps(function)
-        def call(*arguments: P.args, **options: P.kwargs) -> T | None:
-            try:
-                return function(*arguments, **options)
-            except (AttributeError, ImportError, LookupError, TypeError, ValueError) as e:
-                LOG.debug("%s: %s", part, e, exc_info=True)
-                report_missing(part, instead)
-            return None
-
-        return call
-
-    return decorate
 
 
 # ------------------------------------------------------------------ what Dask raises
@@ -93,29 +66,18 @@ def lost_connections_not_logged() -> Iterator[None]:
         logger.removeFilter(to_log)
 
 
-@_optional("BaseEventLoop._thread_id", "a client from before a fork is waited for without end")
 def thread_is_elsewhere(loop: Any) -> bool:
     """Return whether an event loop runs in a thread that this process has not, for it was forked since.
 
     Public: none; the loop calls itself running.
     """
-    number = loop.asyncio_loop._thread_id
+    number = getattr(loop.asyncio_loop, "_thread_id", None)
     return number not in {None, *(thread.ident for thread in threading.enumerate())}
 
 
 # ------------------------------------------------------------------ tasks in the scheduler
 
 
-def preferences_can_be_dropped() -> bool:
-    """Return whether `drop_preference` works here; else tasks are sent without preferred workers."""
-    state = vars(distributed.scheduler).get("TaskState")
-    if hasattr(state, "worker_restrictions") and hasattr(state, "loose_restrictions"):
-        return True
-    report_missing("TaskState.worker_restrictions", "workers read data that others have in memory")
-    return False
-
-
-@_optional("Scheduler.tasks", "tasks may wait for a worker that has left")
 def drop_preference(scheduler: Scheduler, key: Key) -> None:
     """Let any worker take a task whose preferred worker was given with allow_other_workers.
 
@@ -127,13 +89,11 @@ def drop_preference(scheduler: Scheduler, key: Key) -> None:
         task.worker_restrictions = None
 
 
-@_optional("Scheduler.no_workers_timeout", "work waits the full timeout for workers")
 def fail_waiting_tasks(scheduler: Scheduler) -> None:
     """Let tasks that wait for workers fail within a second.
 
     Public: the configuration distributed.scheduler.no-workers-timeout, read at the scheduler's start.
     """
-    _ = scheduler.no_workers_timeout
     scheduler.no_workers_timeout = 1.0
 
 
@@ -143,15 +103,11 @@ def fail_waiting_tasks(scheduler: Scheduler) -> None:
 async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
     """Keep a worker that registers from all tasks, tell its scheduler why, and remove it.
 
-    Public: Worker.log_event, which needs a registered worker, and Client.retire_workers. Where the
-    calls are missing the worker stays, paused.
+    Public: Worker.log_event, which needs a registered worker, and Client.retire_workers. Where a call
+    fails, Dask logs that, and the worker stays, paused.
     """
     worker.status = Status.paused
-    try:
-        await worker.scheduler.log_event(topic=topic, msg=message)
-        await worker.scheduler.retire_workers(
-            workers=[worker.address], close_workers=False, remove=True
-        )
-    except (AttributeError, TypeError, KeyError):
-        report_missing("Worker.scheduler", "workers that are refused stay connected, but paused")
-        LOG.warning("%s", message)
+    await worker.scheduler.log_event(topic=topic, msg=message)
+    await worker.scheduler.retire_workers(
+        workers=[worker.address], close_workers=False, remove=True
+    )

@@ -1,8 +1,4 @@
-"""What the program uses of Dask's undocumented parts does what it is for, and is not relied on.
-
-Each test breaks one part as another version of distributed might. What a public call would do is
-tested beside it, on a scheduler that is really there, in tests/faults and tests/sweep.
-"""
+"""What the program uses of Dask's undocumented parts does what it is for; no result is lost without."""
 
 import asyncio
 import logging
@@ -10,9 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, Status
+from distributed import Client
 
-from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.local import known_workers, local_cluster, workers_of
 from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.distributed_tasks import (
@@ -20,41 +15,6 @@ from homodyne_dask.sweep.distributed_tasks import (
     computed_on_cluster,
 )
 from homodyne_dask.sweep.tasks import GRAM
-
-
-@pytest.fixture(autouse=True)
-def nothing_reported_yet(caplog):
-    internals.report_missing.cache_clear()
-    caplog.set_level(logging.WARNING)
-
-
-class Without:
-    """An object of a version that has none of the parts."""
-
-
-WITHOUT = [
-    ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
-    ("waiting", internals.fail_waiting_tasks, (), "full time"),
-]
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "says"), [w[1:] for w in WITHOUT], ids=[w[0] for w in WITHOUT]
-)
-def test_a_part_that_is_missing_is_reported_once_and_nothing_is_raised(
-    function, arguments, says, caplog
-):
-    for _ in range(2):
-        function(Without(), *arguments)
-    (line,) = [message for message in caplog.messages if says in message]
-    assert line.startswith("distributed ")
-
-
-def test_where_preferences_cannot_be_dropped_tasks_are_sent_without(monkeypatch, caplog):
-    assert internals.preferences_can_be_dropped()
-    monkeypatch.setattr(internals.distributed.scheduler, "TaskState", object)
-    assert not internals.preferences_can_be_dropped()
-    assert "read data that others have in memory" in caplog.text
 
 
 @pytest.mark.parametrize("loose", [True, False])
@@ -67,19 +27,6 @@ def test_only_a_preference_is_dropped_not_a_restriction(loose):
     assert task.worker_restrictions == {"a"}
     plugin.transition("key", "waiting", "no-worker")
     assert task.worker_restrictions == (None if loose else {"a"})
-
-
-def test_waiting_tasks_fail_soon():
-    scheduler: Any = SimpleNamespace(no_workers_timeout=3600.0)
-    internals.fail_waiting_tasks(scheduler)
-    assert scheduler.no_workers_timeout == 1.0
-
-
-def test_a_worker_whose_scheduler_cannot_be_told_is_refused_paused(caplog):
-    worker: Any = SimpleNamespace(scheduler=Without(), status=Status.init)
-    asyncio.run(internals.refuse_worker(worker, "check", "worker 7 has jaxlib 0.0.1"))
-    assert worker.status is Status.paused
-    assert "worker 7 has jaxlib 0.0.1" in caplog.text
 
 
 def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
