@@ -19,7 +19,7 @@ import ingest
 from homodyne_dask.cli import main, progress_bar
 from homodyne_dask.cli.commands.simulate import Simulation
 from homodyne_dask.cli.printing import echo
-from tests.apps.live.example_progress import ENDED, RUNNING
+from tests.example_progress import ENDED, RUNNING
 from tests.run_command import FIT, done, run
 from tests.synthetic import FLOW, GAP, angles, measured, store
 

@@ -1,7 +1,5 @@
 """What the tests ask of the SLURM on the loopback address, and do to it."""
 
-import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -76,16 +74,3 @@ class Slurm:
     def logs(self) -> str:
         """All that jobs printed."""
         return "\n".join(file.read_text() for file in sorted((self.folder / "logs").glob("*")))
-
-
-def free_ports(number: int) -> int:
-    """Return the first of some ports in a row on which nobody listens."""
-    for first in range(21000 + 10 * (os.getpid() % 1000), 32000, 10):
-        if not any(_taken(first + n) for n in range(number)):
-            return first
-    raise RuntimeError("no free ports")
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
