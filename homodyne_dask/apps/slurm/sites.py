@@ -72,13 +72,16 @@ def site_named(name: str, **changes: Any) -> Site:
     settings = template
     for layer in (_read(file) if file.exists() else {}, user, arguments):
         layer = {key.replace("_", "-"): value for key, value in layer.items()}
+        for key in layer:
+            require_known(key, template, f"jobqueue.{name}: unknown setting {key!r}")
+            if isinstance(layer[key], Mapping) and not isinstance(template[key], Mapping):
+                raise OptionError(
+                    f"jobqueue.{name}.{key} = {shown(layer[key])} cannot be used: give one value"
+                )
         settings = dask.config.merge(settings, layer)
     site = Site(name, settings)
     for key, value in settings.items():
-        require_known(key, template, f"jobqueue.{name}: unknown setting {key!r}")
-        usable, such_as = _CHECKS.get(
-            key, (lambda value: not isinstance(value, Mapping), "one value")
-        )
+        usable, such_as = _CHECKS.get(key, (lambda _: True, ""))
         good = False
         with suppress(ValueError, TypeError, AttributeError, KeyError):
             good = usable(value)

@@ -21,7 +21,7 @@ from tests.synthetic import FLOW, angles, fit_here, measured, store
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
 SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 NODES = 3
-OF_BLAS = [name for name in os.environ if name.startswith("OPENBLAS_CORETYPE")]
+OF_BLAS = [name for name in os.environ if name.startswith("OPENBLAS_")]
 
 
 def pytest_collection_modifyitems(items):
