@@ -84,11 +84,11 @@ slurm:  ## install SLURM from Debian's packages, where it is missing
 
 test-slurm: install slurm  ## every test on a SLURM on the loopback address
 	tests/apps/slurm/held.sh /tmp/slurm-try </dev/null
-	$(BIN)/python -m pytest tests/cluster/slurm
+	$(BIN)/python -m pytest tests/apps/slurm
 
 benchmark: install  ## rates, memory, start-up, coverage of the errors; writes benchmark.json
 	$(BIN)/python -m tests.benchmarks
-	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults --ignore=tests/cluster/slurm
+	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults --ignore=tests/apps/slurm
 
 # the peers have their own environments: what they ask for is not what we are tested with, nor the same
 PEERS ?= .venv-peers

@@ -47,8 +47,8 @@ def simulate(
 ) -> data.Scenario:
     """Simulate a scan with known parameters and noise, and write it to a result file.
 
-    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step, laos, startup or
-    cessation. angles: number of
+    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade or step.
+    angles: number of
     bins of each ring, spread over half a turn. rings: of q, from half to twice that of the scenario if there
     are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
     layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:

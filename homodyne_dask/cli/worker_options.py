@@ -32,16 +32,11 @@ def check_worker_options(config: FitConfig) -> None:
         raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
     if config.jobs and not config.site:
         raise OptionError("--jobs applies to a site: also give --site, or leave out --jobs")
-    unencrypted = config.scheduler_file and config.key == "none"
-    if config.key and not (config.scheduler or unencrypted):
-        own_key = {
-            "site": "jobs of a site have their own key",
-            "scheduler_file": "the key is in the folder of the scheduler file",
-            "workers": "workers on this machine have none",
-        }
-        why = f" ({own_key[chosen[0]]})" if chosen else ""
+    if config.key and not (config.scheduler or config.scheduler_file):
+        why = {"site": " (jobs of a site have their own key)", "workers": " (those here have none)"}
         raise OptionError(
-            f"the key {config.key} would not be used{why}: --key applies to --scheduler only; leave it out"
+            f"the key {config.key} would not be used{why[chosen[0]] if chosen else ''}: --key applies to "
+            f"--scheduler and --scheduler-file only; leave it out"
         )
 
 
@@ -53,9 +48,9 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
         with hd.connect(config.scheduler, config.key) as client:
             yield client
     elif config.scheduler_file:
-        from homodyne_dask.apps.slurm.persistent import connection_by  # it loads Dask's client
+        from homodyne_dask.cluster.connect import connect_by_file  # it loads Dask's client
 
-        with connection_by(config.scheduler_file, config.key) as client:
+        with connect_by_file(config.scheduler_file, config.key) as client:
             yield client
     elif config.site:
         made = hd.slurm_cluster(config.site, config.jobs or 1, task=longest_task_of(config))

@@ -1,55 +1,22 @@
 """Uses of undocumented parts of dask and distributed, seen in versions 2026.3.0 to 2026.8.0.
 
-Each function says what it is needed for and which public call comes closest. Where a version lacks
-such a part, that is logged once and a slower or larger way is taken; no result depends on it.
+Each function says what it is needed for and which public call comes closest; no result depends on it.
 """
 
-import importlib
 import logging
-import sys
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
-from importlib.metadata import version
 from typing import Any
 
 import distributed.client
 import distributed.comm
-import distributed.core
 import distributed.scheduler
 from dask.typing import Key
 from distributed import Scheduler, Status, Worker
-from tornado.web import RequestHandler
 
 LOG = logging.getLogger(__name__)
-Routes = Sequence[tuple[str, type[RequestHandler], dict[str, object]]]
-"""Pattern of the path, handler, and its arguments."""
-
-
-@cache
-def report_missing(part: str, instead: str) -> None:
-    """Log once per process that distributed lacks a part, and what happens instead."""
-    LOG.warning("distributed %s has no %s: %s", version("distributed"), part, instead)
-
-
-def _optional[**P, T](part: str, instead: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return the decorator of a function that reports a part that is missing, and returns None."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
-        @wraps(function)
-        def call(*arguments: P.args, **options: P.kwargs) -> T | None:
-            try:
-                return function(*arguments, **options)
-            except (AttributeError, ImportError, LookupError, TypeError, ValueError) as e:
-                LOG.debug("%s: %s", part, e, exc_info=True)
-                report_missing(part, instead)
-            return None
-
-        return call
-
-    return decorate
 
 
 # ------------------------------------------------------------------ what Dask raises
@@ -99,50 +66,18 @@ def lost_connections_not_logged() -> Iterator[None]:
         logger.removeFilter(to_log)
 
 
-@_optional("BaseEventLoop._thread_id", "a client from before a fork is waited for without end")
 def thread_is_elsewhere(loop: Any) -> bool:
     """Return whether an event loop runs in a thread that this process has not, for it was forked since.
 
     Public: none; the loop calls itself running.
     """
-    number = loop.asyncio_loop._thread_id
+    number = getattr(loop.asyncio_loop, "_thread_id", None)
     return number not in {None, *(thread.ident for thread in threading.enumerate())}
-
-
-# ------------------------------------------------------------------ a scheduler that is closed
-
-
-@_optional("cache of a closed scheduler", "closed schedulers stay in memory, a megabyte each")
-def release_scheduler(scheduler: Scheduler) -> None:
-    """Remove a closed scheduler and the client of its cluster from the caches that hold them.
-
-    Public: Scheduler.close, which leaves them there.
-    """
-    distributed.core._expects_comm.cache_clear()  # its keys are methods
-    # of Python 3.13.0 and 3.13.1: the cache's values hold its weak keys
-    vars(vars(distributed.Client)["_register_plugin"]).get("_method_cache", {}).clear()
-    dashboard = sys.modules.get("distributed.dashboard.scheduler")
-    for cell in dashboard.template_variables.__closure__ if dashboard else ():
-        if isinstance(cell.cell_contents, dict):
-            cell.cell_contents.pop(scheduler, None)
-    # its folder was on the path of imports, whose cache has an entry for it
-    sys.path_importer_cache.pop(scheduler.local_directory, None)
-    importlib.invalidate_caches()
 
 
 # ------------------------------------------------------------------ tasks in the scheduler
 
 
-def preferences_can_be_dropped() -> bool:
-    """Return whether `drop_preference` works here; else tasks are sent without preferred workers."""
-    state = vars(distributed.scheduler).get("TaskState")
-    if hasattr(state, "worker_restrictions") and hasattr(state, "loose_restrictions"):
-        return True
-    report_missing("TaskState.worker_restrictions", "workers read data that others have in memory")
-    return False
-
-
-@_optional("Scheduler.tasks", "tasks may wait for a worker that has left")
 def drop_preference(scheduler: Scheduler, key: Key) -> None:
     """Let any worker take a task whose preferred worker was given with allow_other_workers.
 
@@ -154,87 +89,25 @@ def drop_preference(scheduler: Scheduler, key: Key) -> None:
         task.worker_restrictions = None
 
 
-@_optional("Scheduler.no_workers_timeout", "work waits the full timeout for workers")
 def fail_waiting_tasks(scheduler: Scheduler) -> None:
     """Let tasks that wait for workers fail within a second.
 
     Public: the configuration distributed.scheduler.no-workers-timeout, read at the scheduler's start.
     """
-    _ = scheduler.no_workers_timeout
     scheduler.no_workers_timeout = 1.0
 
 
 # ------------------------------------------------------------------ the check of workers that join
 
 
-async def add_for_new_workers(scheduler: Scheduler, name: str, plugin: bytes) -> None:
-    """Send a pickled plugin to every worker that registers from now on.
-
-    Public: Client.register_plugin, which also sends it to the present workers and waits for them; that
-    is what happens where the part is missing.
-    """
-    try:
-        scheduler.worker_plugins[name] = plugin
-    except (AttributeError, TypeError):
-        report_missing("Scheduler.worker_plugins", "all workers are examined again")
-        await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
-
-
-@_optional("Scheduler.worker_plugins", "workers that join are still examined")
-def remove_for_new_workers(scheduler: Scheduler, name: str) -> None:
-    """Stop sending a plugin to new workers; Client.unregister_worker_plugin waits for them all, too."""
-    scheduler.worker_plugins.pop(name, None)
-
-
 async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
     """Keep a worker that registers from all tasks, tell its scheduler why, and remove it.
 
-    Public: Worker.log_event, which needs a registered worker, and Client.retire_workers. Where the
-    calls are missing the worker stays, paused.
+    Public: Worker.log_event, which needs a registered worker, and Client.retire_workers. Where a call
+    fails, Dask logs that, and the worker stays, paused.
     """
     worker.status = Status.paused
-    try:
-        await worker.scheduler.log_event(topic=topic, msg=message)
-        await worker.scheduler.retire_workers(
-            workers=[worker.address], close_workers=False, remove=True
-        )
-    except (AttributeError, TypeError, KeyError):
-        report_missing("Worker.scheduler", "workers that are refused stay connected, but paused")
-        LOG.warning("%s", message)
-
-
-# ------------------------------------------------------------------ the pages of the scheduler
-
-
-@_optional("Scheduler.http_application", "the dashboard has no page of fits")
-def add_pages(scheduler: Scheduler, routes: Routes, title: str, max_body: int) -> list[str]:
-    """Serve pages on a running dashboard and return the titles in its navigation bar; None for no page.
-
-    max_body: bytes of the largest request to the dashboard; Tornado takes 100 MB of each connection.
-    Public: the configuration distributed.scheduler.http.routes, read at the scheduler's start. Where the
-    part is missing the events are still sent.
-    """
-    scheduler.http_server.conn_params.max_body_size = max_body
-    pages: list[str] = []
-    if (
-        scheduler.http_application.applications
-    ):  # the pages of the dashboard, which have loaded Bokeh
-        from distributed.dashboard.scheduler import template_variables
-
-        pages = template_variables(scheduler)["pages"]  # one list for all pages
-    if title not in pages:
-        pages.append(title)
-    scheduler.http_application.add_handlers(r".*", routes)
-    return pages
-
-
-async def close_connections(scheduler: Scheduler) -> None:
-    """Close the server of a dashboard with its connections.
-
-    Public: Scheduler.close, which leaves them open until they are garbage.
-    """
-    try:
-        scheduler.http_server.stop()
-        await scheduler.http_server.close_all_connections()
-    except AttributeError:
-        report_missing("Scheduler.http_server", "connections to a closed dashboard stay open")
+    await worker.scheduler.log_event(topic=topic, msg=message)
+    await worker.scheduler.retire_workers(
+        workers=[worker.address], close_workers=False, remove=True
+    )

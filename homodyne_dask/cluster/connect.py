@@ -5,6 +5,7 @@ started the other. So beyond this machine both sides must have the key of the cl
 """
 
 import asyncio
+import json
 import logging
 import socket
 import sys
@@ -15,6 +16,7 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import Client, Security
@@ -22,13 +24,15 @@ from distributed.comm.core import connect as connection
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster._dask_internals import lost_connections_not_logged
-from homodyne_dask.errors import ClusterError, first_cause, require_type
-from homodyne_dask.store.files import path_of
+from homodyne_dask.errors import ClusterError, first_cause, require_type, why_unreadable
+from homodyne_dask.store.files import path_of, read_regular_file
 from homodyne_dask.store.processes import in_thread
 
 LOG = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 10.0
 """Seconds to wait for a scheduler."""
+MAX_FILE_BYTES = 100_000_000
+"""Bytes of the largest file of a scheduler, which lists its workers."""
 UNENCRYPTED = "none"
 
 
@@ -61,6 +65,35 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
             + (f", and that {key} is its key" if security else "")
         ) from e
     with lost_connections_not_logged(), closing_logged(client):
+        yield client
+
+
+def read_scheduler_file(file: Path) -> dict[str, Any]:
+    """Return what the file of a scheduler says, as Dask writes it; raises ClusterError for another file."""
+    try:
+        written = json.loads(read_regular_file(file, MAX_FILE_BYTES))
+        written["address"].partition("://")
+        return written
+    except OSError as e:
+        raise ClusterError(
+            f"{file} cannot be read ({why_unreadable(e)}): check that the scheduler is running; "
+            f"`homodyne-dask cluster start` starts one"
+        ) from e
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
+        raise ClusterError(
+            f"{file} is not the file of a scheduler ({why_unreadable(e)}): give one that `homodyne-dask "
+            f"cluster start` or `dask scheduler --scheduler-file` has written"
+        ) from e
+
+
+@contextmanager
+def connect_by_file(file: Path, key: str | Path | None = None) -> Iterator[Client]:
+    """Connect to the scheduler of a file for the duration of a `with` block; its key is beside the file.
+
+    key: another folder, or 'none', as of `connect`. Raises ClusterError as that does.
+    """
+    address = read_scheduler_file(file)["address"]
+    with connect(address, key or (file.parent if address.startswith("tls:") else None)) as client:
         yield client
 
 

@@ -31,7 +31,6 @@ from homodyne_dask.cluster._dask_internals import (
     NO_WORKER,
     connection_lost,
     fail_waiting_tasks,
-    release_scheduler,
     thread_is_elsewhere,
 )
 from homodyne_dask.cluster.connect import closing_logged, dashboard_of, with_timeout
@@ -225,7 +224,6 @@ def local_cluster(
             "security": security,
             "dashboard": dashboard is not None,
             "dashboard_address": dashboard,
-            "preload": ["homodyne_dask.apps.live"] if dashboard is not None else [],
         }
         gpu_of_each = environments_of_gpus(gpus) or [{}] * made.processes
         environments = [worker_environment(threads) | of_gpu for of_gpu in gpu_of_each]
@@ -245,11 +243,8 @@ def local_cluster(
                 f"no scheduler can be started on this machine ({first_cause(e)}): see `homodyne-dask doctor`"
             ) from e
         cluster.expected = made
-        try:
-            with closing_logged(cluster), closing_logged(Client(cluster)) as client:
-                yield client
-        finally:
-            release_scheduler(cast(Scheduler, cluster.scheduler))
+        with closing_logged(cluster), closing_logged(Client(cluster)) as client:
+            yield client
 
 
 def _named(security: Security) -> dict[str, Any]:

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 GROUP = "homodyne_dask.callbacks"
 """The group of entry points in which installed packages register a `Subscribe` function."""
-_PAGE, _OWN_PAGE, _NOTEBOOK = (
-    EntryPoint(name, f"homodyne_dask.apps.live:subscribe_{name}", GROUP)
-    for name in ("page", "own_page", "notebook")
-)
-"""The applications of this package that show fits."""
+PAGE = "page"
+"""Name of the entry point of an application that shows fits on a page."""
 PAIRS_FOR_PAGE = 4_000_000
 """Fewest pairs of a fit without a client that has a page: others end before anybody opens it."""
 Subscribe = Callable[["Client | None"], events.Subscriber | None]
@@ -32,8 +29,9 @@ def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
     pairs: a fit of few pairs without a client has no page.
     """
     following: list[events.Subscriber] = []
-    own = [_PAGE] if client is not None else [_OWN_PAGE] * (pairs >= PAIRS_FOR_PAGE)
-    for point in (*own, _NOTEBOOK, *offered_in(GROUP)):
+    for point in offered_in(GROUP):
+        if point.name == PAGE and client is None and pairs < PAIRS_FOR_PAGE:
+            continue
         with passed_over(point):
             subscriber = loaded(point, callable, "a function")(client)
             if not isinstance(subscriber, events.Subscriber | None):
@@ -45,10 +43,12 @@ def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
 
 def show_on_page(client: "Client", seen: Sequence[events.Event]) -> None:
     """Show a fit that a worker has made, by its events, on the page of its scheduler."""
-    with passed_over(_PAGE):
-        page = loaded(_PAGE, callable, "a function")(client)
-        for event in seen:
-            page.callback(event)
+    for point in offered_in(GROUP):
+        if point.name == PAGE:
+            with passed_over(point):
+                page = loaded(point, callable, "a function")(client)
+                for event in seen:
+                    page.callback(event)
 
 
 def _guarded(point: EntryPoint, callback: events.Callback) -> events.Callback:

@@ -118,7 +118,6 @@ def computed_on_cluster[G](
     """
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
-    owners = owners if internals.preferences_can_be_dropped() else {}
     try:
         with cluster_errors(client):
             for owner, numbers in assign_tasks(runs, owners).items():

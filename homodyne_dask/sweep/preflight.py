@@ -136,7 +136,7 @@ def _failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[
     except (ImportError, AttributeError) as e:
         yield f"the scheduler cannot load homodyne_dask ({e}): start it again, in this environment"
     else:
-        yield from _other_versions("the scheduler", theirs, "the scheduler", package_versions())
+        yield from other_versions("the scheduler", theirs, "the scheduler", package_versions())
     required = requirements(scan, plan)
     answers = answered(client, client.run, inspect, required, on_error="return")
     known = answered(client, known_workers, client)
@@ -173,9 +173,10 @@ def requirements(scan: Scan | None = None, plan: Plan | None = None) -> Requirem
     )
 
 
-def _other_versions(
+def other_versions(
     who: str, theirs: dict[str, str], what: str, ours: dict[str, str]
 ) -> Iterator[str]:
+    """Yield a sentence for each package of another version."""
     for package, wanted in ours.items():
         if (version := theirs.get(package, "unknown")) != wanted:
             yield (
@@ -189,7 +190,7 @@ def unmet(
 ) -> Iterator[str]:
     """Yield a sentence for each requirement that a worker does not meet; on_host: all workers of its host."""
     name, host, needed = worker.name, worker.host, required.memory
-    yield from _other_versions(name, worker.versions, "the workers", required.versions)
+    yield from other_versions(name, worker.versions, "the workers", required.versions)
     if worker.no_gpu:
         yield f"{name} on {host} has no GPU, but this fit is computed on GPUs: {worker.no_gpu}"
     if worker.chunk != required.digest:

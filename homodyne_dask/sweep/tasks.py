@@ -126,21 +126,14 @@ def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins) -> tupl
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
     linear = None if at.linear_params is None else at.linear_params[list(run.members)]
     theta = at.thetas[run.members[0]] if isinstance(at, AtThetaOfBins) else at.theta
-    problem, backend = context.problem, backend_of(context.problem.model)
+    problem = context.problem
     if cells_of(context.source) is not None:
         [means], cost = means_over_cells(*context, run, [theta])
         return cell_gram(means, problem, linear), cost
     points = _points(context, [theta])
-    if linear is not None:  # every residual counts
-        compute = _computing(
-            context,
-            points,
-            "derivatives",
-            lambda data, sums: (backend.robust_gram(points[0], data, linear), sums),
-            linear,
-        )
+    compute = BlockGrams(context, points, linear_params=linear)
+    if linear is not None:
         return merged(context, run, compute, points)
-    compute = _computing(context, points, "derivatives", partial(backend.gram, points[0]))
 
     def gram(leaves: Sequence[Leaf]) -> list[tuple[Gram, Sums | None]]:
         found = compute(leaves)
@@ -156,14 +149,11 @@ def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram,
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return cell_candidate_grams(means), cost
-    backend, number, thetas = backend_of(context.problem.model), len(at.thetas), at.thetas
+    number, thetas = len(at.thetas), at.thetas
     if context.source.device:  # so that its program is compiled once
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
     points = _points(context, thetas)
-    compute = _computing(
-        context, points, "points", lambda data, _: (backend.candidate_grams(points, data), None)
-    )
-    gram = merged(context, run, compute)[0]
+    gram = merged(context, run, BlockGrams(context, points, "points"))[0]
     return gram._replace(moments=gram.moments[:, :number]), NO_COST
 
 
@@ -172,34 +162,40 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, 
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return wide_cell_gram(means), cost
-    backend, points = backend_of(context.problem.model), _points(context, at.thetas)
-    compute = _computing(context, points, "changes", partial(backend.wide_gram, points))
-    return merged(context, run, compute, points, len(points) + 2)[0], NO_COST
+    points = _points(context, at.thetas)
+    grams = BlockGrams(context, points, "changes")
+    return merged(context, run, grams, points, len(points) + 2)[0], NO_COST
 
 
-def _computing(
-    context: TaskContext,
-    points: Sequence[ModelPoint],
-    fields: str,
-    one: Callable[[Block, Any], tuple[Gram, Any]],
-    linear_params: Float[np.ndarray, "bin 2"] | None = None,
-) -> Compute[Gram]:
-    """Return what computes the Grams of blocks: `one` after the other, or on a device all in one call.
+class BlockGrams(NamedTuple):
+    """Computes the Grams of blocks, one after the other, or on a device all in one call."""
 
-    fields: as those of `kernels.tile_sums.TileWork`.
-    """
-    source = context.source
-    if not source.device:
-        return lambda leaves: [one(leaf.data, leaf.sums) for leaf in leaves]
-    from homodyne_dask.kernels.tile_sums import TileWork
+    context: TaskContext
+    points: Sequence[ModelPoint]
+    fields: str = "derivatives"
+    """As those of `kernels.tile_sums.TileWork`."""
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """Under a loss, of the bins of the blocks."""
 
-    more = _tiles_at_once(source), len(open_selection(source.selection).time), fields, linear_params
+    def __call__(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        """Return the Gram of each block, and the sums of its data."""
+        source, backend = self.context.source, backend_of(self.context.problem.model)
+        if source.device:
+            from homodyne_dask.kernels.tile_sums import TileWork
 
-    def on_device(leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
-        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
-        return backend_of(context.problem.model).tile_grams(points, TileWork(blocks, known, *more))
-
-    return on_device
+            blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+            frames = len(open_selection(source.selection).time)
+            of_tiles = _tiles_at_once(source), frames, self.fields, self.linear_params
+            return backend.tile_grams(self.points, TileWork(blocks, known, *of_tiles))
+        if self.linear_params is not None:  # every residual counts
+            robust, linear = partial(backend.robust_gram, self.points[0]), self.linear_params
+            return [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
+        if self.fields == "points":
+            return [(backend.candidate_grams(self.points, leaf.data), None) for leaf in leaves]
+        gram = partial(backend.gram, self.points[0])
+        if self.fields == "changes":
+            gram = partial(backend.wide_gram, self.points)
+        return [gram(leaf.data, leaf.sums) for leaf in leaves]
 
 
 def _tiles_at_once(source: BlockSource) -> int:
@@ -315,10 +311,8 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     cells = cells_of(source)
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
-        compute = _computing(
-            context, _points(context, [theta]), "derivatives", backend.gram, of_loss
-        )
-        compute([Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))])
+        grams = BlockGrams(context, _points(context, [theta]), linear_params=of_loss)
+        grams([Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))])
         return None, NO_COST
     at = backend.point(problem, theta, np.arange(2.0))
     if cells is not None:

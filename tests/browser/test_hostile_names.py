@@ -20,8 +20,8 @@ from homodyne_dask.results.data.fit_rows import FitRow, fit_row, row_of_scan
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.results.files.scans_index import write_index
-from tests.apps.live.example_progress import RUNNING
 from tests.browser.chromium import NAMELESS, PROGRAM, browser
+from tests.example_progress import RUNNING
 from tests.results.made_results import changed, flow_result, flow_result_of
 from tests.synthetic import FLOW, angles, measured, module_scan
 

@@ -160,9 +160,6 @@ BAD = {
     "a key for jobs": (
         None, [*FIT, "--site", "generic", "--key", "k"], "jobs of a site have their own key"
     ),
-    "a key beside a file": (
-        None, [*FIT, "--scheduler-file", "s.json", "--key", "k"], "the key is in the folder"
-    ),
     "a key for nothing": (None, [*FIT, "--key", "k"], "k would not be used: --key applies to --scheduler"),
     "no result": (None, ["show", "none"], "none cannot be read"),
     "an existing template": (lambda _: done("config"), ["config"], "fit.yaml exists"),

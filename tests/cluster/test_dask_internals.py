@@ -1,21 +1,13 @@
-"""What the program uses of Dask's undocumented parts does what it is for, and is not relied on.
-
-Each test breaks one part as another version of distributed might. What a public call would do is
-tested beside it, on a scheduler that is really there, in tests/faults and tests/sweep.
-"""
+"""What the program uses of Dask's undocumented parts does what it is for; no result is lost without."""
 
 import asyncio
-import gc
 import logging
-import time
-import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, Status
+from distributed import Client
 
-from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.local import known_workers, local_cluster, workers_of
 from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.distributed_tasks import (
@@ -23,62 +15,6 @@ from homodyne_dask.sweep.distributed_tasks import (
     computed_on_cluster,
 )
 from homodyne_dask.sweep.tasks import GRAM
-
-
-@pytest.fixture(autouse=True)
-def nothing_reported_yet(caplog):
-    internals.report_missing.cache_clear()
-    caplog.set_level(logging.WARNING)
-
-
-class Without:
-    """An object of a version that has none of the parts."""
-
-
-WITHOUT = [
-    ("closed", internals.release_scheduler, (), "stay in memory"),
-    ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
-    ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
-    ("waiting", internals.fail_waiting_tasks, (), "full time"),
-    ("connections", lambda of: asyncio.run(internals.close_connections(of)), (), "stay open"),
-    ("pages", internals.add_pages, ((), "fit", 1), "no page of fits"),
-]
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "says"), [w[1:] for w in WITHOUT], ids=[w[0] for w in WITHOUT]
-)
-def test_a_part_that_is_missing_is_reported_once_and_nothing_is_raised(
-    function, arguments, says, caplog
-):
-    for _ in range(2):
-        function(Without(), *arguments)
-    (line,) = [message for message in caplog.messages if says in message]
-    assert line.startswith("distributed ")
-
-
-def test_a_check_is_sent_to_all_workers_where_it_cannot_be_sent_to_new_ones_alone(caplog):
-    sent = []
-
-    async def register_worker_plugin(comm, plugin, name, *, idempotent):
-        sent.append((plugin, name, idempotent))
-
-    scheduler: Any = SimpleNamespace(register_worker_plugin=register_worker_plugin)
-    asyncio.run(internals.add_for_new_workers(scheduler, "check", b"plugin"))
-    assert sent == [(b"plugin", "check", False)]
-    assert "examined again" in caplog.text
-    scheduler.worker_plugins = {}
-    asyncio.run(internals.add_for_new_workers(scheduler, "check", b"plugin"))
-    assert scheduler.worker_plugins == {"check": b"plugin"}
-    internals.remove_for_new_workers(scheduler, "check")
-    assert not scheduler.worker_plugins
-
-
-def test_where_preferences_cannot_be_dropped_tasks_are_sent_without(monkeypatch, caplog):
-    assert internals.preferences_can_be_dropped()
-    monkeypatch.setattr(internals.distributed.scheduler, "TaskState", object)
-    assert not internals.preferences_can_be_dropped()
-    assert "read data that others have in memory" in caplog.text
 
 
 @pytest.mark.parametrize("loose", [True, False])
@@ -91,19 +27,6 @@ def test_only_a_preference_is_dropped_not_a_restriction(loose):
     assert task.worker_restrictions == {"a"}
     plugin.transition("key", "waiting", "no-worker")
     assert task.worker_restrictions == (None if loose else {"a"})
-
-
-def test_waiting_tasks_fail_soon():
-    scheduler: Any = SimpleNamespace(no_workers_timeout=3600.0)
-    internals.fail_waiting_tasks(scheduler)
-    assert scheduler.no_workers_timeout == 1.0
-
-
-def test_a_worker_whose_scheduler_cannot_be_told_is_refused_paused(caplog):
-    worker: Any = SimpleNamespace(scheduler=Without(), status=Status.init)
-    asyncio.run(internals.refuse_worker(worker, "check", "worker 7 has jaxlib 0.0.1"))
-    assert worker.status is Status.paused
-    assert "worker 7 has jaxlib 0.0.1" in caplog.text
 
 
 def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
@@ -140,31 +63,9 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
     with local_cluster(processes=1, threads=1) as client:
         caplog.handler.setLevel(logging.WARNING)  # Dask may have silenced it with its own
         with checked_workers(client):
-            monkeypatch.setattr(Client, "run_on_scheduler", broken)
+            monkeypatch.setattr(Client, "unregister_worker_plugin", broken)
             result = client.submit(sum, [1, 2]).result(timeout=60)
             assert not list(computed_on_cluster(client, None, (), {}, GRAM, None))
     assert result == 3
     for words in ("tasks were not cancelled", "was not removed", "did not close"):
         assert any(words in message for message in caplog.messages), words
-
-
-@pytest.fixture
-def no_log_records():
-    """pytest keeps each record with its traceback, and so the frames of the scheduler that wrote it."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("no_log_records")
-def test_a_scheduler_is_let_go_when_its_cluster_is_closed():
-    with local_cluster(processes=1, threads=1) as client:
-        assert client.submit(sum, [1, 2]).result() == 3
-        gone = weakref.ref(client.cluster.scheduler)
-    del client
-    until = time.monotonic() + 30
-    while gone() is not None and time.monotonic() < until:  # its last callbacks may still run
-        gc.collect()
-        time.sleep(0.1)
-    assert gone() is None

@@ -11,8 +11,8 @@ from urllib.request import urlopen
 import pytest
 
 import homodyne_dask as hd
-from tests.apps.slurm.loopback import free_ports
 from tests.deploy.small_fit import DEPLOY, GIVEN, here, written
+from tests.free_ports import free_ports
 from tests.result_bits import folder_bits
 
 pytestmark = pytest.mark.timeout(240)

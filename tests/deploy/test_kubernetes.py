@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from homodyne_dask.cluster.tls import make_key
-from tests.apps.slurm.loopback import free_ports
 from tests.deploy.small_fit import DEPLOY, here, written
+from tests.free_ports import free_ports
 from tests.result_bits import folder_bits
 
 pytestmark = pytest.mark.timeout(240)

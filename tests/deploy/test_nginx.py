@@ -13,8 +13,8 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.websocket import websocket_connect
 
-from tests.apps.slurm.loopback import free_ports
 from tests.deploy.small_fit import DEPLOY
+from tests.free_ports import free_ports
 from tests.run_command import run
 from tests.synthetic import CREEP, measured, store
 

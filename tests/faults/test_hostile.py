@@ -11,13 +11,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from homodyne_dask.apps.slurm.persistent import read_scheduler_file
 
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.homodyne_yaml import read_homodyne_yaml
-from homodyne_dask.apps.slurm.persistent import read_scheduler_file
 from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import tls
+from homodyne_dask.cluster.connect import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.store.hdf5_files import at, open_hdf5

@@ -4,18 +4,16 @@ import subprocess
 import sys
 import threading
 import time
-from urllib.request import urlopen
 
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import workers
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting import callbacks, fit_observer
+from homodyne_dask.fitting import fit_observer
 from homodyne_dask.sweep import block_cache, tasks
 from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep import plan as plans
-from tests.html_pages import ParsedPage
 from tests.result_bits import result_bits
 from tests.synthetic import CREEP, FLOW, angles, measured, module_scan, store
 
@@ -28,12 +26,6 @@ scan = module_scan(lambda: measured(CREEP, 1100, angles(3), dt=0.1))
 def threads(monkeypatch):
     """A function that sets the cores of this machine."""
     return lambda number: monkeypatch.setattr(workers, "cores", lambda: number)
-
-
-@pytest.fixture
-def own_page(monkeypatch):
-    """Every fit has a page."""
-    monkeypatch.setattr(callbacks, "PAIRS_FOR_PAGE", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -76,36 +68,6 @@ def test_workers_are_started_for_data_that_do_not_fit_in_memory(scan, monkeypatc
     assert hd.plan(scan, hd.STATIC, memory="stream").workers.to_start
     monkeypatch.setattr(plans, "RESIDENT_SHARE", 1e-9)
     assert hd.plan(scan, hd.STATIC).workers.to_start
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("own_page")
-def test_the_page_shows_the_fit_while_it_runs_and_its_end(scan, threads):
-    threads(2)
-    pages, first = [], []
-
-    def look(event):
-        if isinstance(event, hd.events.FitPlanned):
-            first.append(event)
-        elif isinstance(event, hd.events.PassEnded):
-            pages.append(read(first[0].page))
-
-    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[look])
-    assert "still running" in pages[0]
-    assert result.outcome.value in ParsedPage(read(first[0].page)).text
-    assert "still running" not in read(first[0].page + "-now")
-    assert first[0].page.startswith("http://127.0.0.1:")
-
-
-def read(address):
-    with urlopen(address) as answer:
-        return answer.read().decode()
-
-
-def test_small_fits_have_no_page(scan):
-    planned = []
-    hd.fit(scan, hd.STATIC, **GIVEN, max_passes=1, callbacks=[planned.append])
-    assert planned[0].page == ""
 
 
 @pytest.mark.long

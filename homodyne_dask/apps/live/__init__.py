@@ -28,9 +28,16 @@ def dask_setup(scheduler: "Scheduler") -> None:
 
 
 def subscribe_page(client: "Client | None") -> events.Subscriber | None:
-    """Add the page to the client's scheduler and return the publisher of events; None without a client."""
+    """Return what shows a fit on the page of its client's scheduler, or of this process; None for no page."""
     if client is None:
-        return None
+        from homodyne_dask.apps.live.shown_fits import served
+
+        try:
+            shown, page = served(os.getpid())
+        except OSError as e:
+            LOG.warning("the fit has no page: %s", e)
+            return None
+        return events.Subscriber(lambda event: shown.add(event.fit, event), page)
     from homodyne_dask.apps.live.scheduler_plugin import FitPage
     from homodyne_dask.cluster.connect import dashboard_of, failures_logged
 
@@ -40,18 +47,6 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
         if link := dashboard_of(client):
             page = link.removesuffix("/status") + "/fit"
     return events.Subscriber(Publisher(client), page)
-
-
-def subscribe_own_page(_: "Client | None") -> events.Subscriber | None:
-    """Show a fit on threads of this process on a page of its own; None where there can be no server."""
-    from homodyne_dask.apps.live.own_server import served
-
-    try:
-        shown, page = served(os.getpid())
-    except OSError as e:
-        LOG.warning("the fit has no page: %s", e)
-        return None
-    return events.Subscriber(lambda event: shown.add(event.fit, event), page)
 
 
 class Publisher:

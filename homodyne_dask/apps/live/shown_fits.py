@@ -1,14 +1,20 @@
-"""The fits on the page /fit, and its routes: /fit-now has the sections only, fetched every second."""
+"""The fits on the page /fit, its routes, and a server of it for fits on threads of this process.
+
+/fit-now has the sections of the page only, fetched every second.
+"""
 
 import asyncio
+import atexit
 import math
+import socket
+import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from threading import Lock
+from functools import cache
 from typing import Any
 
-from tornado.web import RequestHandler
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
 
 from homodyne_dask import events
 from homodyne_dask.apps.live.fit_page import render_page
@@ -21,7 +27,7 @@ VIEWER_TIMEOUT, CLOSING_GRACE = 3.0, 2.0
 """Seconds after a request in which a viewer is assumed, and most to wait for one before closing."""
 
 
-_ONE_AT_A_TIME = Lock()
+_ONE_AT_A_TIME = threading.Lock()
 """Fits of one process emit their events in threads of their own."""
 
 
@@ -30,7 +36,7 @@ class ShownFits:
 
     def __init__(self) -> None:
         self.fits: dict[str, events.Progress] = {}
-        self.pages: Sequence[str] = ["fit"]
+        self.pages = ["fit"]
         """Names in the navigation bar."""
         self.last_event = self.last_request = -math.inf
 
@@ -86,3 +92,22 @@ class PageHandler(RequestHandler):
         with _ONE_AT_A_TIME:
             fits = list(reversed(self.shown.fits.values()))
         self.write(render_page(self.template, fits, self.shown.pages))
+
+
+@cache
+def served(process: int) -> tuple[ShownFits, str]:
+    """Return the fits that this process shows until it ends, and the address of their page.
+
+    process: its number, which another one that is forked from it does not have.
+    """
+    shown, listening = ShownFits(), socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
+    threading.Thread(target=asyncio.run, args=[_serve(shown, listening)], daemon=True).start()
+    atexit.register(lambda: asyncio.run(shown.fetched()))
+    return shown, f"http://127.0.0.1:{listening.getsockname()[1]}/fit"
+
+
+async def _serve(shown: ShownFits, listening: socket.socket) -> None:
+    server = HTTPServer(Application(shown.routes), max_body_size=MAX_BODY_BYTES)
+    server.add_socket(listening)
+    await asyncio.Event().wait()

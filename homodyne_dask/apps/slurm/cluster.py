@@ -1,15 +1,15 @@
 """A cluster whose workers are jobs of a site."""
 
-import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from numbers import Real
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import dask.config
 
-from homodyne_dask.apps.slurm import queue
+from homodyne_dask.apps.slurm.batch import check_script
 from homodyne_dask.apps.slurm.jobs import cluster_class, job_options, worker_memory
 from homodyne_dask.apps.slurm.sites import site_named
 from homodyne_dask.cluster import tls
@@ -51,15 +51,12 @@ def slurm_cluster(
     require_type("site", site, str, "the name of a site")
     require_type("task", task, Real, "seconds")
     chosen, (least, most) = site_named(site, **settings), bounds(jobs)
-    new = f"{site}-{secrets.token_hex(3)}"
-    where = path_of("folder", folder) if folder else chosen.shared / new
+    where = path_of("folder", folder) if folder else chosen.shared / f"{site}-{token_hex(3)}"
     new_cluster, options = cluster_class(chosen), job_options(chosen, task)
-    patience = f"{chosen.patience:g}s"
     waits = {
-        "distributed.scheduler.no-workers-timeout": patience,
-        "distributed.deploy.lost-worker-timeout": patience,  # jobs are dropped as a whole, and sooner
-        "homodyne-dask.no-progress": patience,
-        "homodyne-dask.first-worker": patience,
+        "distributed.scheduler.no-workers-timeout": chosen["patience"],
+        "homodyne-dask.no-progress": chosen["patience"],
+        "homodyne-dask.first-worker": chosen["patience"],
     }
     chosen.logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
@@ -76,7 +73,7 @@ def slurm_cluster(
         held.enter_context(closing_logged(cluster))
         cluster.site, cluster.task = chosen, task
         if chosen["batch"] == "slurm":
-            queue.probe(cluster.job_script(), chosen.patience)
+            check_script(cluster.job_script())
         cluster.expected = Workers(
             processes=most * chosen["processes"],
             threads=most * chosen["cores"],
@@ -86,7 +83,7 @@ def slurm_cluster(
         cluster.scale(jobs=least)
         cluster.sync(_submitted, cluster)
         for job in cluster.workers.values():
-            if job.refusal and not queue.passes(job.refusal):
+            if job.refusal:
                 raise ClusterError(f"the job was refused: {job.refusal}")
         yield cluster
 

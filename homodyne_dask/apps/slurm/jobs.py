@@ -5,17 +5,15 @@ job replaces it. The end of a lifetime interrupts the task being computed: a lif
 as long as a task, and workers must not all leave at once.
 """
 
-import secrets
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dask.utils import parse_bytes
+from dask.utils import parse_bytes, parse_timedelta
 
-from homodyne_dask.apps.slurm import queue
-from homodyne_dask.apps.slurm.queue import LOST_WORKER_TIMEOUT
-from homodyne_dask.apps.slurm.sites import FOLDER, Site, walltime_seconds
+from homodyne_dask.apps.slurm.batch import check_script, submit_script
+from homodyne_dask.apps.slurm.sites import FOLDER, Site, default_interface, walltime_seconds
 from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster.settings import monitor_environment, worker_environment
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
@@ -37,15 +35,15 @@ _PASSED = (
 TEMPLATE = FOLDER / "driver.sbatch"
 
 
-def lifetime(walltime: float, task: float) -> tuple[float, float]:
+def lifetime(walltime: float, task: float, interval: float = 15.0) -> tuple[float, float]:
     """Return the lifetime of workers whose jobs have a walltime, and its largest deviation [s].
 
-    task: seconds that a task may take.
+    task: seconds that a task may take; interval: after which a job that has ended is replaced.
     Every worker has time for three such tasks at least, and where one leaves another has usually joined
     and computed a task before the next one leaves. Raises OptionError for a walltime too short for that.
     """
-    replaced = LOST_WORKER_TIMEOUT + START_SECONDS + task
-    work = LOST_WORKER_TIMEOUT + START_SECONDS + 3 * task + CLOSING_SECONDS + task
+    replaced = interval + START_SECONDS + task
+    work = replaced + 3 * task + CLOSING_SECONDS
     needed = max(work + replaced, work / (1 - 2 * STAGGER_SHARE))
     if walltime < needed:
         raise OptionError(
@@ -64,7 +62,7 @@ def worker_memory(site: Site) -> int:
 def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any]:
     """Return the options of dask-jobqueue's jobs for a site, but for its security.
 
-    task: seconds that a task may take (`lifetimes`).
+    task: seconds that a task may take (`lifetime`).
     """
     options = {key.replace("-", "_"): site[key] for key in _PASSED.split()}
     options |= {"job_name": site["name"], "death_timeout": site["death-timeout"]}
@@ -74,16 +72,17 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
         options |= {"job_cpu": site["job-cpu"], "job_mem": memory}
     else:
         options |= {"resource_spec": site["resource-spec"]}
-    seconds, stagger = lifetime(site.walltime, task)
+    walltime = walltime_seconds(site["walltime"], "walltime")
+    seconds, stagger = lifetime(walltime, task, parse_timedelta(site["queue-interval"]))
     return options | {
         # the worker is the batch process, so that it hears SIGTERM
         "python": site["python"] or f"exec {shlex.join(python_command())}",
-        "interface": site.interface,
+        "interface": site["interface"] or default_interface(),
         "local_directory": f'"${scratch.SCRATCH}"',
         "log_directory": str(site.logs),
         "job_script_prologue": [
             *site["job-script-prologue"],
-            *environment(site.threads),
+            *environment(site["cores"] // site["processes"]),
             *scratch.script_lines(site["local-directory"]),
         ],
         "worker_extra_args": [
@@ -99,7 +98,7 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
 def cluster_class(site: Site) -> Any:
     """Return the class of the clusters of a site; raises PackageError where dask-jobqueue is missing."""
     require_package("a site", "dask_jobqueue", "slurm")
-    from homodyne_dask.apps.slurm.adaptive import CLUSTERS
+    from homodyne_dask.apps.slurm.job_clusters import CLUSTERS
 
     return CLUSTERS[site["batch"]]
 
@@ -120,8 +119,8 @@ def environment(threads: int) -> list[str]:
     return [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
 
 
-def driver_script(site: Site, words: Sequence[str], folder: Path, suffix: str = "") -> str:
-    """Return the script of a job that runs `homodyne-dask WORDS` in a folder; suffix: of the job's name.
+def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
+    """Return the script of a job that runs `homodyne-dask WORDS` in a folder.
 
     Raises OptionError for a site without SLURM.
     """
@@ -136,7 +135,6 @@ def driver_script(site: Site, words: Sequence[str], folder: Path, suffix: str = 
     directives += [f"--{option}={value}" for option, value in chosen.items() if value]
     return TEMPLATE.read_text().format(
         name=site["name"],
-        suffix=suffix,
         logs=site.logs,
         notice=driver["notice"],
         cores=driver["cores"],
@@ -156,9 +154,7 @@ def submit_fit(site: Site, words: Sequence[str], folder: Path, task: float) -> s
     task: seconds that a task of its workers may take. Raises ClusterError with sbatch's words where
     it, or the jobs of its workers, are refused.
     """
-    suffix = f"-{secrets.token_hex(4)}"
-    driver = driver_script(site, words, folder, suffix)
+    driver = driver_script(site, words, folder)
     site.logs.mkdir(parents=True, exist_ok=True)
-    queue.probe(script(site, site.shared / "key", task), site.patience)
-    queue.probe(driver, site.patience)
-    return queue.submit_script(driver, f"{site['name']}-driver{suffix}", site.patience)
+    check_script(script(site, site.shared / "key", task))
+    return submit_script(driver)

@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 import homodyne_dask as hd
-from homodyne_dask.apps.slurm import jobs, queue, sites
-from homodyne_dask.apps.slurm.persistent import connection_by
+from homodyne_dask.apps.slurm import jobs, sites
+from homodyne_dask.apps.slurm.batch import check_script
 from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, printing
 from homodyne_dask.cli.shared_options import configuration, selected
 from homodyne_dask.cli.worker_options import longest_task_of
+from homodyne_dask.cluster.connect import connect_by_file
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import model_named
@@ -77,23 +78,22 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
             f"the site {name} has not been tested on the real machine: check the job script, and set what "
             f"differs in sites.yaml (--site template)"
         )
-    facts["versions"] = ", ".join(
-        f"{what} {text}" for what, text in worker_checks.package_versions().items()
-    )
-    facts["interface"] = str(site.interface)
+    versions = worker_checks.package_versions().items()
+    facts["versions"] = ", ".join(f"{what} {text}" for what, text in versions)
+    facts["interface"] = site["interface"] or sites.default_interface()
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         may = "writable" if os.access(there, os.W_OK) else f"{there} is not writable"
         facts[what] = f"{folder}, {may}"
     if site["batch"] == "slurm":
-        facts["sbatch says"] = str(queue.probe(jobs.script(site, site.shared / "key", task)))
+        facts["sbatch says"] = check_script(jobs.script(site, site.shared / "key", task))
     return jobs.script(site, site.shared / "<key>", task).strip(), facts
 
 
 def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
     """Print and return the plan of each store; raises ClusterError where workers cannot fit it."""
     found: dict[str, Any] = {}
-    with connection_by(file) if file else nullcontext() as client:
+    with connect_by_file(file) if file else nullcontext() as client:
         for store in config.data:
             scan = selected(config, store)
             work = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())

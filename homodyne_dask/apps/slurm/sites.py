@@ -37,40 +37,19 @@ class Site:
         return self.settings[key]
 
     @property
-    def walltime(self) -> float:
-        """Seconds a job may run."""
-        return walltime_seconds(self["walltime"], f"jobqueue.{self.name}.walltime")
-
-    @property
-    def threads(self) -> int:
-        """Threads of each worker."""
-        return self["cores"] // self["processes"]
-
-    @property
     def memory(self) -> int:
         """Bytes of a job."""
         return parse_bytes(self["memory"])
 
     @property
-    def patience(self) -> float:
-        """Seconds without progress after which a fit ends."""
-        return parse_timedelta(self["patience"], "s")
-
-    @property
-    def interface(self) -> str:
-        """Network interface on which scheduler and workers listen."""
-        return self["interface"] or _default_interface()
-
-    @property
     def shared(self) -> Path:
         """Folder for keys, seen by all nodes."""
-        return path(self["shared-temp-directory"])
+        return _path(self["shared-temp-directory"])
 
     @property
     def logs(self) -> Path:
         """Folder for what jobs print."""
-        chosen = self["log-directory"]
-        return path(chosen) if chosen else self.shared / "logs"
+        return _path(self["log-directory"] or f"{self.shared}/logs")
 
 
 def names() -> list[str]:
@@ -87,31 +66,44 @@ def names() -> list[str]:
 def site_named(name: str, **changes: Any) -> Site:
     """Return a site with some settings changed; raises OptionError for names and keys unknown."""
     require_known(name, names(), f"site {name!r} is unknown")
-    file = FOLDER / f"{name}.yaml"
-    settings = _read(FOLDER / f"{TEMPLATE}.yaml")
-    known = set(settings)
+    template, file = _read(FOLDER / f"{TEMPLATE}.yaml"), FOLDER / f"{name}.yaml"
+    arguments = {key: value for key, value in changes.items() if value is not None}
     user = dask.config.get("jobqueue", {}).get(name, {})
-    arguments = {
-        key.replace("_", "-"): value for key, value in changes.items() if value is not None
-    }
-    for origin, layer in (
-        (str(file), _read(file) if file.exists() else {}),
-        (f"jobqueue.{name} in Dask's configuration", user),
-        ("slurm_cluster", arguments),
-    ):
+    settings = template
+    for layer in (_read(file) if file.exists() else {}, user, arguments):
         layer = {key.replace("_", "-"): value for key, value in layer.items()}
         for key in layer:
-            require_known(key, known, f"{origin}: unknown setting {key!r}")
-            if isinstance(layer[key], Mapping) and not isinstance(settings[key], Mapping | None):
+            require_known(key, template, f"jobqueue.{name}: unknown setting {key!r}")
+            if isinstance(layer[key], Mapping) and not isinstance(template[key], Mapping):
                 raise OptionError(
-                    f"{origin}: {key} = {shown(layer[key])} cannot be used: give one value"
+                    f"jobqueue.{name}.{key} = {shown(layer[key])} cannot be used: give one value"
                 )
         settings = dask.config.merge(settings, layer)
-    return _checked(Site(name, settings))
+    site = Site(name, settings)
+    for key, value in settings.items():
+        usable, such_as = _CHECKS.get(key, (lambda _: True, ""))
+        good = False
+        with suppress(ValueError, TypeError, AttributeError, KeyError):
+            good = usable(value)
+        if not good:
+            raise OptionError(
+                f"jobqueue.{name}.{key} = {shown(value)} cannot be used: give {such_as}"
+            )
+    if site["cores"] % site["processes"]:
+        raise OptionError(
+            f"jobqueue.{name}: {site['cores']} cores cannot be shared equally by {site['processes']} "
+            f"processes: give a number of processes that divides the number of cores"
+        )
+    walltime_seconds(site["walltime"], f"jobqueue.{name}.walltime")
+    return site
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and value >= 1
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -121,24 +113,10 @@ _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
     "processes": (_is_count, "a whole number of at least 1"),
     "memory": (parse_bytes, "a size, such as 200GB"),
     "patience": (lambda value: parse_timedelta(value) >= 0, "a duration, such as 10m"),
+    "queue-interval": (lambda value: parse_timedelta(value) > 0, "a duration, such as 15s"),
+    "driver": (_is_mapping, "its settings"),
+    "scheduler-options": (_is_mapping, "options of dask.distributed.Scheduler"),
 }
-
-
-def _checked(site: Site) -> Site:
-    where = f"jobqueue.{site.name}"
-    for key, (usable, such_as) in _CHECKS.items():
-        good = False
-        with suppress(ValueError, TypeError, AttributeError, KeyError):
-            good = usable(site[key])
-        if not good:
-            raise OptionError(f"{where}.{key} = {site[key]!r} cannot be used: give {such_as}")
-    if site["cores"] % site["processes"]:
-        raise OptionError(
-            f"{where}: {site['cores']} cores cannot be shared equally by {site['processes']} "
-            f"processes: give a number of processes that divides the number of cores"
-        )
-    _ = site.walltime
-    return site
 
 
 def walltime_seconds(text: str, what: str) -> float:
@@ -154,8 +132,7 @@ def walltime_seconds(text: str, what: str) -> float:
     return 86400.0 * days + 3600 * hours + 60 * minutes + seconds
 
 
-def path(text: str) -> Path:
-    """Return a folder of the configuration as an absolute path, with ~ and variables expanded."""
+def _path(text: str) -> Path:
     return absolute(Path(os.path.expandvars(text)).expanduser())
 
 
@@ -163,7 +140,8 @@ def _read(file: Path) -> dict[str, Any]:
     return yaml.safe_load(file.read_text()) or {}
 
 
-def _default_interface() -> str:
+def default_interface() -> str:
+    """Return the network interface of the default route."""
     address_of_route = get_ip()
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == address_of_route for address in addresses):

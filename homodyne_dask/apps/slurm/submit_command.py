@@ -1,7 +1,6 @@
 """Run a fit as a batch job."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -36,7 +35,7 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
-    chosen: Any = sites.site_named(site)
+    chosen = sites.site_named(site)
     words = ["fit", str(absolute(config)), "--site", site, "--resume"]
     words += ["--jobs", jobs] if jobs else []
     if dry_run:

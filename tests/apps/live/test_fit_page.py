@@ -10,7 +10,7 @@ from homodyne_dask.apps.live.fit_page import render_cell, render_page
 from homodyne_dask.apps.live.scheduler_plugin import FitPage
 from homodyne_dask.apps.live.shown_fits import MAX_FITS
 from homodyne_dask.results.data.findings import finding
-from tests.apps.live.example_progress import ENDED, NAN, RUNNING
+from tests.example_progress import ENDED, NAN, RUNNING
 from tests.html_pages import NASTY, ParsedPage
 
 PAGES = ["status", "workers", "fit"]

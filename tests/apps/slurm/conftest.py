@@ -14,12 +14,14 @@ import yaml
 
 import homodyne_dask as hd
 from tests.apps.slurm.disturbed_fits import OPTIONS
-from tests.apps.slurm.loopback import HERE, ROOT, Slurm, free_ports
+from tests.apps.slurm.loopback import HERE, ROOT, Slurm
+from tests.free_ports import free_ports
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
 SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 NODES = 3
+OF_BLAS = [name for name in os.environ if name.startswith("OPENBLAS_")]
 
 
 def pytest_collection_modifyitems(items):
@@ -75,8 +77,8 @@ def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
         "death-timeout": 20,
         "patience": "120s",
         "queue-interval": "2s",
-        # jobs that prove something get nothing of the submitter's environment
-        "job-extra-directives": ["--export=NONE"],
+        # jobs that prove something get nothing of the submitter's environment but the kernels of its BLAS
+        "job-extra-directives": [f"--export={','.join(OF_BLAS) or 'NONE'}"],
         "job-script-prologue": [f"export PYTHONPATH={ROOT}"],
         "driver": {"cores": 1, "memory": "1500MB", "walltime": "00:10:00", "notice": 60},
     }

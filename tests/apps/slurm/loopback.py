@@ -1,7 +1,5 @@
 """What the tests ask of the SLURM on the loopback address, and do to it."""
 
-import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -11,7 +9,8 @@ from typing import Any
 
 import psutil
 
-from homodyne_dask.apps.slurm import queue
+from homodyne_dask.apps.slurm.batch import queued_jobs
+from homodyne_dask.apps.slurm.sites import site_named
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -27,17 +26,17 @@ class Slurm:
     section: dict[str, Any]
     """The site's settings in Dask's configuration."""
 
-    def jobs(self) -> list[queue.QueuedJob]:
-        """All jobs in the queue."""
-        return queue.jobs()
+    def jobs(self) -> dict[str, str]:
+        """States of all jobs in the queue, by number."""
+        return queued_jobs(site_named("generic"))
 
     def running(self) -> list[str]:
         """The numbers of the jobs that run."""
-        return [job.number for job in self.jobs() if job.state == "RUNNING"]
+        return [number for number, state in self.jobs().items() if state.startswith("RUNNING")]
 
     def pending(self) -> list[str]:
         """The numbers of the jobs that wait."""
-        return [job.number for job in self.jobs() if job.state == "PENDING"]
+        return [number for number, state in self.jobs().items() if state.startswith("PENDING")]
 
     def call(self, *words: str) -> str:
         """Run a command of SLURM."""
@@ -69,22 +68,9 @@ class Slurm:
     def assert_empty(self) -> None:
         """No job is in the queue, and no process of one is alive."""
         self.wait_for(lambda: not self.jobs() and not self.processes(), 30)
-        assert self.jobs() == []
+        assert not self.jobs()
         assert self.processes() == []
 
     def logs(self) -> str:
         """All that jobs printed."""
         return "\n".join(file.read_text() for file in sorted((self.folder / "logs").glob("*")))
-
-
-def free_ports(number: int) -> int:
-    """Return the first of some ports in a row on which nobody listens."""
-    for first in range(21000 + 10 * (os.getpid() % 1000), 32000, 10):
-        if not any(_taken(first + n) for n in range(number)):
-            return first
-    raise RuntimeError("no free ports")
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0

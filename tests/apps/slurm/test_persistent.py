@@ -8,9 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from homodyne_dask.apps.slurm.persistent import connection_by
 from homodyne_dask.cli import main
-from homodyne_dask.cluster.connect import connect
+from homodyne_dask.cluster.connect import connect, connect_by_file
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
 from tests.apps.slurm.disturbed_fits import POOR
@@ -87,7 +86,7 @@ def test_a_persistent_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path)
     try:
         with pytest.raises(ClusterError), connect(json.loads(file.read_text())["address"]):
             pass
-        with connection_by(file) as client:
+        with connect_by_file(file) as client:
             assert client.submit(sum, [1, 2]).result(timeout=120) == 3
     finally:
         assert "stopped" in run("cluster", "stop", "--scheduler-file", file, folder=tmp_path)
