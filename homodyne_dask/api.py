@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
     import ingest as data
     from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
-    from homodyne_dask.results.data.fit_result import FitResult
-    from homodyne_dask.results.data.series import FitSeries
     from homodyne_dask.results.data.toys import Toys
+    from homodyne_dask.results.result_classes import FitResult, FitSeries
     from homodyne_dask.store.scan import Scan
     from ingest.report import IngestReport
 

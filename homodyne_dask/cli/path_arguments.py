@@ -40,7 +40,7 @@ STORE = click.option(
 
 def require_one_fit(folder: AnyPath) -> None:
     """Raise OptionError for a folder that contains fits, but no result itself."""
-    from homodyne_dask.results.files.saved_results import SUMMARY, fits_in  # it loads xarray
+    from homodyne_dask.results.saved_results import SUMMARY, fits_in  # it loads xarray
 
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:

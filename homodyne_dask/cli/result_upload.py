@@ -14,14 +14,8 @@ from homodyne_dask.errors import ObjectStoreError, OptionError
 from homodyne_dask.results.data.fit_rows import PARTS, SCANS
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.files.folder import FILES, LOCK, FolderInUse, write_pictures
-from homodyne_dask.results.files.saved_results import (
-    SERIES,
-    SUMMARY,
-    data_of,
-    load_result,
-    load_series,
-)
 from homodyne_dask.results.files.scans_index import index_files, write_series_for_print
+from homodyne_dask.results.saved_results import SERIES, SUMMARY, data_of, load_result, load_series
 from homodyne_dask.store import objects
 from homodyne_dask.store.files import AnyPath, children
 from homodyne_dask.store.lock import locked

@@ -38,7 +38,6 @@ from homodyne_dask.fitting.series.rings_and_windows import (
 from homodyne_dask.fitting.series.variable_of_scans import axis_of
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import (
     PARTS,
     SCANS,
@@ -47,9 +46,9 @@ from homodyne_dask.results.data.fit_rows import (
     quantity_names,
     without_chance,
 )
-from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
+from homodyne_dask.results.result_classes import FitResult, FitSeries
 from homodyne_dask.solver.checkpoint import checkpoint_exists
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.photons import PhotonScan, detector_of
 from homodyne_dask.models import Model
 from homodyne_dask.request.options import PAIRS
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.result_tables import plain_rows
 from homodyne_dask.results.data.toys import Toys
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.processes import cores
 from homodyne_dask.store.scan import Scan, open_dataset, q_or_one
 from homodyne_dask.sweep.admission import checked_workers

@@ -13,7 +13,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver.speckle import nearest_correlation
 
 if TYPE_CHECKING:
-    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.result_classes import FitResult
 
 AT_ONCE = 4_000_000
 """Normal numbers drawn at a time."""

@@ -15,11 +15,10 @@ from homodyne_dask.apps.watch.scans_page import (
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, row_of_scan
-from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.results.result_classes import FitResult, FitSeries
 from tests.apps.live.example_progress import RUNNING
 from tests.browser.chromium import NAMELESS, PROGRAM, browser
 from tests.results.made_results import changed, flow_result, flow_result_of

@@ -20,7 +20,7 @@ from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import tls
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
-from homodyne_dask.results.files.saved_results import data_of
+from homodyne_dask.results.saved_results import data_of
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.store.files import any_path
 from homodyne_dask.store.hdf5_files import at, open_hdf5

@@ -12,13 +12,14 @@ from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.arviz_tree import PosteriorDraws
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.results.data.fit_result import PARTS, FitResult
+from homodyne_dask.results.data.fit_result import PARTS
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
     parameter_table,
     scaling_table,
     table_of,
 )
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import synthetic
 from tests.synthetic import CREEP

@@ -46,8 +46,8 @@ from homodyne_dask.models.parameter_priors import AnyPrior
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.arviz_tree import PosteriorDraws
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, fitted_scan
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import Scan

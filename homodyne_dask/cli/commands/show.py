@@ -35,7 +35,7 @@ def show(
     store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.files.saved_results import SERIES
+    from homodyne_dask.results.saved_results import SERIES
 
     of_series = is_file(folder / SERIES)
     if not of_series:

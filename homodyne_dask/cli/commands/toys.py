@@ -13,7 +13,7 @@ from homodyne_dask.cli.printing import AS_JSON, echo_found, echo_progress
 from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
 from homodyne_dask.request.option_types import Form, Integer, Number
 from homodyne_dask.request.options import Options, option
-from homodyne_dask.results.files.saved_results import data_of
+from homodyne_dask.results.saved_results import data_of
 from homodyne_dask.store.files import AnyPath
 
 

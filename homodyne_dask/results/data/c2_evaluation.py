@@ -10,13 +10,13 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest, shown
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FittedModel, view_of
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.store.scan import Scan
 
 
-def fitted_c2(result: FitResult, scan: Scan | None) -> xarray.DataArray:
+def fitted_c2(result: FitValues, scan: Scan | None) -> xarray.DataArray:
     """Return offset + contrast·f of a scan (bin, t1, t2), lazily; see `FitResult.model`."""
     view = view_of(result, scan)
     data, time = view.scan.dataset["c2"], view.scan.time[slice(*view.scan.frames)]
@@ -28,7 +28,7 @@ def fitted_c2(result: FitResult, scan: Scan | None) -> xarray.DataArray:
 
 
 def c2_at(
-    result: FitResult,
+    result: FitValues,
     times: tuple[ArrayLike, ArrayLike],
     label: int | None,
     scan: Scan | None,
@@ -69,7 +69,7 @@ def c2_at(
 
 
 def _half_width(
-    result: FitResult, slopes: Float[np.ndarray, "bin p ..."], percent: float
+    result: FitValues, slopes: Float[np.ndarray, "bin p ..."], percent: float
 ) -> Float[np.ndarray, "bin ..."]:
     """Return that of the confidence interval of f; raises OptionError where no standard error is known."""
     table = result.parameters

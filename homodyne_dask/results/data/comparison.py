@@ -18,17 +18,13 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.read_only import HandedOut
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.plain_data import Saved, plain_values
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import joined_with_and
 
-VERSION = 1
-FORMAT = "homodyne_dask comparison"
 ROUNDING = 1e-11
 """Relative difference of χ², as of models of which one holds the other, up to which they are equal."""
 NO_EVIDENCE = 0.02
@@ -77,11 +73,8 @@ class ComparedFit(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(HandedOut, Saved):
-    """Comparison of fits to the same data, of `hd.compare` and `hd.compare_models`.
-
-    `print(comparison)` shows table and verdict.
-    """
+class ComparisonValues(HandedOut):
+    """Fits to the same data compared, without the methods that show and write the comparison."""
 
     fits: tuple[ComparedFit, ...]
     """The best score first."""
@@ -91,13 +84,8 @@ class Comparison(HandedOut, Saved):
     """Independent bins with pairs."""
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
-    results: Mapping[str, FitResult] = field(default_factory=dict, compare=False)
+    results: Mapping[str, FitValues] = field(default_factory=dict, compare=False)
     """The fits by name; none in a comparison that was read from a file."""
-
-    def _document(self) -> Document:
-        from homodyne_dask.results.views.fits_report import report_of_comparison
-
-        return report_of_comparison(self)
 
     @property
     def by_left_out(self) -> bool:
@@ -156,12 +144,6 @@ class Comparison(HandedOut, Saved):
         parts += [f"whether {names} describes the data was not checked"] * bool(names)
         return "; ".join(parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain values, as `to_json` writes it; unknown numbers are None."""
-        values = vars(self) | {"chosen": self.chosen, "sentence": self.sentence}
-        del values["results"]
-        return plain_values({"format": FORMAT, "format_version": VERSION} | values)
-
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     """Return which fits the data do not distinguish from the best, and which of all these to take."""
@@ -186,7 +168,7 @@ _NO_SCORE = {
 }
 
 
-def _penalty(fit: FitResult) -> float:
+def _penalty(fit: FitValues) -> float:
     """Return tr(H⁻¹J) in units of χ² from the covariances of the fit; NaN where they are unknown.
 
     Of a fit that does not describe the data, which has no covariance, and of one of few curves of a table,
@@ -216,7 +198,7 @@ def _chisqr_of_bins(
 
 
 def _compared(
-    name: str, fit: FitResult, free: int, penalty: float, noise: float, judged: Mapping[str, Any]
+    name: str, fit: FitValues, free: int, penalty: float, noise: float, judged: Mapping[str, Any]
 ) -> ComparedFit:
     """Return the row of a fit; judged: what follows from the other fits."""
     linear = of_data = np.nan
@@ -242,8 +224,8 @@ def _compared(
     )
 
 
-def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
-    """Return the comparison of fits by name; raises OptionError as `hd.compare`."""
+def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
+    """Return the fields of the comparison of fits by name; raises OptionError as `hd.compare`."""
     _require_comparable(fits)
     tables = {name: fit.diagnosis.left_out for name, fit in fits.items()}
     bins = max(1 if of is None else of.sizes["cluster"] for of in tables.values())
@@ -307,7 +289,8 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
         }
         rows.append(_compared(name, fits[name], free[name], penalties[name] / noise, noise, judged))
     rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
-    return Comparison(tuple(rows), fits[names[0]].provenance.inputs["store"], bins, noise, fits)
+    store = fits[names[0]].provenance.inputs["store"]
+    return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
 
 
 _SAME_INPUTS = {
@@ -319,7 +302,7 @@ _SAME_INPUTS = {
 }
 
 
-def _in_common(fit: FitResult) -> dict[str, Any]:
+def _in_common(fit: FitValues) -> dict[str, Any]:
     """Return what fits that are compared have in common, by its name."""
     inputs, config = fit.provenance.inputs, fit.config
     priors = {  # of contrast or offset, which count as measurements
@@ -335,7 +318,7 @@ def _in_common(fit: FitResult) -> dict[str, Any]:
     }
 
 
-def _require_comparable(fits: Mapping[str, FitResult]) -> None:
+def _require_comparable(fits: Mapping[str, FitValues]) -> None:
     """Raise OptionError for fits whose χ² are of other data, weights or parts of a measurement."""
     for name, fit in fits.items():
         if (loss := fit.config["loss"]) != "linear":

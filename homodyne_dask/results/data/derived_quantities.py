@@ -26,7 +26,7 @@ from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings import rings_of
 
 if TYPE_CHECKING:
-    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.fit_result import FitValues
 
 MOST_OF_RATE = 0.5
 """Share of a rate above which what is known of some coefficients is what is known of it."""
@@ -137,7 +137,7 @@ class Quantity(NamedTuple):
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of any numbers that a file may hold
-def derived_quantities(result: "FitResult", age: float | None = None) -> dict[str, Quantity]:
+def derived_quantities(result: "FitValues", age: float | None = None) -> dict[str, Quantity]:
     """Return what follows from the parameters, with errors by the delta method, or limits.
 
     J and gamma_dot, where the model has them, at an age [s], by default the mean one; Gamma, the rate of
@@ -179,7 +179,7 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
     }
 
 
-def fitted_quantities(result: "FitResult") -> dict[str, Quantity]:
+def fitted_quantities(result: "FitValues") -> dict[str, Quantity]:
     """Return the parameters by name."""
     known, rows = result.covariance, plain_rows(result.parameters, "param")
     errors = np.full(len(rows), np.nan) if known is None else np.sqrt(np.diag(known.values))
@@ -193,7 +193,7 @@ def fitted_quantities(result: "FitResult") -> dict[str, Quantity]:
     }
 
 
-def coefficients_of(result: "FitResult") -> set[str]:
+def coefficients_of(result: "FitValues") -> set[str]:
     """Return the names of the coefficients of rates without a formula, which are no values of the rates."""
     free = result.config["splines"]
     return {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
@@ -205,7 +205,7 @@ def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:
 
 
 def _decay_rates(
-    result: "FitResult", rates: dict[str, Quantity], age: float
+    result: "FitValues", rates: dict[str, Quantity], age: float
 ) -> Iterator[tuple[str, Quantity]]:
     """Yield Gamma, of several rings each, and D, of transport and of stretched exponentials."""
     q, model = result.scaling["q"].values, result.config["model"]
@@ -239,7 +239,7 @@ def _decay_rates(
                 yield "D", _times(of, one**-2, "Å²/s", f"Gamma / q²{of_q}")
 
 
-def _power_law(result: "FitResult", power: str, base: float) -> Quantity:
+def _power_law(result: "FitValues", power: str, base: float) -> Quantity:
     """Return rate · base^n, n the parameter of this name; '' for 0."""
     rows = plain_rows(result.parameters, "param")
     names = ["rate", *({power} & rows.keys())]
@@ -249,7 +249,7 @@ def _power_law(result: "FitResult", power: str, base: float) -> Quantity:
     return _follows(result, names, np.array(slope), theta[0] * factor, "1/s")
 
 
-def moments_of_distribution(result: "FitResult") -> tuple[Quantity, Quantity]:
+def moments_of_distribution(result: "FitValues") -> tuple[Quantity, Quantity]:
     """Return the mean of a distribution of rates [1/s], and its variance over the square of the mean.
 
     Less the estimated bias of smoothing, by which their errors are larger. Of 144 simulated curves, of
@@ -278,7 +278,7 @@ def mean_is_determined(mean: Quantity) -> bool:
     return not mean.value <= 2 * error
 
 
-def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:
+def _tied(result: "FitValues") -> Iterator[tuple[str, Quantity]]:
     """Yield the tied parameters; none where this process does not have the model."""
     if not result.config["tie"]:
         return
@@ -296,7 +296,7 @@ def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:
 
 
 def _rate_at(
-    result: "FitResult",
+    result: "FitValues",
     name: str,
     parameters: Sequence[str],
     age: float,
@@ -336,7 +336,7 @@ def _rate_at(
     return of._replace(at_bound=at_bound, conditional=conditional, formula=words)
 
 
-def values_of_limited(result: "FitResult", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
+def values_of_limited(result: "FitValues", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
     """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
     found = result.findings.of("rate-limit-only")
     names = {name for one in found for name in one.numbers["coefficients"]}
@@ -344,14 +344,14 @@ def values_of_limited(result: "FitResult", parameters: Sequence[str]) -> Float[n
     return np.array([own[n].optimum if n in names else 0.0 for n in parameters])
 
 
-def quoted_sign(result: "FitResult", rate: str) -> float:
+def quoted_sign(result: "FitValues", rate: str) -> float:
     """Return the factor of a rate that makes that of shear, whose sign c2 does not show, positive."""
     found = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
     return -1.0 if any(one.numbers["rate"] < 0 for one in found) else 1.0
 
 
 def _follows(
-    result: "FitResult",
+    result: "FitValues",
     parameters: Sequence[str],
     slope: Float[np.ndarray, " p"],
     value: float,
@@ -397,7 +397,7 @@ def _follows(
 
 
 def covariance_of(
-    result: "FitResult", parameters: Sequence[str], known: xarray.DataArray
+    result: "FitValues", parameters: Sequence[str], known: xarray.DataArray
 ) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
     """Return the covariance of some parameters, and which of them are held by a bound.
 
@@ -415,7 +415,7 @@ def covariance_of(
 
 
 def freedom_of_rate(
-    result: "FitResult", name: str, t: Float[np.ndarray, " n"]
+    result: "FitValues", name: str, t: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for an error.
 

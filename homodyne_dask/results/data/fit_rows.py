@@ -18,7 +18,7 @@ from homodyne_dask.results.data.derived_quantities import (
 )
 from homodyne_dask.results.data.finding_catalogue import MISFIT
 from homodyne_dask.results.data.findings import Finding, Findings
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.solver.state import Outcome
 
 FAILED = "FAILED"
@@ -40,7 +40,7 @@ class FitRow(HandedOut):
     """Name of the store, of its part or of the file."""
     folder: Path | None = None
     """Folder of its result, if written on this machine."""
-    result: FitResult | None = None
+    result: FitValues | None = None
     """None if the fit failed, and in the table of a watched folder, which keeps the numbers alone."""
     message: str = ""
     """Why it failed."""
@@ -80,7 +80,7 @@ class FitRow(HandedOut):
 def fit_row(
     name: str,
     folder: Path | None,
-    result: FitResult | None,
+    result: FitValues | None,
     message: str = "",
     at: Mapping[str, Any] | None = None,
 ) -> FitRow:
@@ -138,7 +138,7 @@ def _beyond(now: float, others: np.ndarray) -> float:
     return away if abs(away) > max(SHARE * abs(median), SCATTERS * scatter) else 0.0
 
 
-def quantities_of(result: FitResult, age: float | None = None) -> dict[str, Quantity]:
+def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
     """Return the parameters of a fit and what follows from them, rates at an age [s] or the mean one.
 
     Rates of free form stand for their coefficients (see `derived_quantities`).

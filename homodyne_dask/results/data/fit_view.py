@@ -13,7 +13,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import convention_named
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.cuts import Cut
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.window_means import (
     CellAxis,
     ReadTile,
@@ -34,7 +34,7 @@ MOST_SHOWN = 4
 """Bins of which single figures are drawn."""
 
 
-def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
+def fitted_scan(result: FitValues, store: AnyPath | None = None) -> Scan:
     """Return the data of a fit: its bins and frames, from a store, by default from where it was.
 
     Raises StoreError where the store is no longer there, or has changed.
@@ -48,7 +48,7 @@ def fitted_scan(result: FitResult, store: AnyPath | None = None) -> Scan:
     return as_selected(scan, result)
 
 
-def as_selected(scan: Scan, result: FitResult) -> Scan:
+def as_selected(scan: Scan, result: FitValues) -> Scan:
     """Return the bins and frames of a store that were fitted; raises SelectionError where it lacks them."""
     inputs = result.provenance.inputs
     chosen = with_bins(scan, inputs["labels"], inputs.get("scans"))
@@ -58,7 +58,7 @@ def as_selected(scan: Scan, result: FitResult) -> Scan:
     return chosen.select(frames=tuple(inputs["frames"]), exclude=without)
 
 
-def as_fitted(scan: Scan, result: FitResult) -> Scan:
+def as_fitted(scan: Scan, result: FitValues) -> Scan:
     """Return a scan with the damaged chunks excluded that a fit of it excluded."""
     excluded = result.provenance.inputs["chunks_left_out"]
     return replace(scan, excluded=tuple(Chunk(*chunk) for chunk in excluded))
@@ -114,7 +114,7 @@ class FitView:
     OptionError for what is not a scan.
     """
 
-    result: FitResult
+    result: FitValues
     scan: Scan
 
     def __post_init__(self) -> None:
@@ -208,7 +208,7 @@ class FitView:
         return decay_times(self.model, self.scan)
 
 
-def view_of(result: FitResult, scan: Scan | None = None) -> FitView:
+def view_of(result: FitValues, scan: Scan | None = None) -> FitView:
     """Return a result beside its data, which are opened where they were if no scan is given."""
     return FitView(result, fitted_scan(result) if scan is None else scan)
 
@@ -235,7 +235,7 @@ def fall_to_1_e(x: Float[np.ndarray, " n"], f: Float[np.ndarray, " n"]) -> tuple
     return x[n - 1] + (f[n - 1] - np.exp(-1)) / slope, slope, n - 1
 
 
-def representative(result: FitResult, scan: Scan) -> Int[np.ndarray, " b"]:
+def representative(result: FitValues, scan: Scan) -> Int[np.ndarray, " b"]:
     """Return positions of bins to show: along the flow, across, between; without flow spread evenly."""
     there = np.flatnonzero(result.scaling["ndata"].values > 0)
     there = there if len(there) else np.arange(len(scan.bins))

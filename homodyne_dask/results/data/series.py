@@ -3,28 +3,23 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import require_known, shown
 from homodyne_dask.read_only import HandedOut
+from homodyne_dask.results.data.dataclass_json import read_fields
 from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
-from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import with_unit
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class HomogeneityTest(NamedTuple):
@@ -149,7 +144,7 @@ class GlobalFit(HandedOut):
     """Parameters that differ by scan, or by what the series is over; the others are shared."""
     outcome: Outcome
     parameters: xarray.Dataset
-    """Over param ('alpha', 'D0 of scan 3'): the columns of `FitResult.parameters`."""
+    """Over param ('alpha', 'D0 of scan 3'): the columns of `FitValues.parameters`."""
     covariance: xarray.DataArray | None
     """(cov_i, cov_j), of stderr; None where it is not known."""
     covariance_naive: xarray.DataArray | None
@@ -204,8 +199,6 @@ class GlobalFit(HandedOut):
         return read_fields(cls, read | covariances_in(read, names))
 
 
-VERSION = 1
-FORMAT = "homodyne_dask series"
 WORDS = {"q": "values of q", "phi": "angles", "angle": "angles", "label": "labels"}
 WORDS |= {"age": "age windows", "scan": "scans"}
 """What a series is over, in words."""
@@ -219,8 +212,8 @@ _OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
 
 @dataclass(frozen=True, repr=False)
-class FitSeries(HandedOut, Saved):
-    """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
+class SeriesValues(HandedOut):
+    """Fits over rings, angles, age windows or scans, without the methods that show and write them."""
 
     over: str
     """'q', 'phi', 'angle', 'label', 'age' or 'scan', or a variable of the scans, such as 'temperature'."""
@@ -228,18 +221,13 @@ class FitSeries(HandedOut, Saved):
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
-    def _document(self) -> Document:
-        from homodyne_dask.results.views.fits_report import report_of_series
-
-        return report_of_series(self)
-
     @property
     def converged(self) -> bool:
         """Whether every fit converged."""
         return all(entry.converged for entry in self.entries)
 
     @property
-    def results(self) -> tuple[FitResult | None, ...]:
+    def results(self) -> tuple[FitValues | None, ...]:
         """The result of each part; None if its fit failed."""
         return tuple(entry.result for entry in self.entries)
 
@@ -296,7 +284,7 @@ class FitSeries(HandedOut, Saved):
         return self.over not in UNITS and len({entry.at[self.over] for entry in self.entries}) > 1
 
     @cached_property
-    def repeats(self) -> dict[str, "FitSeries"]:
+    def repeats(self) -> dict[str, Self]:
         """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for that place."""
         if not self.is_of_variable:
             return {}
@@ -304,7 +292,7 @@ class FitSeries(HandedOut, Saved):
         return {place: of for place, of in groups.items() if len(of.entries) > 1}
 
     @cached_property
-    def over_q(self) -> dict[str, "FitSeries"]:
+    def over_q(self) -> dict[str, Self]:
         """The series over q: itself by '', or that at each value of another variable, by words for it."""
         if self.over == "q":
             return {"": self}
@@ -332,7 +320,7 @@ class FitSeries(HandedOut, Saved):
         each = [found.get(id(entry), {}) for entry in self.entries]
         return [{key: numbers.get(key, np.nan) for key in keys} for numbers in each]
 
-    def _grouped(self, *places: str) -> dict[str, "FitSeries"]:
+    def _grouped(self, *places: str) -> dict[str, Self]:
         """Return the fits at one place, by words for it."""
         groups: dict[str, list[FitRow]] = {}
         for entry in self.entries:
@@ -444,32 +432,3 @@ class FitSeries(HandedOut, Saved):
             return ["Gamma"]
         rates = [name for name in self.names if self.unit(name) == "1/s"]
         return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good)]
-
-    def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
-        """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.figures.scans_figure import draw_series
-
-        with in_place_of(ax, panel):
-            return draw_series(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all results as plain values, as written to series.json."""
-        fits = [
-            {
-                **{key: getattr(entry, key) for key in ("name", "at", "message")},
-                "folder": None if entry.folder is None else entry.folder.name,
-                "result": None if entry.result is None else entry.result.to_dict(),
-            }
-            for entry in self.entries
-        ]
-        head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
-        together = {} if self.global_fit is None else {"global_fit": self.global_fit}
-        tests = {"agreement": self.agreement, "powers_of_q": self.powers_of_q}
-        if self.repeats:
-            tests["repeats"] = {place: of.agreement for place, of in self.repeats.items()}
-        if self.over != "q" and self.over_q:
-            tests["over_q"] = {
-                place: {"powers_of_q": of.powers_of_q, "agreement": of.agreement}
-                for place, of in self.over_q.items()
-            }
-        return plain_values(head | together | tests)

@@ -11,12 +11,12 @@ from jaxtyping import Float
 from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.read_only import HandedOut
+from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.intervals import half_width, normal_deviate
 from homodyne_dask.results.data.number_format import format_error, or_dash
-from homodyne_dask.results.data.plain_data import plain_values
-from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import plain_rows, table_of
+from homodyne_dask.results.views.figures.given_axes import in_place_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from homodyne_dask.document.blocks import (
 )
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
-from homodyne_dask.results.data.comparison import Comparison
+from homodyne_dask.results.data.comparison import ComparisonValues
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, OF_MISFIT
 from homodyne_dask.results.data.fit_rows import (
@@ -38,9 +38,9 @@ from homodyne_dask.results.data.number_format import or_dash, value_and_error
 from homodyne_dask.results.data.series import (
     UNITS,
     WORDS,
-    FitSeries,
     HomogeneityTest,
     PowerLawOfQ,
+    SeriesValues,
 )
 from homodyne_dask.text import counted, in_brackets, joined_with_and, some_of, with_unit
 
@@ -68,13 +68,13 @@ _CORRELATED = (
 )
 
 
-def report_of_series(series: FitSeries) -> Document:
+def report_of_series(series: SeriesValues) -> Document:
     """Return the report of a series: its fits in a table, and whether they agree."""
     title, rows = series_title(series), series.entries
     return report_of_fits(title, series.names, rows, len(rows), PARTS, series=series)
 
 
-def series_title(series: FitSeries) -> str:
+def series_title(series: SeriesValues) -> str:
     """Return the model, the store and what was fitted of it."""
     results = [result for result in series.results if result is not None]
     if not results:
@@ -93,7 +93,7 @@ def report_of_fits(
     prefix: str,
     folder: Path | None = None,
     pictures: Sequence[Picture] = (),
-    series: FitSeries | None = None,
+    series: SeriesValues | None = None,
     watcher: Sequence[str] = (),
 ) -> Document:
     """Return the report of the fits done so far, `of` how many in all, and of their series when all are done.
@@ -157,7 +157,7 @@ def _section_of_fits(
     folder: Path | None,
     one: str,
     notes: list[str],
-    series: FitSeries | None,
+    series: SeriesValues | None,
 ) -> Section:
     """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
     constant = constant_quantities(rows)
@@ -222,7 +222,7 @@ def _linked(entry: FitRow, folder: Path | None) -> str:
     return Link(entry.name, quote(os.fsencode(link)))
 
 
-def _together(series: FitSeries) -> list[str]:
+def _together(series: SeriesValues) -> list[str]:
     """Return how the scans were fitted together; nothing of independent fits."""
     together = series.global_fit
     if together is None:
@@ -240,7 +240,7 @@ def _together(series: FitSeries) -> list[str]:
     ]
 
 
-def _agreement(series: FitSeries) -> list[Table | Sentences]:
+def _agreement(series: SeriesValues) -> list[Table | Sentences]:
     """Return tests of the agreement of the converged fits, and the power of q of their rates."""
     if series.overlap or series.correlated:
         return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
@@ -276,7 +276,7 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes)]
 
 
-def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
+def _tested(series: SeriesValues, name: str, sure: float) -> list[str]:
     """Return the row of a test of agreement; sure: the probability below which fits disagree."""
     same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
     if series.is_of_variable:
@@ -288,7 +288,7 @@ def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
     return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
 
 
-def _powers(series: FitSeries) -> list[Table | Sentences]:
+def _powers(series: SeriesValues) -> list[Table | Sentences]:
     """Return the powers of q of a series over q, or of that at each value of a variable, and the mean D."""
     rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     laws = [
@@ -327,7 +327,7 @@ _NOTES = (
 _OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameters were not needed"
 
 
-def report_of_comparison(comparison: Comparison) -> Document:
+def report_of_comparison(comparison: ComparisonValues) -> Document:
     """Return a comparison of fits: a row for each, and the verdict."""
     rows = [["fit", "parameters", "χ²", "reduced χ²", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])

@@ -14,7 +14,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.folder import write_pictures, write_result
-from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.results.made_results import (
     FLOW,

@@ -11,7 +11,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, SourceError
 from homodyne_dask.results.data.findings import Findings, finding
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.result_classes import FitResult
 from tests.results.made_results import LEFT_OUT_CHISQR, changed, result_of_model
 from tests.run_command import done, run
 

@@ -21,9 +21,9 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.results.data.arviz_tree import FORMAT
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.result_tables import table_of
-from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.result_classes import FitSeries
+from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.store import files
 from homodyne_dask.store.files import replace_file
 from homodyne_dask.store.lock import locked

@@ -15,7 +15,7 @@ from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.result_classes import FitSeries
 from tests import reference
 from tests.results.made_results import flow_result
 from tests.synthetic import FLOW, GAP, angles, measured, module_scan, store

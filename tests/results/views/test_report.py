@@ -13,9 +13,9 @@ import scipy.stats
 from homodyne_dask.document.blocks import Picture
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.derived_quantities import Quantity
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views.report_content import (
     derived_sentences,
     facts,

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.derived_quantities import coefficients_of
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import GREY, UNKNOWN_COLOUR, RingStyles, ring_styles
@@ -165,7 +165,7 @@ def draw_influence(view: FitView) -> draw.FitFigure:
     return draw.page(shown, min(len(names), ACROSS), 1.2, left=0.6)
 
 
-def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
+def influential(result: FitValues) -> Bool[np.ndarray, " p"]:
     """Return for which parameters, but not coefficients of a rate, the influence of any bin is known."""
     table = result.diagnosis.influence
     if table is None:

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogFormatter, NullLocator
 from homodyne_dask.document.blocks import DPI
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.errors import shown as shown_value
-from homodyne_dask.results.data.plots import PLACE
+from homodyne_dask.results.views.figures.given_axes import PLACE
 from homodyne_dask.results.views.figures.style import COLOURS, GREY, power_of_ten
 
 if TYPE_CHECKING:

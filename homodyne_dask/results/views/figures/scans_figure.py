@@ -17,7 +17,7 @@ from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.rates_figure import AXES as RATE_AXES
 from homodyne_dask.results.views.figures.style import COLOURS, drawable, plain_label, ring_styles
@@ -127,7 +127,7 @@ def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
     return draw.page({name: partial(rate, name=name) for name in names}, 2, 2.0)
 
 
-def draw_series(whole: FitSeries) -> draw.FitFigure:
+def draw_series(whole: SeriesValues) -> draw.FitFigure:
     """Draw each parameter and rate with its error against q, age or another variable.
 
     Rates over q are on logarithmic axes with the line of q², and beside them, where the stores are, the
@@ -163,7 +163,7 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
     return _page(shown)
 
 
-def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
+def _draw_means(axes: Axes, whole: SeriesValues, name: str) -> None:
     """Draw the weighted means of fits that agree in a parameter: of all, and of repeats at one place."""
     look: dict[str, Any] = {"color": COLOURS[4]}
     same = whole.agreement.get(name)
@@ -180,7 +180,7 @@ def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
 
 
 def _draw_power_of_q(
-    axes: Axes, whole: FitSeries, name: str, q: np.ndarray, rate: np.ndarray
+    axes: Axes, whole: SeriesValues, name: str, q: np.ndarray, rate: np.ndarray
 ) -> None:
     """Make the axes of a rate of decorrelation logarithmic; draw its power of q, and q², through it."""
     law = whole.powers_of_q.get(name)
