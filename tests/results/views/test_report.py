@@ -15,7 +15,7 @@ from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.derived_quantities import Quantity
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import pulls
-from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.results.views import report_content
 from homodyne_dask.results.views.report_content import (
     derived_sentences,
     facts,
@@ -48,7 +48,7 @@ def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
 
 def test_a_limit_of_a_rate_is_quoted_without_an_error(monkeypatch):
     limit = Quantity("1/s", 1e-6, NAN, NAN, NAN, formula="at 30 s", upper_limit=1e-5)
-    monkeypatch.setattr(FitResult, "derived", {"gamma_dot": limit})
+    monkeypatch.setattr(report_content, "derived_quantities", lambda _: {"gamma_dot": limit})
     assert derived_sentences(flow_result()) == ["gamma_dot below 1e-05 1/s at 30 s"]
 
 
