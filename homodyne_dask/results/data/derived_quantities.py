@@ -98,8 +98,7 @@ class Quantity(NamedTuple):
         """Return it with limits in place of a value where there are any; positive: whether it cannot be 0."""
         of = self._replace(optimum=self.value, error=self.stderr)
         if positive and not of.limit and of.low_95 <= 0 <= of.high_95:
-            reach = float(half_width(90.0, of.dof)) * of.stderr
-            of = of._replace(upper_limit=abs(of.value) + reach)
+            of = of._replace(upper_limit=of.largest)
         unknown = dict.fromkeys(("value", "stderr", "stderr_naive"), np.nan)
         return of._replace(**unknown) if of.limit else of
 
@@ -112,6 +111,11 @@ class Quantity(NamedTuple):
     def high_95(self) -> float:
         """The upper end of the 95 % interval."""
         return 2 * self.value - self.low_95
+
+    @property
+    def largest(self) -> float:
+        """The size that it has at most, of 95 %."""
+        return abs(self.value) + float(half_width(90.0, self.dof)) * self.stderr
 
     def to_dict(self) -> dict[str, Any]:
         """Return value, errors and interval, as written to summary.json."""
@@ -155,19 +159,19 @@ def derived_quantities(result: "FitValues", age: float | None = None) -> dict[st
         if of and names.issuperset(of):
             found[name] = _rate_at(result, name, of, age, form)
     found |= _decay_rates(result, found, age)
-    if (
-        result.config["model"] == BROWNIAN.name
-        and (D0 := fitted_quantities(result)["D0"]).unit != "1/s"
-    ):
-        of = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
-        stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
-        of = of._replace(stderr=stderr, at_bound=D0.at_bound, formula="D0 / 2 = D; D0 = J")
-        found["D_SE"] = of
+    if result.config["model"] == BROWNIAN.name:
+        D0 = fitted_quantities(result)["D0"]
+        if D0.unit != "1/s":
+            D = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
+            stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
+            about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
+            found["D_SE"] = D._replace(stderr=stderr, **about)
     if (power := result.diagnosis.power_of_q) is not None:
-        of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
-        found["power_of_q"] = of._replace(
-            formula="with which rates scale, by a test of 2; quote --over q"
-        )
+        about = {
+            "method": SPECKLE,
+            "formula": "with which rates scale, by a test of 2; quote --over q",
+        }
+        found["power_of_q"] = Quantity("", power.power, power.stderr, np.nan, power.dof, **about)
     if LOG_DENSITY in splines:
         mean, _ = moments_of_distribution(result)
         found |= {"mean_rate": mean} if mean_is_determined(mean) else {}
@@ -241,12 +245,12 @@ def _decay_rates(
 
 def _power_law(result: "FitValues", power: str, base: float) -> Quantity:
     """Return rate · base^n, n the parameter of this name; '' for 0."""
-    rows = plain_rows(result.parameters, "param")
-    names = ["rate", *({power} & rows.keys())]
-    theta = [float(rows[name]["optimum"]) for name in names]
-    factor = base ** theta[1] if len(names) > 1 else 1.0
-    slope = [factor, theta[0] * factor * np.log(base)][: len(names)]
-    return _follows(result, names, np.array(slope), theta[0] * factor, "1/s")
+    fitted = fitted_quantities(result)
+    names = ["rate", power] if power in fitted else ["rate"]
+    rate, *exponent = (fitted[name].optimum for name in names)
+    factor = base ** exponent[0] if exponent else 1.0
+    slope = np.array([factor, rate * factor * np.log(base)])[: len(names)]
+    return _follows(result, names, slope, rate * factor, "1/s")
 
 
 def moments_of_distribution(result: "FitValues") -> tuple[Quantity, Quantity]:
@@ -306,34 +310,33 @@ def _rate_at(
 
     The error of a rate of free form includes that of its splines and the bias of smoothing.
     """
-    known = fitted_quantities(result)
-    own = [known[one] for one in parameters]
-    theta, sign = np.array([one.optimum for one in own]), quoted_sign(result, name)
+    quantities = fitted_quantities(result)
+    fitted = [quantities[parameter] for parameter in parameters]
+    theta, sign = np.array([one.optimum for one in fitted]), quoted_sign(result, name)
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
-    words, at_bound, conditional, limited = f"at the mean age of {age:.4g} s", False, False, False
-    further = np.zeros(2)
     if form is None:
         homodyne = result.config["convention"] == Convention.HOMODYNE
         (value,), gradient = rate(t, theta, RATE_FLOOR if name == "J" or homodyne else None)
+        slope, linear = gradient[:, 0], not fitted[1].limit
     else:
-        gradient = form.basis(t)
-        value = theta @ gradient[:, 0]
-        bound = np.array([p.at_bound and np.isnan(p.error) for p in own])[gradient[:, 0] > 0]
-        at_bound, conditional = bool(bound.all()), bool(bound.any())
-        further[0] = basis_error(theta) @ gradient[:, 0]
-        if (smoothing := result.diagnosis.smoothing) is not None:
-            further[1] = smoothing["bias"].sel(param=list(parameters)).values @ gradient[:, 0]
-        limited = (values_of_limited(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
+        slope, linear = form.basis(t)[:, 0], True
+        value = theta @ slope
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
-    linear = form is not None or not own[1].limit
-    of = _follows(
-        result, parameters, sign * gradient[:, 0], sign * float(value), own[0].unit, dof, linear
+    derived = _follows(
+        result, parameters, sign * slope, sign * float(value), fitted[0].unit, dof, linear
+    )._replace(formula=f"at the mean age of {age:.4g} s")
+    if form is None:
+        return derived
+    smoothing = result.diagnosis.smoothing
+    bias = (
+        0.0 if smoothing is None else smoothing["bias"].sel(param=list(parameters)).values @ slope
     )
-    of = of._replace(stderr=float(np.hypot(of.stderr, np.linalg.norm(further))))
-    if limited and of.stderr > 0:
-        limit = abs(of.value) + float(half_width(90.0, of.dof)) * of.stderr
-        of = of._replace(upper_limit=limit)
-    return of._replace(at_bound=at_bound, conditional=conditional, formula=words)
+    further = np.linalg.norm([basis_error(theta) @ slope, bias])
+    derived = derived._replace(stderr=float(np.hypot(derived.stderr, further)))
+    if (values_of_limited(result, parameters) != 0) @ slope > MOST_OF_RATE and derived.stderr > 0:
+        derived = derived._replace(upper_limit=derived.largest)
+    bound = np.array([one.at_bound and np.isnan(one.error) for one in fitted])[slope > 0]
+    return derived._replace(at_bound=bool(bound.all()), conditional=bool(bound.any()))
 
 
 def values_of_limited(result: "FitValues", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
@@ -366,34 +369,44 @@ def _follows(
     """
     if not parameters:  # a tie to a number
         return Quantity(unit, value, np.nan, np.nan, np.nan)
-    errors, method = np.full(2, np.nan), result.parameters.attrs["method"]
-    for n, known in enumerate((result.covariance, result.errors.covariance_naive)):
-        if known is not None:
-            own, _ = covariance_of(result, parameters, known)
-            errors[n] = rate_stderr(slope[:, None], own)[0]
-    stderr, naive = np.where(errors > 0, errors, np.nan).tolist()  # 0 where all are held
-    if dof is None:
-        rows = plain_rows(result.parameters, "param")
-        dof = float(np.fmin.reduce([rows[name]["dof"] for name in parameters], initial=np.inf))
     fitted = fitted_quantities(result)
+    if dof is None:
+        dof = float(np.fmin.reduce([fitted[name].dof for name in parameters], initial=np.inf))
+    stderr = _propagated_error(result, parameters, slope, result.covariance)
+    naive = _propagated_error(result, parameters, slope, result.errors.covariance_naive)
     if np.isnan(dof) or np.isnan(stderr):
         undetermined = {said.about for said in result.findings if len(said.about) == 1}
-        unknown = [(name,) in undetermined and np.isnan(fitted[name].value) for name in parameters]
-        no_value = any(unknown) or result.outcome is Outcome.NO_DECAY
-        return Quantity(unit, np.nan if no_value else value, np.nan, naive, np.nan)
-    derived = Quantity(unit, value, stderr, naive, dof, method=method)
-    pairs = zip((fitted[name] for name in parameters), slope, strict=True)
-    used = [(parameter, by) for parameter, by in pairs if by and parameter.varied]
-    if not any(parameter.limit for parameter, _ in used):
+        if result.outcome is Outcome.NO_DECAY or any(
+            (name,) in undetermined and np.isnan(fitted[name].value) for name in parameters
+        ):
+            value = np.nan
+        return Quantity(unit, value, np.nan, naive, np.nan)
+    derived = Quantity(unit, value, stderr, naive, dof, method=result.parameters.attrs["method"])
+    varied = [(fitted[name], by) for name, by in zip(parameters, slope, strict=True) if by]
+    varied = [(parameter, by) for parameter, by in varied if parameter.varied]
+    if not any(parameter.limit for parameter, _ in varied):
         return derived
     if not linear:  # a limit of a parameter gives none of a curve through it
         return Quantity(unit, np.nan, np.nan, np.nan, np.nan)
-    if len(used) > 1:
+    if len(varied) > 1:
         return derived
-    ((parameter, by),) = used
+    ((parameter, by),) = varied
     keys = LIMITS if by > 0 else LIMITS[::-1]
     low, high = (value + by * (getattr(parameter, key) - parameter.optimum) for key in keys)
     return derived._replace(lower_limit=low, upper_limit=high)
+
+
+def _propagated_error(
+    result: "FitValues",
+    parameters: Sequence[str],
+    slope: Float[np.ndarray, " p"],
+    covariance: xarray.DataArray | None,
+) -> float:
+    if covariance is None:
+        return np.nan
+    chosen, _ = covariance_of(result, parameters, covariance)
+    error = float(rate_stderr(slope[:, None], chosen)[0])
+    return error if error > 0 else np.nan  # 0 where all are held
 
 
 def covariance_of(
