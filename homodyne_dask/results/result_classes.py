@@ -15,7 +15,7 @@ from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.results.data.comparison import ComparisonValues, compared_fits
 from homodyne_dask.results.data.derived_quantities import Quantity, derived_quantities
 from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.fit_view import view_of
+from homodyne_dask.results.data.fit_view import c2_at, fitted_c2, view_of
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
 from homodyne_dask.results.data.result_tables import LIMITS
 from homodyne_dask.results.data.series import SeriesValues
@@ -52,8 +52,6 @@ class Saved(Reportable):
 
 
 def _figure(name: str, about: str) -> Callable[..., Any]:
-    """Return the method of `Plots` that draws the figure of this name."""
-
     def draw(
         self: "Plots",
         scan: "Scan | None" = None,
@@ -142,8 +140,6 @@ class FitResult(FitValues, Saved):
 
     def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
         """Return the fitted c2 (bin, t1, t2) of the fitted bins, lazily, like c2 in `scan.dataset`."""
-        from homodyne_dask.results.data.c2_evaluation import fitted_c2
-
         return fitted_c2(self, scan)
 
     def eval(
@@ -167,8 +163,6 @@ class FitResult(FitValues, Saved):
 
         >>> c2, low, high = result.eval(0.0, [1.0, 2.0], phi=30, band=95)  # doctest: +SKIP
         """
-        from homodyne_dask.results.data.c2_evaluation import c2_at
-
         return c2_at(self, (t1, t2), label, scan, phi, band)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:

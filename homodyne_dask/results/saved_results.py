@@ -157,7 +157,6 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
 
 
 def _named(results: Any) -> dict[str, FitResult]:
-    """Return the fits by name."""
     form = "a list of results of hd.fit or of their folders, or a mapping of names to them"
     require_type("results", results, list | tuple | Mapping, form)
     given = list(results.values() if isinstance(results, Mapping) else results)

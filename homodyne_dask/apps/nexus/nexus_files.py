@@ -69,7 +69,6 @@ def _write_entry(entry: h5py.Group, view: FitView) -> None:
 
 
 def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> None:
-    """Write data and model of all bins, one after the other, and g2 of the data."""
     scan, axis = view.scan, view.axis
     shape, one = (len(scan.bins), axis.number, axis.number), (1, axis.number, axis.number)
     packed = {"dtype": np.float32, "chunks": one, "compression": "gzip", "shuffle": True}

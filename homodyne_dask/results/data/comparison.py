@@ -146,7 +146,6 @@ class ComparisonValues(HandedOut):
 
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
-    """Return which fits the data do not distinguish from the best, and which of all these to take."""
     others = " or ".join(
         f"{fit.name} (difference {value_and_error(fit.worse_by, fit.stderr)})" for fit in equal
     )
@@ -200,7 +199,6 @@ def _chisqr_of_bins(
 def _compared(
     name: str, fit: FitValues, free: int, penalty: float, noise: float, judged: Mapping[str, Any]
 ) -> ComparedFit:
-    """Return the row of a fit; judged: what follows from the other fits."""
     linear = of_data = np.nan
     if (
         kept := fit.diagnosis.left_out
@@ -303,7 +301,6 @@ _SAME_INPUTS = {
 
 
 def _in_common(fit: FitValues) -> dict[str, Any]:
-    """Return what fits that are compared have in common, by its name."""
     inputs, config = fit.provenance.inputs, fit.config
     priors = {  # of contrast or offset, which count as measurements
         name: given.get("prior") if isinstance(given := config[name], dict) else None

@@ -56,7 +56,6 @@ _PLAIN: dict[Any, Any] = {of: of for of in (int, str, bool, dict, list)} | {floa
 
 
 def _require_type(kind: Any, value: Any) -> None:
-    """Raise ValueError for a plain value that is not of this type."""
     wanted = _PLAIN.get(kind, object)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted in (int, (int, float))):
         raise ValueError(f"{shown(value)} is no {getattr(kind, '__name__', kind)}")
@@ -95,7 +94,6 @@ def read_as(kind: Any, value: Any) -> Any:
 
 
 def _table(read: Mapping[str, Any]) -> xarray.Dataset:
-    """Return a table from dims and values of its coordinates and columns; None becomes NaN."""
     coords = {key: (part["dims"], _array(part["values"])) for key, part in read["coords"].items()}
     sizes = {dims[0]: len(values) for dims, values in coords.values() if len(dims) == 1}
     columns = {}

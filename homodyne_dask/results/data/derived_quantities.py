@@ -167,11 +167,15 @@ def derived_quantities(result: "FitValues", age: float | None = None) -> dict[st
             about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
             found["D_SE"] = D._replace(stderr=stderr, **about)
     if (power := result.diagnosis.power_of_q) is not None:
-        about = {
-            "method": SPECKLE,
-            "formula": "with which rates scale, by a test of 2; quote --over q",
-        }
-        found["power_of_q"] = Quantity("", power.power, power.stderr, np.nan, power.dof, **about)
+        found["power_of_q"] = Quantity(
+            "",
+            power.power,
+            power.stderr,
+            np.nan,
+            power.dof,
+            method=SPECKLE,
+            formula="with which rates scale, by a test of 2; quote --over q",
+        )
     if LOG_DENSITY in splines:
         mean, _ = moments_of_distribution(result)
         found |= {"mean_rate": mean} if mean_is_determined(mean) else {}
@@ -244,7 +248,6 @@ def _decay_rates(
 
 
 def _power_law(result: "FitValues", power: str, base: float) -> Quantity:
-    """Return rate · base^n, n the parameter of this name; '' for 0."""
     fitted = fitted_quantities(result)
     names = ["rate", power] if power in fitted else ["rate"]
     rate, *exponent = (fitted[name].optimum for name in names)
@@ -331,7 +334,7 @@ def _rate_at(
     bias = (
         0.0 if smoothing is None else smoothing["bias"].sel(param=list(parameters)).values @ slope
     )
-    further = np.linalg.norm([basis_error(theta) @ slope, bias])
+    further = np.linalg.norm(np.array([basis_error(theta) @ slope, bias]))
     derived = derived._replace(stderr=float(np.hypot(derived.stderr, further)))
     if (values_of_limited(result, parameters) != 0) @ slope > MOST_OF_RATE and derived.stderr > 0:
         derived = derived._replace(upper_limit=derived.largest)

@@ -75,7 +75,6 @@ def _joined(value: Any, spec: str = "") -> str:
 
 
 def _change(share: float) -> str:
-    """Return '7.8 %', '120 %', or '8.9 times'."""
     size = abs(share)
     value, unit = (size, "times") if size >= 2 else (100 * size, "%")
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
@@ -87,7 +86,6 @@ def _range(ends: list[float]) -> str:
 
 
 def _bounds(values: dict[str, list[float | None]]) -> str:
-    """Return 'D0 = 1 (allowed 1 to 1e+06)'; bounds that are not finite are None."""
     words = []
     for name, (value, low, high) in values.items():
         least = "-inf" if low is None else f"{low:,g}"
@@ -97,7 +95,6 @@ def _bounds(values: dict[str, list[float | None]]) -> str:
 
 
 def _limit(name: str, low: float | None, high: float | None, unit: str) -> str:
-    """Return the lower or upper limit of a parameter; of one between its bounds both."""
     if low is None:
         return with_unit(f"{name} below {high:.3g}", unit)
     if high is None:

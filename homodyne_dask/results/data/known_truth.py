@@ -67,7 +67,6 @@ def truth_mismatch(
 
 
 def _other_setting(truth: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return how convention or gap of the simulation differ from those of a fit with shear."""
     if not getattr(MODELS.get(config["model"]), "shear", True):
         return None
     if truth.get("convention") not in (None, config["convention"]):

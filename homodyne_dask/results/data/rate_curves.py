@@ -140,7 +140,6 @@ def rates_in(view: FitView) -> xarray.Dataset:
 
 
 def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
-    """Return shear rate and strain, and the ends of their bands, with the other sign."""
     other, found = {"low": "high", "high": "low"}, dict[str, Any]()
     for name, (dims, values, *about) in columns.items():
         rate, _, band = name.partition("_low_") if "_low_" in name else name.partition("_high_")

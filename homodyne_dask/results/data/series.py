@@ -321,7 +321,6 @@ class SeriesValues(HandedOut):
         return [{key: numbers.get(key, np.nan) for key in keys} for numbers in each]
 
     def _grouped(self, *places: str) -> dict[str, Self]:
-        """Return the fits at one place, by words for it."""
         groups: dict[str, list[FitRow]] = {}
         for entry in self.entries:
             words = (

@@ -212,7 +212,6 @@ def move_files(temporary: Path, folder: Path) -> list[Path]:
 
 
 def _exchange(temporary: Path, folder: Path) -> list[Path]:
-    """Remove the earlier result, its summary first, and move the new one in, its summary last."""
     earlier = [path for pattern in FILES for path in folder.glob(pattern)]
     for path in earlier:
         path.unlink()

@@ -159,7 +159,6 @@ def _section_of_fits(
     notes: list[str],
     series: SeriesValues | None,
 ) -> Section:
-    """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
     constant = constant_quantities(rows)
     names = [name for name in shown_names(names) if name not in constant]
     ages = [row.at.get("age", np.nan) for row in rows]
@@ -206,7 +205,6 @@ def _columns_of(name: str, entries: Sequence[FitRow], names: Sequence[str]) -> l
 
 
 def _label(name: str, names: Sequence[str]) -> str:
-    """Return the name of a quantity, with what it is of the diffusion coefficient that is among the names."""
     twice = {"D0": "D_SE", "J": "D"}.get(name)
     return f"{name} = 2 {twice}" if twice in names else name
 
@@ -223,7 +221,6 @@ def _linked(entry: FitRow, folder: Path | None) -> str:
 
 
 def _together(series: SeriesValues) -> list[str]:
-    """Return how the scans were fitted together; nothing of independent fits."""
     together = series.global_fit
     if together is None:
         return []
@@ -241,7 +238,6 @@ def _together(series: SeriesValues) -> list[str]:
 
 
 def _agreement(series: SeriesValues) -> list[Table | Sentences]:
-    """Return tests of the agreement of the converged fits, and the power of q of their rates."""
     if series.overlap or series.correlated:
         return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
     if not series.agreement:
@@ -277,7 +273,6 @@ def _agreement(series: SeriesValues) -> list[Table | Sentences]:
 
 
 def _tested(series: SeriesValues, name: str, sure: float) -> list[str]:
-    """Return the row of a test of agreement; sure: the probability below which fits disagree."""
     same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
     if series.is_of_variable:
         words = "no change", "marginal", "changes"
@@ -289,7 +284,6 @@ def _tested(series: SeriesValues, name: str, sure: float) -> list[str]:
 
 
 def _powers(series: SeriesValues) -> list[Table | Sentences]:
-    """Return the powers of q of a series over q, or of that at each value of a variable, and the mean D."""
     rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     laws = [
         (place, of, *law) for place, of in series.over_q.items() for law in of.powers_of_q.items()

@@ -154,7 +154,6 @@ def _free_rates(result: FitValues) -> dict[str, dict[str, Any]]:
 
 
 def _on_parameters(result: FitValues) -> Sentences:
-    """Return priors, rates, derived quantities, and how the errors are computed."""
     units = {name: row["unit"] for name, row in plain_rows(result.parameters, "param").items()}
     priors = [
         with_unit(f"prior: {name} = {mean:g} ± {sd:g}", units[name])
@@ -190,7 +189,6 @@ def derived_sentences(result: FitValues) -> list[str]:
 
 
 def _on_scaling(result: FitValues) -> Sentences:
-    """Return how contrast and offset were fitted, which values they have, and how large the residuals are."""
     table = result.scaling
     there = table["ndata"].values > 0
     decays = there & ~table["undetermined"].values
@@ -231,7 +229,6 @@ def _bins_table(result: FitValues) -> Table:
 
 
 def _sensitivity(result: FitValues) -> list[Sentences | Table]:
-    """Return the influence of single bins, the scaling modes and the profiles."""
     modes, used = result.diagnosis.scalings, np.isfinite(result.error_used)
     naive = (used & ~np.isfinite(result.parameters["stderr"].values)).any()
     unit = "naive errors" if naive else "the standard errors"
@@ -283,7 +280,6 @@ def _modes(table: xarray.Dataset) -> list[list[str]]:
 
 
 def _profile(table: xarray.Dataset) -> list[list[str]]:
-    """Return the points of a profile but for the optimum: value, χ² - lowest χ², and that of a parabola."""
     middle = int(table["parabola"].values.argmin())
     best = table["chisqr"].values[middle]
     columns = (table[key].values for key in ("value", "chisqr", "parabola"))
@@ -296,7 +292,6 @@ def _profile(table: xarray.Dataset) -> list[list[str]]:
 
 
 def _minima(result: FitValues) -> Table:
-    """Return the competing minima in which the fits to binned averages ended, from the lowest."""
     minima = result.diagnosis.minima
     if not (minima and result.config["starts"]):
         return Table("", [])
@@ -360,7 +355,6 @@ def facts(result: FitValues) -> list[tuple[str, str]]:
 
 
 def _comparison(result: FitValues) -> str:
-    """Return the score of each compared model; '' for none."""
     words = ", ".join(
         f"{row['name']} {numbers.value_and_error(row['worse_by'] or 0.0, row['stderr'] or 0.0)}"
         for row in result.diagnosis.comparison
@@ -389,7 +383,6 @@ def _datum(result: FitValues) -> str:
 
 
 def _measured(result: FitValues) -> str:
-    """Return the number of pairs or cells: of data without priors."""
     return numbers.format_count(result.ndata - len(result.config["prior"] or {}))
 
 
@@ -411,7 +404,6 @@ def _excluded(result: FitValues) -> str:
 
 
 def _noise_facts(result: FitValues) -> list[tuple[str, str]]:
-    """Return what is known of speckle and counting noise, and the errors beside those of this noise."""
     noise = result.errors.noise
     if noise is None or noise["objection"].item():
         return []

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from homodyne_dask.apps.watch.scan_rows import changes
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.finding_catalogue import OF_MISFIT
 from homodyne_dask.results.data.findings import Findings, finding
-from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes, fit_row, quantities_of
+from homodyne_dask.results.data.fit_rows import FitRow, Quantity, fit_row, quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.rate_curves import rates_in

@@ -86,7 +86,6 @@ def _fitted_rate(
 
 
 def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
-    """Return what the bands of the picture are, and what qualifies those of the curves of these names."""
     kinds = rates.attrs["bands"]
     if rates.attrs["covariance"] != "none":
         kinds = (
@@ -100,7 +99,6 @@ def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
 
 
 def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
-    """Return the true rates of simulated data, and the strain; none where q is not known."""
     if np.isnan(view.scan.q).any():
         return {}
     window, time = slice(*view.scan.frames), view.scan.time
@@ -113,7 +111,6 @@ def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
 
 
 def _edges(rates: xarray.Dataset, name: str, suffix: str) -> Float[np.ndarray, "2 n"]:
-    """Return the edges of a band; those of the curve itself where there is none."""
     ends = np.stack([rates[f"{name}_{end}_{suffix}"].values for end in ("low", "high")])
     return np.where(np.isnan(ends), rates[name].values, ends)
 
