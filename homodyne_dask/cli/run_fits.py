@@ -48,6 +48,7 @@ from homodyne_dask.results.data.fit_rows import (
 )
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
+from homodyne_dask.results.files.formats import writer_of
 from homodyne_dask.results.result_classes import FitResult, FitSeries
 from homodyne_dask.solver.checkpoint import checkpoint_exists
 
@@ -81,6 +82,8 @@ def run_fits(config: FitConfig, chosen: "FitOutput") -> int:
     over = "scan" if config.together else over
     chosen_of = {"over": over, "scaling": options["scaling"], "together": together}
     config = config.replaced(**chosen_of, per=None, per_scan=own)
+    if chosen.nexus:
+        writer_of("nexus", "--nexus")  # before the fit, not after it
     with delivered(config) as (config, where):
         if config.model == AUTO:
             config, jobs = _with_chosen_model(config, resume)
