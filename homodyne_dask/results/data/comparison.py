@@ -185,39 +185,59 @@ def _penalty(fit: FitValues) -> float:
     return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
 
 
-def _chisqr_of_bins(
-    table: xarray.Dataset | None, penalty: float, bins: int
-) -> Float[np.ndarray, " cluster"]:
-    """Return what counts against a fit: χ² of each bin left out, or its share of CLIC; NaN if unknown."""
+class _Scored(NamedTuple):
+    """What counts for and against a fit."""
+
+    name: str
+    fit: FitValues
+    free: int
+    """Fitted parameters of f."""
+    linear: float
+    """Fitted contrasts and offsets; infinite where no bin could be left out."""
+    penalty: float
+    chisqr: Float[np.ndarray, " cluster"]
+    """χ² of each bin left out, or its share of CLIC; NaN if unknown."""
+
+    @property
+    def size(self) -> float:
+        """Number of fitted parameters of all kinds."""
+        return self.free + self.linear
+
+    @property
+    def order(self) -> tuple[float, float, str]:
+        """Puts the simplest fit first, those without a score last."""
+        return self.size, float(np.nan_to_num(self.chisqr.sum(), nan=np.inf)), self.name
+
+
+def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
+    free, table = int((~fit.parameters["fixed"].values).sum()), fit.diagnosis.left_out
     if table is None:
-        return np.full(bins, np.nan)
+        return _Scored(name, fit, free, np.inf, _penalty(fit), np.full(bins, np.nan))
+    linear, chisqr = float(table["linear"]), table["left_out_chisqr"].values
     if bins >= MIN_INDEPENDENT_BINS:
-        return table["left_out_chisqr"].values
-    return table["chisqr"].values + 2 * penalty / bins
+        return _Scored(name, fit, free, linear, float(table["penalty"]), chisqr)
+    penalty = _penalty(fit)
+    return _Scored(name, fit, free, linear, penalty, table["chisqr"].values + 2 * penalty / bins)
 
 
-def _compared(
-    name: str, fit: FitValues, free: int, penalty: float, noise: float, judged: Mapping[str, Any]
-) -> ComparedFit:
-    linear = of_data = np.nan
-    if (
-        kept := fit.diagnosis.left_out
-    ) is not None:  # a prior of a parameter is no datum of all fits
-        linear, of_data = float(kept["linear"]), float(kept["chisqr"].sum()) / noise
+def _row(scored: _Scored, noise: float, **judged: Any) -> ComparedFit:
+    fit, table = scored.fit, scored.fit.diagnosis.left_out
+    # a prior of a parameter is no datum of all fits
+    chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
     at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
     return ComparedFit(
-        name=name,
+        name=scored.name,
         model=fit.config["model"],
         outcome=fit.outcome.name,
         at_bound=", ".join(map(str, at_bound)),
-        parameters=free,
-        linear=linear,
+        parameters=scored.free,
+        linear=np.nan if table is None else scored.linear,
         chisqr=fit.chisqr,
         redchi=fit.redchi,
         misfit=fit.misfit,
-        penalty=penalty,
-        clic=of_data + 2 * penalty,
-        aic_naive=of_data + 2 * (free + linear),
+        penalty=scored.penalty / noise,
+        clic=chisqr + 2 * (scored.penalty / noise),
+        aic_naive=chisqr + 2 * scored.size,
         **judged,
     )
 
@@ -225,25 +245,14 @@ def _compared(
 def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     """Return the fields of the comparison of fits by name; raises OptionError as `hd.compare`."""
     _require_comparable(fits)
-    tables = {name: fit.diagnosis.left_out for name, fit in fits.items()}
-    bins = max(1 if of is None else of.sizes["cluster"] for of in tables.values())
+    tables = [fit.diagnosis.left_out for fit in fits.values()]
+    bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
     by_left_out = bins >= MIN_INDEPENDENT_BINS
-    penalties = {
-        name: float(of["penalty"]) if by_left_out and of is not None else _penalty(fits[name])
-        for name, of in tables.items()
-    }
-    of_bins = {name: _chisqr_of_bins(of, penalties[name], bins) for name, of in tables.items()}
-    free = {name: int((~fit.parameters["fixed"].values).sum()) for name, fit in fits.items()}
-    size = {
-        name: np.inf if of is None else free[name] + float(of["linear"])
-        for name, of in tables.items()
-    }
-    # the simplest first, those without a score last
-    names = sorted(
-        fits, key=lambda name: (size[name], np.nan_to_num(of_bins[name].sum(), nan=np.inf), name)
+    each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
+    scores, sizes, penalties = (
+        np.array([getattr(scored, key) for scored in each]) for key in ("chisqr", "size", "penalty")
     )
-    scores, sizes = (np.array([of[name] for name in names]) for of in (of_bins, size))
-    totals, misfit = scores.sum(1), np.array([fits[name].misfit for name in names])
+    totals, misfit = scores.sum(1), np.array([scored.fit.misfit for scored in each])
     known = np.isfinite(totals)
     if not known.any():
         raise OptionError(
@@ -251,11 +260,11 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
             f"parameters, or see the report of one fit"
         )
     unsure = {"not-checked", "points-correlated"}
-    checked = np.array([unsure.isdisjoint(fits[name].findings.codes) for name in names])
-    left = next(of for of in (known & ~misfit & checked, known & ~misfit, known) if of.any())
+    checked = np.array([unsure.isdisjoint(scored.fit.findings.codes) for scored in each])
+    left = next(some for some in (known & ~misfit & checked, known & ~misfit, known) if some.any())
     least = np.min(totals[left])
     # 0 where a model interpolates the data
-    noise = min(fits[name].redchi for name, of in zip(names, known, strict=True) if of) or 1.0
+    noise = min(each[n].fit.redchi for n in np.flatnonzero(known)) or 1.0
     equal = NO_EVIDENCE * noise
     lowest = int(np.flatnonzero(left & (totals <= least + max(ROUNDING * abs(least), equal)))[0])
     differences = scores - scores[lowest]
@@ -264,9 +273,8 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     if by_left_out:
         stderr = np.sqrt(bins) * differences.std(axis=1, ddof=1)
     else:
-        of = np.array([penalties[name] for name in names])
-        nested = sizes != sizes[lowest]
-        stderr = np.sqrt(2.0) * np.where(nested, np.abs(of - of[lowest]), of + of[lowest])
+        apart, both = np.abs(penalties - penalties[lowest]), penalties + penalties[lowest]
+        stderr = np.sqrt(2.0) * np.where(sizes != sizes[lowest], apart, both)
         stderr[lowest] = 0.0
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
@@ -274,20 +282,22 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     enough = 1.0 if by_left_out else 2.0
     told = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
     chosen = next(n for n in np.flatnonzero(left) if above[n] <= enough * stderr[n])
-    rows = []
-    for n, name in enumerate(names):
-        judged = {
-            "checked": bool(checked[n]),
-            "score": float(-0.5 * totals[n] / noise),
-            "worse_by": float(0.5 * above[n] / noise),
-            "stderr": float(0.5 * stderr[n] / noise),
-            "told": bool(told[n]),
-            "best": n == lowest,
-            "chosen": bool(n == chosen),
-        }
-        rows.append(_compared(name, fits[name], free[name], penalties[name] / noise, noise, judged))
+    rows = [
+        _row(
+            scored,
+            noise,
+            checked=bool(checked[n]),
+            score=float(-0.5 * totals[n] / noise),
+            worse_by=float(0.5 * above[n] / noise),
+            stderr=float(0.5 * stderr[n] / noise),
+            told=bool(told[n]),
+            best=n == lowest,
+            chosen=bool(n == chosen),
+        )
+        for n, scored in enumerate(each)
+    ]
     rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
-    store = fits[names[0]].provenance.inputs["store"]
+    store = each[0].fit.provenance.inputs["store"]
     return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
 
 
