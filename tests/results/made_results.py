@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import xarray
 
+from homodyne_dask.apps.posterior.arviz_tree import PosteriorDraws
 from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
-from homodyne_dask.results.data.arviz_tree import PosteriorDraws
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import PARTS
 from homodyne_dask.results.data.result_tables import (

@@ -25,7 +25,7 @@ class PosteriorPlots:
 
     def rates(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
-        from homodyne_dask.results.views.figures.rates_figure import draw_posterior_rates
+        from homodyne_dask.apps.posterior.drawn_rates_figure import draw_posterior_rates
 
         with in_place_of(ax, panel):
             return draw_posterior_rates(self.posterior)

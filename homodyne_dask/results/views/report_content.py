@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import xarray
 
-from homodyne_dask.apps.posterior.posterior_section import posterior_section
 from homodyne_dask.document.blocks import (
     Document,
     Facts,
@@ -18,9 +17,11 @@ from homodyne_dask.document.blocks import (
     Sentences,
     Table,
 )
+from homodyne_dask.errors import PackageError
 from homodyne_dask.models import MODELS
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.spline_models import LOG_DENSITY
+from homodyne_dask.plugins import application
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.derived_quantities import (
     coefficients_of,
@@ -78,7 +79,7 @@ def report_of(
         [
             Section("Outcome", [Outcome(good, result.verdict, reservations(result))]),
             Section("Parameters", [Table("", _parameters(result), 3), _on_parameters(result)]),
-            *([] if held is None else [posterior_section(held, of_posterior)]),
+            *([] if held is None else [_posterior_section(held, of_posterior)]),
             Section("Contrast and offset", [_on_scaling(result)]),
             *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
             Section("Bins", [_bins_table(result)], detail=True),
@@ -87,6 +88,14 @@ def report_of(
         ],
         MORE,
     )
+
+
+def _posterior_section(held: dict[str, Any], pictures: Sequence[Picture]) -> Section:
+    try:
+        section = application("posterior_section", "the section on the posterior")
+    except PackageError as e:
+        return Section("Posterior", [Sentences([str(e)])])
+    return section(held, pictures)
 
 
 def reservations(result: FitValues) -> list[tuple[str, str]]:

@@ -14,11 +14,11 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
+from homodyne_dask.apps.posterior.arviz_tree import FORMAT
 from homodyne_dask.apps.posterior.posterior_netcdf import write_netcdf
 from homodyne_dask.cli.commands.info import _write_csv
 from homodyne_dask.cli.path_arguments import write_new
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.results.data.arviz_tree import FORMAT
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.result_tables import table_of
 from homodyne_dask.results.files import folder as folders

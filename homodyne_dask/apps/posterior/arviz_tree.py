@@ -19,10 +19,10 @@ from homodyne_dask.errors import in_line
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.dataclass_json import plain_values
-from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import quoted_sign, rates_in
 from homodyne_dask.results.data.result_tables import DATASET_UNITS
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.scan import Scan
 
 FORMAT, VERSION = "homodyne_dask posterior", 1
@@ -82,7 +82,7 @@ class PosteriorDraws:
         return self.theta.reshape(-1, self.theta.shape[-1])
 
 
-def free_names(result: FitValues) -> dict[str, int]:
+def free_names(result: FitResult) -> dict[str, int]:
     """Return the place of each free parameter, by name."""
     table = result.parameters
     names = table["param"].values.tolist()
@@ -122,7 +122,7 @@ OTHERS = (
 SAMPLE = ("chain", "draw")
 
 
-def tree_of(result: FitValues, draws: PosteriorDraws, scan: Scan) -> DataTree:
+def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
     rates, rates_of_fit = _rates(FitView(result, scan), draws)
     stats = {name: (SAMPLE, np.asarray(of)) for name, of in draws.sample_stats.items()}
@@ -167,7 +167,7 @@ def variable_names(parameters: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def theta_in(result: FitValues, group: xarray.Dataset) -> Float[np.ndarray, "draw p"]:
+def theta_in(result: FitResult, group: xarray.Dataset) -> Float[np.ndarray, "draw p"]:
     """Return all parameters of the draws in a group, one chain after the other; fixed ones are constant."""
     draws = group.sizes["chain"] * group.sizes["draw"]
     theta, free = np.tile(result.parameters["optimum"].values, (draws, 1)), free_names(result)
@@ -176,7 +176,7 @@ def theta_in(result: FitValues, group: xarray.Dataset) -> Float[np.ndarray, "dra
     return theta
 
 
-def _parameters(result: FitValues, theta: np.ndarray) -> xarray.Dataset:
+def _parameters(result: FitResult, theta: np.ndarray) -> xarray.Dataset:
     """Return theta (chain, draw, p) as one variable for each free parameter, with its unit."""
     free = free_names(result)
     unit = result.parameters["unit"].values
@@ -198,7 +198,7 @@ def _sampled(variables: dict[str, Any], shape: tuple[int, ...]) -> xarray.Datase
     return xarray.Dataset(variables, coords)
 
 
-def _bins(result: FitValues) -> dict[str, Any]:
+def _bins(result: FitResult) -> dict[str, Any]:
     """Return the coordinates of the bins: bin is the beamline's number."""
     table = result.scaling
     return {"bin": ("bin", table["label"].values)} | {
@@ -206,7 +206,7 @@ def _bins(result: FitValues) -> dict[str, Any]:
     }
 
 
-def _observed(result: FitValues, scan: Scan) -> xarray.Dataset:
+def _observed(result: FitResult, scan: Scan) -> xarray.Dataset:
     """Return c2 averaged over cells of age and lag, of which the figure of the cuts is drawn."""
     cuts = scan.cuts(result.config["min_lag"])
     return xarray.Dataset(
@@ -219,7 +219,7 @@ def _observed(result: FitValues, scan: Scan) -> xarray.Dataset:
     )
 
 
-def _constant(result: FitValues, scan: Scan) -> xarray.Dataset:
+def _constant(result: FitResult, scan: Scan) -> xarray.Dataset:
     """Return times, bins, fixed parameters, and the fit itself."""
     fixed = {name: one for name, one in result.params.items() if not one.vary}
     held: dict[str, Any] = {
@@ -233,7 +233,7 @@ def _constant(result: FitValues, scan: Scan) -> xarray.Dataset:
     return xarray.Dataset(held, _bins(result))
 
 
-def _attributes(result: FitValues, draws: PosteriorDraws) -> dict[str, Any]:
+def _attributes(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
     numbers = plain_values({name: getattr(draws, name) for name in NUMBERS})
     known = {name: value for name, value in numbers.items() if value is not None}
     store = in_line(result.provenance.inputs["store"])
