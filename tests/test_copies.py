@@ -18,7 +18,8 @@ from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
 from homodyne_dask.results.result_classes import Comparison, FitSeries
-from tests.results.made_results import draws_of, flow_result, flow_result_of, gaussian
+from tests.apps.posterior.made_draws import draws_of, gaussian
+from tests.results.made_results import flow_result, flow_result_of
 from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
 WAYS: dict[str, Callable[[Any], Any]] = {

@@ -12,8 +12,9 @@ from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 if TYPE_CHECKING:
     from homodyne_dask.results.data.findings import Finding
 
-_UNDETERMINED = ("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record")
-_UNDETERMINED += ("constant-rate",)
+_UNDETERMINED = (
+    *("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record", "constant-rate"),
+)
 """Codes of findings about parameters that have no value."""
 LIMITS = ("lower_limit", "upper_limit")
 _NUMBERS = ("redchi_per_bin", "ndata_per_bin", "left_out_chisqr", "chisqr", "redchi")

@@ -374,33 +374,34 @@ class SeriesValues(HandedOut):
         """
         if self.overlap or self.correlated:
             return {}
-        together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
-        periods = next((of.config["periods"] for of in self.results if of is not None), {})
-        every = [name for name in self.names if "Gamma" not in name]
-        for name in every if together is None else together.per_scan:
-            known = [row for row in self._good if row.quantities[name].is_comparable]
-            value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
-            of = (column(known, name, key) for key in ("optimum", "error"))
-            optimum, error = of  # a mean of those above their limits alone would be too large
-            stderr = stderr if naive_only else np.where(np.isnan(value), error, stderr)
-            value = np.where(np.isnan(value), optimum, value)
-            naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
-            if len(value):
-                value = nearest_turn(value, value[0], periods.get(name, 0.0))
-            if together is not None:
-                covariance = together.covariance_naive if naive else together.covariance
-                if covariance is None or len(known) < len(self.entries):
-                    continue
-                stderr, naive = together.own_errors(name, covariance), True
-            same = homogeneity_test(value, stderr, dof, naive)
-            if same is not None:
-                tests[name] = same
+        together = self.global_fit
+        names = [name for name in self.names if "Gamma" not in name]
+        tests = {
+            name: self._test(name) for name in (names if together is None else together.per_scan)
+        }
         if together is not None and not together.per_scan:
-            found = {
-                name: together.agreement_in(name) for name in together.parameters["param"].values
-            }
-            tests |= {name: same for name, same in found.items() if same is not None}
-        return tests
+            shared = together.parameters["param"].values
+            tests |= {name: together.agreement_in(name) for name in shared}
+        return {name: test for name, test in tests.items() if test is not None}
+
+    def _test(self, name: str) -> HomogeneityTest | None:
+        together, naive = self.global_fit, self.errors != "stderr"
+        rows = [row for row in self._good if row.quantities[name].is_comparable]
+        keys = ("value", self.errors, "dof", "optimum", "error")
+        value, stderr, dof, optimum, error = (column(rows, name, key) for key in keys)
+        limited = np.isnan(value)  # a mean of those above their limits alone would be too large
+        value = np.where(limited, optimum, value)
+        stderr = stderr if naive else np.where(limited, error, stderr)
+        dof = np.full(len(rows), np.nan) if naive else dof
+        if rows:
+            fitted = next(result for result in self.results if result is not None)
+            value = nearest_turn(value, value[0], fitted.config["periods"].get(name, 0.0))
+        if together is not None:
+            covariance = together.covariance_naive if naive else together.covariance
+            if covariance is None or len(rows) < len(self.entries):
+                return None
+            stderr, naive = together.own_errors(name, covariance), True
+        return homogeneity_test(value, stderr, dof, naive)
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.

@@ -1,5 +1,6 @@
 """A fit as a NeXus file: a validator misses nothing, and what it holds is read back as it was."""
 
+import io
 import json
 import logging
 from dataclasses import replace
@@ -26,6 +27,7 @@ from tests.results.made_results import (
     result_for,
     scan_of,
 )
+from tests.results.test_every_output import FOUND, partly_determined
 from tests.run_command import run
 
 INPUTS = inputs_of(3, store="F_c2.zarr", source_file="A0123_results.hdf", labels=[1, 2, 3])
@@ -163,6 +165,18 @@ def test_its_fit_has_the_parameters_with_what_is_known_of_them(fitted, written):
     np.testing.assert_allclose(model[:, *upper], wanted[:, *upper], rtol=1e-6)
     assert summary["parameters"]["D0"]["value"] == FLOW[0]
     np.testing.assert_allclose(g2[4], [np.nanmean(np.diagonal(c, 5)) for c in shown], rtol=1e-6)
+
+
+def test_what_the_data_do_not_determine_has_no_value_but_its_limits(tmp_path):
+    scan = scan_of(tmp_path, FLOW)
+    result = partly_determined(scan)
+    with h5py.File(io.BytesIO(nexus_file(FitView(result, scan)))) as file:
+        rate = file["entry/fit/derived_quantities/gamma_dot"]
+        assert rate[()] == pytest.approx(result.derived["gamma_dot"].value, nan_ok=True)
+        for name, wanted in FOUND.values():
+            field = file[PARAMETERS][name]
+            limits = (field.attrs.get(key, np.nan) for key in ("lower_limit", "upper_limit"))
+            np.testing.assert_allclose((field[()], *limits), wanted, 1e-12, err_msg=name)
 
 
 def test_a_long_scan_is_shown_in_blocks_that_say_their_times(tmp_path):

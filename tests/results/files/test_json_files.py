@@ -14,8 +14,6 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.arviz_tree import FORMAT
-from homodyne_dask.apps.posterior.posterior_netcdf import write_netcdf
 from homodyne_dask.cli.commands.info import _write_csv
 from homodyne_dask.cli.path_arguments import write_new
 from homodyne_dask.errors import OptionError, SourceError
@@ -297,9 +295,6 @@ WRITERS = {
     "JSON": lambda path: flow_result().to_json(path),
     "series": lambda path: series().to_json(path),
     "NeXus": lambda path: replace_file(path, nexus_content()),
-    "posterior": lambda path: write_netcdf(
-        xarray.DataTree(xarray.Dataset(attrs={"format": FORMAT})), path
-    ),
     "picture": lambda path: write_new(path, b"\x89PNG", True),
     "CSV": lambda path: _write_csv(
         path, "g2.csv", xarray.Dataset({"g2": (("bin", "lag"), [[1.0]])}), "g2"

@@ -28,7 +28,6 @@ from tests.results.made_results import (
     TRUTH,
     changed,
     flow_result,
-    many_bins_result,
     static_result,
 )
 
@@ -57,14 +56,6 @@ def test_a_report_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}.txt"
     text = make().report(all=True) + "\n"
     assert text == kept_in(path, text)
-
-
-@pytest.mark.parametrize("make", [flow_result, static_result, many_bins_result])
-def test_the_short_report_fits_on_a_screen_and_the_whole_one_in_100_columns(make):
-    short, whole = str(make()), make().report(all=True)
-    assert len(short.splitlines()) <= 24
-    assert max(map(len, whole.splitlines())) <= 100
-    assert short.rpartition("\n")[0].rstrip() in whole
 
 
 def test_a_report_has_outcome_parameters_contrast_and_figures_and_folds_the_rest():
