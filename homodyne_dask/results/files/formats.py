@@ -1,8 +1,8 @@
 """The formats of files: their names, versions and places, and what writes and reads each.
 
-Those below are read back, and are JSON with a checksum, of up to `json_files.MAX_BYTES`; `folder.WRITERS` are
-the tables, reports and netCDF in the folder of a fit. Applications and other packages add formats by entry
-points of the group homodyne_dask.writers: a function from a `FitView` to bytes.
+Those below are read back, and are JSON with a checksum; `saved_results` makes results of what they read.
+`folder.WRITERS` are the tables, texts and netCDF in the folder of a fit. Applications and other packages add
+formats by entry points of the group homodyne_dask.writers: a function from a `FitView` to bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,11 @@ from typing import Any, NamedTuple
 from homodyne_dask.errors import PackageError
 from homodyne_dask.plugins import applications_in, load_application, loaded, offered_in
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.files.json_files import read_with_checksum, write_with_checksum
+from homodyne_dask.results.files.json_files import (
+    MAX_BYTES,
+    read_with_checksum,
+    write_with_checksum,
+)
 from homodyne_dask.results.files.summaries import comparison_summary, series_summary, summary_of
 from homodyne_dask.store.files import AnyPath, check_replaceable, path_of
 
@@ -31,6 +35,8 @@ class Format(NamedTuple):
     """What to give in place of another file: the end of a sentence."""
     summary: Callable[[Any], dict[str, Any]]
     """Makes plain values of what is written."""
+    max_bytes: int = MAX_BYTES
+    """Of the largest file that is read."""
 
     def to_dict(self, values: Any) -> dict[str, Any]:
         """Return what is written as plain values, beginning with its format."""
@@ -38,7 +44,8 @@ class Format(NamedTuple):
 
     def read(self, path: AnyPath) -> dict[str, Any]:
         """Return the plain values in a file; raises SourceError for one of another format or version."""
-        return read_with_checksum(path, self.name, self.version, self.remedy)
+        expected = self.name, self.version, self.remedy
+        return read_with_checksum(path, *expected, max_bytes=self.max_bytes)
 
 
 RESULT = Format(
