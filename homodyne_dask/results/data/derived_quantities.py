@@ -218,14 +218,14 @@ def _decay_rates(
     """Yield Gamma, of several rings each, and D, of transport and of stretched exponentials."""
     q, model = result.scaling["q"].values, result.config["model"]
     rings = rings_of(q).tolist() if np.isfinite(q).all() else []
-    names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{one:.6g}" for one in rings]
+    names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{ring:.6g}" for ring in rings]
     if model in _TRANSPORT and "J" in rates:
         J = rates["J"]
         if J.unit == "1/s":
             yield "Gamma", _times(J, 0.5, "1/s", "q² J / 2")
             return
-        for name, one in zip(names, rings, strict=True):
-            yield name, _times(J, 0.5 * one**2, "1/s", f"q² J / 2, q = {one:.6g} 1/Å")
+        for name, ring in zip(names, rings, strict=True):
+            yield name, _times(J, 0.5 * ring**2, "1/s", f"q² J / 2, q = {ring:.6g} 1/Å")
         yield "D", _times(J, 0.5, J.unit, "J / 2")
     elif RATE in rates:
         yield "Gamma", rates[RATE]
@@ -236,15 +236,15 @@ def _decay_rates(
             )
     elif model in _POWERS and RATE in result.parameters["param"].values:
         power = _POWERS[model]
-        at = f"at the mean age of {age:.4g} s" if power == "mu" else ""
+        at_age = f"at the mean age of {age:.4g} s" if power == "mu" else ""
         several = power == "q_exponent" or len(rings) == 1
-        for name, one in zip(names, rings, strict=True) if several else [("Gamma", np.nan)]:
-            of_q = f", q = {one:.6g} 1/Å" * several
-            base = one / Q_REFERENCE if power == "q_exponent" else age
-            of = _power_law(result, power, base)._replace(formula=at or f"rate{of_q}")
-            yield name, of
+        for name, ring in zip(names, rings, strict=True) if several else [("Gamma", np.nan)]:
+            at_ring = f", q = {ring:.6g} 1/Å" * several
+            base = ring / Q_REFERENCE if power == "q_exponent" else age
+            Gamma = _power_law(result, power, base)._replace(formula=at_age or f"rate{at_ring}")
+            yield name, Gamma
             if len(rings) == 1:
-                yield "D", _times(of, one**-2, "Å²/s", f"Gamma / q²{of_q}")
+                yield "D", _times(Gamma, ring**-2, "Å²/s", f"Gamma / q²{at_ring}")
 
 
 def _power_law(result: "FitValues", power: str, base: float) -> Quantity:
@@ -270,12 +270,12 @@ def moments_of_distribution(result: "FitValues") -> tuple[Quantity, Quantity]:
     slopes, mean, square = slopes_of(form, weight), float(weight @ rate), float(weight @ rate**2)
     by_mean, by_square = slopes @ (weight * rate), slopes @ (weight * rate**2)
     by_variance = by_square / mean**2 - 2 * square / mean**3 * by_mean
-    found, smoothing = [], result.diagnosis.smoothing
+    moments, smoothing = [], result.diagnosis.smoothing
     for slope, value, unit in ((by_mean, mean, "1/s"), (by_variance, square / mean**2 - 1, "")):
         bias = 0.0 if smoothing is None else float(smoothing["bias"].values @ slope)
-        of = _follows(result, names, slope, value - bias, unit)
-        found.append(of._replace(stderr=float(np.hypot(of.stderr, bias))))
-    mean_rate, variance = found
+        moment = _follows(result, names, slope, value - bias, unit)
+        moments.append(moment._replace(stderr=float(np.hypot(moment.stderr, bias))))
+    mean_rate, variance = moments
     return mean_rate._replace(formula="Σ w Γ, less the bias of smoothing"), variance
 
 
@@ -344,16 +344,16 @@ def _rate_at(
 
 def values_of_limited(result: "FitValues", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
     """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
-    found = result.findings.of("rate-limit-only")
-    names = {name for one in found for name in one.numbers["coefficients"]}
-    own = fitted_quantities(result)
-    return np.array([own[n].optimum if n in names else 0.0 for n in parameters])
+    limited = result.findings.of("rate-limit-only")
+    names = {name for said in limited for name in said.numbers["coefficients"]}
+    quantities = fitted_quantities(result)
+    return np.array([quantities[n].optimum if n in names else 0.0 for n in parameters])
 
 
 def quoted_sign(result: "FitValues", rate: str) -> float:
     """Return the factor of a rate that makes that of shear, whose sign c2 does not show, positive."""
-    found = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
-    return -1.0 if any(one.numbers["rate"] < 0 for one in found) else 1.0
+    signs = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
+    return -1.0 if any(said.numbers["rate"] < 0 for said in signs) else 1.0
 
 
 def _follows(
@@ -422,12 +422,12 @@ def covariance_of(
     """
     coefficients = [f"{rate}_1" for rate in result.config["splines"]]
     names = result.parameters["param"].values.tolist()
-    at = [names.index(one) for one in parameters]
-    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
-    own = known.values[np.ix_(at, at)]
-    bounded = bounded & np.isnan(np.diag(own)) & (parameters[0] in coefficients)
+    places = [names.index(parameter) for parameter in parameters]
+    fixed, bounded = (result.parameters[key].values[places] for key in ("fixed", "at_bound"))
+    chosen = known.values[np.ix_(places, places)]
+    bounded = bounded & np.isnan(np.diag(chosen)) & (parameters[0] in coefficients)
     held = fixed | bounded
-    return np.where(held[:, None] | held, 0.0, own), bounded
+    return np.where(held[:, None] | held, 0.0, chosen), bounded
 
 
 def freedom_of_rate(
@@ -441,9 +441,9 @@ def freedom_of_rate(
     if result.covariance is None or table is None:
         return np.full(len(t), np.inf)
     dof = table[name].values
-    has = np.isfinite(dof)
-    if not has.any():
+    known_at = np.isfinite(dof)
+    if not known_at.any():
         return np.full(len(t), np.nan)
-    found = np.interp(t, table["age"].values[has], dof[has])
+    freedom = np.interp(t, table["age"].values[known_at], dof[known_at])
     scatter = result.parameters.attrs["method"] == CLUSTER_ROBUST
-    return np.where(scatter & (found < MIN_FREEDOM), np.nan, found)
+    return np.where(scatter & (freedom < MIN_FREEDOM), np.nan, freedom)

@@ -48,10 +48,10 @@ def homogeneity_test(
     mean, corrected for errors known from few degrees of freedom (Welch 1951, Meier 1953). naive: whether the
     errors are naive ones, from which the mean gets no error.
     """
-    known = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
-    if known.sum() < 2:
+    usable = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
+    if usable.sum() < 2:
         return None
-    value, stderr, dof = value[known], stderr[known], dof[known]
+    value, stderr, dof = value[usable], stderr[usable], dof[usable]
     weight = 1 / stderr**2
     total = weight.sum()
     mean = (weight * value).sum() / total
@@ -114,24 +114,24 @@ def power_law_of_q(
     naive: whether the errors are naive ones, which are weights only. dof: degrees of freedom of each error,
      NaN for a normal one, from which those of `stderr` (Satterthwaite 1946) and p follow.
     """
-    known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
-    if known.sum() < 2:
+    usable = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
+    if usable.sum() < 2:
         return None
-    u, v, weight = np.log(x[known]), np.log(y[known]), (y[known] / stderr[known]) ** 2
-    u, v = (of - (weight * of).sum() / weight.sum() for of in (u, v))
+    u, v, weight = np.log(x[usable]), np.log(y[usable]), (y[usable] / stderr[usable]) ** 2
+    u, v = (values - (weight * values).sum() / weight.sum() for values in (u, v))
     spread = (weight * u**2).sum()
     if spread == 0:
         return None
     exponent = float((weight * u * v).sum() / spread)
-    chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(known.sum()) - 2
+    chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(usable.sum()) - 2
     scatter = chisqr / freedom if freedom else np.nan
     of_scatter = naive or scatter > 1.0
     stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
-    dof = np.broadcast_to(dof, known.shape)[known]
-    part = weight * u**2 / spread  # of the variance of the exponent
-    leverage = weight / weight.sum() + part
+    dof = np.broadcast_to(dof, usable.shape)[usable]
+    share = weight * u**2 / spread  # of the variance of the exponent
+    leverage = weight / weight.sum() + share
     p = _welch_p(chisqr, freedom, leverage, dof) if freedom else np.nan
-    spare = float((part**2 / _known_freedom(dof)).sum())
+    spare = float((share**2 / _known_freedom(dof)).sum())
     dof_of_law = float(freedom) if of_scatter else 1 / spare if spare > 0 else np.inf
     return PowerLawOfQ(exponent, stderr_of_law, chisqr, freedom, p, dof_of_law)
 
@@ -183,12 +183,12 @@ class GlobalFit(HandedOut):
         """
         names = self.parameters["param"].values.tolist()
         free = np.isfinite(np.diag(known.values))
-        own = np.array([one.startswith(f"{name} of ") for one in names])
-        shared = free & np.array([" of " not in one for one in names])
+        differing = np.array([parameter.startswith(f"{name} of ") for parameter in names])
+        shared = free & np.array([" of " not in parameter for parameter in names])
         V = known.values
-        left = V[np.ix_(own, own)]
+        left = V[np.ix_(differing, differing)]
         if shared.any():
-            across = V[np.ix_(own, shared)]
+            across = V[np.ix_(differing, shared)]
             left = left - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
         return np.sqrt(np.maximum(np.diag(left), 0.0))
 
@@ -289,7 +289,7 @@ class SeriesValues(HandedOut):
         if not self.is_of_variable:
             return {}
         groups = self._grouped(self.over, "q", "phi", "from")
-        return {place: of for place, of in groups.items() if len(of.entries) > 1}
+        return {place: again for place, again in groups.items() if len(again.entries) > 1}
 
     @cached_property
     def over_q(self) -> dict[str, Self]:
@@ -299,7 +299,7 @@ class SeriesValues(HandedOut):
         if self.over in ("phi", "age") or any("q" not in entry.at for entry in self.entries):
             return {}
         groups = self._grouped(self.over, "phi", "from")
-        return {place: replace(of, over="q", global_fit=None) for place, of in groups.items()}
+        return {place: replace(rings, over="q", global_fit=None) for place, rings in groups.items()}
 
     @cached_property
     def of_rings(self) -> list[dict[str, float]]:
@@ -307,17 +307,17 @@ class SeriesValues(HandedOut):
 
         Of each rate of decorrelation the power of q and its error, and the weighted mean of D = Gamma/q².
         """
-        found: dict[int, dict[str, float]] = {}
-        for of in self.over_q.values():
+        by_entry: dict[int, dict[str, float]] = {}
+        for rings in self.over_q.values():
             numbers: dict[str, float] = {}
-            for name, law in of.powers_of_q.items():
+            for name, law in rings.powers_of_q.items():
                 numbers |= {f"{name}_power_of_q": law.exponent}
                 numbers |= {f"{name}_power_of_q_stderr": law.stderr}
-            if (D := of.agreement.get("D")) is not None:
+            if (D := rings.agreement.get("D")) is not None:
                 numbers |= {"D_over_q": D.mean, "D_over_q_stderr": D.stderr, "D_over_q_p": D.p}
-            found |= {id(entry): numbers for entry in of.entries}
-        keys = dict.fromkeys(key for numbers in found.values() for key in numbers)
-        each = [found.get(id(entry), {}) for entry in self.entries]
+            by_entry |= {id(entry): numbers for entry in rings.entries}
+        keys = dict.fromkeys(key for numbers in by_entry.values() for key in numbers)
+        each = [by_entry.get(id(entry), {}) for entry in self.entries]
         return [{key: numbers.get(key, np.nan) for key in keys} for numbers in each]
 
     def _grouped(self, *places: str) -> dict[str, Self]:

@@ -141,14 +141,16 @@ def _found(rows: Sequence[FitRow]) -> list[tuple[str, str]]:
     by_chance = [
         row.name for row in rows if row.result and len(row.findings) < len(row.result.findings)
     ]
-    found = []
+    sentences = []
     if by_chance:
         words = f"a deviation that its own report names is chance in one of {len(rows)} fits"
-        found.append(("note", f"{some_of(by_chance, MOST_NAMED, 'others')}: {words}"))
+        sentences.append(("note", f"{some_of(by_chance, MOST_NAMED, 'others')}: {words}"))
     for code, names in fits.items():
         entry, where = CATALOGUE[code], some_of(names, MOST_NAMED, "others")
-        found.append((entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})"))
-    return found
+        sentences.append(
+            (entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})")
+        )
+    return sentences
 
 
 def _section_of_fits(
@@ -286,20 +288,22 @@ def _tested(series: SeriesValues, name: str, sure: float) -> list[str]:
 def _powers(series: SeriesValues) -> list[Table | Sentences]:
     rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     laws = [
-        (place, of, *law) for place, of in series.over_q.items() for law in of.powers_of_q.items()
+        (place, rings, *law)
+        for place, rings in series.over_q.items()
+        for law in rings.powers_of_q.items()
     ]
-    for place, of, name, law in laws:
+    for place, rings, name, law in laws:
         reach = half_width(95.0, law.dof) * law.stderr
         words = "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
         if law.p < SURE / len(laws):
             words = "no power law"
         power = numbers.value_and_error(law.exponent, law.stderr)
-        age = next(row.result.mean_age for row in of.entries if row.result is not None)
-        rate = f"{name} at {age:.4g} s" if "J" in of.names and not place else name
-        agreement, D = words if np.isfinite(reach) else "-", of.agreement.get("D")
+        age = next(row.result.mean_age for row in rings.entries if row.result is not None)
+        rate = f"{name} at {age:.4g} s" if "J" in rings.names and not place else name
+        agreement, D = words if np.isfinite(reach) else "-", rings.agreement.get("D")
         mean = "-"
         if D is not None and D.p >= SURE / len(laws):
-            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), of.unit("D"))
+            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
         head = ", ".join(filter(None, (rate, place)))
         rows.append([head, power, agreement, *_scatter(law), mean])
     return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])] if laws else []
