@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
@@ -18,15 +18,13 @@ from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings import rings_of
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.data.fit_result import FitValues
 
 MOST_OF_RATE = 0.5
 """Share of a rate above which what is known of some coefficients is what is known of it."""
@@ -141,7 +139,7 @@ class Quantity(NamedTuple):
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of any numbers that a file may hold
-def derived_quantities(result: "FitValues", age: float | None = None) -> dict[str, Quantity]:
+def derived_quantities(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
     """Return what follows from the parameters, with errors by the delta method, or limits.
 
     J and gamma_dot, where the model has them, at an age [s], by default the mean one; Gamma, the rate of
@@ -187,7 +185,7 @@ def derived_quantities(result: "FitValues", age: float | None = None) -> dict[st
     }
 
 
-def fitted_quantities(result: "FitValues") -> dict[str, Quantity]:
+def fitted_quantities(result: FitValues) -> dict[str, Quantity]:
     """Return the parameters by name."""
     known, rows = result.covariance, plain_rows(result.parameters, "param")
     errors = np.full(len(rows), np.nan) if known is None else np.sqrt(np.diag(known.values))
@@ -201,7 +199,7 @@ def fitted_quantities(result: "FitValues") -> dict[str, Quantity]:
     }
 
 
-def coefficients_of(result: "FitValues") -> set[str]:
+def coefficients_of(result: FitValues) -> set[str]:
     """Return the names of the coefficients of rates without a formula, which are no values of the rates."""
     free = result.config["splines"]
     return {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
@@ -213,7 +211,7 @@ def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:
 
 
 def _decay_rates(
-    result: "FitValues", rates: dict[str, Quantity], age: float
+    result: FitValues, rates: dict[str, Quantity], age: float
 ) -> Iterator[tuple[str, Quantity]]:
     """Yield Gamma, of several rings each, and D, of transport and of stretched exponentials."""
     q, model = result.scaling["q"].values, result.config["model"]
@@ -247,7 +245,7 @@ def _decay_rates(
                 yield "D", _times(Gamma, ring**-2, "Å²/s", f"Gamma / q²{at_ring}")
 
 
-def _power_law(result: "FitValues", power: str, base: float) -> Quantity:
+def _power_law(result: FitValues, power: str, base: float) -> Quantity:
     fitted = fitted_quantities(result)
     names = ["rate", power] if power in fitted else ["rate"]
     rate, *exponent = (fitted[name].optimum for name in names)
@@ -256,7 +254,7 @@ def _power_law(result: "FitValues", power: str, base: float) -> Quantity:
     return _follows(result, names, slope, rate * factor, "1/s")
 
 
-def moments_of_distribution(result: "FitValues") -> tuple[Quantity, Quantity]:
+def moments_of_distribution(result: FitValues) -> tuple[Quantity, Quantity]:
     """Return the mean of a distribution of rates [1/s], and its variance over the square of the mean.
 
     Less the estimated bias of smoothing, by which their errors are larger. Of 144 simulated curves, of
@@ -285,7 +283,7 @@ def mean_is_determined(mean: Quantity) -> bool:
     return not mean.value <= 2 * error
 
 
-def _tied(result: "FitValues") -> Iterator[tuple[str, Quantity]]:
+def _tied(result: FitValues) -> Iterator[tuple[str, Quantity]]:
     """Yield the tied parameters; none where this process does not have the model."""
     if not result.config["tie"]:
         return
@@ -303,7 +301,7 @@ def _tied(result: "FitValues") -> Iterator[tuple[str, Quantity]]:
 
 
 def _rate_at(
-    result: "FitValues",
+    result: FitValues,
     name: str,
     parameters: Sequence[str],
     age: float,
@@ -342,7 +340,7 @@ def _rate_at(
     return derived._replace(at_bound=bool(bound.all()), conditional=bool(bound.any()))
 
 
-def values_of_limited(result: "FitValues", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
+def values_of_limited(result: FitValues, parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
     """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
     limited = result.findings.of("rate-limit-only")
     names = {name for said in limited for name in said.numbers["coefficients"]}
@@ -350,14 +348,14 @@ def values_of_limited(result: "FitValues", parameters: Sequence[str]) -> Float[n
     return np.array([quantities[n].optimum if n in names else 0.0 for n in parameters])
 
 
-def quoted_sign(result: "FitValues", rate: str) -> float:
+def quoted_sign(result: FitValues, rate: str) -> float:
     """Return the factor of a rate that makes that of shear, whose sign c2 does not show, positive."""
     signs = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
     return -1.0 if any(said.numbers["rate"] < 0 for said in signs) else 1.0
 
 
 def _follows(
-    result: "FitValues",
+    result: FitValues,
     parameters: Sequence[str],
     slope: Float[np.ndarray, " p"],
     value: float,
@@ -400,7 +398,7 @@ def _follows(
 
 
 def _propagated_error(
-    result: "FitValues",
+    result: FitValues,
     parameters: Sequence[str],
     slope: Float[np.ndarray, " p"],
     covariance: xarray.DataArray | None,
@@ -413,7 +411,7 @@ def _propagated_error(
 
 
 def covariance_of(
-    result: "FitValues", parameters: Sequence[str], known: xarray.DataArray
+    result: FitValues, parameters: Sequence[str], known: xarray.DataArray
 ) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
     """Return the covariance of some parameters, and which of them are held by a bound.
 
@@ -431,7 +429,7 @@ def covariance_of(
 
 
 def freedom_of_rate(
-    result: "FitValues", name: str, t: Float[np.ndarray, " n"]
+    result: FitValues, name: str, t: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for an error.
 
