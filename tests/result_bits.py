@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.result_classes import FitResult
 from tests.esrf_files import averaged, esrf
 from tests.reference import f_physical
 

@@ -15,11 +15,11 @@ from homodyne_dask import errors
 from homodyne_dask.apps.posterior.posterior import posterior_of
 from homodyne_dask.models.user_defined import UserDefined
 from homodyne_dask.request.options import FitOptions
-from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
-from homodyne_dask.results.data.series import FitSeries
-from tests.results.made_results import draws_of, flow_result, flow_result_of, gaussian
+from homodyne_dask.results.result_classes import Comparison, FitSeries
+from tests.apps.posterior.made_draws import draws_of, gaussian
+from tests.results.made_results import flow_result, flow_result_of
 from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
 WAYS: dict[str, Callable[[Any], Any]] = {

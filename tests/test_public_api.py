@@ -24,7 +24,7 @@ from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli import main
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.result_classes import FitSeries
 from tests.apps.migration.configurations import write_yaml
 from tests.documents import kept_in
 from tests.results.made_results import flow_result

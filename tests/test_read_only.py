@@ -16,7 +16,7 @@ import homodyne_dask as hd
 from homodyne_dask.fitting.events import Event
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.result_classes import FitSeries
 from tests.results.made_results import flow_result, flow_result_of, result_of_model
 from tests.synthetic import FLOW, angles, measured, module_scan
 from tests.test_copies import curve, drawn

@@ -19,7 +19,6 @@ from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import (
     Diagnosis,
     FitErrors,
-    FitResult,
     FitRun,
     FitStatistics,
     Provenance,
@@ -30,6 +29,7 @@ from homodyne_dask.results.data.result_tables import (
     scaling_table,
     table_of,
 )
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.reduce import mean_weight

@@ -42,7 +42,7 @@ WITH_STORE = "give --store {}"
 
 def require_one_fit(folder: Path) -> None:
     """Raise OptionError for a folder that contains fits, but no result itself."""
-    from homodyne_dask.results.files.saved_results import SUMMARY, fits_in  # it loads xarray
+    from homodyne_dask.results.saved_results import SUMMARY, fits_in  # it loads xarray
 
     fits = [] if (folder / SUMMARY).is_file() else fits_in(folder)
     if fits:

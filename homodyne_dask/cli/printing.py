@@ -44,7 +44,7 @@ def echo_progress(text: str) -> None:
 
 def echo_json(value: Any) -> None:
     """Print a value as one JSON object or list; numbers that are not known are null."""
-    from homodyne_dask.results.data.plain_data import plain_values
+    from homodyne_dask.results.data.dataclass_json import plain_values
 
     text = json.dumps(plain_values(value), indent=1, ensure_ascii=False, allow_nan=False)
     with printing(to_stderr=False):

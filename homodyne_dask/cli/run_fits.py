@@ -37,7 +37,6 @@ from homodyne_dask.fitting.series.rings_and_windows import (
 from homodyne_dask.fitting.series.variable_of_scans import axis_of
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import (
     PARTS,
     SCANS,
@@ -46,9 +45,10 @@ from homodyne_dask.results.data.fit_rows import (
     quantity_names,
     without_chance,
 )
-from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
+from homodyne_dask.results.files.formats import writer_of
+from homodyne_dask.results.result_classes import FitResult, FitSeries
 from homodyne_dask.solver.checkpoint import checkpoint_exists
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     over = "scan" if config.together else over
     chosen_of = {"over": over, "scaling": options["scaling"], "together": together}
     config = config.replaced(**chosen_of, per=None, per_scan=own)
+    if chosen.nexus:
+        writer_of("nexus", "--nexus")  # before the fit, not after it
     if config.model == AUTO:
         config, jobs = _with_chosen_model(config, resume)
     else:

@@ -70,7 +70,6 @@ def _block(block: Block) -> Markup:
 
 
 def _printable(value: Any) -> Any:
-    """Return a value without control characters; what was escaped still is."""
     if not isinstance(value, str):
         return value
     return (Markup if isinstance(value, Markup) else str)(printable(value))

@@ -27,8 +27,7 @@ from homodyne_dask.models.stretched_exponentials import (
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
 from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
-from homodyne_dask.results.data.comparison import Comparison, compare_fits
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.result_classes import Comparison, FitResult, compare_fits
 from homodyne_dask.store.scan import Scan, as_scan
 
 FEWEST = 3

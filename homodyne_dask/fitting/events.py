@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from homodyne_dask.results.data.findings import Finding
-    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.result_classes import FitResult
     from homodyne_dask.solver.state import State
 
 RUNNING = "RUNNING"

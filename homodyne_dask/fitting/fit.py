@@ -47,7 +47,7 @@ from homodyne_dask.sweep.plan import (
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.result_classes import FitResult
 
 NO_GPUS_ASKED = "workers of a hypothetical cluster are assumed to have no GPUs"
 

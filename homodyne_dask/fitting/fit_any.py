@@ -11,8 +11,7 @@ from homodyne_dask.plugins import application
 
 if TYPE_CHECKING:
     from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
-    from homodyne_dask.results.data.fit_result import FitResult
-    from homodyne_dask.results.data.series import FitSeries
+    from homodyne_dask.results.result_classes import FitResult, FitSeries
     from homodyne_dask.store.scan import Scan
 
 

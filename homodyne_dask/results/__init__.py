@@ -1,5 +1,5 @@
-"""Results: data hold values and tables, views show them, files keep them.
+"""Results: `result_classes` has what people hold, made of data, and of the views and files of them.
 
-Files import views and data, views import data. Methods of data that show or write a result import the view
-or the file when they are called.
+Data hold values and tables, views show them, files keep them; `saved_results` reads them back. Files import
+views and data, views import data, and data neither.
 """

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from homodyne_dask.apps.live.fit_page import render_cell, render_page
+from homodyne_dask.apps.watch.scan_rows import row_of_scan
 from homodyne_dask.apps.watch.scans_page import (
     ScanTable,
     read_rates,
@@ -15,11 +16,10 @@ from homodyne_dask.apps.watch.scans_page import (
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
-from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_rows import FitRow, fit_row, row_of_scan
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.results.result_classes import FitResult, FitSeries
 from tests.browser.chromium import NAMELESS, PROGRAM, browser
 from tests.example_progress import RUNNING
 from tests.results.made_results import changed, flow_result, flow_result_of

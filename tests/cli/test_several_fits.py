@@ -12,7 +12,7 @@ from homodyne_dask.cli import progress_bar, run_fits
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import folder
 from homodyne_dask.results.files import scans_index as index
-from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.html_pages import ParsedPage
 from tests.results.made_results import changed, flow_result

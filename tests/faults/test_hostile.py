@@ -11,7 +11,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from homodyne_dask.apps.slurm.persistent import read_scheduler_file
 
 import homodyne_dask as hd
 import ingest

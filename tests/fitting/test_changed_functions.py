@@ -13,9 +13,9 @@ from jax import lax
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import user_defined
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.files.saved_results import load_result, load_series
+from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.results.saved_results import load_result, load_series
 from tests.kernels.user_functions import RELAXATION, relaxing_scan
 from tests.results.made_results import changed
 from tests.synthetic import fit_here, measured, store

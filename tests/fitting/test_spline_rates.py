@@ -8,7 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.models.spline_basis import SplineForm, basis_error, unresolved_ends
 from homodyne_dask.results.data.derived_quantities import derived_quantities
-from homodyne_dask.results.data.fit_result import from_summary
+from homodyne_dask.results.saved_results import from_summary
 from tests import reference
 from tests.speckle_scans import Photons
 from tests.synthetic import GAP, Q, angles, fit_here, measured, of_decay, of_rate, store

@@ -10,15 +10,15 @@ import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
-from homodyne_dask.results.data.arviz_tree import PosteriorDraws
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.results.data.fit_result import PARTS, FitResult
+from homodyne_dask.results.data.fit_result import PARTS
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
     parameter_table,
     scaling_table,
     table_of,
 )
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import synthetic
 from tests.synthetic import CREEP
@@ -355,63 +355,3 @@ def changed(result: FitResult, **values: Any) -> FitResult:
     parts, own = _by_part(values)
     made = {name: replace(getattr(result, name), **found) for name, found in parts.items()}
     return replace(result, **own, **made)
-
-
-NOTE = "the curvature of the likelihood is that of the robust covariance of 12 independent bins"
-
-
-def draws_of(result: FitResult, theta: np.ndarray, **changes) -> PosteriorDraws:
-    """Draws (chain, draw, p) of all parameters, with the rest that belongs to them."""
-    rng = np.random.default_rng(3)
-    chains, each, p = theta.shape
-    table = result.scaling
-    linear = np.stack([table["offset"].values - 1, table["contrast"].values], axis=-1)
-    noise = rng.normal(size=(chains, each, *linear.shape))
-    likelihood = -0.5 * rng.chisquare(1.0, (chains, each, len(linear)))
-    empty = table["ndata"].values == 0
-    linear[empty], likelihood[..., empty] = np.nan, np.nan
-    value = result.parameters["value"].values
-    free = ~result.parameters["fixed"].values
-    names = result.parameters["param"].values[free]
-    held = {
-        "theta": theta,
-        "linear_params": linear + 1e-3 * noise,
-        "log_likelihood": likelihood,
-        "log_prior": np.zeros((chains, each)),
-        "prior": np.where(free, value * rng.uniform(0.5, 1.5, (100, p)), value),
-        "priors": {str(name): "uniform, -1 to 1" for name in names},
-        "sample_stats": {
-            "lp": np.nansum(likelihood, axis=-1),
-            "log_weight": rng.normal(size=(chains, each)),
-        },
-        "pareto_k": 0.21,
-        "effective_draws": 0.8 * chains * each,
-        "adjust": "robust",
-        "adjust_note": NOTE,
-        "design_effect": 2.3,
-        "dof": 5.2,
-        "columns": 24,
-        "checked": 64,
-        "largest_error": 0.003,
-        "seed": 1,
-        "seconds": {"columns": 0.3, "pass": 1.2, "sampling": 0.5, "total": 2.0},
-    }
-    return PosteriorDraws(**(held | changes))
-
-
-def gaussian(result: FitResult, n: int = 4000, chains: int = 1, seed: int = 7) -> np.ndarray:
-    """Draws (chain, draw, p) of the normal distribution that the fit reports; fixed parameters stay."""
-    table = result.parameters
-    stderr = np.nan_to_num(table["stderr"].values)
-    sd = np.where(table["fixed"].values, 0.0, stderr)
-    z = np.random.default_rng(seed).normal(size=(chains, n, len(sd)))
-    return table["value"].values + sd * z
-
-
-def banana(result: FitResult, n: int = 4000, seed: int = 7) -> np.ndarray:
-    """The same with the second parameter bent along the first one."""
-    theta = gaussian(result, n, seed=seed)
-    sd = result.parameters["stderr"].values
-    z = (theta[..., 0] - result.parameters["value"].values[0]) / sd[0]
-    theta[..., 1] += 0.7 * sd[1] * (z**2 - 1)
-    return theta

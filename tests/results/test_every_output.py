@@ -4,25 +4,22 @@ import csv
 import io
 from dataclasses import replace
 
-import h5py
 import numpy as np
 import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.apps.nexus.nexus_files import nexus_file
-from homodyne_dask.apps.watch.scans_page import row_line
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_rows import PARTS, fit_row
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.number_format import value_and_error
 from homodyne_dask.results.data.rate_curves import rates_in
-from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.csv_tables import entries_csv, parameters_csv
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.results.files.netcdf import netcdf, result_netcdf
 from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.results.result_classes import FitSeries
 from homodyne_dask.results.views.figures.scans_figure import draw_series
 from tests.results.made_results import UNITS, rate_dof, result_for
 
@@ -54,18 +51,23 @@ FINDINGS = Findings(
 )
 
 
-@pytest.fixture(scope="module")
-def result(flowing):
+def partly_determined(scan):
+    """A fit of a flow that does not determine everything; FOUND is what is known."""
     flags = {"fixed": np.isin(NAMES, ["beta"]), "unit": UNITS}
     flags |= {"at_bound": np.isin(NAMES, ["gamma_dot_t0", "gamma_dot_t_offset"])}
     table = flags | {"stderr": SIGMA, "stderr_naive": SIGMA / 2, "dof": np.full(7, 50.0)}
     covariance = np.diag(np.where(np.isin(NAMES, ["beta"]), 0.0, SIGMA) ** 2)
     dof = rate_dof(J=50.0, J_integral=50.0, gamma_dot=50.0, strain=50.0)
     made = result_for(
-        flowing, THETA, covariance, table=table, findings=FINDINGS, rate_dof=dof, truth=None
+        scan, THETA, covariance, table=table, findings=FINDINGS, rate_dof=dof, truth=None
     )
-    inputs = made.provenance.inputs | {"labels": flowing.label.tolist(), "mean_age": 3.0}
+    inputs = made.provenance.inputs | {"labels": scan.label.tolist(), "mean_age": 3.0}
     return replace(made, provenance=replace(made.provenance, inputs=inputs))
+
+
+@pytest.fixture(scope="module")
+def result(flowing):
+    return partly_determined(flowing)
 
 
 def rows_of(text, name="name"):
@@ -86,18 +88,6 @@ KEYS = ("value", "lower_limit", "upper_limit")
 
 def of_table(table):
     return {str(n): [float(table[key].sel(param=n)) for key in KEYS] for n in table["param"].values}
-
-
-def of_nexus(view):
-    with h5py.File(io.BytesIO(nexus_file(view))) as file:
-        fit = file["entry/fit"]
-        groups = fit["global_fit_function/fit_parameters"], fit["derived_quantities"]
-        held = {name: of for group in groups for name, of in group.items()}
-        return {
-            name: (of[()], *(of.attrs.get(key, NAN) for key in KEYS[1:]))
-            for name, of in held.items()
-            if np.ndim(of) == 0
-        }
 
 
 def of_result(result, scan, folder):
@@ -128,7 +118,6 @@ def of_result(result, scan, folder):
             n: numbers(written, n, f"{n}_lower_limit", f"{n}_upper_limit") for n in series.names
         },
         "series": of_table(series.table.isel(fit=0)),
-        "NeXus": of_nexus(view),
     }  # fmt: skip
 
 
@@ -138,7 +127,7 @@ def test_a_parameter_has_the_same_value_or_limit_in_every_file_and_table(result,
         for word, (name, expected) in FOUND.items():
             np.testing.assert_allclose(found[name], expected, 1e-12, err_msg=f"{where}: {word}")
     rate = [of["gamma_dot"] for of in outputs.values() if "gamma_dot" in of]
-    assert len(rate) >= 6
+    assert len(rate) >= 5
     np.testing.assert_array_equal(rate, [rate[0]] * len(rate))
     np.testing.assert_array_equal(result.parameters["optimum"], THETA)
 
@@ -147,12 +136,10 @@ def test_a_parameter_is_the_same_in_every_text(result, tmp_path):
     series = series_of(result)
     write_index(tmp_path, NAMES, series.entries, 2, PARTS)
     texts = [str(result), str(result.params), str(series), (tmp_path / "series.html").read_text()]
-    line = row_line(series.entries[0], 1.0)
     for name, cell in CELLS.items():
-        assert f"{name} {cell}" in line, line
         shown = cell.removesuffix(" at bound")
         assert all(shown in text for text in texts), (name, shown)
-    assert all("1400000" not in text and "-0.00073" not in text for text in (*texts, line))
+    assert all("1400000" not in text and "-0.00073" not in text for text in texts)
 
 
 def test_what_has_no_value_is_not_drawn(result):

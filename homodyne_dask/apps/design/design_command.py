@@ -106,7 +106,7 @@ def _planned(given: dict[str, Any]) -> hd.Design:
 
 
 def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
-    from homodyne_dask.results.files.saved_results import data_of
+    from homodyne_dask.results.saved_results import data_of
 
     for name in ("model", "param", "angles"):
         if name in given:

@@ -21,8 +21,8 @@ from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, v
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.store.schema import RANGES
 

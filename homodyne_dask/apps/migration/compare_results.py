@@ -11,8 +11,8 @@ from homodyne_dask.apps.migration.translate_yaml import ALIASES, Translation
 from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, in_line
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.number_format import or_dash, value_and_error
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.text import joined_with_and
 
 PARAMETERS = "parameters.json"

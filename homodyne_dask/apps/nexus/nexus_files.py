@@ -10,24 +10,20 @@ import h5py
 import numpy as np
 
 from homodyne_dask.errors import in_line, printable
-from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fit_view import FitView, view_of
+from homodyne_dask.results.data.derived_quantities import derived_quantities
+from homodyne_dask.results.data.fit_result import FitValues
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.fitted_parameters import FittedParameters
 from homodyne_dask.results.data.result_tables import LIMITS
 from homodyne_dask.results.data.window_means import times_of
+from homodyne_dask.results.files.formats import RESULT
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store import schema
-from homodyne_dask.store.files import path_of, replace_file
-from homodyne_dask.store.scan import Scan
 
 PIXELS = (
     "dynamic_roi_map lists the pixels of each bin one after the other, "
     "not at their positions on the detector"
 )
-
-
-def write_nexus(result: FitResult, path: str | Path, scan: Scan | None) -> None:
-    """Write the NeXus file of a result, atomically; scan: by default from where its store was."""
-    replace_file(path_of("path", path), nexus_file(view_of(result, scan)))
 
 
 def nexus_file(view: FitView) -> bytes:
@@ -73,7 +69,6 @@ def _write_entry(entry: h5py.Group, view: FitView) -> None:
 
 
 def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> None:
-    """Write data and model of all bins, one after the other, and g2 of the data."""
     scan, axis = view.scan, view.axis
     shape, one = (len(scan.bins), axis.number, axis.number), (1, axis.number, axis.number)
     packed = {"dtype": np.float32, "chunks": one, "compression": "gzip", "shuffle": True}
@@ -138,16 +133,16 @@ def _write_known(group: h5py.Group, experiment: Mapping[str, Any], names: tuple[
             _field(group, name, found["value"], **units)
 
 
-def _write_fit(fit: h5py.Group, result: FitResult) -> None:
-    config = result.config
+def _write_fit(fit: h5py.Group, result: FitValues) -> None:
+    config, params = result.config, FittedParameters(result)
     fit["label"] = printable(result.verdict)
     function = _group(fit, "global_fit_function", "NXfit_function")
     function["function_type"] = config["model"]
     function["description"] = f"c2 of all bins, in the convention {config['convention']}"
-    names = ", ".join(result.params)
+    names = ", ".join(params)
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
-    for name, one in result.params.items():
+    for name, one in params.items():
         known: dict[str, Any] = {"units": one.unit, "vary": one.vary}
         if one.stderr is not None:  # an error or bound that is not known is absent
             known |= {"error": one.stderr, "error_method": one.method}
@@ -156,7 +151,7 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
                 known[key] = end
         _field(group, name, one.value, **known)
     more = _group(fit, "derived_quantities", "NXparameters")
-    for name, of in result.derived.items():
+    for name, of in derived_quantities(result).items():
         names = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
         found = {word: getattr(of, key) for key, word in names.items()}
         found = {word: value for word, value in found.items() if np.isfinite(value)}
@@ -174,10 +169,10 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
         _field(fit, f"figure_of_merit_{name}", getattr(result, name), units="", metric=metric)
 
 
-def _write_process(entry: h5py.Group, result: FitResult) -> None:
+def _write_process(entry: h5py.Group, result: FitValues) -> None:
     process = _group(entry, "process", "NXprocess")
     process["program"], process["version"] = "homodyne-dask", result.provenance.version
     note = _group(process, "summary", "NXnote")
     note["type"] = "application/json"
     note["description"] = "the complete result, as in summary.json"
-    note["data"] = np.bytes_(json.dumps(result.to_dict(), allow_nan=False))
+    note["data"] = np.bytes_(json.dumps(RESULT.to_dict(result), allow_nan=False))

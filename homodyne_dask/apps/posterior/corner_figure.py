@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter
 
+from homodyne_dask.apps.posterior.arviz_tree import free_names
 from homodyne_dask.apps.posterior.posterior import Posterior
-from homodyne_dask.results.data.arviz_tree import free_names
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import COLOURS, plain_label, power_of_ten

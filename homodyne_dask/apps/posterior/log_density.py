@@ -37,7 +37,7 @@ from homodyne_dask.models.parameter_priors import (
 )
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.normal_matrix import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem

@@ -10,6 +10,14 @@ import xarray
 from jaxtyping import Float
 from xarray import DataTree
 
+from homodyne_dask.apps.posterior.arviz_tree import (
+    FORMAT,
+    VERSION,
+    PosteriorDraws,
+    theta_in,
+    tree_of,
+)
+from homodyne_dask.apps.posterior.posterior_plots import PosteriorPlots
 from homodyne_dask.apps.posterior.posterior_summary import (
     plain_summary,
     summary_table,
@@ -18,11 +26,9 @@ from homodyne_dask.apps.posterior.posterior_summary import (
 from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.read_only import HandedOut
-from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, PosteriorDraws, theta_in, tree_of
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.results.data.plain_data import plain_values
-from homodyne_dask.results.data.plots import PosteriorPlots
+from homodyne_dask.results.result_classes import FitResult
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan

@@ -25,7 +25,7 @@ from homodyne_dask.errors import in_line
 from homodyne_dask.request.option_types import ByName, Form, Integer
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.results.data.fit_view import as_fitted
-from homodyne_dask.results.files.saved_results import data_of
+from homodyne_dask.results.saved_results import data_of
 from homodyne_dask.store.files import AnyPath
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import xarray
 from xarray import DataTree
 
+from homodyne_dask.apps.posterior.arviz_tree import FORMAT, VERSION
 from homodyne_dask.apps.posterior.posterior import Posterior
 from homodyne_dask.errors import OptionError, SourceError, why_unreadable
-from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION
-from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.files.json_files import MAX_BYTES, missing_values
-from homodyne_dask.results.files.saved_results import reportable
+from homodyne_dask.results.saved_results import from_summary, reportable
 from homodyne_dask.store.files import path_of, read_with_tail, replace_file
 from homodyne_dask.store.hdf5_files import check_contents
 

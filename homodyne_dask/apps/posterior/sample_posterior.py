@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.apps.posterior.arviz_tree import PosteriorDraws
 from homodyne_dask.apps.posterior.coordinates import coordinates
 from homodyne_dask.apps.posterior.interpolation_nodes import SIZES, choose_basis
 from homodyne_dask.apps.posterior.likelihood import (
@@ -45,9 +46,8 @@ from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.models.parameter_priors import AnyPrior
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.arviz_tree import PosteriorDraws
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, fitted_scan
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import Scan

@@ -18,8 +18,8 @@ from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError,
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.series.previous_fit import find_previous
 from homodyne_dask.fitting.series.run_many import begun
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files.folder import FolderInUse
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.files import open_without_waiting
 
 AHEAD = 2

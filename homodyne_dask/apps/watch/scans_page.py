@@ -12,6 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from homodyne_dask.apps.watch.scan_rows import changes, local_time, row_of_scan
+from homodyne_dask.apps.watch.watch_figures import (
+    Columns,
+    draw_last_rates,
+    draw_scans_against,
+    rates_drawn,
+)
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.document.blocks import Picture
 from homodyne_dask.errors import why_unreadable
@@ -19,17 +26,10 @@ from homodyne_dask.results.data.fit_rows import (
     FAILED,
     SCANS,
     FitRow,
-    changes,
-    local_time,
     quantity_names,
-    row_of_scan,
 )
 from homodyne_dask.results.files.scans_index import write_table_and_page
 from homodyne_dask.results.views.figures.scans_figure import (
-    Columns,
-    draw_last_rates,
-    draw_scans_against,
-    rates_drawn,
     scans_title,
 )
 from homodyne_dask.results.views.fits_report import report_of_fits

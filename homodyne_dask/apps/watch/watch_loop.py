@@ -18,11 +18,11 @@ from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.worker_options import check_worker_options
 from homodyne_dask.errors import ClusterError, OptionError, in_line
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
 from homodyne_dask.results.files.folder import locked_folder
-from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.files.scans_index import index_files
+from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.store.processes import trim_memory
 
 ALL, PAGE = "folders, disk and workers", "the page"

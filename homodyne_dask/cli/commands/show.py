@@ -37,7 +37,7 @@ def show(
     store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.files.saved_results import SERIES  # it loads xarray
+    from homodyne_dask.results.saved_results import SERIES
 
     of_series = (folder / SERIES).is_file()
     if not of_series:

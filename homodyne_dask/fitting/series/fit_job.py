@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from homodyne_dask.fitting.events import Callback, Event
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.models import Model
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 

@@ -10,7 +10,7 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.fit_job import Job
 from homodyne_dask.models import Model
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.checkpoint import checkpoint_exists, identity_differences, saved_identity
 from homodyne_dask.store.processes import OUR_CODE, code_digest
 
@@ -48,7 +48,7 @@ def find_previous(model: Model, job: Job) -> PreviousFit:
     Raises OptionError for a fit with other options, and for options that this fit cannot have.
     """
     from homodyne_dask.results.files.folder import checkpoint_in
-    from homodyne_dask.results.files.saved_results import SUMMARY, load_result
+    from homodyne_dask.results.saved_results import SUMMARY, load_result
 
     checkpoint, result, saved = checkpoint_in(job.folder), None, {}
     resume = checkpoint_exists(checkpoint)

@@ -26,7 +26,8 @@ from homodyne_dask.fitting.series.variable_of_scans import Values, axis_of, plac
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
 from homodyne_dask.results.data.fit_rows import fit_row, without_chance
-from homodyne_dask.results.data.series import WORDS, FitSeries
+from homodyne_dask.results.data.series import WORDS
+from homodyne_dask.results.result_classes import FitSeries
 from homodyne_dask.solver.scaling_modes import LINEAR
 from homodyne_dask.store.scan import Scan, as_scan
 

@@ -52,9 +52,9 @@ from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.result_tables import covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in

@@ -18,17 +18,13 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.read_only import HandedOut
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.plain_data import Saved, plain_values
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import joined_with_and
 
-VERSION = 1
-FORMAT = "homodyne_dask comparison"
 ROUNDING = 1e-11
 """Relative difference of χ², as of models of which one holds the other, up to which they are equal."""
 NO_EVIDENCE = 0.02
@@ -77,11 +73,8 @@ class ComparedFit(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(HandedOut, Saved):
-    """Comparison of fits to the same data, of `hd.compare` and `hd.compare_models`.
-
-    `print(comparison)` shows table and verdict.
-    """
+class ComparisonValues(HandedOut):
+    """Fits to the same data compared, without the methods that show and write the comparison."""
 
     fits: tuple[ComparedFit, ...]
     """The best score first."""
@@ -91,13 +84,8 @@ class Comparison(HandedOut, Saved):
     """Independent bins with pairs."""
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
-    results: Mapping[str, FitResult] = field(default_factory=dict, compare=False)
+    results: Mapping[str, FitValues] = field(default_factory=dict, compare=False)
     """The fits by name; none in a comparison that was read from a file."""
-
-    def _document(self) -> Document:
-        from homodyne_dask.results.views.fits_report import report_of_comparison
-
-        return report_of_comparison(self)
 
     @property
     def by_left_out(self) -> bool:
@@ -156,15 +144,8 @@ class Comparison(HandedOut, Saved):
         parts += [f"whether {names} describes the data was not checked"] * bool(names)
         return "; ".join(parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain values, as `to_json` writes it; unknown numbers are None."""
-        values = vars(self) | {"chosen": self.chosen, "sentence": self.sentence}
-        del values["results"]
-        return plain_values({"format": FORMAT, "format_version": VERSION} | values)
-
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
-    """Return which fits the data do not distinguish from the best, and which of all these to take."""
     others = " or ".join(
         f"{fit.name} (difference {value_and_error(fit.worse_by, fit.stderr)})" for fit in equal
     )
@@ -186,7 +167,7 @@ _NO_SCORE = {
 }
 
 
-def _penalty(fit: FitResult) -> float:
+def _penalty(fit: FitValues) -> float:
     """Return tr(H⁻¹J) in units of χ² from the covariances of the fit; NaN where they are unknown.
 
     Of a fit that does not describe the data, which has no covariance, and of one of few curves of a table,
@@ -204,66 +185,74 @@ def _penalty(fit: FitResult) -> float:
     return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
 
 
-def _chisqr_of_bins(
-    table: xarray.Dataset | None, penalty: float, bins: int
-) -> Float[np.ndarray, " cluster"]:
-    """Return what counts against a fit: χ² of each bin left out, or its share of CLIC; NaN if unknown."""
+class _Scored(NamedTuple):
+    """What counts for and against a fit."""
+
+    name: str
+    fit: FitValues
+    free: int
+    """Fitted parameters of f."""
+    linear: float
+    """Fitted contrasts and offsets; infinite where no bin could be left out."""
+    penalty: float
+    chisqr: Float[np.ndarray, " cluster"]
+    """χ² of each bin left out, or its share of CLIC; NaN if unknown."""
+
+    @property
+    def size(self) -> float:
+        """Number of fitted parameters of all kinds."""
+        return self.free + self.linear
+
+    @property
+    def order(self) -> tuple[float, float, str]:
+        """Puts the simplest fit first, those without a score last."""
+        return self.size, float(np.nan_to_num(self.chisqr.sum(), nan=np.inf)), self.name
+
+
+def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
+    free, table = int((~fit.parameters["fixed"].values).sum()), fit.diagnosis.left_out
     if table is None:
-        return np.full(bins, np.nan)
+        return _Scored(name, fit, free, np.inf, _penalty(fit), np.full(bins, np.nan))
+    linear, chisqr = float(table["linear"]), table["left_out_chisqr"].values
     if bins >= MIN_INDEPENDENT_BINS:
-        return table["left_out_chisqr"].values
-    return table["chisqr"].values + 2 * penalty / bins
+        return _Scored(name, fit, free, linear, float(table["penalty"]), chisqr)
+    penalty = _penalty(fit)
+    return _Scored(name, fit, free, linear, penalty, table["chisqr"].values + 2 * penalty / bins)
 
 
-def _compared(
-    name: str, fit: FitResult, free: int, penalty: float, noise: float, judged: Mapping[str, Any]
-) -> ComparedFit:
-    """Return the row of a fit; judged: what follows from the other fits."""
-    linear = of_data = np.nan
-    if (
-        kept := fit.diagnosis.left_out
-    ) is not None:  # a prior of a parameter is no datum of all fits
-        linear, of_data = float(kept["linear"]), float(kept["chisqr"].sum()) / noise
+def _row(scored: _Scored, noise: float, **judged: Any) -> ComparedFit:
+    fit, table = scored.fit, scored.fit.diagnosis.left_out
+    # a prior of a parameter is no datum of all fits
+    chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
     at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
     return ComparedFit(
-        name=name,
+        name=scored.name,
         model=fit.config["model"],
         outcome=fit.outcome.name,
         at_bound=", ".join(map(str, at_bound)),
-        parameters=free,
-        linear=linear,
+        parameters=scored.free,
+        linear=np.nan if table is None else scored.linear,
         chisqr=fit.chisqr,
         redchi=fit.redchi,
         misfit=fit.misfit,
-        penalty=penalty,
-        clic=of_data + 2 * penalty,
-        aic_naive=of_data + 2 * (free + linear),
+        penalty=scored.penalty / noise,
+        clic=chisqr + 2 * (scored.penalty / noise),
+        aic_naive=chisqr + 2 * scored.size,
         **judged,
     )
 
 
-def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
-    """Return the comparison of fits by name; raises OptionError as `hd.compare`."""
+def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
+    """Return the fields of the comparison of fits by name; raises OptionError as `hd.compare`."""
     _require_comparable(fits)
-    tables = {name: fit.diagnosis.left_out for name, fit in fits.items()}
-    bins = max(1 if of is None else of.sizes["cluster"] for of in tables.values())
+    tables = [fit.diagnosis.left_out for fit in fits.values()]
+    bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
     by_left_out = bins >= MIN_INDEPENDENT_BINS
-    penalties = {
-        name: float(of["penalty"]) if by_left_out and of is not None else _penalty(fits[name])
-        for name, of in tables.items()
-    }
-    of_bins = {name: _chisqr_of_bins(of, penalties[name], bins) for name, of in tables.items()}
-    free = {name: int((~fit.parameters["fixed"].values).sum()) for name, fit in fits.items()}
-    size = {
-        name: np.inf if of is None else free[name] + float(of["linear"])
-        for name, of in tables.items()
-    }
-    # the simplest first, those without a score last
-    names = sorted(
-        fits, key=lambda name: (size[name], np.nan_to_num(of_bins[name].sum(), nan=np.inf), name)
+    each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
+    scores, sizes, penalties = (
+        np.array([getattr(scored, key) for scored in each]) for key in ("chisqr", "size", "penalty")
     )
-    scores, sizes = (np.array([of[name] for name in names]) for of in (of_bins, size))
-    totals, misfit = scores.sum(1), np.array([fits[name].misfit for name in names])
+    totals, misfit = scores.sum(1), np.array([scored.fit.misfit for scored in each])
     known = np.isfinite(totals)
     if not known.any():
         raise OptionError(
@@ -271,11 +260,11 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
             f"parameters, or see the report of one fit"
         )
     unsure = {"not-checked", "points-correlated"}
-    checked = np.array([unsure.isdisjoint(fits[name].findings.codes) for name in names])
-    left = next(of for of in (known & ~misfit & checked, known & ~misfit, known) if of.any())
+    checked = np.array([unsure.isdisjoint(scored.fit.findings.codes) for scored in each])
+    left = next(some for some in (known & ~misfit & checked, known & ~misfit, known) if some.any())
     least = np.min(totals[left])
     # 0 where a model interpolates the data
-    noise = min(fits[name].redchi for name, of in zip(names, known, strict=True) if of) or 1.0
+    noise = min(each[n].fit.redchi for n in np.flatnonzero(known)) or 1.0
     equal = NO_EVIDENCE * noise
     lowest = int(np.flatnonzero(left & (totals <= least + max(ROUNDING * abs(least), equal)))[0])
     differences = scores - scores[lowest]
@@ -284,9 +273,8 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     if by_left_out:
         stderr = np.sqrt(bins) * differences.std(axis=1, ddof=1)
     else:
-        of = np.array([penalties[name] for name in names])
-        nested = sizes != sizes[lowest]
-        stderr = np.sqrt(2.0) * np.where(nested, np.abs(of - of[lowest]), of + of[lowest])
+        apart, both = np.abs(penalties - penalties[lowest]), penalties + penalties[lowest]
+        stderr = np.sqrt(2.0) * np.where(sizes != sizes[lowest], apart, both)
         stderr[lowest] = 0.0
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
@@ -294,20 +282,23 @@ def compare_fits(fits: Mapping[str, FitResult]) -> Comparison:
     enough = 1.0 if by_left_out else 2.0
     told = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
     chosen = next(n for n in np.flatnonzero(left) if above[n] <= enough * stderr[n])
-    rows = []
-    for n, name in enumerate(names):
-        judged = {
-            "checked": bool(checked[n]),
-            "score": float(-0.5 * totals[n] / noise),
-            "worse_by": float(0.5 * above[n] / noise),
-            "stderr": float(0.5 * stderr[n] / noise),
-            "told": bool(told[n]),
-            "best": n == lowest,
-            "chosen": bool(n == chosen),
-        }
-        rows.append(_compared(name, fits[name], free[name], penalties[name] / noise, noise, judged))
+    rows = [
+        _row(
+            scored,
+            noise,
+            checked=bool(checked[n]),
+            score=float(-0.5 * totals[n] / noise),
+            worse_by=float(0.5 * above[n] / noise),
+            stderr=float(0.5 * stderr[n] / noise),
+            told=bool(told[n]),
+            best=n == lowest,
+            chosen=bool(n == chosen),
+        )
+        for n, scored in enumerate(each)
+    ]
     rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
-    return Comparison(tuple(rows), fits[names[0]].provenance.inputs["store"], bins, noise, fits)
+    store = each[0].fit.provenance.inputs["store"]
+    return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
 
 
 _SAME_INPUTS = {
@@ -319,8 +310,7 @@ _SAME_INPUTS = {
 }
 
 
-def _in_common(fit: FitResult) -> dict[str, Any]:
-    """Return what fits that are compared have in common, by its name."""
+def _in_common(fit: FitValues) -> dict[str, Any]:
     inputs, config = fit.provenance.inputs, fit.config
     priors = {  # of contrast or offset, which count as measurements
         name: given.get("prior") if isinstance(given := config[name], dict) else None
@@ -335,7 +325,7 @@ def _in_common(fit: FitResult) -> dict[str, Any]:
     }
 
 
-def _require_comparable(fits: Mapping[str, FitResult]) -> None:
+def _require_comparable(fits: Mapping[str, FitValues]) -> None:
     """Raise OptionError for fits whose χ² are of other data, weights or parts of a measurement."""
     for name, fit in fits.items():
         if (loss := fit.config["loss"]) != "linear":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
@@ -18,15 +18,13 @@ from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
 from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
 from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings import rings_of
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.data.fit_result import FitResult
 
 MOST_OF_RATE = 0.5
 """Share of a rate above which what is known of some coefficients is what is known of it."""
@@ -98,8 +96,7 @@ class Quantity(NamedTuple):
         """Return it with limits in place of a value where there are any; positive: whether it cannot be 0."""
         of = self._replace(optimum=self.value, error=self.stderr)
         if positive and not of.limit and of.low_95 <= 0 <= of.high_95:
-            reach = float(half_width(90.0, of.dof)) * of.stderr
-            of = of._replace(upper_limit=abs(of.value) + reach)
+            of = of._replace(upper_limit=of.largest)
         unknown = dict.fromkeys(("value", "stderr", "stderr_naive"), np.nan)
         return of._replace(**unknown) if of.limit else of
 
@@ -112,6 +109,11 @@ class Quantity(NamedTuple):
     def high_95(self) -> float:
         """The upper end of the 95 % interval."""
         return 2 * self.value - self.low_95
+
+    @property
+    def largest(self) -> float:
+        """The size that it has at most, of 95 %."""
+        return abs(self.value) + float(half_width(90.0, self.dof)) * self.stderr
 
     def to_dict(self) -> dict[str, Any]:
         """Return value, errors and interval, as written to summary.json."""
@@ -137,7 +139,7 @@ class Quantity(NamedTuple):
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of any numbers that a file may hold
-def derived_quantities(result: "FitResult", age: float | None = None) -> dict[str, Quantity]:
+def derived_quantities(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
     """Return what follows from the parameters, with errors by the delta method, or limits.
 
     J and gamma_dot, where the model has them, at an age [s], by default the mean one; Gamma, the rate of
@@ -155,18 +157,22 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
         if of and names.issuperset(of):
             found[name] = _rate_at(result, name, of, age, form)
     found |= _decay_rates(result, found, age)
-    if (
-        result.config["model"] == BROWNIAN.name
-        and (D0 := fitted_quantities(result)["D0"]).unit != "1/s"
-    ):
-        of = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
-        stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
-        of = of._replace(stderr=stderr, at_bound=D0.at_bound, formula="D0 / 2 = D; D0 = J")
-        found["D_SE"] = of
+    if result.config["model"] == BROWNIAN.name:
+        D0 = fitted_quantities(result)["D0"]
+        if D0.unit != "1/s":
+            D = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
+            stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
+            about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
+            found["D_SE"] = D._replace(stderr=stderr, **about)
     if (power := result.diagnosis.power_of_q) is not None:
-        of = Quantity("", power.power, power.stderr, np.nan, power.dof, method=SPECKLE)
-        found["power_of_q"] = of._replace(
-            formula="with which rates scale, by a test of 2; quote --over q"
+        found["power_of_q"] = Quantity(
+            "",
+            power.power,
+            power.stderr,
+            np.nan,
+            power.dof,
+            method=SPECKLE,
+            formula="with which rates scale, by a test of 2; quote --over q",
         )
     if LOG_DENSITY in splines:
         mean, _ = moments_of_distribution(result)
@@ -179,7 +185,7 @@ def derived_quantities(result: "FitResult", age: float | None = None) -> dict[st
     }
 
 
-def fitted_quantities(result: "FitResult") -> dict[str, Quantity]:
+def fitted_quantities(result: FitValues) -> dict[str, Quantity]:
     """Return the parameters by name."""
     known, rows = result.covariance, plain_rows(result.parameters, "param")
     errors = np.full(len(rows), np.nan) if known is None else np.sqrt(np.diag(known.values))
@@ -193,7 +199,7 @@ def fitted_quantities(result: "FitResult") -> dict[str, Quantity]:
     }
 
 
-def coefficients_of(result: "FitResult") -> set[str]:
+def coefficients_of(result: FitValues) -> set[str]:
     """Return the names of the coefficients of rates without a formula, which are no values of the rates."""
     free = result.config["splines"]
     return {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
@@ -205,19 +211,19 @@ def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:
 
 
 def _decay_rates(
-    result: "FitResult", rates: dict[str, Quantity], age: float
+    result: FitValues, rates: dict[str, Quantity], age: float
 ) -> Iterator[tuple[str, Quantity]]:
     """Yield Gamma, of several rings each, and D, of transport and of stretched exponentials."""
     q, model = result.scaling["q"].values, result.config["model"]
     rings = rings_of(q).tolist() if np.isfinite(q).all() else []
-    names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{one:.6g}" for one in rings]
+    names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{ring:.6g}" for ring in rings]
     if model in _TRANSPORT and "J" in rates:
         J = rates["J"]
         if J.unit == "1/s":
             yield "Gamma", _times(J, 0.5, "1/s", "q² J / 2")
             return
-        for name, one in zip(names, rings, strict=True):
-            yield name, _times(J, 0.5 * one**2, "1/s", f"q² J / 2, q = {one:.6g} 1/Å")
+        for name, ring in zip(names, rings, strict=True):
+            yield name, _times(J, 0.5 * ring**2, "1/s", f"q² J / 2, q = {ring:.6g} 1/Å")
         yield "D", _times(J, 0.5, J.unit, "J / 2")
     elif RATE in rates:
         yield "Gamma", rates[RATE]
@@ -228,28 +234,27 @@ def _decay_rates(
             )
     elif model in _POWERS and RATE in result.parameters["param"].values:
         power = _POWERS[model]
-        at = f"at the mean age of {age:.4g} s" if power == "mu" else ""
+        at_age = f"at the mean age of {age:.4g} s" if power == "mu" else ""
         several = power == "q_exponent" or len(rings) == 1
-        for name, one in zip(names, rings, strict=True) if several else [("Gamma", np.nan)]:
-            of_q = f", q = {one:.6g} 1/Å" * several
-            base = one / Q_REFERENCE if power == "q_exponent" else age
-            of = _power_law(result, power, base)._replace(formula=at or f"rate{of_q}")
-            yield name, of
+        for name, ring in zip(names, rings, strict=True) if several else [("Gamma", np.nan)]:
+            at_ring = f", q = {ring:.6g} 1/Å" * several
+            base = ring / Q_REFERENCE if power == "q_exponent" else age
+            Gamma = _power_law(result, power, base)._replace(formula=at_age or f"rate{at_ring}")
+            yield name, Gamma
             if len(rings) == 1:
-                yield "D", _times(of, one**-2, "Å²/s", f"Gamma / q²{of_q}")
+                yield "D", _times(Gamma, ring**-2, "Å²/s", f"Gamma / q²{at_ring}")
 
 
-def _power_law(result: "FitResult", power: str, base: float) -> Quantity:
-    """Return rate · base^n, n the parameter of this name; '' for 0."""
-    rows = plain_rows(result.parameters, "param")
-    names = ["rate", *({power} & rows.keys())]
-    theta = [float(rows[name]["optimum"]) for name in names]
-    factor = base ** theta[1] if len(names) > 1 else 1.0
-    slope = [factor, theta[0] * factor * np.log(base)][: len(names)]
-    return _follows(result, names, np.array(slope), theta[0] * factor, "1/s")
+def _power_law(result: FitValues, power: str, base: float) -> Quantity:
+    fitted = fitted_quantities(result)
+    names = ["rate", power] if power in fitted else ["rate"]
+    rate, *exponent = (fitted[name].optimum for name in names)
+    factor = base ** exponent[0] if exponent else 1.0
+    slope = np.array([factor, rate * factor * np.log(base)])[: len(names)]
+    return _follows(result, names, slope, rate * factor, "1/s")
 
 
-def moments_of_distribution(result: "FitResult") -> tuple[Quantity, Quantity]:
+def moments_of_distribution(result: FitValues) -> tuple[Quantity, Quantity]:
     """Return the mean of a distribution of rates [1/s], and its variance over the square of the mean.
 
     Less the estimated bias of smoothing, by which their errors are larger. Of 144 simulated curves, of
@@ -263,12 +268,12 @@ def moments_of_distribution(result: "FitResult") -> tuple[Quantity, Quantity]:
     slopes, mean, square = slopes_of(form, weight), float(weight @ rate), float(weight @ rate**2)
     by_mean, by_square = slopes @ (weight * rate), slopes @ (weight * rate**2)
     by_variance = by_square / mean**2 - 2 * square / mean**3 * by_mean
-    found, smoothing = [], result.diagnosis.smoothing
+    moments, smoothing = [], result.diagnosis.smoothing
     for slope, value, unit in ((by_mean, mean, "1/s"), (by_variance, square / mean**2 - 1, "")):
         bias = 0.0 if smoothing is None else float(smoothing["bias"].values @ slope)
-        of = _follows(result, names, slope, value - bias, unit)
-        found.append(of._replace(stderr=float(np.hypot(of.stderr, bias))))
-    mean_rate, variance = found
+        moment = _follows(result, names, slope, value - bias, unit)
+        moments.append(moment._replace(stderr=float(np.hypot(moment.stderr, bias))))
+    mean_rate, variance = moments
     return mean_rate._replace(formula="Σ w Γ, less the bias of smoothing"), variance
 
 
@@ -278,7 +283,7 @@ def mean_is_determined(mean: Quantity) -> bool:
     return not mean.value <= 2 * error
 
 
-def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:
+def _tied(result: FitValues) -> Iterator[tuple[str, Quantity]]:
     """Yield the tied parameters; none where this process does not have the model."""
     if not result.config["tie"]:
         return
@@ -296,7 +301,7 @@ def _tied(result: "FitResult") -> Iterator[tuple[str, Quantity]]:
 
 
 def _rate_at(
-    result: "FitResult",
+    result: FitValues,
     name: str,
     parameters: Sequence[str],
     age: float,
@@ -306,52 +311,51 @@ def _rate_at(
 
     The error of a rate of free form includes that of its splines and the bias of smoothing.
     """
-    known = fitted_quantities(result)
-    own = [known[one] for one in parameters]
-    theta, sign = np.array([one.optimum for one in own]), quoted_sign(result, name)
+    quantities = fitted_quantities(result)
+    fitted = [quantities[parameter] for parameter in parameters]
+    theta, sign = np.array([one.optimum for one in fitted]), quoted_sign(result, name)
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
-    words, at_bound, conditional, limited = f"at the mean age of {age:.4g} s", False, False, False
-    further = np.zeros(2)
     if form is None:
         homodyne = result.config["convention"] == Convention.HOMODYNE
         (value,), gradient = rate(t, theta, RATE_FLOOR if name == "J" or homodyne else None)
+        slope, linear = gradient[:, 0], not fitted[1].limit
     else:
-        gradient = form.basis(t)
-        value = theta @ gradient[:, 0]
-        bound = np.array([p.at_bound and np.isnan(p.error) for p in own])[gradient[:, 0] > 0]
-        at_bound, conditional = bool(bound.all()), bool(bound.any())
-        further[0] = basis_error(theta) @ gradient[:, 0]
-        if (smoothing := result.diagnosis.smoothing) is not None:
-            further[1] = smoothing["bias"].sel(param=list(parameters)).values @ gradient[:, 0]
-        limited = (values_of_limited(result, parameters) != 0) @ gradient[:, 0] > MOST_OF_RATE
+        slope, linear = form.basis(t)[:, 0], True
+        value = theta @ slope
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
-    linear = form is not None or not own[1].limit
-    of = _follows(
-        result, parameters, sign * gradient[:, 0], sign * float(value), own[0].unit, dof, linear
+    derived = _follows(
+        result, parameters, sign * slope, sign * float(value), fitted[0].unit, dof, linear
+    )._replace(formula=f"at the mean age of {age:.4g} s")
+    if form is None:
+        return derived
+    smoothing = result.diagnosis.smoothing
+    bias = (
+        0.0 if smoothing is None else smoothing["bias"].sel(param=list(parameters)).values @ slope
     )
-    of = of._replace(stderr=float(np.hypot(of.stderr, np.linalg.norm(further))))
-    if limited and of.stderr > 0:
-        limit = abs(of.value) + float(half_width(90.0, of.dof)) * of.stderr
-        of = of._replace(upper_limit=limit)
-    return of._replace(at_bound=at_bound, conditional=conditional, formula=words)
+    further = np.linalg.norm(np.array([basis_error(theta) @ slope, bias]))
+    derived = derived._replace(stderr=float(np.hypot(derived.stderr, further)))
+    if (values_of_limited(result, parameters) != 0) @ slope > MOST_OF_RATE and derived.stderr > 0:
+        derived = derived._replace(upper_limit=derived.largest)
+    bound = np.array([one.at_bound and np.isnan(one.error) for one in fitted])[slope > 0]
+    return derived._replace(at_bound=bool(bound.all()), conditional=bool(bound.any()))
 
 
-def values_of_limited(result: "FitResult", parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
+def values_of_limited(result: FitValues, parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
     """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
-    found = result.findings.of("rate-limit-only")
-    names = {name for one in found for name in one.numbers["coefficients"]}
-    own = fitted_quantities(result)
-    return np.array([own[n].optimum if n in names else 0.0 for n in parameters])
+    limited = result.findings.of("rate-limit-only")
+    names = {name for said in limited for name in said.numbers["coefficients"]}
+    quantities = fitted_quantities(result)
+    return np.array([quantities[n].optimum if n in names else 0.0 for n in parameters])
 
 
-def quoted_sign(result: "FitResult", rate: str) -> float:
+def quoted_sign(result: FitValues, rate: str) -> float:
     """Return the factor of a rate that makes that of shear, whose sign c2 does not show, positive."""
-    found = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
-    return -1.0 if any(one.numbers["rate"] < 0 for one in found) else 1.0
+    signs = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
+    return -1.0 if any(said.numbers["rate"] < 0 for said in signs) else 1.0
 
 
 def _follows(
-    result: "FitResult",
+    result: FitValues,
     parameters: Sequence[str],
     slope: Float[np.ndarray, " p"],
     value: float,
@@ -366,38 +370,48 @@ def _follows(
     """
     if not parameters:  # a tie to a number
         return Quantity(unit, value, np.nan, np.nan, np.nan)
-    errors, method = np.full(2, np.nan), result.parameters.attrs["method"]
-    for n, known in enumerate((result.covariance, result.errors.covariance_naive)):
-        if known is not None:
-            own, _ = covariance_of(result, parameters, known)
-            errors[n] = rate_stderr(slope[:, None], own)[0]
-    stderr, naive = np.where(errors > 0, errors, np.nan).tolist()  # 0 where all are held
-    if dof is None:
-        rows = plain_rows(result.parameters, "param")
-        dof = float(np.fmin.reduce([rows[name]["dof"] for name in parameters], initial=np.inf))
     fitted = fitted_quantities(result)
+    if dof is None:
+        dof = float(np.fmin.reduce([fitted[name].dof for name in parameters], initial=np.inf))
+    stderr = _propagated_error(result, parameters, slope, result.covariance)
+    naive = _propagated_error(result, parameters, slope, result.errors.covariance_naive)
     if np.isnan(dof) or np.isnan(stderr):
         undetermined = {said.about for said in result.findings if len(said.about) == 1}
-        unknown = [(name,) in undetermined and np.isnan(fitted[name].value) for name in parameters]
-        no_value = any(unknown) or result.outcome is Outcome.NO_DECAY
-        return Quantity(unit, np.nan if no_value else value, np.nan, naive, np.nan)
-    derived = Quantity(unit, value, stderr, naive, dof, method=method)
-    pairs = zip((fitted[name] for name in parameters), slope, strict=True)
-    used = [(parameter, by) for parameter, by in pairs if by and parameter.varied]
-    if not any(parameter.limit for parameter, _ in used):
+        if result.outcome is Outcome.NO_DECAY or any(
+            (name,) in undetermined and np.isnan(fitted[name].value) for name in parameters
+        ):
+            value = np.nan
+        return Quantity(unit, value, np.nan, naive, np.nan)
+    derived = Quantity(unit, value, stderr, naive, dof, method=result.parameters.attrs["method"])
+    varied = [(fitted[name], by) for name, by in zip(parameters, slope, strict=True) if by]
+    varied = [(parameter, by) for parameter, by in varied if parameter.varied]
+    if not any(parameter.limit for parameter, _ in varied):
         return derived
     if not linear:  # a limit of a parameter gives none of a curve through it
         return Quantity(unit, np.nan, np.nan, np.nan, np.nan)
-    if len(used) > 1:
+    if len(varied) > 1:
         return derived
-    ((parameter, by),) = used
+    ((parameter, by),) = varied
     keys = LIMITS if by > 0 else LIMITS[::-1]
     low, high = (value + by * (getattr(parameter, key) - parameter.optimum) for key in keys)
     return derived._replace(lower_limit=low, upper_limit=high)
 
 
+def _propagated_error(
+    result: FitValues,
+    parameters: Sequence[str],
+    slope: Float[np.ndarray, " p"],
+    covariance: xarray.DataArray | None,
+) -> float:
+    if covariance is None:
+        return np.nan
+    chosen, _ = covariance_of(result, parameters, covariance)
+    error = float(rate_stderr(slope[:, None], chosen)[0])
+    return error if error > 0 else np.nan  # 0 where all are held
+
+
 def covariance_of(
-    result: "FitResult", parameters: Sequence[str], known: xarray.DataArray
+    result: FitValues, parameters: Sequence[str], known: xarray.DataArray
 ) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
     """Return the covariance of some parameters, and which of them are held by a bound.
 
@@ -406,16 +420,16 @@ def covariance_of(
     """
     coefficients = [f"{rate}_1" for rate in result.config["splines"]]
     names = result.parameters["param"].values.tolist()
-    at = [names.index(one) for one in parameters]
-    fixed, bounded = (result.parameters[key].values[at] for key in ("fixed", "at_bound"))
-    own = known.values[np.ix_(at, at)]
-    bounded = bounded & np.isnan(np.diag(own)) & (parameters[0] in coefficients)
+    places = [names.index(parameter) for parameter in parameters]
+    fixed, bounded = (result.parameters[key].values[places] for key in ("fixed", "at_bound"))
+    chosen = known.values[np.ix_(places, places)]
+    bounded = bounded & np.isnan(np.diag(chosen)) & (parameters[0] in coefficients)
     held = fixed | bounded
-    return np.where(held[:, None] | held, 0.0, own), bounded
+    return np.where(held[:, None] | held, 0.0, chosen), bounded
 
 
 def freedom_of_rate(
-    result: "FitResult", name: str, t: Float[np.ndarray, " n"]
+    result: FitValues, name: str, t: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for an error.
 
@@ -425,9 +439,9 @@ def freedom_of_rate(
     if result.covariance is None or table is None:
         return np.full(len(t), np.inf)
     dof = table[name].values
-    has = np.isfinite(dof)
-    if not has.any():
+    known_at = np.isfinite(dof)
+    if not known_at.any():
         return np.full(len(t), np.nan)
-    found = np.interp(t, table["age"].values[has], dof[has])
+    freedom = np.interp(t, table["age"].values[known_at], dof[known_at])
     scatter = result.parameters.attrs["method"] == CLUSTER_ROBUST
-    return np.where(scatter & (found < MIN_FREEDOM), np.nan, found)
+    return np.where(scatter & (freedom < MIN_FREEDOM), np.nan, freedom)

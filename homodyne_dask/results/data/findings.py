@@ -49,7 +49,7 @@ class Finding(HandedOut):
 
 def finding(code: str, about: Iterable[object] = (), advice: str = "", **numbers: Any) -> Finding:
     """Return a finding of plain values, as JSON takes them: numbers that are not finite are None."""
-    from homodyne_dask.results.data.plain_data import plain_values  # loads xarray
+    from homodyne_dask.results.data.dataclass_json import plain_values  # loads xarray
 
     return Finding(code, tuple(map(str, about)), plain_values(numbers), advice)
 

@@ -1,49 +1,24 @@
-"""The result of a fit: parameters with errors and units, outcome, options and inputs."""
+"""The values of a fit: parameters with errors and units, outcome, options and inputs."""
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray
 
-from homodyne_dask.document.blocks import Document
-from homodyne_dask.errors import OptionError, printable
+from homodyne_dask.errors import OptionError
 from homodyne_dask.models import Model, model_of_digest
 from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.spline_rates import with_stored_splines
 from homodyne_dask.models.tied import with_ties
 from homodyne_dask.read_only import HandedOut, read_only
-from homodyne_dask.results.data.derived_quantities import Quantity, derived_quantities
 from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fitted_parameters import FittedParameters
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
-from homodyne_dask.results.data.plain_data import Saved, plain_values, read_as, read_fields
-from homodyne_dask.results.data.plots import Plots
-from homodyne_dask.results.data.result_tables import (
-    DATASET_UNITS,
-    LIMITS,
-    PARAMETER_COLUMNS,
-    correlation_of,
-    covariances_in,
-    parameter_table,
-    plain_rows,
-    scaling_table,
-)
+from homodyne_dask.results.data.result_tables import correlation_of
 from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.state import Outcome
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from pandas import DataFrame
-
-    from homodyne_dask.store.scan import Scan
-
-VERSION = 2
-FORMAT = "homodyne_dask result"
 
 
 @dataclass(frozen=True)
@@ -177,12 +152,8 @@ PARTS: dict[str, type] = {
 
 
 @dataclass(frozen=True, repr=False)
-class FitResult(HandedOut, Saved):
-    """Result of one fit; `print(result)` shows the report. All that it hands out is read-only.
-
-    >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
-    [-1.32714, 0.00123]
-    """
+class FitValues(HandedOut):
+    """What a fit found, without the methods that show and write it: those of `FitValues`."""
 
     outcome: Outcome
     parameters: xarray.Dataset
@@ -197,11 +168,6 @@ class FitResult(HandedOut, Saved):
     diagnosis: Diagnosis
     run: FitRun
     provenance: Provenance
-
-    def _document(self) -> Document:
-        from homodyne_dask.results.views.report_content import report_of
-
-        return report_of(self)
 
     @property
     def chisqr(self) -> float:
@@ -262,23 +228,6 @@ class FitResult(HandedOut, Saved):
         """The unit of influence and profiles: stderr or, where it is unknown, the naive error."""
         return error_used(*(self.parameters[key].values for key in ("stderr", "stderr_naive")))
 
-    @property
-    def params(self) -> FittedParameters:
-        """The parameters one by one: `result.params["D0"].value`, stderr, method, dof, unit, min, max, ..."""
-        return FittedParameters(self)
-
-    def summary(self) -> "DataFrame":
-        """Return the parameters as a pandas DataFrame, one row each: value, stderr, method, dof, unit, ...
-
-        The columns are the fields of `params`; unknown numbers are NaN. `to_dict` gives everything for
-        JSON.
-        """
-        from pandas import DataFrame  # loads for half a second
-
-        frame = DataFrame([vars(one) for one in self.params.values()]).set_index("name")
-        numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max", *LIMITS]
-        return frame.astype(dict.fromkeys(numbers, float)).rename_axis("parameter")
-
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
         """Return the confidence intervals of the parameters: low and high over `param`.
 
@@ -291,14 +240,6 @@ class FitResult(HandedOut, Saved):
         ends = {"low": ("param", value - half), "high": ("param", value + half)}
         coords = {key: self.parameters[key] for key in ("param", "unit")}
         return xarray.Dataset(ends, coords, {"percent": percent})
-
-    @property
-    def derived(self) -> dict[str, Quantity]:
-        """What follows from the parameters: J and gamma_dot at the mean age, Gamma and D of a ring, D_SE, ...
-
-        Each has value, stderr, dof, low_95, high_95, unit and formula.
-        """
-        return derived_quantities(self)
 
     @property
     def mean_age(self) -> float:
@@ -322,144 +263,3 @@ class FitResult(HandedOut, Saved):
             if self.converged
             else f"{wrong}; besides, {self.outcome.value}"
         )
-
-    @property
-    def plot(self) -> Plots:
-        """Figures of the result, such as `result.plot.rates()`; pass a scan if the store has moved.
-
-        maps, cuts, angles, rates, passes, residuals, influence.
-        """
-        return Plots(self)
-
-    def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
-        """Return the fitted c2 (bin, t1, t2) of the fitted bins, lazily, like c2 in `scan.dataset`."""
-        from homodyne_dask.results.data.c2_evaluation import fitted_c2
-
-        return fitted_c2(self, scan)
-
-    def eval(
-        self,
-        t1: "ArrayLike",
-        t2: "ArrayLike",
-        label: int | None = None,
-        scan: "Scan | None" = None,
-        *,
-        phi: Any = None,
-        band: float | None = None,
-    ) -> Any:
-        """Evaluate the fitted c2 at pairs of times [s]: (bin, ...), or (...) for the bin with a given label.
-
-        t1, t2: arrays that broadcast together, within the scan; f is interpolated between frames. phi: of
-        the bins, as in `scan.select`. scan: the fitted scan, by default opened from its store. Values are
-        NaN in bins whose contrast or offset is unknown. band: a percentage, such as 95, returns three
-        arrays: c2, and the ends of its confidence interval from the errors of the parameters, with contrast
-        and offset fixed at the fitted values. Raises OptionError for times outside the scan and if standard
-        errors are unknown, SelectionError for an unknown label or angle, or another scan.
-
-        >>> c2, low, high = result.eval(0.0, [1.0, 2.0], phi=30, band=95)  # doctest: +SKIP
-        """
-        from homodyne_dask.results.data.c2_evaluation import c2_at
-
-        return c2_at(self, (t1, t2), label, scan, phi, band)
-
-    def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
-        """Write a NeXus file, as `fit --nexus` does: NXxpcs with maps of all bins, and the fit as NXfit.
-
-        scan: the fitted scan, by default opened from its store. A file is replaced as by `to_json`. Raises
-        SelectionError if it has other bins.
-        """
-        from homodyne_dask.apps.nexus.nexus_files import write_nexus
-
-        write_nexus(self, path, scan)
-
-    @property
-    def rates(self) -> xarray.Dataset:
-        """J, gamma_dot and their integrals against t [s] with bands, from the fitted store (docs: rates)."""
-        from homodyne_dask.results.data.fit_view import view_of
-        from homodyne_dask.results.data.rate_curves import rates_in
-
-        return rates_in(view_of(self))
-
-    def to_dataset(self) -> xarray.Dataset:
-        """Return all numbers as a Dataset with units, for netCDF and Zarr.
-
-        Over `param` the columns of `parameters`, coordinate unit; over `bin`: contrast, offset, ... ; over
-        `derived`: derived_value, derived_stderr, ...; covariance, covariance_naive (cov_i, cov_j) if known;
-        chisqr, redchi, ndata, passes. The attributes are outcome, options and source.
-        """
-        numbers = {name: getattr(self, name) for name in ("chisqr", "redchi", "ndata", "passes")}
-        for name in ("covariance", "covariance_naive"):
-            if (table := getattr(self.errors, name)) is not None:
-                numbers[name] = table
-        if derived := self.derived:
-            rows = {name: of.to_dict() for name, of in derived.items()}
-            columns = {
-                f"derived_{key}": ("derived", [row[key] for row in rows.values()])
-                for key in next(iter(rows.values()))
-            }
-            numbers |= columns | {"derived": ("derived", list(rows))}
-        bins = self.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
-        whole = xarray.merge([self.parameters, bins]).assign(numbers)
-        whole = whole.set_coords(["unit", "q", "phi"])
-        for name in DATASET_UNITS.keys() & whole.variables.keys():
-            whole[name].attrs["units"] = DATASET_UNITS[name]
-        about = {
-            "title": f"{self.config['model']} fitted to {self.provenance.inputs['store']}",
-            "model": self.config["model"],
-            "convention": self.config["convention"],
-            "outcome": self.outcome.name,
-            "outcome_sentence": self.verdict,
-            "findings": json.dumps(plain_values(self.findings), ensure_ascii=False),
-            "source": self.provenance.inputs["source_file"],
-            "source_sha256": self.provenance.inputs["source_sha256"],
-            "history": f"homodyne-dask {self.provenance.version}",
-            "config": json.dumps(plain_values(self.config)),
-        }
-        # names of files need not be UTF-8, which netCDF holds
-        return whole.assign_attrs({name: printable(text) for name, text in about.items()})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain values, as written to summary.json; unknown numbers are None."""
-        values = {key: of for part in PARTS for key, of in vars(getattr(self, part)).items()}
-        del values["definition"]
-        return plain_values(
-            {
-                "format": FORMAT,
-                "format_version": VERSION,
-                **{key: self.config[key] for key in ("model", "convention", "scaling")},
-                "outcome": self.outcome,
-                "outcome_sentence": self.verdict,
-                "model_check": values.pop("check"),
-                "parameters": plain_rows(self.parameters, "param"),
-                "derived": self.derived,
-                "scaling_per_bin": dict(self.scaling.data_vars) | {"label": self.scaling["label"]},
-                "redchi_per_bin": self.scaling["redchi"],
-                **values,
-            }
-        )
-
-
-def from_summary(read: dict[str, Any]) -> FitResult:
-    """Return the result from its `to_dict()`, as read from JSON."""
-    rows = read["parameters"]
-    columns = {key: [row[key] for row in rows.values()] for key in PARAMETER_COLUMNS}
-    ended = read["history"][-1]["theta"] if read["outcome"] == "NO_DECAY" else columns["value"]
-    each = zip(rows.values(), ended, strict=True)  # earlier files have no optimum
-    columns["optimum"] = [row.get("optimum", value) for row, value in each]
-    columns |= {key: [row.get(key) for row in rows.values()] for key in LIMITS}
-    read_as(str, read["config"]["model"])
-    for name in ("bounds", "tie", "splines"):
-        read_as(dict, read["config"][name] or {})
-    for name in ("store", "store_path", "store_sha256", "source_file"):
-        read_as(str, read["inputs"][name])
-    read_as(tuple[int, ...], read["inputs"]["labels"])
-    read_as(tuple[str, ...], read["inputs"]["notes"])
-    read = read | covariances_in(read, list(rows)) | {"check": read["model_check"]}
-    return FitResult(
-        outcome=Outcome[read["outcome"]],
-        parameters=parameter_table(
-            columns | {"param": list(rows)}, Findings.from_plain(read["findings"])
-        ),
-        scaling=scaling_table(read["scaling_per_bin"]),
-        **{part: read_fields(kind, read) for part, kind in PARTS.items()},
-    )

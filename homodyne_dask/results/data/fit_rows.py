@@ -1,8 +1,7 @@
 """A row of many fits, of a series or of a table of scans: outcome, parameters, and rates at its mean age."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from homodyne_dask.results.data.derived_quantities import (
 )
 from homodyne_dask.results.data.finding_catalogue import MISFIT
 from homodyne_dask.results.data.findings import Finding, Findings
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.solver.state import Outcome
 
 FAILED = "FAILED"
@@ -40,7 +39,7 @@ class FitRow(HandedOut):
     """Name of the store, of its part or of the file."""
     folder: Path | None = None
     """Folder of its result, if written on this machine."""
-    result: FitResult | None = None
+    result: FitValues | None = None
     """None if the fit failed, and in the table of a watched folder, which keeps the numbers alone."""
     message: str = ""
     """Why it failed."""
@@ -80,7 +79,7 @@ class FitRow(HandedOut):
 def fit_row(
     name: str,
     folder: Path | None,
-    result: FitResult | None,
+    result: FitValues | None,
     message: str = "",
     at: Mapping[str, Any] | None = None,
 ) -> FitRow:
@@ -95,7 +94,6 @@ def fit_row(
 
 
 def _with_findings(row: FitRow, fits: float) -> FitRow:
-    """Return a row with those findings of its result that are no chance in one of so many fits."""
     assert row.result is not None
     clear = Findings(said for said in row.result.findings if _p_over_level(said) * fits < 1)
     misfit = ", misfit" * (not MISFIT.isdisjoint(clear.codes))
@@ -122,12 +120,12 @@ def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
     return [
         row
         if row.result is None
-        else _with_findings(row, 1 if _beyond(row.redchi, redchi) > 0 else level)
+        else _with_findings(row, 1 if beyond_scatter(row.redchi, redchi) > 0 else level)
         for row in rows
     ]
 
 
-def _beyond(now: float, others: np.ndarray) -> float:
+def beyond_scatter(now: float, others: np.ndarray) -> float:
     """Return by how much a number is above (or below, negative) what others scatter to; 0 if it is not."""
     others = others[np.isfinite(others)]
     if len(others) < FEWEST or not np.isfinite(now):
@@ -138,7 +136,7 @@ def _beyond(now: float, others: np.ndarray) -> float:
     return away if abs(away) > max(SHARE * abs(median), SCATTERS * scatter) else 0.0
 
 
-def quantities_of(result: FitResult, age: float | None = None) -> dict[str, Quantity]:
+def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
     """Return the parameters of a fit and what follows from them, rates at an age [s] or the mean one.
 
     Rates of free form stand for their coefficients (see `derived_quantities`).
@@ -180,57 +178,16 @@ def quantity_names(rows: Sequence[FitRow], parameters: Sequence[str] = ()) -> li
     return [*parameters, *(name for name, of in RATES.items() if {*of} <= {*parameters})]
 
 
-BEFORE = 8
-"""Scans with which the next one is compared."""
 FEWEST = 3
 SHARE, SCATTERS = 0.2, 5.0
 """A change is said where it is more than this share of the median, and than so many robust scatters."""
 _OF_NORMAL = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
-_COMPARED: dict[str, Callable[[FitRow], float]] = {
-    "contrast": lambda row: row.at["contrast"],
-    "reduced χ²": lambda row: row.redchi,
-}
 
 
 def methods_of(rows: Sequence[FitRow]) -> str:
     """Return how the standard errors of several fits are estimated, as 'cluster-robust or speckle'."""
     return " or ".join(sorted({row.method for row in rows} - {""}))
-
-
-def local_time(seconds: float) -> str:
-    """Return a time as 2026-11-22 23:10:05+01:00; '' for one in no year of a calendar."""
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
-    except (OverflowError, OSError, ValueError):
-        return ""
-
-
-def row_of_scan(number: int, time: float, row: FitRow) -> FitRow:
-    """Return the row of a watched file without the result; time: when it was written [s since 1970]."""
-    contrast = np.nan
-    if row.result is not None:
-        known = row.result.scaling["contrast"].values
-        known = known[np.isfinite(known)]
-        contrast = float(np.median(known)) if len(known) else np.nan
-    at = {"number": number, "time": local_time(time), "contrast": contrast}
-    return replace(row, result=None, at=at)
-
-
-def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
-    """Return a phrase for each thing that is to be said of a scan after those before it, in their order.
-
-    Outcome other than converged; contrast and reduced χ² far from the median of the last scans.
-    """
-    if row.outcome == FAILED:
-        return ()  # its message says why
-    found = [] if row.outcome_words == CONVERGED else [row.outcome_words]
-    good = [one for one in earlier if one.outcome != FAILED][-BEFORE:]
-    for words, value_of in _COMPARED.items():
-        now, before = value_of(row), np.array([value_of(one) for one in good])
-        if away := _beyond(now, before):
-            found.append(f"{words} {now:.3g} (median of the scans before: {now - away:.3g})")
-    return tuple(found)
 
 
 def outcome_counts(rows: Sequence[FitRow], of: int, prefix: str = SCANS) -> str:

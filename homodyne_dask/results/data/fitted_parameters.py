@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -12,12 +11,10 @@ from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.models.spline_rates import by_coefficient
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.number_format import limit_words, value_and_error
 from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
 from homodyne_dask.text import with_unit
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.data.fit_result import FitResult
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +65,7 @@ class FittedParameter:
 class FittedParameters(Printed, Mapping[str, FittedParameter]):
     """The parameters of a fit by name, in the model's order: `result.params["D0"].value`."""
 
-    def __init__(self, result: "FitResult") -> None:
+    def __init__(self, result: FitValues) -> None:
         self._by_name: dict[str, FittedParameter] = {}
         bounds = bounds_of(result)
         for name, row in plain_rows(result.parameters, "param").items():
@@ -104,7 +101,7 @@ class UnknownParameterError(OptionError, KeyError):
         return printable(self.args[0])
 
 
-def bounds_of(result: "FitResult") -> dict[tuple[str, str], tuple[float, float]]:
+def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
     """Return the bounds by name and unit.
 
     Empty for a model that this process does not know. Without the parameters that are in 1/s where q is

@@ -9,12 +9,12 @@ from jaxtyping import Float
 
 from homodyne_dask.models import MODELS, convention_named
 from homodyne_dask.models.transport import Rates, true_rates
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.intervals import normal_deviate
 from homodyne_dask.results.data.result_tables import plain_rows
 
 
-def truth_of(result: FitResult) -> dict[str, float] | None:
+def truth_of(result: FitValues) -> dict[str, float] | None:
     """Return the true parameters if model, convention and gap of simulation and fit are the same."""
     truth = result.provenance.truth
     names = result.parameters["param"].values.tolist()
@@ -23,7 +23,7 @@ def truth_of(result: FitResult) -> dict[str, float] | None:
     return truth["parameters"]
 
 
-def pulls(result: FitResult) -> dict[str, float]:
+def pulls(result: FitValues) -> dict[str, float]:
     """Return (value - truth) / stderr by parameter, as the normal deviate of the same probability.
 
     That of Student's t for the degrees of freedom of stderr; parameters without stderr have none.
@@ -39,7 +39,7 @@ def pulls(result: FitResult) -> dict[str, float]:
     return away
 
 
-def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None:
+def true_rates_of(result: FitValues, t: Float[np.ndarray, " n"]) -> Rates | None:
     """Return J [Å²/s] and gamma_dot [1/s] of simulated data at times above 0, of whatever form they are.
 
     None where they are not known, and where convention or gap of simulation and fit differ.
@@ -67,7 +67,6 @@ def truth_mismatch(
 
 
 def _other_setting(truth: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return how convention or gap of the simulation differ from those of a fit with shear."""
     if not getattr(MODELS.get(config["model"]), "shear", True):
         return None
     if truth.get("convention") not in (None, config["convention"]):

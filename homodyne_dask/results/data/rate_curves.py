@@ -19,8 +19,9 @@ from homodyne_dask.results.data.derived_quantities import (
     quoted_sign,
     values_of_limited,
 )
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.fitted_parameters import FittedParameters
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.state import Outcome
@@ -139,7 +140,6 @@ def rates_in(view: FitView) -> xarray.Dataset:
 
 
 def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
-    """Return shear rate and strain, and the ends of their bands, with the other sign."""
     other, found = {"low": "high", "high": "low"}, dict[str, Any]()
     for name, (dims, values, *about) in columns.items():
         rate, _, band = name.partition("_low_") if "_low_" in name else name.partition("_high_")
@@ -166,16 +166,17 @@ def nearest_power_law(
     return min(laws, key=lambda law: float((((law - value) * weight) ** 2).sum()))
 
 
-def has_rates(result: FitResult) -> bool:
+def has_rates(result: FitValues) -> bool:
     """Return whether a fit has rates: its model has, and a decay was seen."""
     measured = result.outcome is not Outcome.NO_DECAY
     return measured and evaluation_of(result.provenance.fitted_model()).rates is not None
 
 
-def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]:
+def _ends(result: FitValues, name: str, curve: RateCurve) -> tuple[float, float]:
     """Return between which values a rate is: of splines, which sum to 1, the bounds of their coefficients."""
     if name in result.config["splines"]:
-        splines = [result.params[parameter] for parameter in curve.parameters]
+        params = FittedParameters(result)
+        splines = [params[parameter] for parameter in curve.parameters]
         ends = [(p.min, p.max) for p in splines if p.min is not None and p.max is not None]
         if len(ends) == len(splines):
             return min(low for low, _ in ends), max(high for _, high in ends)
@@ -183,7 +184,7 @@ def _ends(result: FitResult, name: str, curve: RateCurve) -> tuple[float, float]
 
 
 def _band(
-    result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None
+    result: FitValues, name: str, curve: RateCurve, known: xarray.DataArray | None
 ) -> tuple[dict[str, Float[np.ndarray, " n"]], dict[str, str]]:
     """Return error, degrees of freedom and ends of the bands of a rate by suffix, and what qualifies them."""
     names, about = list(curve.parameters), {}
@@ -231,7 +232,7 @@ def _band(
     return {"stderr": stderr, "dof": dof, **dict(zip(ends, found, strict=True))}, about
 
 
-def _unresolved(result: FitResult, name: str, curve: RateCurve) -> Bool[np.ndarray, " n"]:
+def _unresolved(result: FitValues, name: str, curve: RateCurve) -> Bool[np.ndarray, " n"]:
     """Return where a rate changes too fast for its splines: its integral is unknown from there on."""
     found = np.zeros(len(curve.time), bool)
     for one in result.findings.of("rate-unresolved"):
@@ -243,7 +244,7 @@ def _unresolved(result: FitResult, name: str, curve: RateCurve) -> Bool[np.ndarr
 
 
 def _reach(
-    result: FitResult, name: str, curve: RateCurve, stderr: Float[np.ndarray, " n"]
+    result: FitValues, name: str, curve: RateCurve, stderr: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Return one standard error below and above a rate, with the errors of its splines and smoothing.
 

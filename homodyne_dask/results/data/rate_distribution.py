@@ -1,7 +1,5 @@
 """The distribution of rates of a fit with bands, and its resolution."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray
 
@@ -13,22 +11,20 @@ from homodyne_dask.results.data.derived_quantities import (
     mean_is_determined,
     moments_of_distribution,
 )
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver.state import Outcome
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.data.fit_result import FitResult
 
 CLEAR = 2.0
 """Standard errors of the relative variance from which on a width is told from 0."""
 
 
-def has_distribution(result: "FitResult") -> bool:
+def has_distribution(result: FitValues) -> bool:
     """Return whether a fit has a distribution of rates: its model has, and a decay was seen."""
     return LOG_DENSITY in result.config["splines"] and result.outcome is not Outcome.NO_DECAY
 
 
-def distribution_in(result: "FitResult") -> xarray.Dataset:
+def distribution_in(result: FitValues) -> xarray.Dataset:
     """Return the density G of ln Γ over `rate`, Γ [1/s], with bands at each rate; NaN without an error.
 
     They are wider by the bias of smoothing, on the side from which it pulls, as those of rates are.
@@ -56,7 +52,7 @@ def distribution_in(result: "FitResult") -> xarray.Dataset:
     )
 
 
-def resolution_sentences(result: "FitResult") -> list[str]:
+def resolution_sentences(result: FitValues) -> list[str]:
     """Return how narrow a distribution the errors tell from a single rate; none of other models."""
     if LOG_DENSITY not in result.config["splines"]:
         return []

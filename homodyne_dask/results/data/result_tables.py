@@ -1,19 +1,18 @@
 """Tables of a result: made from columns."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray
 from numpy.typing import ArrayLike
 
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
+from homodyne_dask.results.data.findings import Finding
 
-if TYPE_CHECKING:
-    from homodyne_dask.results.data.findings import Finding
-
-_UNDETERMINED = ("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record")
-_UNDETERMINED += ("constant-rate",)
+_UNDETERMINED = (
+    *("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record", "constant-rate"),
+)
 """Codes of findings about parameters that have no value."""
 LIMITS = ("lower_limit", "upper_limit")
 _NUMBERS = ("redchi_per_bin", "ndata_per_bin", "left_out_chisqr", "chisqr", "redchi")
@@ -46,7 +45,7 @@ def table_of(columns: Mapping[str, Mapping[str, Any]], **coords: Any) -> xarray.
 
 
 def parameter_table(
-    columns: Mapping[str, ArrayLike], findings: Iterable["Finding"] = ()
+    columns: Mapping[str, ArrayLike], findings: Iterable[Finding] = ()
 ) -> xarray.Dataset:
     """Return the Dataset over `param` from columns; None becomes NaN. attrs: the method of stderr, or ''.
 
@@ -70,7 +69,7 @@ def parameter_table(
     return table
 
 
-def undetermined_names(findings: Iterable["Finding"]) -> set[str]:
+def undetermined_names(findings: Iterable[Finding]) -> set[str]:
     """Return the names of the parameters that the data do not determine."""
     said = list(findings)
     limited = (one.numbers["coefficients"] for one in said if one.code == "rate-limit-only")

@@ -3,28 +3,23 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.document.blocks import Document
 from homodyne_dask.errors import require_known, shown
 from homodyne_dask.read_only import HandedOut
+from homodyne_dask.results.data.dataclass_json import read_fields
 from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.results.data.plain_data import Saved, plain_values, read_fields
-from homodyne_dask.results.data.plots import in_place_of
 from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import with_unit
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class HomogeneityTest(NamedTuple):
@@ -53,10 +48,10 @@ def homogeneity_test(
     mean, corrected for errors known from few degrees of freedom (Welch 1951, Meier 1953). naive: whether the
     errors are naive ones, from which the mean gets no error.
     """
-    known = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
-    if known.sum() < 2:
+    usable = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
+    if usable.sum() < 2:
         return None
-    value, stderr, dof = value[known], stderr[known], dof[known]
+    value, stderr, dof = value[usable], stderr[usable], dof[usable]
     weight = 1 / stderr**2
     total = weight.sum()
     mean = (weight * value).sum() / total
@@ -119,24 +114,24 @@ def power_law_of_q(
     naive: whether the errors are naive ones, which are weights only. dof: degrees of freedom of each error,
      NaN for a normal one, from which those of `stderr` (Satterthwaite 1946) and p follow.
     """
-    known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
-    if known.sum() < 2:
+    usable = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
+    if usable.sum() < 2:
         return None
-    u, v, weight = np.log(x[known]), np.log(y[known]), (y[known] / stderr[known]) ** 2
-    u, v = (of - (weight * of).sum() / weight.sum() for of in (u, v))
+    u, v, weight = np.log(x[usable]), np.log(y[usable]), (y[usable] / stderr[usable]) ** 2
+    u, v = (values - (weight * values).sum() / weight.sum() for values in (u, v))
     spread = (weight * u**2).sum()
     if spread == 0:
         return None
     exponent = float((weight * u * v).sum() / spread)
-    chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(known.sum()) - 2
+    chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(usable.sum()) - 2
     scatter = chisqr / freedom if freedom else np.nan
     of_scatter = naive or scatter > 1.0
     stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
-    dof = np.broadcast_to(dof, known.shape)[known]
-    part = weight * u**2 / spread  # of the variance of the exponent
-    leverage = weight / weight.sum() + part
+    dof = np.broadcast_to(dof, usable.shape)[usable]
+    share = weight * u**2 / spread  # of the variance of the exponent
+    leverage = weight / weight.sum() + share
     p = _welch_p(chisqr, freedom, leverage, dof) if freedom else np.nan
-    spare = float((part**2 / _known_freedom(dof)).sum())
+    spare = float((share**2 / _known_freedom(dof)).sum())
     dof_of_law = float(freedom) if of_scatter else 1 / spare if spare > 0 else np.inf
     return PowerLawOfQ(exponent, stderr_of_law, chisqr, freedom, p, dof_of_law)
 
@@ -149,7 +144,7 @@ class GlobalFit(HandedOut):
     """Parameters that differ by scan, or by what the series is over; the others are shared."""
     outcome: Outcome
     parameters: xarray.Dataset
-    """Over param ('alpha', 'D0 of scan 3'): the columns of `FitResult.parameters`."""
+    """Over param ('alpha', 'D0 of scan 3'): the columns of `FitValues.parameters`."""
     covariance: xarray.DataArray | None
     """(cov_i, cov_j), of stderr; None where it is not known."""
     covariance_naive: xarray.DataArray | None
@@ -188,12 +183,12 @@ class GlobalFit(HandedOut):
         """
         names = self.parameters["param"].values.tolist()
         free = np.isfinite(np.diag(known.values))
-        own = np.array([one.startswith(f"{name} of ") for one in names])
-        shared = free & np.array([" of " not in one for one in names])
+        differing = np.array([parameter.startswith(f"{name} of ") for parameter in names])
+        shared = free & np.array([" of " not in parameter for parameter in names])
         V = known.values
-        left = V[np.ix_(own, own)]
+        left = V[np.ix_(differing, differing)]
         if shared.any():
-            across = V[np.ix_(own, shared)]
+            across = V[np.ix_(differing, shared)]
             left = left - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
         return np.sqrt(np.maximum(np.diag(left), 0.0))
 
@@ -204,8 +199,6 @@ class GlobalFit(HandedOut):
         return read_fields(cls, read | covariances_in(read, names))
 
 
-VERSION = 1
-FORMAT = "homodyne_dask series"
 WORDS = {"q": "values of q", "phi": "angles", "angle": "angles", "label": "labels"}
 WORDS |= {"age": "age windows", "scan": "scans"}
 """What a series is over, in words."""
@@ -219,8 +212,8 @@ _OF_FIT |= dict.fromkeys(("outcome", "method", "message"), str)
 
 
 @dataclass(frozen=True, repr=False)
-class FitSeries(HandedOut, Saved):
-    """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
+class SeriesValues(HandedOut):
+    """Fits over rings, angles, age windows or scans, without the methods that show and write them."""
 
     over: str
     """'q', 'phi', 'angle', 'label', 'age' or 'scan', or a variable of the scans, such as 'temperature'."""
@@ -228,18 +221,13 @@ class FitSeries(HandedOut, Saved):
     global_fit: GlobalFit | None = None
     """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
 
-    def _document(self) -> Document:
-        from homodyne_dask.results.views.fits_report import report_of_series
-
-        return report_of_series(self)
-
     @property
     def converged(self) -> bool:
         """Whether every fit converged."""
         return all(entry.converged for entry in self.entries)
 
     @property
-    def results(self) -> tuple[FitResult | None, ...]:
+    def results(self) -> tuple[FitValues | None, ...]:
         """The result of each part; None if its fit failed."""
         return tuple(entry.result for entry in self.entries)
 
@@ -296,22 +284,22 @@ class FitSeries(HandedOut, Saved):
         return self.over not in UNITS and len({entry.at[self.over] for entry in self.entries}) > 1
 
     @cached_property
-    def repeats(self) -> dict[str, "FitSeries"]:
+    def repeats(self) -> dict[str, Self]:
         """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for that place."""
         if not self.is_of_variable:
             return {}
         groups = self._grouped(self.over, "q", "phi", "from")
-        return {place: of for place, of in groups.items() if len(of.entries) > 1}
+        return {place: again for place, again in groups.items() if len(again.entries) > 1}
 
     @cached_property
-    def over_q(self) -> dict[str, "FitSeries"]:
+    def over_q(self) -> dict[str, Self]:
         """The series over q: itself by '', or that at each value of another variable, by words for it."""
         if self.over == "q":
             return {"": self}
         if self.over in ("phi", "age") or any("q" not in entry.at for entry in self.entries):
             return {}
         groups = self._grouped(self.over, "phi", "from")
-        return {place: replace(of, over="q", global_fit=None) for place, of in groups.items()}
+        return {place: replace(rings, over="q", global_fit=None) for place, rings in groups.items()}
 
     @cached_property
     def of_rings(self) -> list[dict[str, float]]:
@@ -319,21 +307,20 @@ class FitSeries(HandedOut, Saved):
 
         Of each rate of decorrelation the power of q and its error, and the weighted mean of D = Gamma/q².
         """
-        found: dict[int, dict[str, float]] = {}
-        for of in self.over_q.values():
+        by_entry: dict[int, dict[str, float]] = {}
+        for rings in self.over_q.values():
             numbers: dict[str, float] = {}
-            for name, law in of.powers_of_q.items():
+            for name, law in rings.powers_of_q.items():
                 numbers |= {f"{name}_power_of_q": law.exponent}
                 numbers |= {f"{name}_power_of_q_stderr": law.stderr}
-            if (D := of.agreement.get("D")) is not None:
+            if (D := rings.agreement.get("D")) is not None:
                 numbers |= {"D_over_q": D.mean, "D_over_q_stderr": D.stderr, "D_over_q_p": D.p}
-            found |= {id(entry): numbers for entry in of.entries}
-        keys = dict.fromkeys(key for numbers in found.values() for key in numbers)
-        each = [found.get(id(entry), {}) for entry in self.entries]
+            by_entry |= {id(entry): numbers for entry in rings.entries}
+        keys = dict.fromkeys(key for numbers in by_entry.values() for key in numbers)
+        each = [by_entry.get(id(entry), {}) for entry in self.entries]
         return [{key: numbers.get(key, np.nan) for key in keys} for numbers in each]
 
-    def _grouped(self, *places: str) -> dict[str, "FitSeries"]:
-        """Return the fits at one place, by words for it."""
+    def _grouped(self, *places: str) -> dict[str, Self]:
         groups: dict[str, list[FitRow]] = {}
         for entry in self.entries:
             words = (
@@ -387,33 +374,34 @@ class FitSeries(HandedOut, Saved):
         """
         if self.overlap or self.correlated:
             return {}
-        together, tests, naive_only = self.global_fit, {}, self.errors != "stderr"
-        periods = next((of.config["periods"] for of in self.results if of is not None), {})
-        every = [name for name in self.names if "Gamma" not in name]
-        for name in every if together is None else together.per_scan:
-            known = [row for row in self._good if row.quantities[name].is_comparable]
-            value, stderr, dof = (column(known, name, key) for key in ("value", self.errors, "dof"))
-            of = (column(known, name, key) for key in ("optimum", "error"))
-            optimum, error = of  # a mean of those above their limits alone would be too large
-            stderr = stderr if naive_only else np.where(np.isnan(value), error, stderr)
-            value = np.where(np.isnan(value), optimum, value)
-            naive, dof = naive_only, np.full(len(known), np.nan) if naive_only else dof
-            if len(value):
-                value = nearest_turn(value, value[0], periods.get(name, 0.0))
-            if together is not None:
-                covariance = together.covariance_naive if naive else together.covariance
-                if covariance is None or len(known) < len(self.entries):
-                    continue
-                stderr, naive = together.own_errors(name, covariance), True
-            same = homogeneity_test(value, stderr, dof, naive)
-            if same is not None:
-                tests[name] = same
+        together = self.global_fit
+        names = [name for name in self.names if "Gamma" not in name]
+        tests = {
+            name: self._test(name) for name in (names if together is None else together.per_scan)
+        }
         if together is not None and not together.per_scan:
-            found = {
-                name: together.agreement_in(name) for name in together.parameters["param"].values
-            }
-            tests |= {name: same for name, same in found.items() if same is not None}
-        return tests
+            shared = together.parameters["param"].values
+            tests |= {name: together.agreement_in(name) for name in shared}
+        return {name: test for name, test in tests.items() if test is not None}
+
+    def _test(self, name: str) -> HomogeneityTest | None:
+        together, naive = self.global_fit, self.errors != "stderr"
+        rows = [row for row in self._good if row.quantities[name].is_comparable]
+        keys = ("value", self.errors, "dof", "optimum", "error")
+        value, stderr, dof, optimum, error = (column(rows, name, key) for key in keys)
+        limited = np.isnan(value)  # a mean of those above their limits alone would be too large
+        value = np.where(limited, optimum, value)
+        stderr = stderr if naive else np.where(limited, error, stderr)
+        dof = np.full(len(rows), np.nan) if naive else dof
+        if rows:
+            fitted = next(result for result in self.results if result is not None)
+            value = nearest_turn(value, value[0], fitted.config["periods"].get(name, 0.0))
+        if together is not None:
+            covariance = together.covariance_naive if naive else together.covariance
+            if covariance is None or len(rows) < len(self.entries):
+                return None
+            stderr, naive = together.own_errors(name, covariance), True
+        return homogeneity_test(value, stderr, dof, naive)
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
@@ -444,32 +432,3 @@ class FitSeries(HandedOut, Saved):
             return ["Gamma"]
         rates = [name for name in self.names if self.unit(name) == "1/s"]
         return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good)]
-
-    def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
-        """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.figures.scans_figure import draw_series
-
-        with in_place_of(ax, panel):
-            return draw_series(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all results as plain values, as written to series.json."""
-        fits = [
-            {
-                **{key: getattr(entry, key) for key in ("name", "at", "message")},
-                "folder": None if entry.folder is None else entry.folder.name,
-                "result": None if entry.result is None else entry.result.to_dict(),
-            }
-            for entry in self.entries
-        ]
-        head = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
-        together = {} if self.global_fit is None else {"global_fit": self.global_fit}
-        tests = {"agreement": self.agreement, "powers_of_q": self.powers_of_q}
-        if self.repeats:
-            tests["repeats"] = {place: of.agreement for place, of in self.repeats.items()}
-        if self.over != "q" and self.over_q:
-            tests["over_q"] = {
-                place: {"powers_of_q": of.powers_of_q, "agreement": of.agreement}
-                for place, of in self.over_q.items()
-            }
-        return plain_values(head | together | tests)

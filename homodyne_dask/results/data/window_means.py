@@ -91,7 +91,6 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
 
 
 def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
-    """Return the first selected frame of a span and the one after the last."""
     low, high = span
     edges = times_of(scan, np.arange(scan.frames[0], scan.frames[1] + 1) - 0.5)
     if high <= edges[0] or low >= edges[-1]:

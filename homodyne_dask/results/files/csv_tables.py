@@ -11,8 +11,8 @@ from typing import Any
 import xarray
 
 from homodyne_dask.errors import in_line
-from homodyne_dask.results.data.derived_quantities import ERRORS
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.derived_quantities import ERRORS, derived_quantities
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow
 from homodyne_dask.results.data.known_truth import truth_of
 from homodyne_dask.results.data.rate_curves import WORDS
@@ -23,7 +23,7 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Letters with which a formula begins, those of full width in some spreadsheets."""
 
 
-def parameters_csv(result: FitResult) -> str:
+def parameters_csv(result: FitValues) -> str:
     """Return a row for each parameter, and for what follows from them with its formula.
 
     Name, value, errors, flags, true value, prior, 95 % interval.
@@ -38,7 +38,7 @@ def parameters_csv(result: FitResult) -> str:
         rows.append(
             row | {f"{end}_95": value for end, value in ends[name].items()} | {"formula": ""}
         )
-    rows += [{"name": name} | of.to_dict() for name, of in result.derived.items()]
+    rows += [{"name": name} | of.to_dict() for name, of in derived_quantities(result).items()]
     return rows_csv(rows)
 
 

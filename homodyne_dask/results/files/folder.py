@@ -2,21 +2,21 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from homodyne_dask.apps.nexus.nexus_files import nexus_file
 from homodyne_dask.document.blocks import FORMATS, Picture
 from homodyne_dask.document.html import as_page
+from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data.fit_result import FORMAT, FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
 from homodyne_dask.results.data.rate_distribution import distribution_in, has_distribution
 from homodyne_dask.results.files.csv_tables import columns_csv, parameters_csv, rates_csv
+from homodyne_dask.results.files.formats import RESULT, write_json, writer_of
 from homodyne_dask.results.files.netcdf import result_netcdf
-from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.results.views.figures.style import TITLES
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.solver import checkpoint as checkpoints
@@ -25,20 +25,26 @@ from homodyne_dask.store.files import AnyPath, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
-CHECKPOINT, LOCK = "checkpoint.json", ".lock"
+SUMMARY, CHECKPOINT, LOCK = RESULT.file, "checkpoint.json", ".lock"
 TEMPORARY = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
 POSTERIOR_PICTURES = "posterior_*.png"
 NEXUS = "result.nx.h5"
+WRITERS: dict[str, Callable[[FitView], str | bytes | None]] = {
+    "parameters.csv": lambda view: parameters_csv(view.result),
+    "scaling.csv": lambda view: columns_csv(view.result.scaling, "label"),
+    "rates.csv": lambda view: rates_csv(rates_in(view)) if has_rates(view.result) else None,
+    "distribution.csv": lambda view: (
+        columns_csv(distribution_in(view.result), "rate") if has_distribution(view.result) else None
+    ),
+    "report.txt": lambda view: as_text(report_of(view.result), all=True) + "\n",
+    "result.nc": result_netcdf,
+}
+"""What writes the tables, the text and the numbers in the folder of a result; None: it has no such file."""
 FILES = (
     SUMMARY,
-    "parameters.csv",
-    "scaling.csv",
-    "rates.csv",
-    "distribution.csv",
-    "report.txt",
+    *WRITERS,
     "report.html",
-    "result.nc",
     NEXUS,
     *(f"{picture}.{suffix}" for picture in TITLES for suffix in FORMATS),
     "posterior.nc",
@@ -136,11 +142,11 @@ def is_summary(file: Path) -> bool:
     if file.is_symlink() or not file.is_file():
         return False
     with file.open("rb") as opened:
-        return FORMAT.encode() in opened.read(_HEAD_BYTES)
+        return RESULT.name.encode() in opened.read(_HEAD_BYTES)
 
 
 def write_result(
-    result: FitResult, scan: Scan, folder: Path, pictures: str = "png", nexus: bool = False
+    result: FitValues, scan: Scan, folder: Path, pictures: str = "png", nexus: bool = False
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
@@ -151,18 +157,13 @@ def write_result(
     """
     view = FitView(result, scan)
     with staging(folder) as there:
-        write_file(there / "parameters.csv", parameters_csv(result))
-        write_file(there / "scaling.csv", columns_csv(result.scaling, "label"))
-        if has_rates(result):
-            write_file(there / "rates.csv", rates_csv(rates_in(view)))
-        if has_distribution(result):
-            write_file(there / "distribution.csv", columns_csv(distribution_in(result), "rate"))
-        write_file(there / "report.txt", result.report(all=True) + "\n")
+        for name, write in WRITERS.items():
+            if (content := write(view)) is not None:
+                write_file(there / name, content)
         write_report(result, there, _drawn(view, there, pictures) if pictures else ())
-        write_file(there / "result.nc", result_netcdf(view))
         if nexus:
-            write_file(there / NEXUS, nexus_file(view))
-        result.to_json(there / SUMMARY)
+            write_file(there / NEXUS, writer_of("nexus", "--nexus")(view))
+        write_json(RESULT.to_dict(result), there / SUMMARY)
         return _exchange(there, folder)
 
 
@@ -176,7 +177,7 @@ def write_pictures(view: FitView, folder: Path, suffix: str = "png") -> list[Pat
 
 
 def write_report(
-    result: FitResult, folder: Path, of_fit: Sequence[Path], of_posterior: Sequence[Path] = ()
+    result: FitValues, folder: Path, of_fit: Sequence[Path], of_posterior: Sequence[Path] = ()
 ) -> None:
     """Write the report as a page that holds the figures in these files."""
     both = [[Picture.in_file(path) for path in paths] for paths in (of_fit, of_posterior)]
@@ -211,7 +212,6 @@ def move_files(temporary: Path, folder: Path) -> list[Path]:
 
 
 def _exchange(temporary: Path, folder: Path) -> list[Path]:
-    """Remove the earlier result, its summary first, and move the new one in, its summary last."""
     earlier = [path for pattern in FILES for path in folder.glob(pattern)]
     for path in earlier:
         path.unlink()
@@ -221,7 +221,7 @@ def _exchange(temporary: Path, folder: Path) -> list[Path]:
     return move_files(temporary, folder)
 
 
-def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:
+def remove_checkpoint(result: FitValues, checkpoint: Path) -> None:
     """Remove the checkpoint of a finished fit, but not of one at its limit of passes, which can resume."""
     if result.outcome is not Outcome.MAX_PASSES:
         for file in checkpoints.checkpoint_files(checkpoint):

@@ -27,7 +27,13 @@ def write_with_checksum(values: Mapping[str, object], path: str | Path) -> None:
 
 
 def read_with_checksum(
-    path: Path, form: str, version: int, remedy: str, *, required: bool = False
+    path: Path,
+    form: str,
+    version: int,
+    remedy: str,
+    *,
+    required: bool = False,
+    max_bytes: int = MAX_BYTES,
 ) -> dict[str, Any]:
     """Return the values of a file of that format and version, without the checksum.
 
@@ -35,7 +41,7 @@ def read_with_checksum(
     instead, the end of the sentence. Raises SourceError.
     """
     try:
-        read = json.loads(read_regular_file(path, MAX_BYTES))
+        read = json.loads(read_regular_file(path, max_bytes))
     except OSError as e:
         raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {remedy}") from e
     except (ValueError, RecursionError) as e:

@@ -10,6 +10,7 @@ from xarray.backends import H5NetCDFStore
 
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.window_means import times_of
+from homodyne_dask.results.files.summaries import dataset_of
 
 NXXPCS = {
     "storage_mode": "one_array_q_first",
@@ -51,7 +52,7 @@ def result_netcdf(view: FitView) -> bytes:
             "map_phi": ("map", scan.phi[bins], {"units": "degree"}),
         },
     )
-    whole = result.to_dataset().assign(maps).assign_attrs(pairs_per_block_side=view.axis.side)
+    whole = dataset_of(result).assign(maps).assign_attrs(pairs_per_block_side=view.axis.side)
     return netcdf(whole, {name: {"zlib": True, "complevel": 4} for name in stacked})
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from homodyne_dask.document.blocks import FORMATS, Document, Picture
 from homodyne_dask.document.html import as_page
+from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, column, quantity_names
 from homodyne_dask.results.data.number_format import format_range
-from homodyne_dask.results.data.series import FitSeries, GlobalFit
+from homodyne_dask.results.data.series import GlobalFit, SeriesValues
+from homodyne_dask.results.files import formats
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.results.files.netcdf import netcdf
-from homodyne_dask.results.views.fits_report import report_of_fits, series_title
+from homodyne_dask.results.views.fits_report import report_of_fits, report_of_series, series_title
 from homodyne_dask.store.files import replacing, write_atomic
 
 _SUFFIXES = {SCANS: ("csv", "html"), PARTS: ("csv", "html", "txt", "nc", "png", "json")}
@@ -67,7 +69,7 @@ def write_index(
     title = f"{model}, {of} {ONE_OF[prefix]}s"
     if len(rows) == of:
         if prefix == PARTS:
-            series = FitSeries(next(iter(rows[0].at)), tuple(rows), global_fit)
+            series = SeriesValues(next(iter(rows[0].at)), tuple(rows), global_fit)
             title = series_title(series)
         if len(good) > 1:
             with suppress(OptionError):  # a model of free form alone has nothing to draw
@@ -81,23 +83,24 @@ def write_index(
     if series is None:
         return [table, file]
     text, numbers, drawn, whole = of_series
-    write_atomic(text, f"{series}\n")
+    write_atomic(text, f"{as_text(report_of_series(series))}\n")
     write_atomic(numbers, netcdf(series.table))
     for picture in pictures:
         write_atomic(drawn, picture.png)
     figures = [drawn] * len(pictures)
     if pictures and suffix not in ("", "png"):
         figures.append(write_series_for_print(series, folder, suffix))
-    write_with_checksum(series.to_dict(), whole)  # whatever is there
+    write_with_checksum(formats.SERIES.to_dict(series), whole)  # whatever is there
     return [table, file, text, numbers, *figures, whole]
 
 
-def write_series_for_print(series: FitSeries, folder: Path, suffix: str) -> Path:
+def write_series_for_print(series: SeriesValues, folder: Path, suffix: str) -> Path:
     """Write the figure of a series as PDF or SVG, and return its path."""
     from homodyne_dask.results.views.figures.panels import vector_of
+    from homodyne_dask.results.views.figures.scans_figure import draw_series
 
     file = folder / f"{PARTS}.{suffix}"
-    write_atomic(file, vector_of(series.plot(), suffix))
+    write_atomic(file, vector_of(draw_series(series), suffix))
     return file
 
 
@@ -127,10 +130,14 @@ def write_table_and_page(
         write_atomic(file, as_page(page, reload))
 
 
-def _picture(names: Sequence[str], good: Sequence[FitRow], whole: FitSeries | None) -> Picture:
-    from homodyne_dask.results.views.figures.scans_figure import draw_scans, scans_title
+def _picture(names: Sequence[str], good: Sequence[FitRow], whole: SeriesValues | None) -> Picture:
+    from homodyne_dask.results.views.figures.scans_figure import (
+        draw_scans,
+        draw_series,
+        scans_title,
+    )
 
-    drawn = draw_scans(good) if whole is None else whole.plot()
+    drawn = draw_scans(good) if whole is None else draw_series(whole)
     known = [name for name in names if name in good[0].quantities]
     spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in known]
     of = "scan" if whole is None else whole.over

@@ -20,7 +20,7 @@ from homodyne_dask.document.blocks import (
 )
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import number_format as numbers
-from homodyne_dask.results.data.comparison import Comparison
+from homodyne_dask.results.data.comparison import ComparisonValues
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, OF_MISFIT
 from homodyne_dask.results.data.fit_rows import (
@@ -38,9 +38,9 @@ from homodyne_dask.results.data.number_format import or_dash, value_and_error
 from homodyne_dask.results.data.series import (
     UNITS,
     WORDS,
-    FitSeries,
     HomogeneityTest,
     PowerLawOfQ,
+    SeriesValues,
 )
 from homodyne_dask.text import counted, in_brackets, joined_with_and, some_of, with_unit
 
@@ -68,13 +68,13 @@ _CORRELATED = (
 )
 
 
-def report_of_series(series: FitSeries) -> Document:
+def report_of_series(series: SeriesValues) -> Document:
     """Return the report of a series: its fits in a table, and whether they agree."""
     title, rows = series_title(series), series.entries
     return report_of_fits(title, series.names, rows, len(rows), PARTS, series=series)
 
 
-def series_title(series: FitSeries) -> str:
+def series_title(series: SeriesValues) -> str:
     """Return the model, the store and what was fitted of it."""
     results = [result for result in series.results if result is not None]
     if not results:
@@ -93,7 +93,7 @@ def report_of_fits(
     prefix: str,
     folder: Path | None = None,
     pictures: Sequence[Picture] = (),
-    series: FitSeries | None = None,
+    series: SeriesValues | None = None,
     watcher: Sequence[str] = (),
 ) -> Document:
     """Return the report of the fits done so far, `of` how many in all, and of their series when all are done.
@@ -141,14 +141,16 @@ def _found(rows: Sequence[FitRow]) -> list[tuple[str, str]]:
     by_chance = [
         row.name for row in rows if row.result and len(row.findings) < len(row.result.findings)
     ]
-    found = []
+    sentences = []
     if by_chance:
         words = f"a deviation that its own report names is chance in one of {len(rows)} fits"
-        found.append(("note", f"{some_of(by_chance, MOST_NAMED, 'others')}: {words}"))
+        sentences.append(("note", f"{some_of(by_chance, MOST_NAMED, 'others')}: {words}"))
     for code, names in fits.items():
         entry, where = CATALOGUE[code], some_of(names, MOST_NAMED, "others")
-        found.append((entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})"))
-    return found
+        sentences.append(
+            (entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})")
+        )
+    return sentences
 
 
 def _section_of_fits(
@@ -157,9 +159,8 @@ def _section_of_fits(
     folder: Path | None,
     one: str,
     notes: list[str],
-    series: FitSeries | None,
+    series: SeriesValues | None,
 ) -> Section:
-    """Return the table of fits, a row each; one: what is fitted, 'scan' or 'fit'."""
     constant = constant_quantities(rows)
     names = [name for name in shown_names(names) if name not in constant]
     ages = [row.at.get("age", np.nan) for row in rows]
@@ -206,7 +207,6 @@ def _columns_of(name: str, entries: Sequence[FitRow], names: Sequence[str]) -> l
 
 
 def _label(name: str, names: Sequence[str]) -> str:
-    """Return the name of a quantity, with what it is of the diffusion coefficient that is among the names."""
     twice = {"D0": "D_SE", "J": "D"}.get(name)
     return f"{name} = 2 {twice}" if twice in names else name
 
@@ -222,8 +222,7 @@ def _linked(entry: FitRow, folder: Path | None) -> str:
     return Link(entry.name, quote(os.fsencode(link)))
 
 
-def _together(series: FitSeries) -> list[str]:
-    """Return how the scans were fitted together; nothing of independent fits."""
+def _together(series: SeriesValues) -> list[str]:
     together = series.global_fit
     if together is None:
         return []
@@ -240,8 +239,7 @@ def _together(series: FitSeries) -> list[str]:
     ]
 
 
-def _agreement(series: FitSeries) -> list[Table | Sentences]:
-    """Return tests of the agreement of the converged fits, and the power of q of their rates."""
+def _agreement(series: SeriesValues) -> list[Table | Sentences]:
     if series.overlap or series.correlated:
         return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
     if not series.agreement:
@@ -276,8 +274,7 @@ def _agreement(series: FitSeries) -> list[Table | Sentences]:
     return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes)]
 
 
-def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
-    """Return the row of a test of agreement; sure: the probability below which fits disagree."""
+def _tested(series: SeriesValues, name: str, sure: float) -> list[str]:
     same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
     if series.is_of_variable:
         words = "no change", "marginal", "changes"
@@ -288,24 +285,25 @@ def _tested(series: FitSeries, name: str, sure: float) -> list[str]:
     return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
 
 
-def _powers(series: FitSeries) -> list[Table | Sentences]:
-    """Return the powers of q of a series over q, or of that at each value of a variable, and the mean D."""
+def _powers(series: SeriesValues) -> list[Table | Sentences]:
     rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     laws = [
-        (place, of, *law) for place, of in series.over_q.items() for law in of.powers_of_q.items()
+        (place, rings, *law)
+        for place, rings in series.over_q.items()
+        for law in rings.powers_of_q.items()
     ]
-    for place, of, name, law in laws:
+    for place, rings, name, law in laws:
         reach = half_width(95.0, law.dof) * law.stderr
         words = "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
         if law.p < SURE / len(laws):
             words = "no power law"
         power = numbers.value_and_error(law.exponent, law.stderr)
-        age = next(row.result.mean_age for row in of.entries if row.result is not None)
-        rate = f"{name} at {age:.4g} s" if "J" in of.names and not place else name
-        agreement, D = words if np.isfinite(reach) else "-", of.agreement.get("D")
+        age = next(row.result.mean_age for row in rings.entries if row.result is not None)
+        rate = f"{name} at {age:.4g} s" if "J" in rings.names and not place else name
+        agreement, D = words if np.isfinite(reach) else "-", rings.agreement.get("D")
         mean = "-"
         if D is not None and D.p >= SURE / len(laws):
-            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), of.unit("D"))
+            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
         head = ", ".join(filter(None, (rate, place)))
         rows.append([head, power, agreement, *_scatter(law), mean])
     return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])] if laws else []
@@ -327,7 +325,7 @@ _NOTES = (
 _OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameters were not needed"
 
 
-def report_of_comparison(comparison: Comparison) -> Document:
+def report_of_comparison(comparison: ComparisonValues) -> Document:
     """Return a comparison of fits: a row for each, and the verdict."""
     rows = [["fit", "parameters", "χ²", "reduced χ²", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])

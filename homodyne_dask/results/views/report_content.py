@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import xarray
 
-from homodyne_dask.apps.posterior.posterior_section import posterior_section
 from homodyne_dask.document.blocks import (
     Document,
     Facts,
@@ -18,22 +17,25 @@ from homodyne_dask.document.blocks import (
     Sentences,
     Table,
 )
+from homodyne_dask.errors import PackageError
 from homodyne_dask.models import MODELS
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.spline_models import LOG_DENSITY
+from homodyne_dask.plugins import application
 from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.derived_quantities import (
     coefficients_of,
+    derived_quantities,
     fitted_quantities,
     shown_names,
 )
 from homodyne_dask.results.data.finding_catalogue import OF_MISFIT, Severity
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.known_truth import pulls, truth_of
 from homodyne_dask.results.data.number_format import or_dash
 from homodyne_dask.results.data.rate_distribution import resolution_sentences
 from homodyne_dask.results.data.result_tables import plain_rows
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.store.arrays import sigma_words
 from homodyne_dask.store.rings import describe_rings
@@ -65,7 +67,7 @@ _HOW = {
 
 
 def report_of(
-    result: FitResult,
+    result: FitValues,
     pictures: Sequence[Picture] | None = None,
     of_posterior: Sequence[Picture] = (),
 ) -> Document:
@@ -77,7 +79,7 @@ def report_of(
         [
             Section("Outcome", [Outcome(good, result.verdict, reservations(result))]),
             Section("Parameters", [Table("", _parameters(result), 3), _on_parameters(result)]),
-            *([] if held is None else [posterior_section(held, of_posterior)]),
+            *([] if held is None else [_posterior_section(held, of_posterior)]),
             Section("Contrast and offset", [_on_scaling(result)]),
             *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
             Section("Bins", [_bins_table(result)], detail=True),
@@ -88,21 +90,29 @@ def report_of(
     )
 
 
-def reservations(result: FitResult) -> list[tuple[str, str]]:
+def _posterior_section(held: dict[str, Any], pictures: Sequence[Picture]) -> Section:
+    try:
+        section = application("posterior_section", "the section on the posterior")
+    except PackageError as e:
+        return Section("Posterior", [Sentences([str(e)])])
+    return section(held, pictures)
+
+
+def reservations(result: FitValues) -> list[tuple[str, str]]:
     """Return (severity, sentence) of the findings about a fit that the verdict does not say."""
     findings = (one for one in result.findings if one.severity is not Severity.ERROR)
     return [(one.severity.value, one.sentence) for one in findings]
 
 
-def intervals_of(result: FitResult | FitSeries, percent: float) -> Document:
+def intervals_of(result: FitValues | SeriesValues, percent: float) -> Document:
     """Return the confidence intervals of a fit, or of each fit of a series."""
-    if isinstance(result, FitResult):
+    if isinstance(result, FitValues):
         return Document("", [_intervals(result, percent, "")])
     fits = [(entry.result, f" of {entry.name}") for entry in result.entries if entry.result]
     return Document("", [_intervals(fit, percent, name) for fit, name in fits])
 
 
-def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
+def _intervals(result: FitValues, percent: float, of_fit: str) -> Section:
     method, rows = result.parameters.attrs["method"], [["parameter", "from", "to", "unit", "dof"]]
     table = result.ci(percent).reset_coords("unit").assign(dof=result.parameters["dof"])
     for name, of in plain_rows(table, "param").items():
@@ -116,7 +126,7 @@ def _intervals(result: FitResult, percent: float, of_fit: str) -> Section:
     return Section("Confidence intervals", [table, Sentences([note])])
 
 
-def _parameters(result: FitResult) -> list[list[str]]:
+def _parameters(result: FitValues) -> list[list[str]]:
     """Return the table of parameters, header first; one row for all coefficients of a rate.
 
     They are not the rate, which lies between the least and the greatest of them.
@@ -147,13 +157,12 @@ def _parameters(result: FitResult) -> list[list[str]]:
     return [head + ["truth", "pull"] * (truth is not None), *rows]
 
 
-def _free_rates(result: FitResult) -> dict[str, dict[str, Any]]:
+def _free_rates(result: FitValues) -> dict[str, dict[str, Any]]:
     table = result.diagnosis.smoothing
     return {} if table is None else plain_rows(table, "rate")
 
 
-def _on_parameters(result: FitResult) -> Sentences:
-    """Return priors, rates, derived quantities, and how the errors are computed."""
+def _on_parameters(result: FitValues) -> Sentences:
     units = {name: row["unit"] for name, row in plain_rows(result.parameters, "param").items()}
     priors = [
         with_unit(f"prior: {name} = {mean:g} ± {sd:g}", units[name])
@@ -174,9 +183,9 @@ def _on_parameters(result: FitResult) -> Sentences:
     return Sentences([*priors, *free, *found, errors, *on_pulls])
 
 
-def derived_sentences(result: FitResult) -> list[str]:
+def derived_sentences(result: FitValues) -> list[str]:
     """Return a line for what follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)', and for rates."""
-    derived, values = result.derived, result.parameters["optimum"].values
+    derived, values = derived_quantities(result), result.parameters["optimum"].values
     return [
         with_unit(f"{name} {'= ' * (not of.limit)}{of}", of.unit)
         + (f" {of.formula}" if name in RATES else f" ({of.formula})")
@@ -188,8 +197,7 @@ def derived_sentences(result: FitResult) -> list[str]:
     ]
 
 
-def _on_scaling(result: FitResult) -> Sentences:
-    """Return how contrast and offset were fitted, which values they have, and how large the residuals are."""
+def _on_scaling(result: FitValues) -> Sentences:
     table = result.scaling
     there = table["ndata"].values > 0
     decays = there & ~table["undetermined"].values
@@ -207,7 +215,7 @@ def _on_scaling(result: FitResult) -> Sentences:
     )
 
 
-def _bins_table(result: FitResult) -> Table:
+def _bins_table(result: FitValues) -> Table:
     table, scans = result.scaling, result.provenance.inputs.get("scans")
     empty, unknown = table["ndata"].values == 0, table["undetermined"].values
 
@@ -229,8 +237,7 @@ def _bins_table(result: FitResult) -> Table:
     return Table(caption, list(zip(*columns, strict=True)), 0)
 
 
-def _sensitivity(result: FitResult) -> list[Sentences | Table]:
-    """Return the influence of single bins, the scaling modes and the profiles."""
+def _sensitivity(result: FitValues) -> list[Sentences | Table]:
     modes, used = result.diagnosis.scalings, np.isfinite(result.error_used)
     naive = (used & ~np.isfinite(result.parameters["stderr"].values)).any()
     unit = "naive errors" if naive else "the standard errors"
@@ -249,7 +256,7 @@ def _sensitivity(result: FitResult) -> list[Sentences | Table]:
     ]
 
 
-def _influence(result: FitResult) -> list[list[str]]:
+def _influence(result: FitValues) -> list[list[str]]:
     """Return, header first, by how many errors each parameter changes most without one bin, and which."""
     table, rows = result.diagnosis.influence, [["parameter", "largest change", "without"]]
     if table is None:
@@ -282,7 +289,6 @@ def _modes(table: xarray.Dataset) -> list[list[str]]:
 
 
 def _profile(table: xarray.Dataset) -> list[list[str]]:
-    """Return the points of a profile but for the optimum: value, χ² - lowest χ², and that of a parabola."""
     middle = int(table["parabola"].values.argmin())
     best = table["chisqr"].values[middle]
     columns = (table[key].values for key in ("value", "chisqr", "parabola"))
@@ -294,8 +300,7 @@ def _profile(table: xarray.Dataset) -> list[list[str]]:
     return [["value", "χ² − lowest χ²", "of a parabola"], *points]
 
 
-def _minima(result: FitResult) -> Table:
-    """Return the competing minima in which the fits to binned averages ended, from the lowest."""
+def _minima(result: FitValues) -> Table:
     minima = result.diagnosis.minima
     if not (minima and result.config["starts"]):
         return Table("", [])
@@ -308,7 +313,7 @@ def _minima(result: FitResult) -> Table:
     return Table(f"Minima in which fits to binned averages ended{more}", rows, 0)
 
 
-def facts(result: FitResult) -> list[tuple[str, str]]:
+def facts(result: FitValues) -> list[tuple[str, str]]:
     """Return (name, text) of each fact about the fit, its noise and its data."""
     config, inputs = result.config, result.provenance.inputs
     (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
@@ -358,8 +363,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text]
 
 
-def _comparison(result: FitResult) -> str:
-    """Return the score of each compared model; '' for none."""
+def _comparison(result: FitValues) -> str:
     words = ", ".join(
         f"{row['name']} {numbers.value_and_error(row['worse_by'] or 0.0, row['stderr'] or 0.0)}"
         for row in result.diagnosis.comparison
@@ -376,23 +380,22 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _bins(result: FitResult) -> str:
+def _bins(result: FitValues) -> str:
     number, _, where = describe_rings(result.scaling["q"].values).partition(", ")
     return counted(result.statistics.nbins, "bin") + (f" of {number} ({where})" if number else "")
 
 
-def _datum(result: FitResult) -> str:
+def _datum(result: FitValues) -> str:
     """Return what a measurement is: a pair of frames, a mean over a cell of age and lag, or a point of g2."""
     averaged = result.provenance.inputs.get("cells") or result.config["weighting"] == "speckle"
     return "cells" if averaged else datum_of(result.provenance.inputs["sigma_source"])
 
 
-def _measured(result: FitResult) -> str:
-    """Return the number of pairs or cells: of data without priors."""
+def _measured(result: FitValues) -> str:
     return numbers.format_count(result.ndata - len(result.config["prior"] or {}))
 
 
-def _excluded(result: FitResult) -> str:
+def _excluded(result: FitValues) -> str:
     """Return how many pairs of the selection were excluded, and why; '' where cells were fitted."""
     inputs, shortest = result.provenance.inputs, result.config["min_lag"]
     if _datum(result) != "pairs":
@@ -409,8 +412,7 @@ def _excluded(result: FitResult) -> str:
     return ", ".join(filter(None, words))
 
 
-def _noise_facts(result: FitResult) -> list[tuple[str, str]]:
-    """Return what is known of speckle and counting noise, and the errors beside those of this noise."""
+def _noise_facts(result: FitValues) -> list[tuple[str, str]]:
     noise = result.errors.noise
     if noise is None or noise["objection"].item():
         return []

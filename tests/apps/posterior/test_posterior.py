@@ -13,17 +13,18 @@ import pytest
 import xarray
 from scipy.special import ndtri, stdtrit
 
+from homodyne_dask.apps.posterior.arviz_tree import AGES, OTHERS, variable_names
 from homodyne_dask.apps.posterior.posterior import posterior_of
 from homodyne_dask.apps.posterior.posterior_netcdf import load_posterior, write_netcdf
 from homodyne_dask.apps.posterior.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import some_ages
-from homodyne_dask.results.data.arviz_tree import AGES, OTHERS, variable_names
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import parameter_table
+from tests.apps.posterior.made_draws import banana, draws_of, gaussian
 from tests.ingest_files import WAYS, moved_elsewhere
-from tests.results.made_results import FLOW, banana, changed, draws_of, fit_of, gaussian
+from tests.results.made_results import FLOW, changed, fit_of
 from tests.results.views.figures.texts import texts_of
 
 SD = 0.02 * np.abs(FLOW)

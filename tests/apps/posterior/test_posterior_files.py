@@ -14,19 +14,10 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.folder import write_pictures, write_result
-from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.results.views.figures import fit_figures as plots
-from tests.results.made_results import (
-    FLOW,
-    NOTE,
-    banana,
-    changed,
-    config_of,
-    draws_of,
-    fit_of,
-    gaussian,
-    scan_of,
-)
+from tests.apps.posterior.made_draws import NOTE, banana, draws_of, gaussian
+from tests.results.made_results import FLOW, changed, config_of, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
 
 FILES = {"posterior.nc", "posterior_corner.png", "posterior_rates.png"}

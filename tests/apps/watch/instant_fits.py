@@ -11,7 +11,7 @@ from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watch_loop import FolderWatch
 from homodyne_dask.apps.watch.watched_files import WatchedFolder
 from homodyne_dask.errors import SourceError, StoreError
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.schema import WORK_FOLDER
 from tests.results.made_results import changed, flow_result
 from tests.run_command import csv_rows

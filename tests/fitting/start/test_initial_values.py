@@ -7,7 +7,7 @@ import homodyne_dask as hd
 from homodyne_dask.fitting.start import transport_minima as transport
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.solver.state import Outcome
 from tests import truths
 from tests.synthetic import (

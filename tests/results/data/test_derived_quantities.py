@@ -1,21 +1,10 @@
-"""What follows from the parameters of a fit, and that all files have it."""
+"""What follows from the parameters of a fit."""
 
-import csv
-import io
-import json
-
-import h5py
 import numpy as np
 import pytest
 
-from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.data.result_tables import (
-    covariance_table,
-    parameter_table,
-)
-from homodyne_dask.results.files.csv_tables import entries_csv, parameters_csv
-from tests.results.made_results import changed, config_of, fit_of, flow_result, scan_of
-from tests.synthetic import FLOW
+from homodyne_dask.results.data.result_tables import covariance_table, parameter_table
+from tests.results.made_results import changed, config_of, flow_result
 
 Q, AGE = 0.0054, 14.95
 
@@ -62,28 +51,3 @@ def test_no_number_is_invented_where_there_is_no_error_or_no_q():
     assert np.isnan([none.stderr, none.stderr_naive, none.dof, none.low_95]).all()
     unknown = result.scaling.assign(q=("bin", np.full(9, np.nan)))
     assert not changed(result, scaling=unknown).derived
-
-
-@pytest.mark.long
-def test_all_files_have_the_derived_quantities_of_the_report(tmp_path):
-    result = fit_of(scan_of(tmp_path, FLOW), theta=FLOW)
-    wanted = result.derived
-    assert [*wanted] == ["J", "gamma_dot", "Gamma", "D"]
-    assert f"J = {wanted['J']}" in str(result)
-    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(parameters_csv(result)))}
-    result.to_json(tmp_path / "r.json")
-    written = json.loads((tmp_path / "r.json").read_text())["derived"]
-    table = result.to_dataset()
-    result.to_nexus(tmp_path / "r.h5")
-    many = next(csv.DictReader(io.StringIO(
-        entries_csv([*wanted], [fit_row("A", None, result)], tmp_path, "scan"))))  # fmt: skip
-    with h5py.File(tmp_path / "r.h5") as file:
-        nexus = file["entry/fit/derived_quantities"]
-        for n, (name, of) in enumerate(wanted.items()):
-            ends = {key: getattr(of, key) for key in ("value", "stderr", "low_95", "high_95")}
-            assert {key: float(rows[name][key]) for key in ends} == ends
-            assert {key: written[name][key] for key in ends} == ends
-            assert {key: float(table[f"derived_{key}"].values[n]) for key in ends} == ends
-            assert [float(many[f"{name}{key}"]) for key in ("", "_stderr")] == [of.value, of.stderr]
-            assert [nexus[name][()], nexus[name].attrs["error"]] == [of.value, of.stderr]
-            assert nexus[name].attrs["units"] == of.unit

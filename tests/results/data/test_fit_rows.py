@@ -1,4 +1,4 @@
-"""What is said of a scan after those before it, and whether its values agree with those of others."""
+"""Quantities of a fit and their errors, and whether those of several fits agree."""
 
 import numpy as np
 import pytest
@@ -7,37 +7,12 @@ from scipy import stats
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.finding_catalogue import OF_MISFIT
 from homodyne_dask.results.data.findings import Findings, finding
-from homodyne_dask.results.data.fit_rows import FitRow, Quantity, changes, fit_row, quantities_of
+from homodyne_dask.results.data.fit_rows import Quantity, fit_row, quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, changed, rate_dof, result_for
-
-
-def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
-    at = {"number": 1, "contrast": contrast}
-    return FitRow("A.h5", at=at, outcome=words.upper(), outcome_words=words, redchi=redchi, **more)
-
-
-STEADY = [row(c, x) for c, x in ((0.30, 1.0), (0.31, 1.02), (0.29, 0.99), (0.30, 1.01))]
-SCATTERED = [row(c) for c in (0.1, 0.2, 0.3, 0.4)]
-
-
-@pytest.mark.parametrize(
-    ("now", "before", "said"),
-    [
-        (row(0.33, 1.1), STEADY, ()),
-        (row(0.15, 1.0), STEADY, ("contrast 0.15 (median of the scans before: 0.3)",)),
-        (row(0.30, 1.5), STEADY, ("reduced χ² 1.5 (median of the scans before: 1)",)),
-        (row(0.15), STEADY[:2], ()),
-        (row(0.5), SCATTERED, ()),
-        (row(0.3, words="max passes"), [], ("max passes",)),
-        (FitRow("B.h5", message="no"), STEADY, ()),
-    ],
-)
-def test_what_changed_is_said(now, before, said):
-    assert changes(now, before) == said
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from scipy.special import stdtrit
 import homodyne_dask as hd
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.rate_forms import rate
-from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_in
 from homodyne_dask.results.files.csv_tables import rates_csv
+from homodyne_dask.results.saved_results import from_summary
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
 from tests.synthetic import CREEP, fit_here, measured, store

@@ -14,16 +14,14 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.posterior_netcdf import write_netcdf
 from homodyne_dask.cli.commands.info import _write_csv
 from homodyne_dask.cli.path_arguments import write_new
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.results.data.arviz_tree import FORMAT
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.result_tables import table_of
-from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.result_classes import FitSeries
+from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.store import files
 from homodyne_dask.store.files import replace_file
 from homodyne_dask.store.lock import locked
@@ -297,9 +295,6 @@ WRITERS = {
     "JSON": lambda path: flow_result().to_json(path),
     "series": lambda path: series().to_json(path),
     "NeXus": lambda path: replace_file(path, nexus_content()),
-    "posterior": lambda path: write_netcdf(
-        xarray.DataTree(xarray.Dataset(attrs={"format": FORMAT})), path
-    ),
     "picture": lambda path: write_new(path, b"\x89PNG", True),
     "CSV": lambda path: _write_csv(
         path, "g2.csv", xarray.Dataset({"g2": (("bin", "lag"), [[1.0]])}), "g2"

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.derived_quantities import coefficients_of
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
 from homodyne_dask.results.views.figures import panels as draw
 from homodyne_dask.results.views.figures.style import GREY, UNKNOWN_COLOUR, RingStyles, ring_styles
@@ -67,7 +67,6 @@ def draw_angles(view: FitView) -> draw.FitFigure:
 
 
 def _age(scan: Scan, age: float) -> str:
-    """Return the age of what is drawn; a table of g2 has none."""
     return "" if scan.is_table else f", age {age:.3g} s"
 
 
@@ -86,7 +85,6 @@ def measured_decay_times(view: FitView) -> Float[np.ndarray, " bin"]:
 
 
 def _measured(view: FitView, cells: Int[np.ndarray, " n"]) -> Float[np.ndarray, "bin n"]:
-    """Return (c2 - offset)/contrast of every bin in some cells; NaN without a contrast."""
     table = view.result.scaling
     known = (table["ndata"].values > 0) & ~table["undetermined"].values
     contrast = np.where(known, table["contrast"].values, np.nan)[:, None]
@@ -137,7 +135,6 @@ def at_one_lag(view: FitView) -> AtLag | None:
 
 
 def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
-    """Return up to `MAX_SAMPLES` whole numbers spread evenly over first ... stop - 1."""
     n = min(stop - first, MAX_SAMPLES)
     return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
 
@@ -165,7 +162,7 @@ def draw_influence(view: FitView) -> draw.FitFigure:
     return draw.page(shown, min(len(names), ACROSS), 1.2, left=0.6)
 
 
-def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
+def influential(result: FitValues) -> Bool[np.ndarray, " p"]:
     """Return for which parameters, but not coefficients of a rate, the influence of any bin is known."""
     table = result.diagnosis.influence
     if table is None:
@@ -242,7 +239,6 @@ def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
 
 
 def _groups(scan: Scan) -> tuple[Float[np.ndarray, " bin"], RingStyles]:
-    """Return by what bins have a colour, q or at one q the number of the scan, and what each looks like."""
     against = _place(scan)[1]
     if "scans" in scan.attrs and _one_ring(scan) and against != "scan":
         of = scan.scan_number.astype(float)

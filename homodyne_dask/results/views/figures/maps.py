@@ -97,7 +97,6 @@ def _cuts(axes: Axes, view: FitView, b: int) -> None:
 
 
 def _reach(residual: np.ndarray) -> float:
-    """Return the limit of |residual/σ| on the colour scale: at least 3."""
     known = np.abs(residual[np.isfinite(residual)])
     return max(3.0, float(np.quantile(known, 0.99))) if len(known) else 3.0
 

@@ -2,20 +2,23 @@
 
 import io
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 from matplotlib.ticker import LogFormatter, NullLocator
 
 from homodyne_dask.document.blocks import DPI
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.errors import shown as shown_value
-from homodyne_dask.results.data.plots import PLACE
+from homodyne_dask.results.views.figures.given_axes import PLACE
 from homodyne_dask.results.views.figures.style import COLOURS, GREY, power_of_ten
 
 if TYPE_CHECKING:
@@ -53,8 +56,6 @@ class FitFigure(Figure):
 
         `series` is the label in the legend; a band has its ends `low` and `high`, a map a row for each cell.
         """
-        from homodyne_dask.results.views.figures.panel_tables import table_of_panel  # loads pandas
-
         return {str(axes.get_label()): table_of_panel(axes) for axes in self.axes}
 
 
@@ -267,3 +268,41 @@ def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray,
     margin = 0.06 * ((high - low) or span)
     edges = np.array([low - margin, high + margin])
     axes.set_ylim(*(10.0**edges if log else edges))
+
+
+def table_of_panel(axes: Axes) -> "pandas.DataFrame":
+    """Return symbols, lines, bands, steps and maps in axes, whose labels are names of columns."""
+    import pandas  # loads for half a second
+
+    x, y = axes.get_xlabel() or "x", axes.get_ylabel() or "y"
+    rows = [pandas.DataFrame({"series": label} | of) for label, of in _drawn(axes, x, y)]
+    return pandas.concat(rows, ignore_index=True) if rows else pandas.DataFrame(columns=[x, y])
+
+
+def _drawn(axes: Axes, x: str, y: str) -> Iterator[tuple[object, dict[str, Any]]]:
+    """Yield label and columns of each thing that is drawn, but not of lines across all axes."""
+    bars = {bar.lines[0]: bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)}
+    for line in (line for line in axes.lines if line.get_transform() == axes.transData):
+        columns, bar = {x: line.get_xdata(), y: np.asarray(line.get_ydata())}, bars.get(line)
+        if bar is not None and bar.has_yerr:
+            columns["stderr"] = [
+                np.ptp(np.asarray(end)[:, 1]) / 2 for end in bar.lines[2][-1].get_segments()
+            ]
+        yield (bar or line).get_label(), columns
+    for part in (part for part in axes.collections if isinstance(part, PolyCollection)):
+        for path in part.get_paths():  # there along one edge, and back along the other
+            corners = np.asarray(path.vertices)
+            low, high = np.split(np.delete(corners, [0, len(corners) // 2, -1], 0), 2)
+            yield part.get_label(), {x: low[:, 0], "low": low[:, 1], "high": high[::-1, 1]}
+    for steps in (steps for steps in axes.patches if isinstance(steps, StepPatch)):
+        values, edges, _ = steps.get_data()
+        yield steps.get_label(), {x: edges[:-1], y: values}
+    for image in axes.get_images():
+        values = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
+        left, right, bottom, top = image.get_extent()
+        up, along = (
+            first + (np.arange(n) + 0.5) / n * (last - first)
+            for n, first, last in zip(values.shape, (bottom, left), (top, right), strict=True)
+        )
+        along, up = (grid.ravel() for grid in np.meshgrid(along, up))
+        yield axes.get_title(loc="left"), {x: along, y: up, "value": values.ravel()}

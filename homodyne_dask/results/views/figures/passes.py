@@ -33,7 +33,6 @@ def draw_passes(view: FitView) -> draw.FitFigure:
 
 
 def _difference(axis: Axes, full: History) -> None:
-    """Draw χ² - lowest χ² on a logarithmic axis that includes 0."""
     draw.label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
     chisqr = np.array([entry["chisqr"] for entry in full], float)
     above = chisqr - np.fmin.reduce(chisqr, initial=np.inf)
@@ -68,7 +67,6 @@ def _by_pass(axis: Axes, full: History, values: np.ndarray) -> None:
 
 
 def _durations(axis: Axes, history: History) -> None:
-    """Draw the time of each pass, coarse passes left of the first pass over all data."""
     draw.label_axes(axis, "pass", "time of one pass [s]", "coarse and full passes", log="y")
     levels = [entry for entry in history if "level" in entry]
     at = 1 - sum(entry["passes"] for entry in levels)

@@ -1,4 +1,4 @@
-"""The figures of rates against time, of a fit and of its posterior, and of a distribution of rates."""
+"""The figures of rates against time, and of a distribution of rates."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,8 +10,6 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from scipy.integrate import cumulative_trapezoid
 
-from homodyne_dask.apps.posterior.posterior import Posterior
-from homodyne_dask.errors import OptionError
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.known_truth import true_rates_of
@@ -86,7 +84,6 @@ def _fitted_rate(
 
 
 def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
-    """Return what the bands of the picture are, and what qualifies those of the curves of these names."""
     kinds = rates.attrs["bands"]
     if rates.attrs["covariance"] != "none":
         kinds = (
@@ -100,7 +97,6 @@ def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
 
 
 def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
-    """Return the true rates of simulated data, and the strain; none where q is not known."""
     if np.isnan(view.scan.q).any():
         return {}
     window, time = slice(*view.scan.frames), view.scan.time
@@ -113,7 +109,6 @@ def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
 
 
 def _edges(rates: xarray.Dataset, name: str, suffix: str) -> Float[np.ndarray, "2 n"]:
-    """Return the edges of a band; those of the curve itself where there is none."""
     ends = np.stack([rates[f"{name}_{end}_{suffix}"].values for end in ("low", "high")])
     return np.where(np.isnan(ends), rates[name].values, ends)
 
@@ -126,51 +121,3 @@ def _density(axis: Axes, found: xarray.Dataset) -> None:
         draw.band(axis, rate, np.where(np.isnan(edges), density, edges), percent)
     axis.plot(rate, density, color=COLOURS[0], lw=1.4)
     draw.limits(axis, density, ends[95])
-
-
-def draw_posterior_rates(posterior: Posterior) -> draw.FitFigure:
-    """Draw each rate against time, and below it its difference from the fit.
-
-    Raises OptionError for a model that has no rates.
-    """
-    group = posterior.tree["posterior"].dataset
-    if "J" not in group:
-        raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
-    names = [name for name in AXES if name in group]
-    note = posterior.tree.attrs["adjust_note"]
-    words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {note}"
-    shown = {
-        name + " difference" * away: partial(_drawn_rate, posterior=posterior, name=name, away=away)
-        for away in (False, True)
-        for name in names
-    }
-    return draw.page(shown, len(names), HEIGHT, plain_label(words))
-
-
-def _drawn_rate(axis: Axes, posterior: Posterior, name: str, away: bool) -> None:
-    """Draw a rate, or its difference from the fit, in per cent where no value is 0."""
-    of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
-    t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
-    unit, (y, title) = of[name].attrs["units"], AXES[name]
-    fit, low, high = (constant[f"{name}_fit{end}"].values for end in ("", "_low_95", "_high_95"))
-    draws = np.quantile(values, (0.025, 0.16, 0.5, 0.84, 0.975), axis=0)
-    curves = np.vstack([draws, fit, low, high])
-    if name == "strain":  # it begins at 0
-        t, curves = t[1:], curves[:, 1:]
-    fit = curves[5]
-    relative = bool((fit > 0).all() or (fit < 0).all())
-    words = y.replace("Å²/s", unit), title
-    if away:
-        curves = (curves - fit) * (100 / np.abs(fit) if relative else 1.0)
-        words = "difference [%]" if relative else f"difference [{unit}]", ""
-    draw.label_axes(axis, "t [s]", *words)
-    low_95, low_68, median, high_68, high_95, fit, low, high = curves
-    draw.band(axis, t, np.stack([low_95, high_95]), 95)
-    draw.band(axis, t, np.stack([low_68, high_68]), 68)
-    axis.plot(t, median, color=COLOURS[0], label="posterior")
-    axis.plot(t, fit, "--", color=COLOURS[1], linewidth=1.2, label="fit")
-    axis.plot(t, np.stack([low, high], 1), ":", color=COLOURS[1], linewidth=1.0)
-    if name != "strain":
-        draw.log_scale_if_wide(axis, "x", t)
-        if not away:
-            draw.log_scale_if_wide(axis, "y", median)

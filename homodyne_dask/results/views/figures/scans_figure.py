@@ -1,7 +1,6 @@
 """Parameters of several fits, scan by scan or against q or age."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, in_line
@@ -17,15 +15,12 @@ from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.number_format import value_and_error
-from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.rates_figure import AXES as RATE_AXES
 from homodyne_dask.results.views.figures.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.results.views.fits_report import DOUBTFUL
 from homodyne_dask.store.scan import Cuts
 
-Columns = Mapping[str, np.ndarray]
-"""Columns of a table by their names."""
 HEIGHT = 1.6
 """Inches of a panel."""
 MAX_NAMES = 12
@@ -45,7 +40,7 @@ _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
     """Draw each parameter with its error for each scan."""
-    labels = [_label(entry.name.removesuffix(".zarr")) for entry in entries]
+    labels = [scan_label(entry.name.removesuffix(".zarr")) for entry in entries]
     at = np.arange(len(entries))
     shown = at[:: -(-len(at) // MAX_NAMES)]
 
@@ -53,10 +48,12 @@ def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
         axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
         axes.set_xlim(-0.5, len(at) - 0.5)
 
-    return _page(_panels(entries, at, "", finish), below=LETTER * max(map(len, labels)))
+    return page_of_panels(
+        panels_of_quantities(entries, at, "", finish), below=LETTER * max(map(len, labels))
+    )
 
 
-def _page(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
+def page_of_panels(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
     """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
     columns = draw.columns_for(len(shown))
     picture = draw.page(shown, columns, HEIGHT, below=below)
@@ -66,68 +63,13 @@ def _page(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
     return picture
 
 
-def _label(name: str) -> str:
+def scan_label(name: str) -> str:
     """Return the name of a scan as a label, the beginning of a long one."""
     name = in_line(name)
     return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
 
 
-def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
-    """Draw each parameter with its error against the number or the time of the scans.
-
-    against: 'number' or 'time'.
-    """
-    zone = datetime.now().astimezone().tzinfo
-    at = [row.at[against] for row in rows]
-    if against == "time":
-        at = [date2num(datetime.fromisoformat(time)) if time else np.nan for time in at]
-
-    def finish(axis: Axes, _: str) -> None:
-        axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
-        ticks = MaxNLocator(5, integer=True)
-        if against == "time":
-            ticks = AutoDateLocator(zone, minticks=3, maxticks=5)
-            axis.xaxis.set_major_formatter(ConciseDateFormatter(ticks, zone))
-            axis.xaxis.get_offset_text().set_fontsize(draw.SMALL)
-        axis.xaxis.set_major_locator(ticks)
-
-    return _page(_panels(rows, np.array(at, float), "", finish), below=0.1)
-
-
-def rates_drawn(columns: Iterable[str]) -> list[str]:
-    """Return the rates that `draw_last_rates` draws of a table; none where one has no times or no band."""
-    has = {*columns}
-    names = [name for name in ("J", "gamma_dot") if name in has]
-    needed = {"t", *(f"{name}_{end}_68" for name in names for end in ("low", "high"))}
-    return names if needed <= has else []
-
-
-def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
-    """Draw J(t) and γ̇(t) of several scans, the last one in colour and with its 68 % band.
-
-    tables: name of each scan and its rates.csv, the last one last.
-    """
-    tables = [(scan, {name: drawable(of[name]) for name in of}) for scan, of in tables]
-    *earlier, (newest, last) = tables
-    names = rates_drawn(last)
-
-    def rate(axis: Axes, name: str) -> None:
-        draw.label_axes(axis, "t [s]", *RATE_AXES[name])
-        for n, (scan, of) in enumerate(earlier):
-            shade = str(0.8 - 0.4 * n / len(tables))
-            axis.plot(of["t"], of[name], color=shade, lw=1, label=_label(scan))
-        axis.plot(last["t"], last[name], color=COLOURS[0], lw=1.6, label=_label(newest))
-        ends = np.stack([last[f"{name}_{end}_68"] for end in ("low", "high")])
-        draw.band(axis, last["t"], ends, 68)
-        values = np.concatenate([of[name] for _, of in tables])
-        draw.log_scale_if_wide(axis, "y", values)
-        draw.logarithmic(axis, "x")
-        draw.limits(axis, values, ends)
-
-    return draw.page({name: partial(rate, name=name) for name in names}, 2, 2.0)
-
-
-def draw_series(whole: FitSeries) -> draw.FitFigure:
+def draw_series(whole: SeriesValues) -> draw.FitFigure:
     """Draw each parameter and rate with its error against q, age or another variable.
 
     Rates over q are on logarithmic axes with the line of q², and beside them, where the stores are, the
@@ -155,16 +97,15 @@ def draw_series(whole: FitSeries) -> draw.FitFigure:
                 MaxNLocator(draw.MAX_INTERVALS, integer=True, steps=[1, 2, 5, 10])
             )
 
-    shown = _panels(entries, at, x, finish, windows, rates)
+    shown = panels_of_quantities(entries, at, x, finish, windows, rates)
     if over_q and (views := _views(entries)):
         shown["decays"] = partial(_draw_decays, views=views)
     if not shown:
         raise OptionError("the model has no parameter or rate of its own to draw: draw each fit")
-    return _page(shown)
+    return page_of_panels(shown)
 
 
-def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
-    """Draw the weighted means of fits that agree in a parameter: of all, and of repeats at one place."""
+def _draw_means(axes: Axes, whole: SeriesValues, name: str) -> None:
     look: dict[str, Any] = {"color": COLOURS[4]}
     same = whole.agreement.get(name)
     if same is not None and same.p >= DOUBTFUL:
@@ -180,7 +121,7 @@ def _draw_means(axes: Axes, whole: FitSeries, name: str) -> None:
 
 
 def _draw_power_of_q(
-    axes: Axes, whole: FitSeries, name: str, q: np.ndarray, rate: np.ndarray
+    axes: Axes, whole: SeriesValues, name: str, q: np.ndarray, rate: np.ndarray
 ) -> None:
     """Make the axes of a rate of decorrelation logarithmic; draw its power of q, and q², through it."""
     law = whole.powers_of_q.get(name)
@@ -201,7 +142,6 @@ def _draw_power_of_q(
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
-    """Return the fits whose stores are where they were, sorted by q."""
     found = []
     for entry in sorted(entries, key=lambda entry: entry.at["q"]):
         assert entry.result is not None
@@ -213,7 +153,6 @@ def _views(entries: Sequence[FitRow]) -> list[FitView]:
 
 
 def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
-    """Draw f against lag, the mean over age and bins, for all q: symbols are data, lines the model."""
     title = "" if views[0].scan.is_table else "mean over age"
     draw.label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
     of_rings = np.array([float(np.mean(view.scan.q)) for view in views])
@@ -230,7 +169,6 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
 def _average_over_age(
     read: Cuts, values: Sequence[Float[np.ndarray, "bin cell"]]
 ) -> tuple[Float[np.ndarray, " lag"], ...]:
-    """Return the lags [s], and each of some values of all cells averaged over age and bins."""
     found = []
     for lag in np.unique(read.lag):
         at = read.lag == lag
@@ -266,11 +204,10 @@ def scans_title(entries: Sequence[FitRow], against: str) -> str:
 
 
 def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a quantity, and their errors."""
     return drawable(column(entries, name)), drawable(column(entries, name, "stderr"))
 
 
-def _panels(
+def panels_of_quantities(
     entries: Sequence[FitRow],
     at: np.ndarray,
     x: str,

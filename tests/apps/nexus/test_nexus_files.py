@@ -1,5 +1,6 @@
-"""A fit as an xarray Dataset, as netCDF and as NeXus: numbers, units and maps; a validator misses nothing."""
+"""A fit as a NeXus file: a validator misses nothing, and what it holds is read back as it was."""
 
+import io
 import json
 import logging
 from dataclasses import replace
@@ -7,16 +8,14 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-import xarray
 from nexusformat.nexus import validate
 
 import ingest
+from homodyne_dask import plugins
 from homodyne_dask.apps.nexus.nexus_files import nexus_file
-from homodyne_dask.errors import SourceError
+from homodyne_dask.errors import PackageError, SourceError
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.files import netcdf as export
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.nxxpcs import open_nxxpcs
 from ingest.readers.options import IngestOptions
@@ -24,76 +23,14 @@ from tests.results.made_results import (
     FLOW,
     FLOW_COVARIANCE,
     changed,
-    flow_result,
     inputs_of,
     result_for,
     scan_of,
-    static_result,
 )
+from tests.results.test_every_output import FOUND, partly_determined
+from tests.run_command import run
 
-INPUTS = inputs_of(
-    3, store="F_c2.zarr", source_file="A0123_results.hdf", source_sha256="ab" * 32, labels=[1, 2, 3]
-)
-
-
-def test_a_dataset_holds_every_number_of_the_result():
-    result = flow_result()
-    found = result.to_dataset()
-    for name in ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed"):
-        np.testing.assert_array_equal(found[name], result.parameters[name])
-    for name, given in (("contrast", "contrast"), ("redchi_per_bin", "redchi")):
-        np.testing.assert_array_equal(found[name], result.scaling[given])
-    assert found["unit"].values.tolist()[0] == "Å²/s"
-    assert found["q"].attrs["units"] == "1/angstrom"
-    assert found["phi"].attrs["units"] == "degree"
-    assert float(found["redchi"]) == result.redchi
-    assert float(found["covariance"].sel(cov_i="D0", cov_j="D0")) == 1.0
-    assert found.attrs["outcome"] == "CONVERGED"
-    assert found.attrs["convention"] == "physical"
-    assert Findings.from_plain(json.loads(found.attrs["findings"])) == result.findings
-
-
-def test_a_covariance_that_is_not_known_is_absent():
-    found = static_result().to_dataset()
-    assert "covariance" not in found
-    assert "covariance_naive" in found
-
-
-@pytest.mark.parametrize("make", [flow_result, static_result])
-def test_a_dataset_survives_netcdf_and_zarr(make, tmp_path):
-    whole = make().to_dataset()
-    whole.to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
-    with xarray.open_dataset(tmp_path / "r.nc", engine="h5netcdf") as read:
-        xarray.testing.assert_identical(read.load(), whole)
-    whole.to_zarr(tmp_path / "r.zarr", zarr_format=2)
-    with xarray.open_zarr(tmp_path / "r.zarr") as read:
-        xarray.testing.assert_equal(read.load(), whole)
-
-
-def test_the_maps_of_a_file_are_those_of_the_pictures_and_say_what_they_are(tmp_path):
-    scan = scan_of(tmp_path, FLOW, dead=[30])
-    result = result_for(scan, FLOW, covariance=FLOW_COVARIANCE, inputs=INPUTS)
-    (tmp_path / "result.nc").write_bytes(export.result_netcdf(FitView(result, scan)))
-    with xarray.open_dataset(tmp_path / "result.nc", engine="h5netcdf") as read:
-        found = read.load()
-    assert found["param"].values.tolist() == list(LAMINAR_FLOW.names)
-    assert found["map_label"].values.tolist() == scan.label.tolist()
-    for n in range(3):
-        view = FitView(result, scan).map_of(n)
-        for part in ("data", "model", "residual"):
-            wanted = getattr(view, part).astype(np.float32)
-            np.testing.assert_array_equal(found[f"two_time_{part}"][n], wanted)
-    np.testing.assert_allclose(found["t1"], scan.time + 0.05)
-    assert found["t1"].attrs["units"] == "s"
-    for part in ("data", "model"):
-        attributes = found[f"two_time_{part}"].attrs
-        assert export.NXXPCS.items() <= attributes.items()
-    # the definition's lists of what may stand there
-    assert export.NXXPCS["storage_mode"] in ("one_array_q_first", "one_array_q_last")
-    assert export.NXXPCS["time_origin_location"] in ("upper_left", "lower_left")
-    assert found.attrs["pairs_per_block_side"] == 1
-
-
+INPUTS = inputs_of(3, store="F_c2.zarr", source_file="A0123_results.hdf", labels=[1, 2, 3])
 EXPERIMENT = {
     "scan_number": {"value": 123},
     "start_time": {"value": "2026-11-22T23:30:00Z"},
@@ -230,6 +167,18 @@ def test_its_fit_has_the_parameters_with_what_is_known_of_them(fitted, written):
     np.testing.assert_allclose(g2[4], [np.nanmean(np.diagonal(c, 5)) for c in shown], rtol=1e-6)
 
 
+def test_what_the_data_do_not_determine_has_no_value_but_its_limits(tmp_path):
+    scan = scan_of(tmp_path, FLOW)
+    result = partly_determined(scan)
+    with h5py.File(io.BytesIO(nexus_file(FitView(result, scan)))) as file:
+        rate = file["entry/fit/derived_quantities/gamma_dot"]
+        assert rate[()] == pytest.approx(result.derived["gamma_dot"].value, nan_ok=True)
+        for name, wanted in FOUND.values():
+            field = file[PARAMETERS][name]
+            limits = (field.attrs.get(key, np.nan) for key in ("lower_limit", "upper_limit"))
+            np.testing.assert_allclose((field[()], *limits), wanted, 1e-12, err_msg=name)
+
+
 def test_a_long_scan_is_shown_in_blocks_that_say_their_times(tmp_path):
     scan = scan_of(tmp_path, FLOW, n=400, phi=[0.0], dt=0.01).select(frames=(21, 400))
     result = result_for(scan, FLOW, inputs=INPUTS)
@@ -243,3 +192,18 @@ def test_a_long_scan_is_shown_in_blocks_that_say_their_times(tmp_path):
     assert "each row is the mean of 2 frames" in notes
     pairs = scan.dataset["c2"].values[0, 1:3, 11:13]
     np.testing.assert_allclose(again.dataset["c2"].values[0, 0, 5], pairs.mean(), rtol=1e-6)
+
+
+def test_without_the_application_a_nexus_file_is_refused_in_one_sentence(
+    fitted, tmp_path, monkeypatch
+):
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(plugins, "import_module", missing)
+    with pytest.raises(PackageError, match=r"^to_nexus needs the application .*\.nexus, which is"):
+        fitted[0].to_nexus(tmp_path / "r.nx.h5", fitted[1])
+    assert not [*tmp_path.iterdir()]
+    refused = run("fit", fitted[1].path, "--model", "static", "--nexus")
+    assert refused.stderr.startswith("error: --nexus needs the application ")
+    assert len(refused.stderr.splitlines()) == 1

@@ -1,38 +1,16 @@
-"""Results as plain values for JSON, and back: dictionaries, lists, texts, numbers and None."""
+"""Dataclasses as plain values for JSON, and rebuilt from them: dictionaries, lists, texts, numbers, None."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import xarray
 
-from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import shown
-from homodyne_dask.store.files import check_replaceable, path_of
-
-
-class Saved(Reportable):
-    """A report that is written as JSON, too, and read back by a function of its own."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all as plain values, as `to_json` writes them; unknown numbers are None."""
-        raise NotImplementedError
-
-    def to_json(self, path: str | Path) -> None:
-        """Write all as JSON with a checksum; unknown numbers are null, never NaN.
-
-        Like all methods that write one file, it replaces a file of its kind that is there, atomically: on an
-        error the old one stays. Raises OptionError for a folder, a name in a store, and any other file.
-        """
-        from homodyne_dask.results.files.json_files import write_with_checksum
-
-        check_replaceable(path_of("path", path), b"{")
-        write_with_checksum(self.to_dict(), path)
 
 
 def plain_values(value: Any) -> Any:
@@ -78,7 +56,6 @@ _PLAIN: dict[Any, Any] = {of: of for of in (int, str, bool, dict, list)} | {floa
 
 
 def _require_type(kind: Any, value: Any) -> None:
-    """Raise ValueError for a plain value that is not of this type."""
     wanted = _PLAIN.get(kind, object)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted in (int, (int, float))):
         raise ValueError(f"{shown(value)} is no {getattr(kind, '__name__', kind)}")
@@ -117,7 +94,6 @@ def read_as(kind: Any, value: Any) -> Any:
 
 
 def _table(read: Mapping[str, Any]) -> xarray.Dataset:
-    """Return a table from dims and values of its coordinates and columns; None becomes NaN."""
     coords = {key: (part["dims"], _array(part["values"])) for key, part in read["coords"].items()}
     sizes = {dims[0]: len(values) for dims, values in coords.values() if len(dims) == 1}
     columns = {}

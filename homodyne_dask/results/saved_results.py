@@ -6,19 +6,19 @@ from typing import Any
 
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.errors import OptionError, require_type, shown
-from homodyne_dask.results.data import comparison, series
-from homodyne_dask.results.data.comparison import Comparison, compare_fits
-from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
+from homodyne_dask.results.data.dataclass_json import read_as, read_fields
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
 from homodyne_dask.results.data.fit_view import fitted_scan
-from homodyne_dask.results.data.plain_data import read_as, read_fields
-from homodyne_dask.results.data.series import FitSeries, GlobalFit
-from homodyne_dask.results.files.json_files import is_plain_name, missing_values, read_with_checksum
+from homodyne_dask.results.data.series import GlobalFit
+from homodyne_dask.results.files import formats
+from homodyne_dask.results.files.json_files import is_plain_name, missing_values
+from homodyne_dask.results.files.summaries import fields_in_summary
+from homodyne_dask.results.result_classes import Comparison, FitResult, FitSeries, compare_fits
 from homodyne_dask.store.files import AnyPath, any_path, path_of
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import UrlPath
 
-SUMMARY, SERIES = "summary.json", "series.json"
+SUMMARY, SERIES = formats.RESULT.file, formats.SERIES.file
 Fit = FitResult | str | Path
 
 
@@ -31,10 +31,14 @@ def load_result(path: str | Path) -> FitResult:
     <D0 68600 ± 1500 Å²/s>
     """
     where = file_in(path_of("path", path), SUMMARY)
-    remedy = "give a folder made by fit, or its summary.json"
-    read = read_with_checksum(where, FORMAT, VERSION, remedy)
+    read = formats.RESULT.read(where)
     with missing_values(where):
         return reportable(from_summary(read))
+
+
+def from_summary(read: dict[str, Any]) -> FitResult:
+    """Return the result from its `to_dict()`, as read from JSON."""
+    return FitResult(**fields_in_summary(read))
 
 
 def reportable[R: Reportable](found: R) -> R:
@@ -79,8 +83,7 @@ def load_series(path: str | Path) -> FitSeries:
     ['D0', 'alpha']
     """
     where = file_in(path_of("path", path), SERIES)
-    remedy = "give a folder made by fit --over, or its series.json"
-    read = read_with_checksum(where, series.FORMAT, series.VERSION, remedy)
+    read = formats.SERIES.read(where)
     with missing_values(where):
         together, rows = read.get("global_fit"), [_entry(fit, where.parent) for fit in read["fits"]]
         return reportable(
@@ -110,8 +113,7 @@ def load_comparison(path: str | Path) -> Comparison:
     'power_law'
     """
     where = path_of("path", path)
-    remedy = "give a file that Comparison.to_json wrote"
-    read = read_with_checksum(where, comparison.FORMAT, comparison.VERSION, remedy)
+    read = formats.COMPARISON.read(where)
     with missing_values(where):
         return reportable(read_fields(Comparison, read))
 
@@ -135,7 +137,6 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
 
 
 def _named(results: Any) -> dict[str, FitResult]:
-    """Return the fits by name."""
     form = "a list of results of hd.fit or of their folders, or a mapping of names to them"
     require_type("results", results, list | tuple | Mapping, form)
     given = list(results.values() if isinstance(results, Mapping) else results)
