@@ -15,7 +15,7 @@ from zict import LRU
 
 from homodyne_dask.kernels.cache_folder import LOADS
 from homodyne_dask.kernels.devices import first_cpu
-from homodyne_dask.models.fingerprint import fingerprint, functions_of
+from homodyne_dask.models.fingerprint import Reading, fingerprint
 from homodyne_dask.models.user_defined import UserDefined
 
 COMPILER_OPTIONS: Mapping[str, str | int | bool] = {
@@ -122,7 +122,7 @@ def traced_for(*models: UserDefined) -> AbstractContextManager[object]:
     with _LOCK:
         for model in models:
             if model.digest not in _TRACED:
-                now = {id(f): (f, fingerprint(f)) for f in functions_of(*model.functions)}
+                now = {id(f): (f, fingerprint(f)) for f in Reading(*model.functions).functions}
                 if any(_FINGERPRINTS.get(key, one) != one for key, one in now.items()):
                     _CHANGED.append(model.digest)
                     _TRACED.clear()
