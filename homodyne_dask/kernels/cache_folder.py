@@ -4,7 +4,7 @@ JAX knows an entry by the text of its program, by the options and by the version
 of threads nor all of the processor is in that, so each has a folder of its own, and so has each set of
 versions: what is loaded has the bits of a new compilation.
 
-An entry is machine code, and JAX runs whatever lies there: the folder must be the user's, and closed to others.
+An entry is machine code, and JAX runs whatever lies there: the folder must be closed to others.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from homodyne_dask.store.processes import jax_threads, processor
 FOLDER = "HOMODYNE_DASK_CACHE"
 """Environment variable: the folder, or `off`."""
 MAX_BYTES = 200_000_000
-"""Most bytes of all entries when a process begins: the oldest are removed (JAX does so with filelock only)."""
+"""Most bytes of all entries when a process begins: the oldest are removed, by JAX only with filelock."""
 VERSIONS = (sys.version, *map(version, ("jax", "jaxlib", "numpy")))
 """Of all that compiles."""
 LOG = logging.getLogger(__name__)
