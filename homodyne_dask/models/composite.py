@@ -73,7 +73,6 @@ class CompositeModel(SeparableModel):
         return self if made.digest == self.digest else cast(Self, made)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle by the parts."""
         return composed, (self.symbol, *self.parts)
 
 
@@ -188,7 +187,6 @@ def _split(theta: Any, parts: tuple[Leaf, Leaf]) -> tuple[Any, Any]:
 
 
 def _tables(parts: tuple[Leaf, Leaf], theta: Any, time: Any) -> tuple[Any, Any]:
-    """Return what f of each part needs at each time."""
     first, second = _split(theta, parts)
     return _tables_of(parts[0], first, time), _tables_of(parts[1], second, time)
 
