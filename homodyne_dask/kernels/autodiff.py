@@ -80,7 +80,6 @@ def separable_point(
 
 @plain_kernel("model")
 def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables, Tables]:
-    """Return the values of `precompute` and their derivatives by theta."""
     if model.precompute is None:
         return time, None
     return with_derivatives(lambda theta: tables_of(model, theta, time), theta)

@@ -68,16 +68,6 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
 
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled the kernels of all backends, by name."""
-    from homodyne_dask.kernels import column_kernels, transport_kernels
-    from homodyne_dask.kernels.residual_kernel import columns_kernel
-    from homodyne_dask.kernels.separable_backend import separable_kernel
-    from homodyne_dask.kernels.tile_sums import tiles_kernel
+    from homodyne_dask.kernels import compiled
 
-    kernels = {
-        "gram": (transport_kernels.gram_kernel, separable_kernel, columns_kernel, tiles_kernel),
-        "candidates": (transport_kernels.candidates_kernel,),
-        "robust": (transport_kernels.robust_kernel,),
-        "wide": (column_kernels.wide_kernel,),
-        "cells": (column_kernels.cells_kernel,),
-    }
-    return {name: sum(of.compilations for of in those) for name, those in kernels.items()}
+    return compiled.compilations()

@@ -63,7 +63,7 @@ class Columns(Protocol):
         ...
 
 
-@kernel("of")
+@kernel("of", counted="wide")
 def wide_kernel(
     block: MeasuredBlock,
     tables: Any,
@@ -98,7 +98,7 @@ def wide_kernel(
     return moments.at[:, :2, :2].set(of_data), data
 
 
-@kernel("of")
+@kernel("of", counted="cells")
 def cells_kernel(
     block: MeasuredBlock,
     tables: Any,

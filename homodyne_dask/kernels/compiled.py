@@ -15,7 +15,7 @@ from zict import LRU
 
 from homodyne_dask.kernels.cache_folder import LOADS
 from homodyne_dask.kernels.devices import first_cpu
-from homodyne_dask.models.fingerprint import fingerprint, functions_of
+from homodyne_dask.models.fingerprint import Reading, fingerprint
 from homodyne_dask.models.user_defined import UserDefined
 
 COMPILER_OPTIONS: Mapping[str, str | int | bool] = {
@@ -38,6 +38,10 @@ MAX_EXECUTABLES = 256
 _AFTER_CHANGES = jax.make_user_context(0)
 """The number of changes after which JAX traces: it uses no trace of another number."""
 _LOCK = Lock()
+_COUNTED: dict[str, list["Kernel"]] = {
+    name: [] for name in ("gram", "candidates", "robust", "wide", "cells")
+}
+"""Kernels that passes call, by the name under which a result counts their compilations."""
 _CHANGED: list[str] = []
 """Digests of the models of which a function was seen to have changed."""
 _TRACED: set[str] = set()
@@ -54,9 +58,14 @@ class Kernel:
         function: Callable[..., Any],
         static: tuple[str, ...] = (),
         options: Mapping[str, str | int | bool] = COMPILER_OPTIONS,
+        counted: str = "",
     ) -> None:
-        """Take a function, the names of its static arguments, and XLA's options on the CPU."""
+        """Take a function, the names of its static arguments, XLA's options on the CPU, and the name
+        under which `compilations` counts it.
+        """
         self.function, self.static, self.options = function, static, options
+        if counted:
+            _COUNTED[counted].append(self)
         self._executables: LRU[Any, Callable[..., Any]] = LRU(MAX_EXECUTABLES, {})
         self._lock = Lock()
         self.compilations = 0
@@ -103,9 +112,9 @@ class Kernel:
         return jax.jit(self.function, static_argnames=self.static, compiler_options=dict(options))
 
 
-def kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(*static: str, counted: str = "gram") -> Callable[[Callable[..., Any]], Kernel]:
     """Return a decorator that makes a function a Kernel; static: arguments it is compiled anew for."""
-    return partial(Kernel, static=static)
+    return partial(Kernel, static=static, counted=counted)
 
 
 def plain_kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:
@@ -122,10 +131,17 @@ def traced_for(*models: UserDefined) -> AbstractContextManager[object]:
     with _LOCK:
         for model in models:
             if model.digest not in _TRACED:
-                now = {id(f): (f, fingerprint(f)) for f in functions_of(*model.functions)}
+                now = {id(f): (f, fingerprint(f)) for f in Reading(*model.functions).functions}
                 if any(_FINGERPRINTS.get(key, one) != one for key, one in now.items()):
                     _CHANGED.append(model.digest)
                     _TRACED.clear()
                 _FINGERPRINTS.update(now)
                 _TRACED.add(model.digest)
         return _AFTER_CHANGES(len(_CHANGED))
+
+
+def compilations() -> dict[str, int]:
+    """Return how many times this process has compiled the kernels of passes, by name."""
+    return {
+        name: sum(kernel.compilations for kernel in kernels) for name, kernels in _COUNTED.items()
+    }

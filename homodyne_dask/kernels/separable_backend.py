@@ -192,7 +192,6 @@ def wide_gram(
 
 
 def _of_points(points: Sequence[SeparablePoint]) -> tuple[np.ndarray, Tables]:
-    """Return the thetas of all points, and their tables."""
     tables: Tables = jax.tree.map(lambda *values: np.stack(values), *(at.tables for at in points))
     return np.stack([at.theta for at in points]), tables
 

@@ -124,7 +124,6 @@ def _sums(
 def _fields(
     of: Columns, which: str, tables: Any, pairs: BinPairs, known: Bool[Array, "R S"]
 ) -> list[Float[Array, "R S"]]:
-    """Return the columns behind 1 and y - 1."""
     if which == "derivatives":
         common, columns_of = of.columns(tables)
         return [field for part in columns_of(common(pairs.at), pairs) for field in part]

@@ -22,7 +22,7 @@ from homodyne_dask.kernels.subblock_loop import (
     under_loss,
 )
 from homodyne_dask.kernels.tile_sums import TileWork, grams_of_tiles
-from homodyne_dask.kernels.transport_evaluation import (  # noqa: F401 - six of them are parts of this backend
+from homodyne_dask.kernels.transport_evaluation import (
     Bins,
     TransportPoint,
     f_and_derivatives_at,
@@ -51,6 +51,7 @@ from homodyne_dask.models.transport import (
     time_steps,
 )
 
+__all__ = ["f_and_derivatives_at", "f_at", "point", "rates", "rates_of_draws", "sign_at"]
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
 cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
@@ -67,7 +68,6 @@ def _family(problem: Problem, *, derivatives: bool = False, precision: str = "fl
 
 
 def _arguments_at(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
-    """Return the arguments of kernels at one theta."""
     scales = at.scales(block.q, block.phi)
     cut = at.sub_blocks(block.q[0], block.i0, block.j0, block.c2.shape[-1])
     s, ds = block.padded(scales.s), block.padded(scales.ds)
@@ -78,7 +78,6 @@ def _arguments_at(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, Tran
 def _arguments_of_points(
     points: Sequence[TransportPoint], block: Block
 ) -> tuple[MeasuredBlock, TransportTables]:
-    """Return the arguments of kernels at several thetas."""
     T, first = block.c2.shape[-1], points[0]
     rows, columns = zip(*(_centred(at.rows[-2:], block) for at in points), strict=True)
     scales = [at.scales(block.q, block.phi) for at in points]

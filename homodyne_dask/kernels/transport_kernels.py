@@ -372,7 +372,7 @@ def gram_kernel(
     return of.assembled(sums, data, tables, groups), data
 
 
-@kernel("of", "loss")
+@kernel("of", "loss", counted="robust")
 def robust_kernel(
     block: MeasuredBlock,
     tables: TransportTables,
@@ -422,7 +422,7 @@ def robust_kernel(
     return of.assembled(of_f, alone[:, :3], tables, groups), alone[:, 3:]
 
 
-@kernel("of")
+@kernel("of", counted="candidates")
 def candidates_kernel(
     block: MeasuredBlock, tables: TransportTables, n_points: Int[Array, ""], *, of: Family
 ) -> tuple[Float[Array, "padded point 3 3"], Float[Array, " padded"]]:

@@ -15,11 +15,10 @@ from jaxtyping import Float, Int
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels._jax_internals import checked_indices
-from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.compiled import traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models.user_defined import Bin, ResidualModel, SeparableModel
+from homodyne_dask.models.user_defined import Bin, SeparableModel, UserDefined
 
 _NEEDS_VALUES = (
     jax.errors.TracerArrayConversionError,
@@ -74,7 +73,7 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
             with in_function(model.name, model.precompute):
                 tables = jax.eval_shape(checked(model.name, model.precompute), theta, tables)
             leaves = jax.tree.leaves(tables)
-            _require_shape(
+            require_shape(
                 model, model.precompute, leaves or [None], [(frames,)],
                 f"precompute must return arrays of one value per time, shape ({frames},) for {frames} times",
             )  # fmt: skip
@@ -89,53 +88,12 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         number = jax.ShapeDtypeStruct((), float)
         with in_function(model.name, model.f):
             jaxpr, output = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
-        _require_shape(
+        require_shape(
             model, model.f, [output], [(), *product((1, 3), (1, 2)), (1,), (2,)],
             "f must return one value per pair, shape (3, 2) for times of shapes (3, 1) and (1, 2)",
         )  # fmt: skip
         q = jaxpr.jaxpr.invars[-2]
         return any(q is used for equation in jaxpr.jaxpr.eqns for used in equation.invars)
-
-
-def check_residual(
-    model: ResidualModel, theta: Float[np.ndarray, " p"], columns: Float[np.ndarray, "v n"]
-) -> None:
-    """Trace the residual as a fit will, and evaluate it at theta on some points.
-
-    Raises OptionError, naming the model and the line, where it cannot be traced, gives another
-    shape than one value per point, depends at a point on others, of which a fit computes it for some,
-    or is not a number at a point that is known.
-    """
-    with float64_on_cpu(), traced_for(model):
-        column = jax.ShapeDtypeStruct((3,), float)
-        with in_function(model.name, model.written):
-            output = jax.eval_shape(
-                checked(model.name, model.residual, model.written),
-                jax.ShapeDtypeStruct((model.size,), float), *[column] * len(columns),
-            )  # fmt: skip
-        _require_shape(
-            model, model.written, [output], [(), (1,), (3,)],
-            "the function must return one value per point, shape (3,) for 3 points",
-        )  # fmt: skip
-        columns = columns[:, np.isfinite(columns).all(axis=0)]
-        r, derivatives = with_derivatives(
-            lambda theta: jnp.asarray(model.residual(theta, *columns), float), jnp.asarray(theta)
-        )
-        values, half = np.concatenate([r[None], derivatives]), columns.shape[1] // 2
-        r = values[0]
-        if r.size > 1 and np.isfinite(r).all():
-            alone = np.asarray(model.residual(jnp.asarray(theta), *columns[:, :half]))
-            if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
-                raise OptionError(
-                    f"model {model.name!r}, {line_of(model.written)}: the residual at a point depends on "
-                    f"other points, but residuals are computed for subsets of the points: means over all "
-                    f"points and convolutions are not supported"
-                )
-    for which, *at in np.argwhere(~np.isfinite(values)):
-        point = zip(model.variables, columns[:, at[0] if at else 0], strict=True)
-        where = ", ".join(f"{name} = {x:.6g}" for name, x in point)
-        value = float(values[(which, *at)])
-        raise _not_finite(model, model.written, "the residual", which, value, where, theta)
 
 
 def check_finite(
@@ -159,13 +117,14 @@ def check_finite(
         values = np.concatenate([f[:, None], derivatives], axis=1)
         for b, which, n in np.argwhere(~np.isfinite(values)):
             where = f"t1 = {t1[n]:g} s, t2 = {t2[n]:g} s, q = {q[b]:g} 1/Å, φ = {phi[b]:g}°"
-            raise _not_finite(model, model.f, "f", which, float(values[b, which, n]), where, theta)
+            raise not_finite(model, model.f, "f", which, float(values[b, which, n]), where, theta)
 
 
-def _not_finite(
-    model: SeparableModel | ResidualModel, function: Callable[..., Any], what: str, which: int,
+def not_finite(
+    model: UserDefined, function: Callable[..., Any], what: str, which: int,
     value: float, where: str, theta: np.ndarray,
 ) -> OptionError:  # fmt: skip
+    """Return the error for a value that is not finite: of f or, where `which` is above 0, a derivative."""
     by = "" if which == 0 else f"the derivative of {what} with respect to {model.names[which - 1]}"
     at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
     return OptionError(
@@ -200,8 +159,8 @@ def checked(
     return called
 
 
-def _require_shape(
-    model: SeparableModel | ResidualModel, function: Callable[..., Any], values: list[Any],
+def require_shape(
+    model: UserDefined, function: Callable[..., Any], values: list[Any],
     allowed: list[tuple[int, ...]], rule: str,
 ) -> None:  # fmt: skip
     """Raise OptionError where a function returned another shape."""

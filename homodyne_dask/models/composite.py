@@ -60,8 +60,12 @@ class CompositeModel(SeparableModel):
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
         """Those of the user-defined parts."""
-        own = (part.functions for part in self.parts if isinstance(part, SeparableModel))
-        return tuple(function for functions in own for function in functions)
+        return tuple(
+            function
+            for part in self.parts
+            if isinstance(part, SeparableModel)
+            for function in part.functions
+        )
 
     def current(self) -> Self:
         """Return the composite of its parts as they are now."""
@@ -69,7 +73,6 @@ class CompositeModel(SeparableModel):
         return self if made.digest == self.digest else cast(Self, made)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle by the parts."""
         return composed, (self.symbol, *self.parts)
 
 
@@ -81,33 +84,20 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
     two in a sum. It becomes the first, of all the others.
     """
     for part in (first, second):
-        if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):
-            raise OptionError(
-                f"{getattr(part, 'name', part)} cannot be part of a sum or product: use a model of scans "
-                f"that has formulas for its rates, such as static"
-            )
-        if symbol == "+" and (part.beat is not None or part.shear == Shear.PARABOLIC):
-            raise OptionError(
-                f"{part.name} cannot be part of a sum: its field has a phase; use two_component or a product"
-            )
+        _check_part(symbol, part)
     parts = _frozen_first(symbol, first, second)
     leaves = [leaf for part in parts for leaf in _leaves(part) if leaf.size]
-    count = Counter(one.name for leaf in leaves for one in leaf.parameters)
+    parameters, laws = _numbered(leaves)
     fractions = _fractions(symbol, parts)
-    kept, laws = [], []
-    for n, leaf in enumerate(leaves, 1):
-        named = {p.name: f"{p.name}_{n}" if count[p.name] > 1 else p.name for p in leaf.parameters}
-        kept += [replace(p, name=named[p.name]) for p in leaf.parameters]
-        laws += [(named[a], named[b], named[c]) for a, b, c in leaf.power_laws]
     for n, name in enumerate(fractions):
-        same = fractions[:n].count(name) + 1
-        kept.append(replace(FRACTION, name=f"{name}_{same}" if fractions.count(name) > 1 else name))
+        number = f"_{fractions[:n].count(name) + 1}" * (fractions.count(name) > 1)
+        parameters.append(replace(FRACTION, name=name + number))
     names = [part.name for part in parts]
     if symbol == "*":
         names = [f"({p.name})" if getattr(p, "symbol", "") == "+" else p.name for p in parts]
     return CompositeModel(
         f" {symbol} ".join(names),
-        tuple(kept),
+        tuple(parameters),
         partial(_f, symbol, parts),
         partial(_tables, parts),
         power_laws=tuple(laws),
@@ -118,6 +108,29 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
         symbol=symbol,
         parts=parts,
     )
+
+
+def _check_part(symbol: str, part: Any) -> None:
+    if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):
+        raise OptionError(
+            f"{getattr(part, 'name', part)} cannot be part of a sum or product: use a model of scans "
+            f"that has formulas for its rates, such as static"
+        )
+    if symbol == "+" and (part.beat is not None or part.shear == Shear.PARABOLIC):
+        raise OptionError(
+            f"{part.name} cannot be part of a sum: its field has a phase; use two_component or a product"
+        )
+
+
+def _numbered(leaves: list[Leaf]) -> tuple[list[Parameter], list[tuple[str, str, str]]]:
+    """Return parameters and power laws of all leaves, with a number in names that several have."""
+    count = Counter(name for leaf in leaves for name in leaf.names)
+    parameters, laws = [], []
+    for n, leaf in enumerate(leaves, 1):
+        numbered = {name: f"{name}_{n}" if count[name] > 1 else name for name in leaf.names}
+        parameters += [replace(p, name=numbered[p.name]) for p in leaf.parameters]
+        laws += [(numbered[a], numbered[b], numbered[c]) for a, b, c in leaf.power_laws]
+    return parameters, laws
 
 
 def _leaves(model: Leaf) -> Iterator[Leaf]:
@@ -152,10 +165,10 @@ def _frozen_first(symbol: str, first: Leaf, second: Leaf) -> tuple[Leaf, Leaf]:
 
 def _fractions(symbol: str, parts: tuple[Leaf, Leaf]) -> list[str]:
     """Return the names of the fractions of a composite, without numbers."""
-    found = [name for part in parts for name in _fractions_of(part)]
+    names = [name for part in parts for name in _fractions_of(part)]
     if symbol == "+":
-        found.append(FROZEN_FRACTION if _is_frozen(parts[0]) else FRACTION.name)
-    return found
+        names.append(FROZEN_FRACTION if _is_frozen(parts[0]) else FRACTION.name)
+    return names
 
 
 def _fractions_of(model: Leaf) -> list[str]:
@@ -174,7 +187,6 @@ def _split(theta: Any, parts: tuple[Leaf, Leaf]) -> tuple[Any, Any]:
 
 
 def _tables(parts: tuple[Leaf, Leaf], theta: Any, time: Any) -> tuple[Any, Any]:
-    """Return what f of each part needs at each time."""
     first, second = _split(theta, parts)
     return _tables_of(parts[0], first, time), _tables_of(parts[1], second, time)
 
@@ -224,8 +236,8 @@ def _field(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 def _mean_field(parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     (first, second), fraction = _split(theta, parts), theta[-1]
-    one = _field(parts[0], first, t1[0], t2[0], bin)
-    return fraction * one + (1 - fraction) * _field(parts[1], second, t1[1], t2[1], bin)
+    field = _field(parts[0], first, t1[0], t2[0], bin)
+    return fraction * field + (1 - fraction) * _field(parts[1], second, t1[1], t2[1], bin)
 
 
 def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | None:

@@ -318,34 +318,21 @@ def search(
     Raises OptionError for unknown names, for values outside the bounds, and for empty bounds.
     """
     names = tuple(p.name for p in parameters)
-    given_as = {"initial": initial, "fixed": fixed, "bounds": bounds}
-    options = {what: {} if given is None else given for what, given in given_as.items()}
-    for what, given in options.items():
-        form = f"values by name, such as {what}={{{names[0]!r}: {'(0, 1)' if what == 'bounds' else '1.0'}}}"
-        require_type(what, given, Mapping, form)
     constants = {p.name: p.constant for p in parameters if p.constant is not None}
-    initial, fixed, bounds = (dict(given) for given in options.values())
-    for what, given in options.items():
-        for name in given:
-            require_known(name, names, f"{what}: unknown parameter {name!r}")
-            if name in constants:
-                raise OptionError(
-                    f"{what}: {name} is {constants[name]:g} by the definition of this model: leave it "
-                    f"out, or use a model in which it varies"
-                )
-    fixed |= constants
-    both = sorted(set(initial) & set(fixed))
-    if both:
-        raise OptionError(f"{both[0]} is in both initial and fixed: give it in only one of them")
+    initial = _checked_names("initial", initial, names, constants)
+    fixed = _checked_names("fixed", fixed, names, constants) | constants
+    bounds = _checked_names("bounds", bounds, names, constants)
+    for name in sorted(set(initial) & set(fixed)):
+        raise OptionError(f"{name} is in both initial and fixed: give it in only one of them")
     chosen = {p.name: p.bounds for p in parameters} | bounds
-    low_high = [_checked_bounds(name, given) for name, given in chosen.items()]
+    limits = {name: _checked_bounds(name, pair) for name, pair in chosen.items()}
     start = np.full(len(names), np.nan)
-    for what, given in (("initial", initial), ("fixed", fixed)):
-        for name, value in given.items():
-            at = names.index(name)
-            limited = what == "initial" or name in bounds
-            start[at] = _value(what, name, value, low_high[at], limited)
-    lower, upper = np.array(low_high).T.copy()
+    for name, value in initial.items():
+        start[names.index(name)] = _value("initial", name, value, limits[name])
+    for name, value in fixed.items():
+        inside = limits[name] if name in bounds else None
+        start[names.index(name)] = _value("fixed", name, value, inside)
+    lower, upper = np.array(list(limits.values())).T.copy()
     period = np.array([math.inf if p.period is None else p.period for p in parameters])
     return Search(
         names=names,
@@ -358,6 +345,28 @@ def search(
         log=np.array([p.scale == "log" for p in parameters]),
         laws=laws,
     )
+
+
+def _checked_names(
+    option: str,
+    given: Mapping[str, Any] | None,
+    names: tuple[str, ...],
+    constants: Mapping[str, float],
+) -> dict[str, Any]:
+    """Return an option by name; raises OptionError for unknown and constant parameters."""
+    if given is None:
+        return {}
+    value = "(0, 1)" if option == "bounds" else "1.0"
+    form = f"values by name, such as {option}={{{names[0]!r}: {value}}}"
+    require_type(option, given, Mapping, form)
+    for name in given:
+        require_known(name, names, f"{option}: unknown parameter {name!r}")
+        if name in constants:
+            raise OptionError(
+                f"{option}: {name} is {constants[name]:g} by the definition of this model: leave it "
+                f"out, or use a model in which it varies"
+            )
+    return dict(given)
 
 
 def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float]:
@@ -374,17 +383,15 @@ def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float
     return low, high
 
 
-def _value(
-    what: str, name: str, value: float, low_high: tuple[float, float], limited: bool
-) -> float:
+def _value(what: str, name: str, value: float, limits: tuple[float, float] | None) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         raise OptionError(f"{what} {name}: {shown(value)} is not a number") from None
     if not math.isfinite(number):
         raise OptionError(f"{what} {name} = {number} is not a finite number")
-    low, high = low_high
-    if limited and not low <= number <= high:
+    low, high = limits or (number, number)
+    if not low <= number <= high:
         raise OptionError(
             f"{what} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
             f"change the value or widen the bounds"

@@ -52,7 +52,6 @@ class SplineModel(SeparableModel):
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle by the splines."""
         return self.made, (self.form,)
 
 

@@ -82,7 +82,6 @@ def on_times[M: Parametrized](
 def _with(
     model: TransportModel | SplineModel, splines: Mapping[str, SplineForm]
 ) -> TransportModel | SplineModel:
-    """Return the model with other knots of its splines."""
     if isinstance(model, SplineModel):
         return model.made(splines[model.of])
     return with_splines(model, splines)

@@ -147,7 +147,6 @@ def _names(name: str, text: str) -> list[str]:
 
 
 def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
-    """Return the ties, each after those that it refers to."""
     ordered: list[tuple[str, str]] = []
     while given:
         uses = {name: _names(name, text) for name, text in given.items()}

@@ -54,7 +54,6 @@ def _tables(theta: Any, times: Any) -> dict[str, Any]:
 
 
 def _spline_tables(theta: Any, times: Any) -> dict[str, Any]:
-    """Return the same for a speed of splines over the times."""
     form = SplineForm(SPLINES, times[0], times[-1])
     return _moving_with(theta[4 : 4 + SPLINES] @ form.basis(times), theta, times)
 
@@ -72,7 +71,6 @@ def _moving_with(velocity: Any, theta: Any, times: Any) -> dict[str, Any]:
 
 
 def _xpcsjax_tables(theta: Any, times: Any) -> dict[str, Any]:
-    """Return the same for rates with offsets and an exponential fraction."""
     xp = times.__array_namespace__()
 
     def diffusion(D0: Any, alpha: Any, D_offset: Any) -> Any:

@@ -21,7 +21,7 @@ from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from zict import LRU
 
 from homodyne_dask.errors import OptionError, nearest, require_function, require_type, shown
-from homodyne_dask.models.fingerprint import attributes_read, fingerprint, modules_of
+from homodyne_dask.models.fingerprint import Reading, fingerprint
 from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.plugins import EntryPointError, loaded, offered_in, unusable, warn_of
 
@@ -123,11 +123,12 @@ def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
 
     Code of installed packages is pickled by name: workers have them.
     """
-    modules, file = modules_of(*functions), io.BytesIO()
+    reading, file = Reading(*functions), io.BytesIO()
+    modules = list(reading.modules.values())
     for module in modules:
         register_pickle_by_value(module)
     try:
-        _Pickler(file, modules, attributes_read(*functions)).dump(value)
+        _Pickler(file, modules, reading.attributes).dump(value)
     finally:
         for module in modules:
             unregister_pickle_by_value(module)

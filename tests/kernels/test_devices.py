@@ -284,9 +284,7 @@ OF_OTHERS = {
         made(folder), patch.setattr(cache_folder.os, "geteuid", lambda: os.getuid() + 1)
     ),
     "a link": lambda folder, _: folder.symlink_to(made(folder.parent / "there")),
-    "with a link": lambda folder, _: (made(folder) / "jit_moments-0-cache").symlink_to(folder.parent),
     "that others read": lambda folder, _: made(folder, 0o750),
-    "that others replace": lambda folder, _: made(folder).parent.chmod(0o770),
     "of a disk that is read-only": lambda _, patch: patch.setattr(
         cache_folder.os, "access", lambda *_: False
     ),

@@ -117,6 +117,11 @@ def test_two_populations_are_fitted_by_name(tmp_path):
         ("static + 2", "cannot be read"),
         ("beating + static", "beating cannot be part of a sum"),
         ("static_free * static", "static_free cannot be part of a sum or product"),
+        ("frozen + frozen", "two frozen parts are one"),
+        ("frozen + brownian + frozen", "two frozen parts are one"),
+        ("frozen * brownian", "frozen does not change a product"),
+        ("frozen + beating", "beating cannot be part of a sum"),
+        ("frozen + static_free", "static_free cannot be part of a sum"),
     ],
 )
 def test_what_no_composite_is_is_said(text, message):

@@ -44,21 +44,6 @@ def test_the_frozen_part_is_the_first_and_its_fraction_that_of_the_whole(text, n
     assert model_named(name).current() == model
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("frozen + frozen", "two frozen parts are one"),
-        ("frozen + brownian + frozen", "two frozen parts are one"),
-        ("frozen * brownian", "frozen does not change a product"),
-        ("frozen + beating", "beating cannot be part of a sum"),
-        ("frozen + static_free", "static_free cannot be part of a sum"),
-    ],
-)
-def test_where_a_frozen_part_means_nothing_is_said(text, message):
-    with pytest.raises(OptionError, match=message):
-        model_named(text)
-
-
 def test_a_frozen_part_alone_is_refused(tmp_path):
     scan = store(Photons((4e3, 0, 0), 30).scan(0), tmp_path)
     for model in ("frozen", MODELS["frozen"]):

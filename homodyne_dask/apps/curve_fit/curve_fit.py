@@ -17,10 +17,10 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
+from homodyne_dask.apps.curve_fit.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.apps.curve_fit.residual_fit import fit
 from homodyne_dask.errors import OptionError, require_function, require_type, shown
 from homodyne_dask.fitting.predict import numbers_of
-from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.user_defined import ResidualModel, name_of_model

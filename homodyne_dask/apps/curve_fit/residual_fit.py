@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
 from homodyne_dask.apps.curve_fit.points import Points, points_of
+from homodyne_dask.apps.curve_fit.residual_checks import check_residual
+from homodyne_dask.apps.curve_fit.residual_kernel import POINTS_PER_STEP, columns_gram
 from homodyne_dask.cluster.local import require_client, workers_of
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.errors import OptionError, require_count, require_type
@@ -22,8 +24,6 @@ from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
 from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
-from homodyne_dask.kernels.residual_kernel import POINTS_PER_STEP, columns_gram
-from homodyne_dask.kernels.user_function_checks import check_residual
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.results._xarray_internals import in_memory
