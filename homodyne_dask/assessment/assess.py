@@ -14,19 +14,18 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import averaged_cells
-from homodyne_dask.assessment.decay_test import Signal, signal_of
+from homodyne_dask.assessment.decay_test import Signal, frame_moments, signal_of
 from homodyne_dask.assessment.fitted_cells import fitted_cells
-from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.assessment.result_findings import result_findings
-from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
-from homodyne_dask.assessment.spline_rate_errors import (
+from homodyne_dask.assessment.rate_errors_and_limits import (
     RateFreedom,
     limited_coefficients,
     rate_freedom,
     smoothing_bias,
 )
+from homodyne_dask.assessment.result_findings import result_findings
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
@@ -35,8 +34,13 @@ from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
-from homodyne_dask.solver.influence import LeftOutClusters, leave_one_out, left_out_clusters
-from homodyne_dask.solver.information_criteria import ScalingComparison, compare_scalings
+from homodyne_dask.solver.influence import (
+    LeftOutClusters,
+    ScalingComparison,
+    compare_scalings,
+    leave_one_out,
+    left_out_clusters,
+)
 from homodyne_dask.solver.normal_equations import parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta

@@ -10,20 +10,24 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.assessment.cell_residuals import Interval
-from homodyne_dask.assessment.own_parameters import (
-    LEAST_LEFT,
-    OwnParameters,
-    linear_columns,
-    own_parameters,
+from homodyne_dask.assessment.bins_sharing_noise import (
+    PooledBin,
+    clusters_of_pooled,
+    pooled_repeats,
 )
-from homodyne_dask.assessment.pooled_repeats import PooledBin, clusters_of_pooled, pooled_repeats
+from homodyne_dask.assessment.cell_residuals import Interval
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.assessment.speckle_noise import BinNoise
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
+from homodyne_dask.solver.reduce import (
+    LEAST_LEFT,
+    OwnParameters,
+    linear_columns,
+    own_parameters,
+)
 from homodyne_dask.solver.speckle import log_variances
 from homodyne_dask.solver.state import State
 

@@ -12,14 +12,18 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.aliasing import aliased_fringes
-from homodyne_dask.assessment.constant_rates import constant_rates
+from homodyne_dask.assessment.rate_errors_and_limits import (
+    SHEAR,
+    constant_rates,
+    names_of_rates,
+    rate_of_each,
+)
 from homodyne_dask.assessment.speckle_errors import (
     FAR_FROM_CORRELATION,
     OffsetDeviation,
     offset_deviation,
     weights_of_offsets,
 )
-from homodyne_dask.assessment.spline_rate_errors import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.which_covariance import deviations, used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
@@ -38,10 +42,14 @@ from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
 from homodyne_dask.results.data.misfit import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import SPECKLE, clusters_in, error_used
-from homodyne_dask.solver.identifiability import Doubt, determined_at
-from homodyne_dask.solver.limits import IMPROBABLE, LEVEL_OF_MISFIT, MIN_CLUSTERS, MIN_FREEDOM
+from homodyne_dask.solver.covariance import SPECKLE, Doubt, clusters_in, determined_at, error_used
+from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
+from homodyne_dask.solver.significance_levels import (
+    IMPROBABLE,
+    LEVEL_OF_MISFIT,
+    MIN_CLUSTERS,
+    MIN_FREEDOM,
+)
 from homodyne_dask.store.files import any_path, working_folder
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan

@@ -24,9 +24,9 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
-from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.significance_levels import IMPROBABLE
 from homodyne_dask.solver.speckle import NoiseFit, likely_covariance, log_variances, variances
 from homodyne_dask.solver.state import State
 

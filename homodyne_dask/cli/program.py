@@ -95,7 +95,9 @@ class Commands(Mapping[str, click.Command]):
         return found
 
     def _of_application(self, name: object) -> EntryPoint | None:
-        return next((p for s in self.applications.values() for n, p in s.items() if n == name), None)
+        return next(
+            (p for s in self.applications.values() for n, p in s.items() if n == name), None
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in _LIBRARY or bool(self._of_application(name)) or name in self.installed

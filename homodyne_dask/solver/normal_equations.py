@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import summed
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.normal_matrix import SINGULAR_REST, eigensystem, sizes
+from homodyne_dask.solver.reduce import Z
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 MOST_BEYOND = 15.0

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
-from homodyne_dask.solver.scaling_bounds import ScalingPrior
+from homodyne_dask.solver.scaling_modes import ScalingPrior
 
 _OF_DISTANCE = 4.0
 """The rounding of the distance to the optimum over that of residuals, as seen with sums of float32."""

@@ -24,7 +24,7 @@ from homodyne_dask.fitting.series.scans_together import _disagreement
 from homodyne_dask.models.user_defined import USER_DEFINED
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, PowerOfQ
-from homodyne_dask.solver.identifiability import Doubt
+from homodyne_dask.solver.covariance import Doubt
 
 FRAMES = 24
 STORES = {

@@ -13,13 +13,10 @@ import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.identifiability import determined_at
-from homodyne_dask.solver.influence import leave_one_out
-from homodyne_dask.solver.information_criteria import compare_scalings
+from homodyne_dask.solver.covariance import determined_at, uncertainty
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.scaling_bounds import scaling_prior
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
 from homodyne_dask.solver.state import Outcome
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
