@@ -4,14 +4,14 @@ Each number is computed once. `result_of` lays them into tables.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
+from homodyne_dask.assessment.assessment import Assessment, Influence
 from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import averaged_cells
 from homodyne_dask.assessment.decay_test import Signal, frame_moments, signal_of
@@ -29,14 +29,10 @@ from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_error
 from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
 from homodyne_dask.solver.influence import (
-    LeftOutClusters,
-    ScalingComparison,
     compare_scalings,
     leave_one_out,
     left_out_clusters,
@@ -50,64 +46,6 @@ if TYPE_CHECKING:
 
 DETERMINED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
 """Outcomes with errors."""
-NO_FINDINGS = Findings()
-
-
-class Influence(NamedTuple):
-    """How the result depends on single bins and scans, in units of the errors, and on the scaling mode."""
-
-    error: Float[np.ndarray, " p"]
-    """The unit (`error_used`)."""
-    of_bin: Float[np.ndarray, "bin p"]
-    """Change of each parameter without the bin."""
-    scans: Int[np.ndarray, " scan"]
-    """Numbers of the scans, where there are several; else empty."""
-    of_scan: Float[np.ndarray, "scan p"]
-    modes: list[ScalingComparison] | None
-    """None where another scaling mode would change the weights, or has no such prior."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Assessment:
-    """What is known of a fit after its last pass."""
-
-    case: str
-    """Which covariance counts: a code of `which_covariance.CASES`."""
-    errors: Uncertainty
-    """The errors that count."""
-    noise: SpeckleErrors | None
-    """Of each bin; None where too little is known of it, or no decay is seen."""
-    signal: Signal | None
-    """The test for a decay; None where it is not made."""
-    rate_freedom: RateFreedom | None
-    """Degrees of freedom of the error of each rate."""
-    at_bound: Bool[np.ndarray, " p"]
-    """Free parameters at a bound."""
-    redchi: Float[np.ndarray, " bin"]
-    """Reduced χ² of each bin (`ReducedProblem.redchi_per_bin`)."""
-    limited: Bool[np.ndarray, " p"]
-    """Coefficients of a shear rate of which only an upper limit is known."""
-    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
-    gain: Float[np.ndarray, " p"] | None = None
-    """Errors with weighting speckle over those of this fit; None where they are not known."""
-    bias: Float[np.ndarray, " p"] | None = None
-    """What the smoothing of rates adds to a parameter; None where nothing is smoothed."""
-    check: ModelCheck | None = None
-    power_of_q: PowerOfQ | None = None
-    influence: Influence | None = None
-    left_out: LeftOutClusters | None = None
-    """χ² of bins and clusters at the parameters of the others."""
-    findings: Findings = NO_FINDINGS
-
-    @property
-    def decay(self) -> bool:
-        """Whether a decay is seen: without one, no parameter and no contrast is measured."""
-        return self.signal is None or self.signal.seen
-
-    @property
-    def alone(self) -> bool:
-        """Whether the sums are those of the optimum: those of one scan of several tell of its own only."""
-        return self.case != "global_fit"
 
 
 @one_blas_thread()

@@ -1,4 +1,4 @@
-"""States and outcomes of a fit, what limits its steps (damping or trust region), and the data that are saved."""
+"""States and outcomes of a fit, what limits its steps (damping or trust region), and states as plain data."""
 
 from dataclasses import dataclass
 from enum import Enum
