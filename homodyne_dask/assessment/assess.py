@@ -32,11 +32,7 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
-from homodyne_dask.solver.influence import (
-    compare_scalings,
-    leave_one_out,
-    left_out_clusters,
-)
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_clusters
 from homodyne_dask.solver.normal_equations import parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
@@ -192,10 +188,7 @@ def _with_errors(
 
 
 def _checked(
-    request: Request,
-    state: lm.State,
-    known: Assessment,
-    weights: "SpeckleWeighting | None" = None,
+    request: Request, state: lm.State, known: Assessment, weights: "SpeckleWeighting | None" = None
 ) -> Assessment:
     noise, linear = known.noise, request.problem.loss == "linear"
     moved, cells = request.search.free_inside_bounds(state.theta), None

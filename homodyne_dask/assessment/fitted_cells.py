@@ -22,12 +22,7 @@ from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.reduce import (
-    LEAST_LEFT,
-    OwnParameters,
-    linear_columns,
-    own_parameters,
-)
+from homodyne_dask.solver.reduce import LEAST_LEFT, OwnParameters, linear_columns, own_parameters
 from homodyne_dask.solver.speckle import log_variances
 from homodyne_dask.solver.state import State
 

@@ -56,10 +56,7 @@ class _Means(NamedTuple):
 
 @one_blas_thread()
 def examine_model(
-    request: Request,
-    state: State,
-    speckle: SpeckleErrors | None,
-    cells: FittedCells | None,
+    request: Request, state: State, speckle: SpeckleErrors | None, cells: FittedCells | None
 ) -> tuple[ModelCheck | None, PowerOfQ | None]:
     """Return the test of the model at the end of a fit, and that of the power of q of its rates.
 

@@ -9,11 +9,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.assessment import Assessment, FitEnd, names_in_model
 from homodyne_dask.assessment.misfit_findings import misfit
-from homodyne_dask.assessment.rate_errors_and_limits import (
-    SHEAR,
-    names_of_rates,
-    rate_of_each,
-)
+from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
     FAR_FROM_CORRELATION,
     OffsetDeviation,
@@ -36,11 +32,7 @@ from homodyne_dask.results.data.known_truth import truth_mismatch
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import SPECKLE, Doubt, clusters_in, determined_at, error_used
 from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
-from homodyne_dask.solver.significance_levels import (
-    IMPROBABLE,
-    MIN_CLUSTERS,
-    MIN_FREEDOM,
-)
+from homodyne_dask.solver.significance_levels import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -120,11 +112,7 @@ LARGE_BOUND = 100.0
 PRIOR_OF_OFFSET, FLOAT64 = 0.005, "--precision float64"
 """Standard deviation, over the contrast, with which a frozen part is told from an offset: χ², which counts
 pairs as independent, outvotes a wider one."""
-CONSTANT_MODELS = {
-    "static": "brownian",
-    "laminar_flow": "couette",
-    "poiseuille_flow": "poiseuille",
-}
+CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette", "poiseuille_flow": "poiseuille"}
 """The same with constant rates."""
 
 

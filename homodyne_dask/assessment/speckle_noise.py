@@ -458,11 +458,7 @@ def _contiguous(fit: NoiseFit) -> NoiseFit:
 
 
 def _noise_of_model(
-    at: FittedPoint,
-    data: BinData,
-    grid: CellGrid,
-    of_pairs: bool,
-    known: list[NoiseOfModel] | None,
+    at: FittedPoint, data: BinData, grid: CellGrid, of_pairs: bool, known: list[NoiseOfModel] | None
 ) -> NoiseOfModel:
     model = BinModel(at, *data.place)
     fine = bin_averages(data.averaged, model) if data.means is None else data.means

@@ -101,9 +101,7 @@ class NoiseCovariance(NamedTuple):
         return NoiseCovariance(*(to @ part @ to.T for part in self))
 
 
-def nearest_correlation(
-    g: Float[np.ndarray, "n n"],
-) -> tuple[Float[np.ndarray, "n n"], float]:
+def nearest_correlation(g: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], float]:
     """Return the nearest positive semidefinite matrix, scaled to unit diagonal, and its relative distance."""
     values, vectors = np.linalg.eigh(g)
     nearest = vectors * np.maximum(values, 0) @ vectors.T
@@ -207,9 +205,7 @@ def _traces_of_ages(
 
 
 def field_noise(
-    record: Record,
-    fields: Float[np.ndarray, "field block block"],
-    rows: Bool[np.ndarray, " block"],
+    record: Record, fields: Float[np.ndarray, "field block block"], rows: Bool[np.ndarray, " block"]
 ) -> NoiseCovariance:
     """Return the covariance of the sums of fields times ψ over all pairs, in closed form.
 
@@ -401,9 +397,7 @@ def _root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
     return root
 
 
-def _from_coarse_to_fine(
-    likelihood: Float[np.ndarray, "mu bin"],
-) -> Iterator[int]:
+def _from_coarse_to_fine(likelihood: Float[np.ndarray, "mu bin"]) -> Iterator[int]:
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]
