@@ -173,7 +173,6 @@ def _with_errors(
     signal: Signal | None,
     rates: Callable[[Uncertainty], RateFreedom | None] = lambda _: None,
 ) -> Assessment:
-    """Return noise and errors, without checks; rates: the freedom of rates with such errors."""
     search, (case, errors) = request.search, counted(known)
     return Assessment(
         case=case,
@@ -215,7 +214,6 @@ def _checked(
 
 
 def _steps_of_profiles(request: Request, state: lm.State, known: Assessment) -> dict[str, float]:
-    """Return the steps of the profiles asked for: of parameters inside their bounds with known errors."""
     if not known.decay or state.outcome not in DETERMINED:
         return {}
     error, inside = used_of(known.errors), request.search.free_inside_bounds(state.theta)

@@ -63,9 +63,7 @@ class Assessment:
     signal: Signal | None
     """The test for a decay; None where it is not made."""
     rate_freedom: RateFreedom | None
-    """Degrees of freedom of the error of each rate."""
     at_bound: Bool[np.ndarray, " p"]
-    """Free parameters at a bound."""
     redchi: Float[np.ndarray, " bin"]
     """Reduced χ² of each bin (`ReducedProblem.redchi_per_bin`)."""
     limited: Bool[np.ndarray, " p"]

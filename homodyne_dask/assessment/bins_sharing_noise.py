@@ -126,7 +126,6 @@ def _deviating(
     reduced: ReducedProblem,
     typical: Float[np.ndarray, " member"],
 ) -> Bool[np.ndarray, " member"]:
-    """Return which bins deviate from the mean of all, or have other noise."""
     noises, contrast = [bins[b] for b in members], reduced.contrast[members]
     first, residuals = noises[0], np.stack([one.residual for one in noises], axis=1)
     weight = np.log(np.maximum([one.expected.weight for one in noises], np.finfo(float).tiny))

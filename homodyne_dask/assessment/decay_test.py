@@ -45,7 +45,6 @@ class Signal(NamedTuple):
     of_bins: float
     """The largest contrast of a bin over its standard error."""
     threshold_of_bins: float
-    """What it must exceed."""
 
     @property
     def seen(self) -> bool:

@@ -58,7 +58,6 @@ class FittedCells(NamedTuple):
     f: Float[np.ndarray, "bin cell"]
     """Its mean in each cell; NaN where a bin has no such cell."""
     pairs: Int[np.ndarray, "bin cell"]
-    """Averaged in each cell."""
     variances: Float[np.ndarray, "bin cell"]
     """Of their noise; 0 where a bin has no such cell."""
     bins: dict[int, CellsOfBin]
@@ -66,7 +65,6 @@ class FittedCells(NamedTuple):
     inverse: Float[np.ndarray, "n n"]
     """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Float[np.ndarray, "n n"]
-    """Covariance of the scores of these."""
     of_pairs: Float[np.ndarray, "moved moved"]
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
     weighted: Float[np.ndarray, "moved moved"]

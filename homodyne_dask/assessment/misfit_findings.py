@@ -56,7 +56,6 @@ def misfit(end: FitEnd) -> Iterator[Finding]:
 
 
 def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
-    """Yield where the model deviates from the data, and what to try."""
     request, known, problem = end.request, end.known, end.request.problem
     alternative, power = check.alternative, known.power_of_q
     if check.deviating:

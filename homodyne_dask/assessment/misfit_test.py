@@ -39,17 +39,13 @@ MIN_FREEDOM = 4
 
 
 class _Means(NamedTuple):
-    """Residuals averaged over some bins."""
-
     words: str
     residual: Float[np.ndarray, " cell"]
     z: Float[np.ndarray, " cell"]
     """In standard errors; NaN where there is none."""
     freedom: Float[np.ndarray, " cell"]
-    """Degrees of freedom of these errors."""
     contrast: float
     cells: list[Int[np.ndarray, " some"]]
-    """The cells of each mean."""
     repeats: int = 1
     """Bins of which each mean was looked at before they were pooled."""
 
@@ -243,6 +239,5 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
 
 
 def _explained(score: np.ndarray, weight: np.ndarray) -> tuple[float, int]:
-    """Return what weighted means explain of Σ residual²/variance, and their number."""
     known = weight > 0
     return float((score[known] ** 2 / weight[known]).sum()), int(known.sum())

@@ -45,7 +45,6 @@ class RateFreedom(NamedTuple):
 
 
 def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
-    """Return the rates of a model at some of the selected ages; none of a model without rates."""
     backend, scan = backend_of(request.problem.model), request.scan
     if backend.rates is None:
         return {}
@@ -87,7 +86,6 @@ def rate_freedom(
 def _combination_freedom(
     request: Request, state: lm.State, combinations: Float[np.ndarray, "c p"]
 ) -> Float[np.ndarray, " c"]:
-    """Return the degrees of freedom of combinations of theta, given by their derivatives."""
     reduced = state.reduced
     joint = joint_equations(reduced, parameters_with_errors(request.search, state.theta, reduced))
     scaled = np.zeros((len(combinations), len(joint.size)))

@@ -138,7 +138,6 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
 
 
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
-    """Yield what the data do not determine, which is everything where no decay is seen."""
     signal = end.known.signal
     if signal is not None and not signal.seen:
         shorter = "--min-lag 1" if end.request.options.min_lag > 1 else ""
@@ -153,7 +152,6 @@ def _undetermined(end: FitEnd) -> Iterator[Finding]:
 
 
 def _constant(end: FitEnd) -> Iterator[Finding]:
-    """Yield which rates are constant within their errors, and the command that fits them so."""
     request, rates = end.request, end.constant
     if not rates:
         return
@@ -207,7 +205,6 @@ def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
 
 
 def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
-    """Yield the bins whose data and model differ by far more than σ, or by less than photons do."""
     scan, redchi = end.request.scan, end.known.redchi
     pairs, source = end.request.options.weighting == PAIRS, scan.attrs["sigma_source"]
     pairs &= scan.cells is None
@@ -221,7 +218,6 @@ def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
 
 
 def _labels(scan: Scan, bins: Bool[np.ndarray, " bin"]) -> list[str]:
-    """Return the labels of some bins, of a store of repeats with the scan."""
     of_scan = [f" of scan {n}" * ("scans" in scan.attrs) for n in scan.scan_number]
     return [f"{scan.label[b]}{of_scan[b]}" for b in np.flatnonzero(bins)]
 
@@ -342,7 +338,6 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
 
 
 def _withheld(end: FitEnd) -> Iterator[Finding]:
-    """Yield the parameters that have no error because another one is at a bound."""
     withheld = end.known.errors.withheld & ~end.of_constant
     if withheld.any() and end.known.at_bound.any():
         names, bounded = end.names[withheld], end.names[end.known.at_bound]
@@ -473,7 +468,6 @@ def _against_priors(
 
 
 def _contrast(end: FitEnd) -> Iterator[Finding]:
-    """Yield that contrast changes with q or φ; its errors are of independent bins."""
     clusters = end.request.clusters
     alike = np.sqrt([(clusters == one).sum() for one in clusters])  # of one speckle
     error = end.known.errors.scaling_robust[:, 1] * alike

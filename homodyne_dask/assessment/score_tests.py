@@ -44,15 +44,11 @@ class Score(NamedTuple):
     """The test of one alternative."""
 
     name: str
-    """As in `Alternative`."""
     place: tuple[int | str, ...]
-    """What it is of, as in `Alternative`."""
     square: float
     """Of the score in standard deviations."""
     freedom: float
-    """Degrees of freedom of the size of the noise."""
     p: float
-    """Probability of so large a score if the model is right."""
     size: Float[np.ndarray, " k"]
     """One step of Gauss and Newton from the fit, by the parameters of the alternative."""
     share: float
@@ -184,8 +180,6 @@ def _scores(
 
 
 class _Outside(NamedTuple):
-    """What fitted parameters leave of columns."""
-
     columns: dict[int, Float[np.ndarray, "cell k"]]
     score: Float[np.ndarray, " k"]
     inverse: Float[np.ndarray, "k k"]
@@ -193,7 +187,6 @@ class _Outside(NamedTuple):
     independent: int
     """Combinations with more."""
     freedom: float
-    """Of the size of the noise."""
     more: float
     """Variance of the score over the information, where noise that is estimated weights bins."""
 
@@ -379,9 +372,7 @@ class OddFrame(NamedTuple):
     excess: float
     """Mean of c2 over all pairs with it above what those of its neighbours are."""
     p: float
-    """Probability of so large an excess of one frame by chance."""
     tests: int
-    """Frames tested."""
 
 
 def odd_frame(scan: Scan) -> OddFrame | None:

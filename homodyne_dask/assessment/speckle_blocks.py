@@ -38,9 +38,7 @@ class CellGrid(NamedTuple):
     """How finely a record is divided into cells of age and lag."""
 
     ages: int
-    """Most intervals of age."""
     min_pairs: int
-    """Fewest pairs of a cell."""
     per_decay: int = PER_DECAY
     """Blocks of frames in which f falls to 1/e."""
     fewest: int = FEWEST_BLOCKS
@@ -71,7 +69,6 @@ class FittedPoint(NamedTuple):
     """s."""
     which: Bool[np.ndarray, " p"]
     units: Float[np.ndarray, " m"]
-    """Of the parameters in `which`."""
     effective: Float[np.ndarray, "m k"] | None = None
     """Combinations of them that the data, and not the smoothness of rates, determine; None without one."""
 

@@ -182,7 +182,6 @@ class _OfBin(NamedTuple):
     map: Float[np.ndarray, "n column"]
     """From the sums of fields of a bin to the scaled parameters."""
     covariance: Float[np.ndarray, "column column"]
-    """Of these sums."""
     size: Float[np.ndarray, " n"]
     """Variances of the scaled parameters: their mean logarithm."""
     relative: Float[np.ndarray, " n"]
@@ -386,7 +385,6 @@ def _scaling_errors(
     parts: dict[int, _OfBin],
     total: Float[np.ndarray, "n n"],
 ) -> Float[np.ndarray, "bin 2"]:
-    """Return the errors of (offset, contrast) of every bin."""
     errors = np.full((len(reduced.count), 2), np.nan)
     if joint.linear:
         errors[list(parts)] = joint.of_scaling(total)[list(parts)]

@@ -142,7 +142,6 @@ class BinNoise:
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
     a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
     of_each: "RepeatedResiduals | None" = None
-    """Of a mean over repeats: what it is the mean of."""
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
@@ -204,7 +203,6 @@ class RepeatedResiduals(NamedTuple):
 
     residuals: Float[np.ndarray, "cell bin"]
     share: Float[np.ndarray, " bin"]
-    """Of each in the mean."""
     least: Float[np.ndarray, "bin mu"]
     """`BinNoise.least_pixels` of each."""
 
@@ -232,14 +230,12 @@ class BinData(NamedTuple):
     """What is known of one bin at the end of a fit, from which its noise follows."""
 
     bin: int
-    """Among those of the selection."""
     place: tuple[float, float]
     """q [1/Å], 1 where the model has none, and φ [degree]."""
     offset: float
     contrast: float
     frames: BinFrames
     averaged: AveragedCells
-    """Of this bin alone."""
     sigma: Float[np.ndarray, " used"]
     mean_counts: float
     """μ; NaN where it is not known."""
@@ -275,9 +271,7 @@ class NoiseOfModel(NamedTuple):
     of_fields: NoiseCovariance
     weights: Float[np.ndarray, "column column"]
     distance: float
-    """As in `BinNoise`."""
     bin: BinData
-    """For which it was computed."""
     at: FittedPoint
     division: Division
     fine: Float[np.ndarray, " fine"]
@@ -394,7 +388,6 @@ def bin_frames(
 
 
 def _repeats(data: list[BinData]) -> list[list[BinData]]:
-    """Return the bins that share one noise."""
     groups = dict[tuple[float, float], list[list[BinData]]]()
     for one in data:
         same = groups.setdefault(one.place, [])
@@ -561,9 +554,7 @@ class GroupedMeans(NamedTuple):
 
     intervals: list[Interval]
     edges: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " l"]]
-    """Of age and lag."""
     columns: Float[np.ndarray, "bin group k"]
-    """NaN without pairs."""
     pairs: Int[np.ndarray, "bin group"]
 
 
@@ -597,7 +588,6 @@ def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
 
 
 def _averages_of_means(at: FittedPoint, bin: int, means: GroupedMeans) -> Averages:
-    """Return c2 and the model averaged over the cells of a bin, of data that are means over cells."""
     (_, y, f, *slopes), count = means.columns[bin].T, means.pairs[bin]
     scaled, place = np.array(slopes)[at.which] * at.units[:, None], np.arange(len(f))
     return Averages(means.intervals, 1 + y, count, f, scaled, place, count).at(count > 0)

@@ -47,7 +47,6 @@ class Doubt(NamedTuple):
     """Of the finding: undetermined, hidden-by-rounding, almost-undetermined, strongly-correlated or
     mostly-outliers."""
     names: tuple[str, ...] = ()
-    """The parameters."""
     numbers: Mapping[str, float] = MappingProxyType({})
     """The largest correlation of strongly correlated parameters."""
 
@@ -112,7 +111,6 @@ def weakly_determined(
 
 
 def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doubt]:
-    """Return the groups of parameters that strong correlations connect."""
     sd = np.sqrt(np.diag(inverse))
     correlation = inverse / np.outer(sd, sd)
     np.fill_diagonal(correlation, 0.0)
@@ -153,7 +151,6 @@ class Uncertainty:
     withheld: Bool[np.ndarray, " p"]
     """Parameters that moved but have no errors: their values follow from another one's bound."""
     doubts: tuple[Doubt, ...]
-    """What is undetermined or weakly determined."""
     scaling_naive: Float[np.ndarray, "bin 2"]
     """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
     scaling_robust: Float[np.ndarray, "bin 2"]
@@ -165,7 +162,6 @@ class Uncertainty:
     directions: Float[np.ndarray, "m p"]
     """Their eigenvectors in the scaled parameters; 0 where a parameter did not move."""
     method: str = CLUSTER_ROBUST
-    """Of `robust`."""
     few: Bool[np.ndarray, " p"] | None = None
     """Parameters whose cluster-robust errors have fewer than MIN_FREEDOM; None without such errors."""
 

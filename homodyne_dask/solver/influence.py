@@ -63,9 +63,7 @@ class LeftOutClusters(NamedTuple):
     itself are fitted to it, unless bins share them. NaN for bins without pairs, and where the others do not
     determine all parameters."""
     first: Int[np.ndarray, " cluster"]
-    """Its first bin."""
     ndata: Int[np.ndarray, " cluster"]
-    """Its pairs."""
     chisqr: Float[np.ndarray, " cluster"]
     """χ² of its pairs at the parameters of the fit."""
     left_out_chisqr: Float[np.ndarray, " cluster"]
@@ -73,7 +71,6 @@ class LeftOutClusters(NamedTuple):
     penalty: float
     """tr(H⁻¹J) of all clusters, in units of χ²; NaN where one of them alone determines a parameter."""
     linear: int
-    """Number of linear parameters of all bins."""
 
 
 def left_out_clusters(
@@ -116,7 +113,6 @@ class ScalingComparison(NamedTuple):
     """Difference from the lowest of the compared modes, as is `bic`; unknown as NaN."""
     bic: float
     fitted: int
-    """Physical and linear parameters."""
     change: Float[np.ndarray, " p"]
     """Change of theta from that of the fit; NaN where it is fixed or undetermined."""
 

@@ -238,7 +238,6 @@ def after_trial(
 def _result(
     search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
 ) -> StepResult:
-    """Return what the step to the trial did, compared with the lowest point so far."""
     lowest = state.lowest
     reduction = lowest.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
     variance = residual_variance(search, lowest.reduced)

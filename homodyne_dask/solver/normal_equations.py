@@ -40,9 +40,7 @@ class JointEquations:
     """Normal equations in the parameters that moved, then β; each divided by its `size`."""
 
     moved: int
-    """Number of parameters of theta."""
     linear: int
-    """Number of linear parameters."""
     which: Bool[np.ndarray, " p"]
     hessian: Float[np.ndarray, "m m"]
     """Of theta; of unit diagonal."""

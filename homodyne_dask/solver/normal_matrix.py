@@ -122,7 +122,6 @@ class Eigendirections(NamedTuple):
     """Their eigenvalues, the smallest first."""
     vectors: Float[np.ndarray, "m m"]
     along: Float[np.ndarray, " m"]
-    """The scaled gradient along each."""
     determined: Bool[np.ndarray, " m"]
     size: Float[np.ndarray, " m"]
     """theta = scaled theta / size."""

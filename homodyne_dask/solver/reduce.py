@@ -55,9 +55,7 @@ class Elimination(NamedTuple):
     contrast: Float[np.ndarray, "group m m"]
     """Inverse of the Schur complement of the contrast block: of f's variance, where m = 1."""
     known: Bool[np.ndarray, " group"]
-    """Groups whose contrast is determined."""
     rank: int
-    """Number of linear parameters that are determined."""
     nonfinite: Bool[np.ndarray, " group"]
     """Groups with sums that are not finite, as opposed to undetermined ones."""
 
@@ -375,7 +373,6 @@ class OwnParameters(NamedTuple):
     """
 
     columns: Float[np.ndarray, "cell own"]
-    """The derivatives of c2 by them."""
     to: Float[np.ndarray, "own cell"]
     """From residuals to their estimates."""
 

@@ -19,7 +19,6 @@ class Strengths(NamedTuple):
     """How strongly rates are smoothed."""
 
     values: Float[np.ndarray, " rate"]
-    """λ of each rate."""
     exponents: Float[np.ndarray, " rate"]
     """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
     scales: Float[np.ndarray, " rate"]
@@ -30,7 +29,6 @@ class Penalty(NamedTuple):
     """What smoothing adds to the normal equations at a theta (`solver.penalty_strength`)."""
 
     names: tuple[str, ...]
-    """The rates that are smoothed."""
     strengths: Strengths
     effective: Float[np.ndarray, " rate"]
     """Effective degrees of freedom of each rate."""
@@ -47,7 +45,6 @@ class Penalty(NamedTuple):
     chisqr: float
     """thetaᵀ(Σ λ S)theta."""
     rounding: float
-    """Accuracy of that."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,6 @@ class ReducedProblem:
     sum_rounding: float
     """Accuracy of a moment M_ij over √(M_ii M_jj)."""
     gram: Gram
-    """The moments from which this was computed."""
     projection: Float[np.ndarray, "bin 2 p"]
     """P = (ZᵀWZ)⁻¹ZᵀWJ: a step of theta changes (offset, contrast) of a bin by -P step."""
     columns: Float[np.ndarray, "bin m"]

@@ -153,8 +153,6 @@ def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
 
 
 class _CellsOfAge(NamedTuple):
-    """The cells of an interval of age: its blocks are the rows of their weights."""
-
     rows: slice
     W: Float[np.ndarray, "row cell n"]
     """Half the weights of pairs; the pairs of a cell sum to 1/2."""
@@ -252,14 +250,12 @@ def field_noise(
 def _times(
     one: Float[np.ndarray, "field k n"], other: Float[np.ndarray, "n m"]
 ) -> Float[np.ndarray, "field k m"]:
-    """Return the products of all matrices with another one, at once."""
     return (one.reshape(-1, len(other)) @ other).reshape(*one.shape[:2], -1)
 
 
 def _product(
     one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field field"]:
-    """Return the sums of the products of the elements of all pairs of matrices."""
     return one.reshape(len(one), -1) @ other.reshape(len(other), -1).T
 
 
@@ -309,7 +305,6 @@ class NoiseFit(NamedTuple):
     log_likelihood: float
     """The largest, but for a constant."""
     freedom: int
-    """Cells less the columns that were fitted."""
     whitened: Float[np.ndarray, " freedom"]
     """Residuals at the likeliest μ in units of their standard deviation, uncorrelated, smooth ones first."""
 

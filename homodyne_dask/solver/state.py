@@ -41,20 +41,16 @@ class StepResult(NamedTuple):
     """What a step to a trial did to χ²."""
 
     theta: Float[np.ndarray, " p"]
-    """The trial."""
     reduced: ReducedProblem
-    """The problem there."""
     step: Float[np.ndarray, " p"]
     reduction: float
     """How much lower χ² is than at the lowest point before; -inf where it is not finite."""
     predicted: float
-    """The reduction that the quadratic model expected."""
     below_rounding: bool
     """Whether both the reduction and all that is possible are rounding."""
     possible: float
     """The reduction that is possible, at least the variance of a residual."""
     first: bool
-    """Whether it is the first step of the fit."""
     after_failure: bool
     """Whether the step before it did not lower χ²."""
 
@@ -124,7 +120,6 @@ class TrustRegion(NamedTuple):
     size: Float[np.ndarray, " p"]
     """Scale of each parameter: the largest root of the Hessian's diagonal so far."""
     radius: float
-    """Largest length of a scaled step."""
     damping: float
     """That of the linear parameters' step."""
     second_order: bool = False
@@ -268,9 +263,7 @@ class SavedState(NamedTuple):
     linear_params: list[list[Number]] | None = None
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[Number], Number] | None = None
-    """Size and radius of a `TrustRegion`."""
     strengths: list[list[Number]] | None = None
-    """The `Strengths` of the state's penalty."""
     secant: list[list[Number]] | None = None
     """The second-order term."""
 
@@ -282,7 +275,6 @@ class State:
     theta: Float[np.ndarray, " p"]
     reduced: ReducedProblem
     control: StepControl
-    """What limits the next step."""
     outcome: Outcome = Outcome.RUNNING
     passes: int = 1
     accepted: bool = True
