@@ -138,7 +138,10 @@ def _after_move(search: Search, before: State, state: State, options: Options) -
     if not state.control.second_order:
         return with_outcome(search, state, options)
     state = with_outcome(search, state, options, before)
-    return with_second_order_term_after_slow_steps(search, before, state)
+    if state.slow_steps < SLOW_STEPS or state.second_order_term is not None:
+        return state
+    S = second_order_term_after(search, before, state.theta, state.reduced)
+    return replace(state, second_order_term=S)
 
 
 MAX_DECREMENT = 5.0
@@ -219,11 +222,22 @@ def after_trial(
     search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
 ) -> State:
     """Return the state after the trial was evaluated, without decrement and outcome."""
-    result = _result(search, state, trial, reduced, options)
+    lowest, step = state.lowest, trial.theta - state.theta
+    reduction = lowest.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
+    variance = residual_variance(search, lowest.reduced)
+    possible = lowest.decrement**2 * variance
+    # A reduction that is rounding, as is all that is possible: then the decrement alone decides. It is not
+    # compared with that of a damped step: tiny steps would continue for ever and no fit would stall.
+    rounding = max(lowest.reduced.rounding, options.relative_rounding * lowest.reduced.chisqr)
+    negligible = bool(possible <= rounding and abs(reduction) <= rounding)
+    result = StepResult(
+        trial, reduced, step, reduction, negligible, max(variance, possible), state.passes == 1,
+        after_failure=not state.accepted,
+    )  # fmt: skip
     if reduced.finite and (result.below_rounding or state.control.accepts(result)):
         return _accepted(search, state, result)
     small_rise = reduced.finite and state.control.allows_rise(result)
-    lowest, passes, above = state.lowest, state.passes + 1, state.nonmonotone_steps
+    passes, above = state.passes + 1, state.nonmonotone_steps
     if lowest.second_order_term is not None:
         return _rejected(search, state, result)
     if small_rise and above < MAX_NONMONOTONE_STEPS and passes < options.max_passes:
@@ -235,35 +249,15 @@ def after_trial(
     return _rejected(search, state, result, S)
 
 
-def _result(
-    search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
-) -> StepResult:
-    lowest = state.lowest
-    reduction = lowest.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
-    variance = residual_variance(search, lowest.reduced)
-    possible = lowest.decrement**2 * variance
-    return StepResult(
-        theta=trial.theta,
-        reduced=reduced,
-        step=trial.theta - state.theta,
-        reduction=reduction,
-        predicted=trial.predicted,
-        below_rounding=is_rounding(lowest, reduction, possible, options),
-        possible=max(variance, possible),
-        first=state.passes == 1,
-        after_failure=not state.accepted,
-    )
-
-
 def _accepted(search: Search, state: State, result: StepResult) -> State:
     """Return the state at the trial; S is estimated where χ² fell by much less than predicted."""
     poor = state.control.second_order and state.best is None and result.ratio < POOR_RATIO
     known, S = state.second_order_term is not None, None
     if known or poor:
-        S = second_order_term_after(search, state, result.theta, result.reduced)
+        S = second_order_term_after(search, state, result.trial.theta, result.reduced)
     only_missing = S is not None and not known
     return State(
-        result.theta, result.reduced,
+        result.trial.theta, result.reduced,
         state.control if only_missing else state.control.after_accepted(result),
         passes=state.passes + 1, rejected_steps=state.lowest.rejected_steps, second_order_term=S,
     )  # fmt: skip
@@ -282,14 +276,6 @@ def _rejected(
         lowest, control=control, passes=state.passes + 1, accepted=False, second_order_term=S,
         rejected_steps=lowest.rejected_steps + plain,
     )  # fmt: skip
-
-
-def with_second_order_term_after_slow_steps(search: Search, before: State, state: State) -> State:
-    """Return the state after an accepted step from `before`, with S if steps have been slow for long."""
-    if state.slow_steps < SLOW_STEPS or state.second_order_term is not None:
-        return state
-    S = second_order_term_after(search, before, state.theta, state.reduced)
-    return replace(state, second_order_term=S)
 
 
 SLOW_STEP = 0.9
@@ -356,13 +342,3 @@ def residual_variance(search: Search, reduced: ReducedProblem) -> float:
     """
     scale = 1.0 if reduced.penalty is None else max(reduced.penalty.strengths.scales.mean(), 1.0)
     return scale * reduced.variance(int(search.free.sum()))
-
-
-def is_rounding(state: State, reduction: float, possible: float, options: Options) -> bool:
-    """Return whether a reduction of χ² from a state is rounding, and so is all that is possible.
-
-    Then the decrement alone decides. It is compared with the full possible reduction, not with that of a
-    damped step: otherwise tiny steps would continue for ever and no fit would stall.
-    """
-    rounding = max(state.reduced.rounding, options.relative_rounding * state.reduced.chisqr)
-    return bool(possible <= rounding and abs(reduction) <= rounding)

@@ -47,7 +47,7 @@ class Penalty(NamedTuple):
     rounding: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReducedProblem:
     """The least-squares problem in the physical parameters alone, at one theta."""
 
@@ -66,7 +66,7 @@ class ReducedProblem:
     chisqr_per_bin: Float[np.ndarray, " bin"]
     count: Float[np.ndarray, " bin"]
     rounding_per_bin: Float[np.ndarray, " bin"]
-    """Accuracy of χ² (`elimination.rounding_of`)."""
+    """Accuracy of χ² (`reduce.rounding_of`)."""
     bin_gradient: Float[np.ndarray, "bin p"]
     """Scores g_k: they sum to the gradient."""
     bin_hessian: Float[np.ndarray, "bin own own"]

@@ -40,12 +40,11 @@ _RADIUS_TOLERANCE = 0.01
 class StepResult(NamedTuple):
     """What a step to a trial did to χ²."""
 
-    theta: Float[np.ndarray, " p"]
+    trial: "Trial"
     reduced: ReducedProblem
     step: Float[np.ndarray, " p"]
     reduction: float
     """How much lower χ² is than at the lowest point before; -inf where it is not finite."""
-    predicted: float
     below_rounding: bool
     """Whether both the reduction and all that is possible are rounding."""
     possible: float
@@ -57,9 +56,9 @@ class StepResult(NamedTuple):
     @property
     def ratio(self) -> float:
         """Actual over predicted reduction; 1 where they are rounding."""
-        if self.below_rounding or self.predicted <= 0:
+        if self.below_rounding or self.trial.predicted <= 0:
             return 1.0
-        return self.reduction / self.predicted
+        return self.reduction / self.trial.predicted
 
 
 class Damping(NamedTuple):
@@ -154,7 +153,7 @@ class TrustRegion(NamedTuple):
 
     def accepts(self, result: StepResult) -> bool:
         """Return whether χ² fell by some of what was predicted."""
-        return result.reduction > MIN_RATIO * max(result.predicted, 0.0)
+        return result.reduction > MIN_RATIO * max(result.trial.predicted, 0.0)
 
     def allows_rise(self, result: StepResult) -> bool:
         """Return that χ² may not rise."""
@@ -170,7 +169,7 @@ class TrustRegion(NamedTuple):
         return self._replace(radius=self._next_radius(result))
 
     def _next_radius(self, result: StepResult) -> float:
-        length, predicted = self.length(result.step), result.predicted
+        length, predicted = self.length(result.step), result.trial.predicted
         reduction = predicted if result.below_rounding else result.reduction
         radius = min(self.radius, length) if result.first else self.radius
         ratio = reduction / predicted if predicted > 0 else 0.0
