@@ -98,9 +98,8 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
         none = np.zeros(0)
         return CellPoints(none, none, none, np.zeros(0, int))
     edges = np.flatnonzero(np.diff(np.concatenate([[False], use, [False]]).astype(int)))
-    runs = list(pairwise(edges.tolist()))[
-        ::2
-    ]  # of used frames: the first, and the one after the last
+    # of used frames: the first, and the one after the last
+    runs = list(pairwise(edges.tolist()))[::2]
     parts = [_points(cell, runs, last) for cell in cells]
     lengths = [len(part[0]) for part in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -56,7 +56,7 @@ def misfit(end: FitEnd) -> Iterator[Finding]:
 
 
 def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
-    request, known, problem = end.request, end.known, end.request.problem
+    request, known = end.request, end.known
     alternative, power = check.alternative, known.power_of_q
     if check.deviating:
         keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
@@ -67,12 +67,7 @@ def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
         if not check.deviating:
             yield finding("model-misfit-shape", share=alternative.share)
     chosen = list(request.config["bounds"] or {})
-    if problem.convention is Convention.HOMODYNE:
-        if problem.model.shear:
-            yield finding("other-convention", (), end.command(convention=Convention.PHYSICAL))
-    elif "gamma_dot" in problem.model.splines and "gamma_dot" not in chosen:
-        command = end.command(f"--bounds gamma_dot={EITHER_SIGN}")
-        yield finding("flow-may-reverse", ["gamma_dot"], command)
+    yield from _other_flow(end, chosen)
     ended = np.flatnonzero(known.at_bound & ~end.of_constant & ~end.held_offsets)
     ended = names_of_rates(request, ended.tolist())
     bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
@@ -82,6 +77,17 @@ def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
         yield _of_alternative(end, alternative)
     else:
         yield _of_pattern(end, check.depends_on)
+
+
+def _other_flow(end: FitEnd, chosen: list[str]) -> Iterator[Finding]:
+    """Yield what may be wrong about the shear by default; chosen: names of which bounds were given."""
+    problem = end.request.problem
+    if problem.convention is Convention.HOMODYNE:
+        if problem.model.shear:
+            yield finding("other-convention", (), end.command(convention=Convention.PHYSICAL))
+    elif "gamma_dot" in problem.model.splines and "gamma_dot" not in chosen:
+        command = end.command(f"--bounds gamma_dot={EITHER_SIGN}")
+        yield finding("flow-may-reverse", ["gamma_dot"], command)
 
 
 def _of_pattern(end: FitEnd, depends_on: str) -> Finding:

@@ -213,11 +213,7 @@ def _lags(
     """Return edges of intervals of lags for an interval of age: none shorter than two blocks."""
     stretch = stretches[min(age, len(stretches) - 1)]
     of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
-    block = (
-        int(np.diff(of_age).max(initial=1))
-        if len(of_age) > 1
-        else int(np.diff(stretch.edges).max())
-    )
+    block = int(np.diff(of_age if len(of_age) > 1 else stretch.edges).max())
     edges = averaged.lag_edges
     longest = len(frames.use) if len(stretches) == 1 else REACH * decay
     lowest = max(frames.min_lag, 1)

@@ -2,7 +2,7 @@
 
 For any theta the best contrast and offset solve a small linear system (variable projection, Golub
 and Pereyra 1973, in Kaufman's form), so the search runs over the physical parameters alone however
-many bins there are. `elimination` has the algebra.
+many bins there are.
 
 Under a loss the weights depend on contrast and offset, too: χ² is known only at the point (theta, offset,
 contrast) of the pass, and the next step is one of the joint problem. The Schur complement over contrast and

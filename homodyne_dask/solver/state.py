@@ -279,7 +279,7 @@ class State:
     accepted: bool = True
     """Whether the last trial had the lowest χ² so far."""
     best: "State | None" = None
-    """The lowest state so far, while steps above it are being tried (`solver.acceptance`)."""
+    """The lowest state so far, while steps above it are being tried (`solver.levenberg_marquardt`)."""
     nonmonotone_steps: int = 0
     """Number of steps above it since then."""
     rejected_steps: int = 0

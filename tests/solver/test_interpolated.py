@@ -1,6 +1,5 @@
 """Data that the model interpolates, or nearly: χ² is never negative, fits claim no more than data hold."""
 
-import warnings
 from dataclasses import replace
 from itertools import product
 
@@ -189,19 +188,17 @@ def mistakes(number, truth, frames, mode_and_bins, noise):
     return found
 
 
-@pytest.mark.long(whole=True)
-@pytest.mark.parametrize("which", range(0, 120, 17))
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n % 17 else pytest.mark.long(whole=True))
+        for n in range(120)
+    ],
+)
 def test_a_fit_of_few_frames_ends_and_claims_no_more_than_its_data_hold(which):
     assert len(CASES) == 120
     assert mistakes(which, *CASES[which]) == []
-
-
-@pytest.mark.slow
-def test_so_do_all_of_them():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = {case: wrong for n, case in enumerate(CASES) if (wrong := mistakes(n, *case))}
-    assert found == {}
 
 
 RANKS = [
