@@ -6,7 +6,7 @@ Each number is computed once. `result_of` lays them into tables.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -88,7 +88,7 @@ def assess(
     }
     limited = limited_coefficients(request, state, assessment.errors, (weights or passes).gram)
     assessment = replace(assessment, profiles=profiles, limited=limited)
-    return _checked(request, state, assessment, weights)
+    return _checked(request, state, assessment)
 
 
 @one_blas_thread()
@@ -186,31 +186,27 @@ def _with_errors(
     )
 
 
-def _checked(
-    request: Request, state: lm.State, known: Assessment, weights: "SpeckleWeighting | None" = None
-) -> Assessment:
-    noise, linear = known.noise, request.problem.loss == "linear"
+def _checked(request: Request, state: lm.State, assessment: Assessment) -> Assessment:
+    noise, reduced, linear = assessment.noise, state.reduced, request.problem.loss == "linear"
     moved, cells = request.search.free_inside_bounds(state.theta), None
     converged = state.outcome is lm.Outcome.CONVERGED
-    if noise is not None and (converged or state.outcome is lm.Outcome.SINGULAR):
+    if noise is not None and state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
         cells = fitted_cells(request, state, noise)
     check, power = examine_model(request, state, noise, cells)
-    gain = left_out = influence = None
-    if noise is not None and cells is not None and converged:
-        pairs = request.options.weighting == PAIRS and linear and known.alone
-        if pairs and noise.which.any() and not noise.objection:
-            gain = np.full(len(state.theta), np.nan)
-            gain[noise.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
-    if known.alone and converged and linear and moved.any():
-        left_out = left_out_clusters(state.reduced, moved, request.clusters)
-    if known.alone and known.decay and moved.any() and state.reduced.finite:
-        known_noise = check is None or not check.misfit
-        influence = _influence(request, state, known.errors, moved, known_noise=known_noise)
-    known = replace(
-        known, gain=gain, bias=smoothing_bias(request, state), check=check, power_of_q=power,
-        influence=influence, left_out=left_out,
-    )  # fmt: skip
-    return replace(known, findings=result_findings(request, state, known))
+    checks: dict[str, Any] = {"check": check, "power_of_q": power}
+    if assessment.alone and moved.any():
+        if converged and linear:
+            checks["left_out"] = left_out_clusters(reduced, moved, request.clusters)
+        if assessment.decay and reduced.finite:
+            misfit = check is not None and check.misfit
+            checks["influence"] = _influence(request, state, assessment.errors, moved, misfit)
+    pairs = converged and linear and assessment.alone and request.options.weighting == PAIRS
+    usable = None if noise is None or noise.objection or not pairs else noise
+    if usable is not None and usable.which.any() and cells is not None:
+        gain = checks["gain"] = np.full(len(state.theta), np.nan)
+        gain[usable.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
+    assessment = replace(assessment, bias=smoothing_bias(request, state), **checks)
+    return replace(assessment, findings=result_findings(request, state, assessment))
 
 
 def _steps_of_profiles(request: Request, state: lm.State, known: Assessment) -> dict[str, float]:
@@ -230,13 +226,9 @@ def _influence(
     state: lm.State,
     errors: Uncertainty,
     moved: Bool[np.ndarray, " p"],
-    *,
-    known_noise: bool,
+    misfit: bool,
 ) -> Influence:
-    """Return what the result depends on.
-
-    known_noise: False where residuals are the model's misfit, from which no design effect follows.
-    """
+    """Return what the result depends on; from residuals that are a misfit no design effect follows."""
     reduced, used = state.reduced, used_of(errors)
     error = np.where(used > 0, used, np.nan)  # zero where the model interpolates the data
     numbers, scan_of_bin = np.unique(request.scan.scan_number, return_inverse=True)
@@ -244,7 +236,7 @@ def _influence(
     if len(numbers) > 1:
         of_scan = leave_one_out(reduced, moved, scan_of_bin) / error
     if request.problem.loss == "linear" and request.scaling.prior is None:
-        effect = _design_effect(request, moved, errors, error) if known_noise else None
+        effect = None if misfit else _design_effect(request, moved, errors, error)
         modes = compare_scalings(reduced, request.scaling, request.scan.phi, moved, effect)
     of_bin = leave_one_out(reduced, moved) / error
     return Influence(error, of_bin, numbers[: len(of_scan)], of_scan, modes)
