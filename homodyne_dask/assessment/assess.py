@@ -4,39 +4,35 @@ Each number is computed once. `result_of` lays them into tables.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
+from homodyne_dask.assessment.assessment import Assessment, Influence
 from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import averaged_cells
-from homodyne_dask.assessment.decay_test import Signal, signal_of
+from homodyne_dask.assessment.decay_test import Signal, frame_moments, signal_of
 from homodyne_dask.assessment.fitted_cells import fitted_cells
-from homodyne_dask.assessment.frame_blocks import frame_moments
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
-from homodyne_dask.assessment.result_findings import result_findings
-from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
-from homodyne_dask.assessment.spline_rate_errors import (
+from homodyne_dask.assessment.rate_errors_and_limits import (
     RateFreedom,
     limited_coefficients,
     rate_freedom,
     smoothing_bias,
 )
+from homodyne_dask.assessment.result_findings import result_findings
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
-from homodyne_dask.solver.influence import LeftOutClusters, leave_one_out, left_out_clusters
-from homodyne_dask.solver.information_criteria import ScalingComparison, compare_scalings
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_clusters
 from homodyne_dask.solver.normal_equations import parameters_with_errors
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
@@ -46,64 +42,6 @@ if TYPE_CHECKING:
 
 DETERMINED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
 """Outcomes with errors."""
-NO_FINDINGS = Findings()
-
-
-class Influence(NamedTuple):
-    """How the result depends on single bins and scans, in units of the errors, and on the scaling mode."""
-
-    error: Float[np.ndarray, " p"]
-    """The unit (`error_used`)."""
-    of_bin: Float[np.ndarray, "bin p"]
-    """Change of each parameter without the bin."""
-    scans: Int[np.ndarray, " scan"]
-    """Numbers of the scans, where there are several; else empty."""
-    of_scan: Float[np.ndarray, "scan p"]
-    modes: list[ScalingComparison] | None
-    """None where another scaling mode would change the weights, or has no such prior."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Assessment:
-    """What is known of a fit after its last pass."""
-
-    case: str
-    """Which covariance counts: a code of `which_covariance.CASES`."""
-    errors: Uncertainty
-    """The errors that count."""
-    noise: SpeckleErrors | None
-    """Of each bin; None where too little is known of it, or no decay is seen."""
-    signal: Signal | None
-    """The test for a decay; None where it is not made."""
-    rate_freedom: RateFreedom | None
-    """Degrees of freedom of the error of each rate."""
-    at_bound: Bool[np.ndarray, " p"]
-    """Free parameters at a bound."""
-    redchi: Float[np.ndarray, " bin"]
-    """Reduced χ² of each bin (`ReducedProblem.redchi_per_bin`)."""
-    limited: Bool[np.ndarray, " p"]
-    """Coefficients of a shear rate of which only an upper limit is known."""
-    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
-    gain: Float[np.ndarray, " p"] | None = None
-    """Errors with weighting speckle over those of this fit; None where they are not known."""
-    bias: Float[np.ndarray, " p"] | None = None
-    """What the smoothing of rates adds to a parameter; None where nothing is smoothed."""
-    check: ModelCheck | None = None
-    power_of_q: PowerOfQ | None = None
-    influence: Influence | None = None
-    left_out: LeftOutClusters | None = None
-    """χ² of bins and clusters at the parameters of the others."""
-    findings: Findings = NO_FINDINGS
-
-    @property
-    def decay(self) -> bool:
-        """Whether a decay is seen: without one, no parameter and no contrast is measured."""
-        return self.signal is None or self.signal.seen
-
-    @property
-    def alone(self) -> bool:
-        """Whether the sums are those of the optimum: those of one scan of several tell of its own only."""
-        return self.case != "global_fit"
 
 
 @one_blas_thread()
@@ -150,7 +88,7 @@ def assess(
     }
     limited = limited_coefficients(request, state, assessment.errors, (weights or passes).gram)
     assessment = replace(assessment, profiles=profiles, limited=limited)
-    return _checked(request, state, assessment, weights)
+    return _checked(request, state, assessment)
 
 
 @one_blas_thread()
@@ -235,7 +173,6 @@ def _with_errors(
     signal: Signal | None,
     rates: Callable[[Uncertainty], RateFreedom | None] = lambda _: None,
 ) -> Assessment:
-    """Return noise and errors, without checks; rates: the freedom of rates with such errors."""
     search, (case, errors) = request.search, counted(known)
     return Assessment(
         case=case,
@@ -249,38 +186,30 @@ def _with_errors(
     )
 
 
-def _checked(
-    request: Request,
-    state: lm.State,
-    known: Assessment,
-    weights: "SpeckleWeighting | None" = None,
-) -> Assessment:
-    noise, linear = known.noise, request.problem.loss == "linear"
+def _checked(request: Request, state: lm.State, assessment: Assessment) -> Assessment:
+    noise, reduced, linear = assessment.noise, state.reduced, request.problem.loss == "linear"
     moved, cells = request.search.free_inside_bounds(state.theta), None
     converged = state.outcome is lm.Outcome.CONVERGED
-    if noise is not None and (converged or state.outcome is lm.Outcome.SINGULAR):
+    if noise is not None and state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
         cells = fitted_cells(request, state, noise)
     check, power = examine_model(request, state, noise, cells)
-    gain = left_out = influence = None
-    if noise is not None and cells is not None and converged:
-        pairs = request.options.weighting == PAIRS and linear and known.alone
-        if pairs and noise.which.any() and not noise.objection:
-            gain = np.full(len(state.theta), np.nan)
-            gain[noise.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
-    if known.alone and converged and linear and moved.any():
-        left_out = left_out_clusters(state.reduced, moved, request.clusters)
-    if known.alone and known.decay and moved.any() and state.reduced.finite:
-        known_noise = check is None or not check.misfit
-        influence = _influence(request, state, known.errors, moved, known_noise=known_noise)
-    known = replace(
-        known, gain=gain, bias=smoothing_bias(request, state), check=check, power_of_q=power,
-        influence=influence, left_out=left_out,
-    )  # fmt: skip
-    return replace(known, findings=result_findings(request, state, known))
+    checks: dict[str, Any] = {"check": check, "power_of_q": power}
+    if assessment.alone and moved.any():
+        if converged and linear:
+            checks["left_out"] = left_out_clusters(reduced, moved, request.clusters)
+        if assessment.decay and reduced.finite:
+            misfit = check is not None and check.misfit
+            checks["influence"] = _influence(request, state, assessment.errors, moved, misfit)
+    pairs = converged and linear and assessment.alone and request.options.weighting == PAIRS
+    usable = None if noise is None or noise.objection or not pairs else noise
+    if usable is not None and usable.which.any() and cells is not None:
+        gain = checks["gain"] = np.full(len(state.theta), np.nan)
+        gain[usable.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
+    assessment = replace(assessment, bias=smoothing_bias(request, state), **checks)
+    return replace(assessment, findings=result_findings(request, state, assessment))
 
 
 def _steps_of_profiles(request: Request, state: lm.State, known: Assessment) -> dict[str, float]:
-    """Return the steps of the profiles asked for: of parameters inside their bounds with known errors."""
     if not known.decay or state.outcome not in DETERMINED:
         return {}
     error, inside = used_of(known.errors), request.search.free_inside_bounds(state.theta)
@@ -297,13 +226,9 @@ def _influence(
     state: lm.State,
     errors: Uncertainty,
     moved: Bool[np.ndarray, " p"],
-    *,
-    known_noise: bool,
+    misfit: bool,
 ) -> Influence:
-    """Return what the result depends on.
-
-    known_noise: False where residuals are the model's misfit, from which no design effect follows.
-    """
+    """Return what the result depends on; from residuals that are a misfit no design effect follows."""
     reduced, used = state.reduced, used_of(errors)
     error = np.where(used > 0, used, np.nan)  # zero where the model interpolates the data
     numbers, scan_of_bin = np.unique(request.scan.scan_number, return_inverse=True)
@@ -311,7 +236,7 @@ def _influence(
     if len(numbers) > 1:
         of_scan = leave_one_out(reduced, moved, scan_of_bin) / error
     if request.problem.loss == "linear" and request.scaling.prior is None:
-        effect = _design_effect(request, moved, errors, error) if known_noise else None
+        effect = None if misfit else _design_effect(request, moved, errors, error)
         modes = compare_scalings(reduced, request.scaling, request.scan.phi, moved, effect)
     of_bin = leave_one_out(reduced, moved) / error
     return Influence(error, of_bin, numbers[: len(of_scan)], of_scan, modes)

@@ -63,7 +63,6 @@ class BinContext(NamedTuple):
     which: Bool[np.ndarray, " p"]
     units: Float[np.ndarray, " m"]
     effective: Float[np.ndarray, "m k"] | None
-    """As in `FittedPoint`."""
     grid: CellGrid
 
 

@@ -98,9 +98,8 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
         none = np.zeros(0)
         return CellPoints(none, none, none, np.zeros(0, int))
     edges = np.flatnonzero(np.diff(np.concatenate([[False], use, [False]]).astype(int)))
-    runs = list(pairwise(edges.tolist()))[
-        ::2
-    ]  # of used frames: the first, and the one after the last
+    # of used frames: the first, and the one after the last
+    runs = list(pairwise(edges.tolist()))[::2]
     parts = [_points(cell, runs, last) for cell in cells]
     lengths = [len(part[0]) for part in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -225,7 +224,6 @@ class AveragedCells(NamedTuple):
     c2: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no pair."""
     pairs: Int[np.ndarray, "bin cell"]
-    """How many are averaged."""
     points: list[CellPoints]
     """Those of all bins, or of each where these know other pairs."""
     age_edges: Int[np.ndarray, " a"]
@@ -263,7 +261,6 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
 
 
 def _read_cells(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> AveragedCells:
-    """Return averages over cells of these edges from one pass over the data, each summed in four parts."""
     parts = halved(edges)
     sums, lags = sweep.cells(parts), list(pairwise(edges.lag.tolist()))
     cells = [
@@ -306,7 +303,6 @@ def _all_known(stored: AveragedCells) -> bool:
 
 
 def _enough(stored: AveragedCells, request: Request) -> bool:
-    """Return whether the stored averages do for the selected frames."""
     scan, min_lag = request.scan, request.problem.min_lag
     least = LEAST_COVERED
     if request.options.weighting == PAIRS:

@@ -10,20 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.assessment.cell_residuals import Interval
-from homodyne_dask.assessment.own_parameters import (
-    LEAST_LEFT,
-    OwnParameters,
-    linear_columns,
-    own_parameters,
+from homodyne_dask.assessment.bins_sharing_noise import (
+    PooledBin,
+    clusters_of_pooled,
+    pooled_repeats,
 )
-from homodyne_dask.assessment.pooled_repeats import PooledBin, clusters_of_pooled, pooled_repeats
+from homodyne_dask.assessment.cell_residuals import Interval
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.assessment.speckle_noise import BinNoise
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
+from homodyne_dask.solver.reduce import LEAST_LEFT, OwnParameters, linear_columns, own_parameters
 from homodyne_dask.solver.speckle import log_variances
 from homodyne_dask.solver.state import State
 
@@ -59,7 +58,6 @@ class FittedCells(NamedTuple):
     f: Float[np.ndarray, "bin cell"]
     """Its mean in each cell; NaN where a bin has no such cell."""
     pairs: Int[np.ndarray, "bin cell"]
-    """Averaged in each cell."""
     variances: Float[np.ndarray, "bin cell"]
     """Of their noise; 0 where a bin has no such cell."""
     bins: dict[int, CellsOfBin]
@@ -67,7 +65,6 @@ class FittedCells(NamedTuple):
     inverse: Float[np.ndarray, "n n"]
     """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Float[np.ndarray, "n n"]
-    """Covariance of the scores of these."""
     of_pairs: Float[np.ndarray, "moved moved"]
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
     weighted: Float[np.ndarray, "moved moved"]

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import stdtr, stdtrit
 
+from homodyne_dask.assessment.bins_sharing_noise import clusters_of_pooled
 from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fitted_cells import FittedCells
-from homodyne_dask.assessment.pooled_repeats import clusters_of_pooled
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
@@ -21,7 +21,7 @@ from homodyne_dask.models.spline_models import LOG_DENSITY
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.limits import LEVEL_OF_MISFIT
+from homodyne_dask.solver.significance_levels import LEVEL_OF_MISFIT
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
@@ -39,27 +39,20 @@ MIN_FREEDOM = 4
 
 
 class _Means(NamedTuple):
-    """Residuals averaged over some bins."""
-
     words: str
     residual: Float[np.ndarray, " cell"]
     z: Float[np.ndarray, " cell"]
     """In standard errors; NaN where there is none."""
     freedom: Float[np.ndarray, " cell"]
-    """Degrees of freedom of these errors."""
     contrast: float
     cells: list[Int[np.ndarray, " some"]]
-    """The cells of each mean."""
     repeats: int = 1
     """Bins of which each mean was looked at before they were pooled."""
 
 
 @one_blas_thread()
 def examine_model(
-    request: Request,
-    state: State,
-    speckle: SpeckleErrors | None,
-    cells: FittedCells | None,
+    request: Request, state: State, speckle: SpeckleErrors | None, cells: FittedCells | None
 ) -> tuple[ModelCheck | None, PowerOfQ | None]:
     """Return the test of the model at the end of a fit, and that of the power of q of its rates.
 
@@ -246,6 +239,5 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
 
 
 def _explained(score: np.ndarray, weight: np.ndarray) -> tuple[float, int]:
-    """Return what weighted means explain of Σ residual²/variance, and their number."""
     known = weight > 0
     return float((score[known] ** 2 / weight[known]).sum()), int(known.sum())

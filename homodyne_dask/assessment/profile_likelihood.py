@@ -13,8 +13,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.eigendirections import movable
-from homodyne_dask.solver.normal_matrix import pseudoinverse
+from homodyne_dask.solver.normal_matrix import movable, pseudoinverse
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 

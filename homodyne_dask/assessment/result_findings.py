@@ -2,52 +2,85 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.assessment.aliasing import aliased_fringes
-from homodyne_dask.assessment.constant_rates import constant_rates
+from homodyne_dask.assessment.assessment import Assessment, FitEnd, names_in_model
+from homodyne_dask.assessment.misfit_findings import misfit
+from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
     FAR_FROM_CORRELATION,
     OffsetDeviation,
     offset_deviation,
     weights_of_offsets,
 )
-from homodyne_dask.assessment.spline_rate_errors import SHEAR, names_of_rates, rate_of_each
-from homodyne_dask.assessment.which_covariance import deviations, used_of
+from homodyne_dask.assessment.which_covariance import used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import model_named
-from homodyne_dask.models.composite import parsed
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.spline_basis import unresolved_ends
 from homodyne_dask.models.spline_models import LOG_DENSITY
-from homodyne_dask.models.spline_rates import free_forms, power_law_model
-from homodyne_dask.models.transport import Convention, TransportModel, shear_rate_at
-from homodyne_dask.models.user_defined import importable_models
-from homodyne_dask.request.options import AUTO, PAIRS
+from homodyne_dask.models.transport import Convention, shear_rate_at
+from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.known_truth import truth_mismatch
-from homodyne_dask.results.data.misfit import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
-from homodyne_dask.solver.covariance import SPECKLE, clusters_in, error_used
-from homodyne_dask.solver.identifiability import Doubt, determined_at
-from homodyne_dask.solver.limits import IMPROBABLE, LEVEL_OF_MISFIT, MIN_CLUSTERS, MIN_FREEDOM
-from homodyne_dask.store.files import any_path, working_folder
+from homodyne_dask.solver.covariance import SPECKLE, Doubt, clusters_in, determined_at, error_used
+from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
+from homodyne_dask.solver.significance_levels import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 
-if TYPE_CHECKING:
-    from homodyne_dask.assessment.assess import Assessment
+HIGHEST = 0.5
+"""Turns per frame above which fringes look slower than they are."""
+
+
+def limit_of_fringes(request: Request) -> str:
+    """Return a sentence on the fastest fringes that the frames show, "" for models without fringes.
+
+    Where the user gave all that the fringes depend on, it says how fast they turn.
+    """
+    search, scan, beat = request.search, request.scan, request.problem.model.beat
+    if beat is None:
+        return ""
+    spacing = float(np.median(np.diff(scan.time)))
+    given = dict(zip(search.names, search.start.tolist(), strict=True))
+    known = search.names if beat.law else (beat.speed, beat.exponent, beat.direction)
+    if np.isfinite([given.get(name, 0.0) for name in known]).all():
+        for aliased in aliased_fringes(request, search.start):
+            return aliased.sentence
+    q, highest, unit = "", HIGHEST / spacing, "Hz"
+    if beat.direction:
+        fastest = float(scan.q.max())
+        q, highest, unit = f"{fastest:.4g}", 2 * np.pi * highest / fastest, "Å/s along q"
+    limits = {"spacing": spacing, "highest": highest, "unit": unit, "q": q}
+    return finding("fringes-limit", **limits).sentence
+
+
+def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> Iterator[Finding]:
+    """Yield the bins whose fringes at theta turn more than half a period per frame."""
+    model, scan = request.problem.model, request.scan
+    if model.beat is None:
+        return
+    time = scan.time[scan.use & (scan.time > 0)]
+    values = dict(zip(model.names, theta.tolist(), strict=True))
+    spacing = float(np.median(np.diff(scan.time)))
+    turns = spacing * np.array(
+        [model.beat.turns(values, time, *at).max() for at in zip(scan.q, scan.phi, strict=True)]
+    )
+    over = np.flatnonzero(turns > HIGHEST)
+    if not len(over):
+        return
+    speed = model.beat.speed
+    speed = f"{speed}(t)" if model.beat.law else f"{speed} = {values[speed]:.4g}"
+    numbers = {"bins": len(turns), "turns": turns.max(), "limit": HIGHEST}
+    yield finding("fringes-aliased", scan.label[over], speed=speed, fast=len(over), **numbers)
+
 
 MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """Reduced χ² of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
@@ -76,107 +109,15 @@ MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
-MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
-MAX_REDCHI |= {"residuals": 100.0}
-"""Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
-
-In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
 PRIOR_OF_OFFSET, FLOAT64 = 0.005, "--precision float64"
 """Standard deviation, over the contrast, with which a frozen part is told from an offset: χ², which counts
 pairs as independent, outvotes a wider one."""
-EITHER_SIGN = "-0.1:0.1"
-"""Bounds of a shear rate that reverses [1/s]."""
-CONSTANT_MODELS = {
-    "static": "brownian",
-    "laminar_flow": "couette",
-    "poiseuille_flow": "poiseuille",
-}
+CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette", "poiseuille_flow": "poiseuille"}
 """The same with constant rates."""
-_AGE_WINDOWS, _ALONG = "--over age --windows 4", 30
-
-
-@dataclass(frozen=True)
-class FitEnd:
-    """The end of a fit, with all that is estimated there."""
-
-    request: Request
-    state: lm.State
-    known: "Assessment"
-    of_all_scans: bool = False
-
-    @cached_property
-    def names(self) -> np.ndarray:
-        """Of the parameters."""
-        return np.array(self.request.search.names)
-
-    @property
-    def with_decay(self) -> Bool[np.ndarray, " bin"]:
-        """The bins that show a decay."""
-        return (self.state.reduced.count > 0) & ~self.state.reduced.undetermined
-
-    @cached_property
-    def stderr(self) -> Float[np.ndarray, " p"]:
-        """Standard errors; NaN where they are unknown."""
-        return deviations(self.known.errors.robust, len(self.names))
-
-    @cached_property
-    def slower_than_record(self) -> Bool[np.ndarray, " p"]:
-        """Which positive parameters are at their lower default bounds, with all contrasts above 1."""
-        search, seen = self.request.search, self.with_decay
-        if not (seen.any() and (self.state.reduced.contrast[seen] > 1.0).all()):
-            return np.zeros(len(self.names), bool)
-        given = np.isin(_of_model(self.names), list(self.request.options.bounds or {}))
-        return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
-
-    @property
-    def age(self) -> float:
-        """The mean age of the data [s]."""
-        return float(np.mean(self.request.scan.time[self.request.scan.use][[0, -1]]))
-
-    @cached_property
-    def constant(self) -> dict[str, tuple[float, float, str]]:
-        """The rates that are constant within their errors, with these at the mean age."""
-        errors, noise = self.known.errors, self.known.noise
-        found = [(errors.robust, errors.dof)]
-        found += [] if noise is None or noise.objection else [(noise.covariance, noise.dof)]
-        known = [(covariance, dof) for covariance, dof in found if covariance is not None]
-        if self.of_all_scans or not self.known.decay:
-            return {}
-        return constant_rates(self.request, self.state, self.age, known)
-
-    @cached_property
-    def of_constant(self) -> Bool[np.ndarray, " p"]:
-        """The parameters of those: nothing else is said of them."""
-        return np.isin(self.names, [name for rate in self.constant for name in RATES[rate]])
-
-    @property
-    def redchi(self) -> float:
-        """The reduced χ²."""
-        return self.state.reduced.redchi(int(self.request.search.free.sum()))
-
-    @property
-    def simpler(self) -> str:
-        """The command for a model with fewer parameters of diffusion, or ''."""
-        simpler = self.request.problem.model.simpler
-        free = self.request.search.smoothness is not None
-        return command_of(self.request, model=simpler) if simpler and not free else ""
-
-    @property
-    def held_offsets(self) -> Bool[np.ndarray, " p"]:
-        """The offsets of rates at negative bounds: further down they only make the rest of a rate larger."""
-        search, last = self.request.search, [names[-1] for names in RATES.values()]
-        negative = (search.lower < 0) & (self.state.theta <= search.lower)
-        return negative & np.isin(_of_model(self.names), last)
-
-    @property
-    def known_offset(self) -> str:
-        """The options that treat offsets as known; '' where they are fixed."""
-        own = "--scaling individual " * (self.request.scaling.mode not in ("individual", "shared"))
-        return own + "--offset prior=1:0.01" if self.request.scaling.mode != "fixed" else ""
 
 
 def result_findings(
-    request: Request, state: lm.State, known: "Assessment", *, of_all_scans: bool = False
+    request: Request, state: lm.State, known: Assessment, *, of_all_scans: bool = False
 ) -> Findings:
     """Return all that is to be known of a fit: the errors first, then what is undetermined.
 
@@ -196,198 +137,7 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
         yield finding(code, names, FLOAT64 if code == "hidden-by-rounding" else "", **numbers)
 
 
-def _misfit(end: FitEnd) -> Iterator[Finding]:
-    """Yield what speaks against the model, all of severity error, or that it was not checked.
-
-    The advice of the power of q is not repeated by that of the averages.
-    """
-    request, known = end.request, end.known
-    if not known.decay:
-        return
-    check, power = known.check, known.power_of_q
-    config, redchi, source = request.config, end.redchi, request.scan.attrs["sigma_source"]
-    if power is not None and power.differs:
-        numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
-        advice = command_of(request, "--over q")
-        yield finding("power-of-q", (), advice, **numbers, model=config["model"])
-    if request.scan.is_table:
-        few = None if known.errors.robust is not None else MIN_CLUSTERS
-        yield finding("points-correlated", few=few)
-    elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
-        yield finding("not-checked")
-    if check is None or not check.misfit:
-        if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
-            code = "table-misfit" if request.scan.is_table else "chisqr-too-high"
-            yield finding(code, (), _compared(request), redchi=redchi, sigma_source=source)
-        return
-    level = {"p": check.p, "level": LEVEL_OF_MISFIT}
-    for one in _of_check(end, check):
-        yield replace(one, numbers={**one.numbers, **level})
-
-
-def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
-    """Yield where the model deviates from the data, and what to try."""
-    request, known, config = end.request, end.known, end.request.config
-    found, power = check.alternative, known.power_of_q
-    if check.deviating:
-        keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
-        yield finding("model-misfit", **{key: getattr(check, key) for key in keys})
-    if found is not None and found.name == "power_of_q" and power is not None and power.differs:
-        return
-    if found is not None and not check.deviating:
-        yield finding("model-misfit-shape", share=found.share)
-    chosen = list(config["bounds"] or {})
-    yield from _other_flow(request, chosen)
-    ended = np.flatnonzero(known.at_bound & ~end.of_constant & ~end.held_offsets)
-    ended = names_of_rates(request, ended.tolist())
-    bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
-    if bounded:
-        yield finding("default-bounds-reached", bounded, _compared(request))
-    elif found is not None and config["scaling"] == "individual":
-        yield _of_alternative(request, found)
-    else:
-        yield _of_deviations(request, check.depends_on)
-
-
-def _other_flow(request: Request, chosen: list[str]) -> Iterator[Finding]:
-    """Yield what may be wrong about the shear of a misfit by default: the convention, or the sign.
-
-    chosen: names of which bounds were given.
-    """
-    if request.problem.convention is Convention.HOMODYNE:
-        if request.problem.model.shear:
-            command = command_of(request, convention=Convention.PHYSICAL)
-            yield finding("other-convention", (), command)
-    elif "gamma_dot" in request.problem.model.splines and "gamma_dot" not in chosen:
-        command = command_of(request, f"--bounds gamma_dot={EITHER_SIGN}")
-        yield finding("flow-may-reverse", ["gamma_dot"], command)
-
-
-def command_of(
-    request: Request, option: str = "", model: str = "", convention: Convention | None = None
-) -> str:
-    """Return the command that fits this model, or another, to these data, with none of the other options.
-
-    Of a model that only this process knows by name it has the option alone.
-    """
-    name, gap, words = model or request.config["model"], request.config["gap_angstrom"], ""
-    named = importable_models()
-    definition = named.get(name)
-    with suppress(OptionError):
-        definition = definition or parsed(name, named)
-    if name != AUTO and definition is None:
-        return option
-    names = () if definition is None else definition.names
-    for tied, expression in (request.config["tie"] or {}).items():
-        words += f' --tie "{tied} = {expression}"' * (tied in names)
-    if (convention or request.problem.convention) is Convention.HOMODYNE:
-        words += " --convention homodyne"
-    words += "" if gap is None else f' --gap "{gap / 1e4:.10g} um"'
-    return f"homodyne-dask fit {_store(request)} --model {quote(name)}{words} {option}".rstrip()
-
-
-def _store(request: Request) -> str:
-    """Return the store with the options of its selection, as a command typed here has them."""
-    path = any_path("store", request.scan.path)
-    if isinstance(path, Path) and path.is_relative_to(working_folder()):
-        path = path.relative_to(working_folder())
-    name = f"./{path}" if str(path).startswith("-") else str(path)
-    return f"{quote(name)} {request.scan.selection_options}".strip()
-
-
-def _compared(request: Request) -> str:
-    """Return the command that compares models; '' where it is refused."""
-    compared = request.options.weighting == PAIRS and request.problem.loss == "linear"
-    return command_of(request, model=AUTO) if compared else ""
-
-
-def _free_rates(request: Request) -> str:
-    """Return the command that fits rates without a formula, and age windows where there is none."""
-    model = request.problem.model
-    if free_forms(model):
-        return command_of(request, "--rates spline")
-    if not isinstance(model, TransportModel) or model.splines:
-        return command_of(request, _AGE_WINDOWS)
-    return command_of(request, "--rates spline", power_law_model(model).name)
-
-
-def _of_deviations(request: Request, depends_on: str) -> Finding:
-    """Return the advice by what the means of residuals depend on."""
-    config, scan = request.config, request.scan
-    along, option = np.abs(scan.phi) <= _ALONG, "--over q"
-    if depends_on in ("age", "lag"):
-        advice = _free_rates(request) if depends_on == "age" else _compared(request)
-        return finding("misfit-pattern", (), advice, depends_on=depends_on)
-    if depends_on == "bin":
-        if config["scaling"] != "individual":
-            option = "--scaling individual"
-        elif not along.any() or along.all():
-            option = "--over label" if len(set(scan.label.tolist())) > 1 else "--over scan"
-        elif request.problem.model.isotropic and np.isfinite(scan.q + scan.phi).all():
-            return _motion(request)
-        else:
-            option = f"--phi -{_ALONG}:{_ALONG}"
-    return finding("misfit-pattern", (), command_of(request, option), depends_on=depends_on)
-
-
-def _motion(request: Request) -> Finding:
-    gap = '--gap "200 um"' * (request.config["gap_angstrom"] is None)
-    return finding("one-direction", (), command_of(request, gap, "laminar_flow"))
-
-
-def _with_exponent(request: Request) -> str:
-    """Return the command for a model with an exponent that also has the powers of q or age of this one."""
-    search = request.search
-    if not request.problem.model.isotropic:
-        return ""
-    if len(rings_of(request.scan.q)) > 1:
-        return command_of(request, model="stretched_q")
-    ages = "alpha" in search.names and search.free[search.names.index("alpha")]
-    return command_of(request, model="stretched" + "_ageing" * bool(ages))
-
-
-def _of_alternative(request: Request, found: Alternative) -> Finding:
-    numbers = dict[str, Any](size=found.size)
-    match found.name:
-        case "stretching":
-            return finding("other-exponent", (), _with_exponent(request), **numbers)
-        case "power_of_q" | "lag":
-            return _of_deviations(request, "q" if found.name == "power_of_q" else "lag")
-        case "smoothness":
-            (rate,) = found.place
-            given = f"--smoothness {rate}={request.config['smoothness'][rate]:g}"
-            return finding("rate-too-smooth", [rate], given)
-        case "shear" if np.isfinite(request.scan.q + request.scan.phi).all():
-            return _motion(request)
-        case "shear":
-            return _of_deviations(request, "bin")
-        case "rate":
-            return finding("rate-changes", (), _free_rates(request))
-        case "jump":
-            (frame,) = found.place
-            numbers["moment"] = request.scan.time[frame]
-            return finding("rate-jumps", (), _free_rates(request), **numbers)
-        case "contrast_drift":
-            return finding("contrast-drift", (), command_of(request, _AGE_WINDOWS), **numbers)
-        case "baseline":
-            return finding("baseline", **numbers)
-        case "own_average":
-            return finding("own-average", **numbers)
-        case "bin":
-            label, *scan = found.place
-            several = bool(scan) and len(set(request.scan.scan_number.tolist())) > 1
-            option = "--over scan" if several else f"--exclude-label {label}"
-            about = " of scan ".join(map(str, found.place))
-            numbers |= {"of_scan": several}
-            return finding("bin-differs", [about], command_of(request, option), **numbers)
-    first, last = found.place
-    numbers |= {"frames": [first, last], "alone": first == last}
-    option = f"--exclude-frames {first}:{int(last) + 1}"
-    return finding("frames-differ", (), command_of(request, option), **numbers)
-
-
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
-    """Yield what the data do not determine, which is everything where no decay is seen."""
     signal = end.known.signal
     if signal is not None and not signal.seen:
         shorter = "--min-lag 1" if end.request.options.min_lag > 1 else ""
@@ -402,16 +152,15 @@ def _undetermined(end: FitEnd) -> Iterator[Finding]:
 
 
 def _constant(end: FitEnd) -> Iterator[Finding]:
-    """Yield which rates are constant within their errors, and the command that fits them so."""
     request, rates = end.request, end.constant
     if not rates:
         return
     held = [name for rate in rates for name in RATES[rate][1:]]
     all_of = len(rates) == 1 + bool(request.problem.model.shear) and not request.config["tie"]
     if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
-        command = command_of(request, model=simple)
+        command = end.command(model=simple)
     else:
-        command = command_of(request, " ".join(f"--fixed {name}=0" for name in held))
+        command = end.command(" ".join(f"--fixed {name}=0" for name in held))
     about = end.names[end.of_constant]
     yield finding("constant-rate", about, command, rates=rates, age=end.age, held=held)
 
@@ -456,7 +205,6 @@ def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
 
 
 def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
-    """Yield the bins whose data and model differ by far more than σ, or by less than photons do."""
     scan, redchi = end.request.scan, end.known.redchi
     pairs, source = end.request.options.weighting == PAIRS, scan.attrs["sigma_source"]
     pairs &= scan.cells is None
@@ -470,7 +218,6 @@ def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
 
 
 def _labels(scan: Scan, bins: Bool[np.ndarray, " bin"]) -> list[str]:
-    """Return the labels of some bins, of a store of repeats with the scan."""
     of_scan = [f" of scan {n}" * ("scans" in scan.attrs) for n in scan.scan_number]
     return [f"{scan.label[b]}{of_scan[b]}" for b in np.flatnonzero(bins)]
 
@@ -487,7 +234,7 @@ def _same_at_all_q(end: FitEnd) -> Iterator[Finding]:
     phi, t1 = np.full(2, scan.phi[0]), np.full_like(t2, scan.time[first])
     low, high = backend_of(model).f_at(at, scan.time, rings[[0, -1]], phi, t1, t2)
     if np.array_equal(low, high) and np.ptp(low) != 0:
-        command = command_of(request, "--over q")
+        command = end.command("--over q")
         yield finding("same-at-all-q", (), command, model=model.name, rings=describe_rings(scan.q))
 
 
@@ -523,7 +270,7 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
         shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
         held = (end.held_offsets | shares)[ended]
-        each = map(_wider_bounds, _of_model(names), bounds.tolist(), search.log[ended], held)
+        each = map(_wider_bounds, names_in_model(names), bounds.tolist(), search.log[ended], held)
         wider = " ".join(dict.fromkeys(each))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         at = dict(zip(names, bounds, strict=True))
@@ -548,11 +295,6 @@ def _unresolved(end: FitEnd) -> Iterator[Finding]:
         stretches = np.split(centres, np.flatnonzero(np.diff(limited[at])) + 1)
         ages = [(of[0], of[-1]) for of in stretches[not limited[at.start] :: 2]]
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
-
-
-def _of_model(names: Iterable[str]) -> list[str]:
-    """Return the names of parameters in the model: 'D0' of 'D0 of scan 3'."""
-    return [name.partition(" of ")[0] for name in names]
 
 
 def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> str:
@@ -596,7 +338,6 @@ def _limits(end: FitEnd) -> Iterator[Finding]:
 
 
 def _withheld(end: FitEnd) -> Iterator[Finding]:
-    """Yield the parameters that have no error because another one is at a bound."""
     withheld = end.known.errors.withheld & ~end.of_constant
     if withheld.any() and end.known.at_bound.any():
         names, bounded = end.names[withheld], end.names[end.known.at_bound]
@@ -646,7 +387,7 @@ def _other_offsets(end: FitEnd) -> Iterator[Finding]:
     with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
         known = np.isfinite(request.scan.q).all() and "frozen" not in request.config["model"]
         if offset.mean > 0 and known and model_named(model):
-            advice = command_of(request, f"--offset prior=1:{near:g}", model, Convention.PHYSICAL)
+            advice = end.command(f"--offset prior=1:{near:g}", model, Convention.PHYSICAL)
     numbers = {"size": offset.mean, "p": offset.p, "level": MAX_P_OF_DRIFT, "deviation": near}
     yield finding(code, ["offset"], advice, **numbers)
 
@@ -727,7 +468,6 @@ def _against_priors(
 
 
 def _contrast(end: FitEnd) -> Iterator[Finding]:
-    """Yield that contrast changes with q or φ; its errors are of independent bins."""
     clusters = end.request.clusters
     alike = np.sqrt([(clusters == one).sum() for one in clusters])  # of one speckle
     error = end.known.errors.scaling_robust[:, 1] * alike
@@ -793,7 +533,7 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
 
 
 CHECKS = (
-    *(_misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
+    *(misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
     *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _contrast),
     *(_priors, _scaling_priors),
     _model_and_data,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from xarray import Dataset
 
-from homodyne_dask.assessment.assess import Assessment
+from homodyne_dask.assessment.assessment import Assessment
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint
 from homodyne_dask.assessment.which_covariance import deviations
 from homodyne_dask.models.parameters import Search

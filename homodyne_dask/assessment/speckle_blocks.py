@@ -38,9 +38,7 @@ class CellGrid(NamedTuple):
     """How finely a record is divided into cells of age and lag."""
 
     ages: int
-    """Most intervals of age."""
     min_pairs: int
-    """Fewest pairs of a cell."""
     per_decay: int = PER_DECAY
     """Blocks of frames in which f falls to 1/e."""
     fewest: int = FEWEST_BLOCKS
@@ -71,7 +69,6 @@ class FittedPoint(NamedTuple):
     """s."""
     which: Bool[np.ndarray, " p"]
     units: Float[np.ndarray, " m"]
-    """Of the parameters in `which`."""
     effective: Float[np.ndarray, "m k"] | None = None
     """Combinations of them that the data, and not the smoothness of rates, determine; None without one."""
 
@@ -216,11 +213,7 @@ def _lags(
     """Return edges of intervals of lags for an interval of age: none shorter than two blocks."""
     stretch = stretches[min(age, len(stretches) - 1)]
     of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
-    block = (
-        int(np.diff(of_age).max(initial=1))
-        if len(of_age) > 1
-        else int(np.diff(stretch.edges).max())
-    )
+    block = int(np.diff(of_age if len(of_age) > 1 else stretch.edges).max())
     edges = averaged.lag_edges
     longest = len(frames.use) if len(stretches) == 1 else REACH * decay
     lowest = max(frames.min_lag, 1)

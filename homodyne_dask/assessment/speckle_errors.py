@@ -24,9 +24,9 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
-from homodyne_dask.solver.limits import IMPROBABLE
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.significance_levels import IMPROBABLE
 from homodyne_dask.solver.speckle import NoiseFit, likely_covariance, log_variances, variances
 from homodyne_dask.solver.state import State
 
@@ -139,11 +139,8 @@ def speckle_errors(
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined).tolist()
     if not used:
         return None
-    at, grid, compute = (
-        fitted_point(request, state, joint),
-        grid_of_errors(max(len(used), bins_together)),
-        map,
-    )
+    at, compute = fitted_point(request, state, joint), map
+    grid = grid_of_errors(max(len(used), bins_together))
     if executor is not None:
         stored = means is None and averaged.known is None and known is None
         compute = partial(executor.noises, request.scan.selection, at, grid, stored)
@@ -152,77 +149,8 @@ def speckle_errors(
     )
     if bins is None:
         return None
-    if not joint.determined.all():
-        return _noise_and_errors(joint, bins, clusters)
-    return _combined(reduced, joint, bins, clusters)
-
-
-def _noise_and_errors(
-    joint: JointEquations,
-    bins: dict[int, BinNoise],
-    clusters: Int[np.ndarray, " bin"],
-    total: Float[np.ndarray, "n n"] | None = None,
-    freedom: Float[np.ndarray, " n"] | None = None,
-    scaling: Float[np.ndarray, "bin 2"] | None = None,
-) -> SpeckleErrors:
-    """Return what is known of the noise, with the covariance of the scaled parameters where that is known."""
-    which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
-    for b, one in bins.items():
-        if one.fit.determined:
-            pixels[b] = one.fit.pixels[one.fit.likeliest]
-            counts[b] = one.fit.mean_counts[one.fit.likeliest]
-    same = len(bins) / len(np.unique(clusters[list(bins)]))
-    theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
-    if total is not None and freedom is not None:
-        theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
-    return SpeckleErrors(expanded(theta, which), dof, scaling, pixels, counts, bins, which, same)
-
-
-class _OfBin(NamedTuple):
-    map: Float[np.ndarray, "n column"]
-    """From the sums of fields of a bin to the scaled parameters."""
-    covariance: Float[np.ndarray, "column column"]
-    """Of these sums."""
-    size: Float[np.ndarray, " n"]
-    """Variances of the scaled parameters: their mean logarithm."""
-    relative: Float[np.ndarray, " n"]
-
-
-def _combined(
-    reduced: ReducedProblem,
-    joint: JointEquations,
-    bins: dict[int, BinNoise],
-    clusters: Int[np.ndarray, " bin"],
-    own: Mapping[int, Float[np.ndarray, "column own"]] | None = None,
-) -> SpeckleErrors:
-    maps = {}
-    for b in bins:  # one by one: with the parameters of all scans they are large
-        scores = _scores(reduced, joint, b)
-        maps[b] = scores if own is None else scores @ own[b]
-    efficiency = 1.0
-    if reduced.noise is not None and len(joint.inverse):
-        # the Hessian under a loss over that of least squares: most noise lies where both are alike
-        squares = np.sum([of @ bins[b].weights @ of.T for b, of in maps.items()], axis=0)
-        efficiency = len(squares) / float(np.trace(joint.inverse @ squares))
-    parts, along = (
-        {b: _of_bin(bins[b], efficiency * to @ scores) for b, scores in maps.items()}
-        for to in (joint.inverse, joint.to_axes)
-    )
-    shared = _shared_fields(parts, clusters, bins)
-    freedom = _freedom(parts, np.diag(shared))
-    # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
-    shared = _shared_fields(along, clusters, bins)
-    # as one product: hundreds of scans have as many parameters, and thousands of bins
-    noises = np.concatenate([part.map @ part.covariance for part in along.values()], axis=1)
-    total = noises @ np.concatenate([part.map for part in along.values()], axis=1).T + shared
-    size = np.sum([part.size for part in along.values()], axis=0) + np.diag(shared)
-    scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
-    total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
-    freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
-    total = total + joint.known
-    scaling = _scaling_errors(reduced, joint, parts, total)
-    noise = _noise_and_errors(joint, bins, clusters, total, freedom, scaling)
-    return replace(noise, offset=_mean_offset(reduced, joint, parts, scaling, clusters, bins))
+    noise = _NoiseOfFit(reduced, joint, bins, clusters)
+    return noise.propagated() if joint.determined.all() else noise.errors()
 
 
 def errors_of_scans(
@@ -241,7 +169,7 @@ def errors_of_scans(
         maps[b] = np.zeros((2 + joint.moved, 2 + len(place)))
         maps[b][:2, :2] = np.eye(2)
         maps[b][2 + place, 2 + np.arange(len(place))] = size / joint.size[place]
-    return _combined(reduced, joint, bins, clusters, maps).of_theta
+    return _NoiseOfFit(reduced, joint, bins, clusters).propagated(maps).of_theta
 
 
 def weighted_errors(
@@ -255,8 +183,9 @@ def weighted_errors(
 
     joint: the normal equations at the fit for which the weights were computed. at_end: those of the result.
     """
+    of_fit = _NoiseOfFit(reduced, at_end, bins, clusters)
     if not at_end.determined.all():
-        return _noise_and_errors(at_end, bins, clusters)
+        return of_fit.errors()
     parts = {}
     for b, noise in bins.items():
         slopes = np.zeros((len(noise.residual), len(joint.size)))
@@ -269,34 +198,12 @@ def weighted_errors(
     maps = {b: part.map for b, part in parts.items()}
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
     total, freedom = at_end.inverse + shared, _freedom(parts)
-    own = np.zeros(len(clusters)) if at_end.linear else own_errors(reduced)[:, 0]
-    weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], own))
+    alone = np.zeros(len(clusters)) if at_end.linear else own_errors(reduced)[:, 0]
+    weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], alone))
     follow = weights @ at_end.follow[:, 0]
-    variance = float(follow @ total @ follow + weights**2 @ np.nan_to_num(own) ** 2)
+    variance = float(follow @ total @ follow + weights**2 @ np.nan_to_num(alone) ** 2)
     offset = offset_deviation(reduced, weights, variance, float(freedom.min()))
-    return replace(_noise_and_errors(at_end, bins, clusters, total, freedom), offset=offset)
-
-
-def _mean_offset(
-    reduced: ReducedProblem,
-    joint: JointEquations,
-    parts: dict[int, _OfBin],
-    scaling: Float[np.ndarray, "bin 2"],
-    clusters: Int[np.ndarray, " bin"],
-    bins: dict[int, BinNoise],
-) -> OffsetDeviation | None:
-    """Return how far offsets are from 1: of each its own noise, and that of the parameters they follow."""
-    weights = weights_of_offsets(reduced, scaling[:, 0])
-    follow, own = weights @ joint.follow[:, 0], {}
-    for b, part in parts.items():
-        row = follow @ part.map
-        if weights[b] and not joint.linear:
-            row[:2] += weights[b] * reduced.inverse[b, 0]
-        own[b] = _of_bin(bins[b], row[None])
-    shared = np.diag(_shared_fields(own, clusters, bins))
-    variance = np.sum([part.size for part in own.values()], axis=0) + shared
-    known, freedom = float(follow @ joint.known @ follow), float(_freedom(own, shared)[0])
-    return offset_deviation(reduced, weights, float(variance[0]) + known, freedom)
+    return replace(of_fit.errors(total, freedom), offset=offset)
 
 
 def weights_of_offsets(
@@ -322,24 +229,13 @@ def offset_deviation(
     return OffsetDeviation(mean, float(2 * stdtr(freedom, -abs(mean) / variance**0.5)))
 
 
-def _scores(
-    reduced: ReducedProblem, joint: JointEquations, bin: int
-) -> Float[np.ndarray, "n column"]:
-    """Return the map from Σ w r, Σ w f r and Σ w ∂f/∂θ r of a bin to its scores of the scaled parameters."""
-    m, contrast = joint.moved, reduced.contrast[bin]
-    scores = np.zeros((len(joint.size), 2 + m))
-    scores[:m, :2] = -reduced.projection[bin][:, joint.which].T / joint.size[:m, None]
-    scores[:m, 2:] = contrast * np.eye(m)
-    if joint.linear:
-        columns = reduced.columns[bin]
-        of_linear = np.einsum("zy,m->zmy", np.eye(2), columns).reshape(-1, 2)
-        scores[m:, :2] = of_linear / joint.size[m:, None]
-    return scores
-
-
-def _of_bin(noise: BinNoise, to: Float[np.ndarray, "n column"]) -> _OfBin:
-    log_size, relative = log_variances(noise.of_fields, to, noise.fit)
-    return _OfBin(to, likely_covariance(noise.of_fields, noise.fit), np.exp(log_size), relative)
+class _OfBin(NamedTuple):
+    map: Float[np.ndarray, "n column"]
+    """From the sums of fields of a bin to the scaled parameters."""
+    covariance: Float[np.ndarray, "column column"]
+    size: Float[np.ndarray, " n"]
+    """Variances of the scaled parameters: their mean logarithm."""
+    relative: Float[np.ndarray, " n"]
 
 
 def _freedom(
@@ -351,13 +247,122 @@ def _freedom(
     return 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
 
 
-def _shared_fields(
-    parts: dict[int, _OfBin], clusters: Int[np.ndarray, " bin"], bins: dict[int, BinNoise]
-) -> Float[np.ndarray, "n n"]:
-    maps = {b: part.map for b, part in parts.items()}
-    return shared_speckle(
-        maps, clusters, lambda a, b: bins[a].shared_size(bins[b]) * bins[a].of_fields.constant
-    )
+class _NoiseOfFit(NamedTuple):
+    """The noise of the bins of a fit, from which that of its parameters follows."""
+
+    reduced: ReducedProblem
+    joint: JointEquations
+    bins: dict[int, BinNoise]
+    clusters: Int[np.ndarray, " bin"]
+
+    def errors(
+        self,
+        total: Float[np.ndarray, "n n"] | None = None,
+        freedom: Float[np.ndarray, " n"] | None = None,
+        scaling: Float[np.ndarray, "bin 2"] | None = None,
+    ) -> SpeckleErrors:
+        """Return what is known, with the covariance of the scaled parameters where that is known."""
+        joint, bins, clusters = self.joint, self.bins, self.clusters
+        which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
+        for b, fit in ((b, noise.fit) for b, noise in bins.items() if noise.fit.determined):
+            pixels[b], counts[b] = fit.pixels[fit.likeliest], fit.mean_counts[fit.likeliest]
+        same = len(bins) / len(np.unique(clusters[list(bins)]))
+        theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
+        if total is not None and freedom is not None:
+            theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
+        return SpeckleErrors(
+            expanded(theta, which), dof, scaling, pixels, counts, bins, which, same
+        )
+
+    def propagated(
+        self, to_scans: Mapping[int, Float[np.ndarray, "column own"]] | None = None
+    ) -> SpeckleErrors:
+        """Return the errors; to_scans: of each bin, from the fields of its scan's parameters."""
+        reduced, joint = self.reduced, self.joint
+        maps = {}
+        for b in self.bins:  # one by one: with the parameters of all scans they are large
+            scores = self._scores(b)
+            maps[b] = scores if to_scans is None else scores @ to_scans[b]
+        efficiency = 1.0
+        if reduced.noise is not None and len(joint.inverse):
+            # the Hessian under a loss over that of least squares: most noise lies where both are alike
+            each = [scores @ self.bins[b].weights @ scores.T for b, scores in maps.items()]
+            efficiency = len(each[0]) / float(np.trace(joint.inverse @ np.sum(each, axis=0)))
+        parts, along = (
+            {b: self._of_bin(b, efficiency * to @ scores) for b, scores in maps.items()}
+            for to in (joint.inverse, joint.to_axes)
+        )
+        freedom = _freedom(parts, np.diag(self._shared(parts)))
+        # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
+        shared = self._shared(along)
+        # as one product: hundreds of scans have as many parameters, and thousands of bins
+        noises = np.concatenate([part.map @ part.covariance for part in along.values()], axis=1)
+        total = noises @ np.concatenate([part.map for part in along.values()], axis=1).T + shared
+        size = np.sum([part.size for part in along.values()], axis=0) + np.diag(shared)
+        scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
+        total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
+        freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
+        total = total + joint.known
+        scaling = self._scaling_errors(parts, total)
+        offset = self._mean_offset(parts, scaling)
+        return replace(self.errors(total, freedom, scaling), offset=offset)
+
+    def _scores(self, bin: int) -> Float[np.ndarray, "n column"]:
+        """Return the map from Σ w r, Σ w f r and Σ w ∂f/∂θ r of a bin to scores of the scaled parameters."""
+        reduced, joint, m = self.reduced, self.joint, self.joint.moved
+        scores = np.zeros((len(joint.size), 2 + m))
+        scores[:m, :2] = -reduced.projection[bin][:, joint.which].T / joint.size[:m, None]
+        scores[:m, 2:] = reduced.contrast[bin] * np.eye(m)
+        if joint.linear:
+            of_linear = np.einsum("zy,m->zmy", np.eye(2), reduced.columns[bin]).reshape(-1, 2)
+            scores[m:, :2] = of_linear / joint.size[m:, None]
+        return scores
+
+    def _of_bin(self, bin: int, to: Float[np.ndarray, "n column"]) -> _OfBin:
+        fields, fit = self.bins[bin].of_fields, self.bins[bin].fit
+        log_size, relative = log_variances(fields, to, fit)
+        return _OfBin(to, likely_covariance(fields, fit), np.exp(log_size), relative)
+
+    def _shared(self, parts: dict[int, _OfBin]) -> Float[np.ndarray, "n n"]:
+        """Return the covariance of the fields that bins of one speckle add."""
+        maps, bins = {b: part.map for b, part in parts.items()}, self.bins
+        return shared_speckle(
+            maps,
+            self.clusters,
+            lambda a, b: bins[a].shared_size(bins[b]) * bins[a].of_fields.constant,
+        )
+
+    def _mean_offset(
+        self, parts: dict[int, _OfBin], scaling: Float[np.ndarray, "bin 2"]
+    ) -> OffsetDeviation | None:
+        """Return how far offsets are from 1, by the noise of each and of the parameters they follow."""
+        reduced, joint = self.reduced, self.joint
+        weights = weights_of_offsets(reduced, scaling[:, 0])
+        follow, of_offset = weights @ joint.follow[:, 0], {}
+        for b, part in parts.items():
+            row = follow @ part.map
+            if weights[b] and not joint.linear:
+                row[:2] += weights[b] * reduced.inverse[b, 0]
+            of_offset[b] = self._of_bin(b, row[None])
+        shared = np.diag(self._shared(of_offset))
+        variance = np.sum([part.size for part in of_offset.values()], axis=0) + shared
+        known, freedom = float(follow @ joint.known @ follow), float(_freedom(of_offset, shared)[0])
+        return offset_deviation(reduced, weights, float(variance[0]) + known, freedom)
+
+    def _scaling_errors(
+        self, parts: dict[int, _OfBin], total: Float[np.ndarray, "n n"]
+    ) -> Float[np.ndarray, "bin 2"]:
+        reduced, joint = self.reduced, self.joint
+        errors = np.full((len(reduced.count), 2), np.nan)
+        if joint.linear:
+            errors[list(parts)] = joint.of_scaling(total)[list(parts)]
+        elif reduced.columns.shape[1]:
+            for b, part in parts.items():
+                alone = joint.follow[b] @ part.map
+                others = variances(total, joint.follow[b]) - variances(part.covariance, alone)
+                alone[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
+                errors[b] = deviation(variances(part.covariance, alone) + np.maximum(others, 0))
+        return np.where(reduced.at_bound, np.nan, errors)
 
 
 def shared_speckle(
@@ -370,30 +375,11 @@ def shared_speckle(
     maps: of what has the covariance `between` two bins.
     """
     n = len(next(iter(maps.values())))
-    total = np.zeros((n, n))
-    seen: dict[int, list[int]] = {}
+    total, seen = np.zeros((n, n)), dict[int, list[int]]()
     for b, other in maps.items():
-        for a in seen.setdefault(int(clusters[b]), []):
+        before = seen.setdefault(int(clusters[b]), [])
+        for a in before:
             part = maps[a] @ between(a, b) @ other.T
             total += part + part.T
-        seen[int(clusters[b])].append(b)
+        before.append(b)
     return total
-
-
-def _scaling_errors(
-    reduced: ReducedProblem,
-    joint: JointEquations,
-    parts: dict[int, _OfBin],
-    total: Float[np.ndarray, "n n"],
-) -> Float[np.ndarray, "bin 2"]:
-    """Return the errors of (offset, contrast) of every bin."""
-    errors = np.full((len(reduced.count), 2), np.nan)
-    if joint.linear:
-        errors[list(parts)] = joint.of_scaling(total)[list(parts)]
-    elif reduced.columns.shape[1]:
-        for b, part in parts.items():
-            own = joint.follow[b] @ part.map
-            others = variances(total, joint.follow[b]) - variances(part.covariance, own)
-            own[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
-            errors[b] = deviation(variances(part.covariance, own) + np.maximum(others, 0))
-    return np.where(reduced.at_bound, np.nan, errors)

@@ -1,7 +1,7 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -121,13 +121,10 @@ class Averages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BinNoise:
-    """The noise of one bin, and the residuals it was measured with."""
+class ModelNoise:
+    """What the noise of a bin is before its residuals are looked at."""
 
     cells: Averages
-    residual: Float[np.ndarray, " cell"]
-    columns: Float[np.ndarray, "cell column"]
-    """Derivatives of c2 by offset, contrast and the scaled parameters that moved."""
     of_cells: NoiseCovariance
     of_fields: NoiseCovariance
     """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, θ scaled."""
@@ -135,6 +132,15 @@ class BinNoise:
     """Σ w times the products of the same fields."""
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
+
+
+@dataclass(frozen=True)
+class BinNoise(ModelNoise):
+    """The noise of one bin, and the residuals it was measured with."""
+
+    residual: Float[np.ndarray, " cell"]
+    columns: Float[np.ndarray, "cell column"]
+    """Derivatives of c2 by offset, contrast and the scaled parameters that moved."""
     fit: NoiseFit
     expected: NoiseFit
     """The same with the counts that are known, whatever the residuals say of them."""
@@ -142,7 +148,6 @@ class BinNoise:
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
     a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
     of_each: "RepeatedResiduals | None" = None
-    """Of a mean over repeats: what it is the mean of."""
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
@@ -204,7 +209,6 @@ class RepeatedResiduals(NamedTuple):
 
     residuals: Float[np.ndarray, "cell bin"]
     share: Float[np.ndarray, " bin"]
-    """Of each in the mean."""
     least: Float[np.ndarray, "bin mu"]
     """`BinNoise.least_pixels` of each."""
 
@@ -232,14 +236,12 @@ class BinData(NamedTuple):
     """What is known of one bin at the end of a fit, from which its noise follows."""
 
     bin: int
-    """Among those of the selection."""
     place: tuple[float, float]
     """q [1/Å], 1 where the model has none, and φ [degree]."""
     offset: float
     contrast: float
     frames: BinFrames
     averaged: AveragedCells
-    """Of this bin alone."""
     sigma: Float[np.ndarray, " used"]
     mean_counts: float
     """μ; NaN where it is not known."""
@@ -267,17 +269,11 @@ class BinData(NamedTuple):
         )
 
 
-class NoiseOfModel(NamedTuple):
-    """What the noise of a bin is before its residuals are looked at."""
+@dataclass(frozen=True)
+class NoiseOfModel(ModelNoise):
+    """It with what says for which other bins it holds."""
 
-    cells: Averages
-    of_cells: NoiseCovariance
-    of_fields: NoiseCovariance
-    weights: Float[np.ndarray, "column column"]
-    distance: float
-    """As in `BinNoise`."""
     bin: BinData
-    """For which it was computed."""
     at: FittedPoint
     division: Division
     fine: Float[np.ndarray, " fine"]
@@ -302,7 +298,7 @@ class NoiseOfModel(NamedTuple):
         both, some = np.outer(size, size), set(self.cells.intervals)
         of_fields = NoiseCovariance(*(part * both for part in self.of_fields))
         cells = own.at(np.array([one in some for one in own.intervals], bool))
-        return self._replace(cells=cells, of_fields=of_fields, weights=self.weights * both)
+        return replace(self, cells=cells, of_fields=of_fields, weights=self.weights * both)
 
 
 OfGroup = Callable[[list[BinData]], list[BinNoise] | None]
@@ -332,9 +328,7 @@ def noise_of_bins(
     reduced, noises = state.reduced, dict[int, BinNoise]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
-    of_scan = request.scan.sigma_row, request.scan.mean_counts  # read once
-    grouped = means and grouped_means(request.scan, request.problem.min_lag, means)
-    data = [bin_data(request, state, at, b, averaged, grouped, of_scan) for b in bins]
+    data = [*_data_of_bins(request, state, at, bins, averaged, means)]
     several = means is None and len(np.unique(request.scan.scan_number)) > 1
     groups = _repeats(data) if several else [[one] for one in data]
 
@@ -348,41 +342,51 @@ def noise_of_bins(
     return {b: noises[b] for b in bins}
 
 
-def bin_data(
+def _data_of_bins(
     request: Request,
     state: State,
     at: FittedPoint,
-    bin: int,
+    bins: Sequence[int],
     averaged: AveragedCells,
-    means: "GroupedMeans | None",
-    of_scan: tuple[Float[np.ndarray, "bin t"], Float[np.ndarray, " bin"]],
-) -> BinData:
-    """Return what the noise of a bin follows from; of_scan: `sigma_row` and `mean_counts` of all bins."""
-    scan, reduced, (sigma_row, mean_counts) = request.scan, state.reduced, of_scan
-    scatter = weights = None
-    if means is None and reduced.gram.loss is None:
-        M, chisqr = reduced.gram.moments[bin], float(reduced.chisqr_per_bin[bin])
-        if scan.attrs["sigma_source"] == "counts":
-            chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[bin]))
-        scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
-        if FROZEN_FRACTION in request.problem.model.names:
-            units = np.concatenate([np.ones(2), at.units])
-            columns = np.concatenate([[0, 2], 3 + np.flatnonzero(at.which)])
-            weights = M[np.ix_(columns, columns)] * np.outer(units, units)
-    known = None if averaged.known is None else averaged.known[bin]
-    return BinData(
-        bin,
-        (float(q_or_one(scan)[bin]), float(scan.phi[bin])),
-        float(reduced.offset[bin]),
-        float(reduced.contrast[bin]),
-        bin_frames(scan, sigma_row[bin], request.problem.min_lag, known),
-        averaged.of_bins([bin]),
-        sigma_row[bin, scan.use],
-        float(mean_counts[bin]),
-        scatter,
-        None if means is None else _averages_of_means(at, bin, means),
-        weights,
+    means: CellMeans | None,
+) -> Iterator[BinData]:
+    """Yield what the noise of each bin follows from."""
+    scan, reduced, min_lag = request.scan, state.reduced, request.problem.min_lag
+    sigma_row, mean_counts, q = scan.sigma_row, scan.mean_counts, q_or_one(scan)  # read once
+    grouped = None if means is None else grouped_means(scan, min_lag, means)
+    units, columns = (
+        np.append([1.0, 1.0], at.units),
+        np.append([0, 2], 3 + np.flatnonzero(at.which)),
     )
+    for b in bins:
+        scatter = weights = of_means = None
+        if grouped is not None:
+            (_, y, f, *slopes), count = grouped.columns[b].T, grouped.pairs[b]
+            scaled, place = np.array(slopes)[at.which] * at.units[:, None], np.arange(len(f))
+            of_means = Averages(grouped.intervals, 1 + y, count, f, scaled, place, count)
+            of_means = of_means.at(count > 0)
+        elif reduced.gram.loss is None:
+            M, chisqr = reduced.gram.moments[b], float(reduced.chisqr_per_bin[b])
+            if scan.attrs["sigma_source"] == "counts":
+                chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[b]))
+            scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
+            if FROZEN_FRACTION in request.problem.model.names:
+                weights = M[np.ix_(columns, columns)] * np.outer(units, units)
+        known = None if averaged.known is None else averaged.known[b]
+        frames = bin_frames(scan, sigma_row[b], min_lag, known)
+        yield BinData(
+            b,
+            (float(q[b]), float(scan.phi[b])),
+            float(reduced.offset[b]),
+            float(reduced.contrast[b]),
+            frames,
+            averaged.of_bins([b]),
+            sigma_row[b, scan.use],
+            float(mean_counts[b]),
+            scatter,
+            of_means,
+            weights,
+        )
 
 
 def bin_frames(
@@ -394,16 +398,16 @@ def bin_frames(
 
 
 def _repeats(data: list[BinData]) -> list[list[BinData]]:
-    """Return the bins that share one noise."""
     groups = dict[tuple[float, float], list[list[BinData]]]()
-    for one in data:
-        same = groups.setdefault(one.place, [])
-        known = next((group for group in same if one.alike(group[0])), None)
-        if known is None:
-            same.append([one])
+    for bin in data:
+        at_place = groups.setdefault(bin.place, [])
+        for group in at_place:
+            if bin.alike(group[0]):
+                group.append(bin)
+                break
         else:
-            known.append(one)
-    return [group for same in groups.values() for group in same]
+            at_place.append([bin])
+    return [group for at_place in groups.values() for group in at_place]
 
 
 def noise_of_bin(
@@ -418,11 +422,11 @@ def noise_of_bin(
     A pure function but for `known`. at, of_pairs, known: as of `noise_of_bins`.
     """
     model = _noise_of_model(at, repeats[0], grid, of_pairs, known)
-    cells, contrast = model.cells, [one.of_noise for one in repeats]
-    slopes = cells.slopes.T
+    cells, slopes = model.cells, model.cells.slopes.T
     if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and at.effective is not None:
         slopes = slopes @ at.effective
-    columns = [np.column_stack([np.ones(len(cells.f)), cells.f, c * slopes]) for c in contrast]
+    levels = np.ones(len(cells.f)), cells.f
+    columns = [np.column_stack([*levels, bin.of_noise * slopes]) for bin in repeats]
     if len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
         return None
     c2 = [cells.c2]
@@ -435,19 +439,15 @@ def noise_of_bin(
     fits = _fits(LeftByFit.of(np.stack(residuals, axis=1), columns[0], model.of_cells), counts)
     left = pseudoinverse(model.weights) if len(model.weights) else None
     noises = []
-    for n, (one, (fit, expected)) in enumerate(zip(repeats, fits, strict=True)):
-        least = np.zeros(len(expected.mean_counts))
-        if left is not None and one.scatter is not None:
-            least = _least_pixels(one, model, left, expected)
-        of_fields = model.of_fields
-        if left is not None and one.weights is not None:
-            of_fields = of_fields.mapped(one.weights @ left)
-        noises.append(
-            BinNoise(
-                cells._replace(c2=c2[n]), residuals[n], columns[n], model.of_cells, of_fields,
-                model.weights, model.distance, _contiguous(fit), _contiguous(expected), least,
-            )
-        )  # fmt: skip
+    for n, (bin, (fit, expected)) in enumerate(zip(repeats, fits, strict=True)):
+        least, of_fields = np.zeros(len(expected.mean_counts)), model.of_fields
+        if left is not None and bin.scatter is not None:
+            least = _least_pixels(bin, model, left, expected)
+        if left is not None and bin.weights is not None:
+            of_fields = of_fields.mapped(bin.weights @ left)
+        of_model = cells, model.of_cells, of_fields, model.weights, model.distance
+        of_residuals = residuals[n], columns[n], _contiguous(fit), _contiguous(expected), least
+        noises.append(BinNoise(*of_model, *of_residuals))
     return noises
 
 
@@ -458,11 +458,7 @@ def _contiguous(fit: NoiseFit) -> NoiseFit:
 
 
 def _noise_of_model(
-    at: FittedPoint,
-    data: BinData,
-    grid: CellGrid,
-    of_pairs: bool,
-    known: list[NoiseOfModel] | None,
+    at: FittedPoint, data: BinData, grid: CellGrid, of_pairs: bool, known: list[NoiseOfModel] | None
 ) -> NoiseOfModel:
     model = BinModel(at, *data.place)
     fine = bin_averages(data.averaged, model) if data.means is None else data.means
@@ -492,18 +488,12 @@ def fitted_point(request: Request, state: State, joint: JointEquations) -> Fitte
     """Return the model of a fit at its end, with derivatives by the scaled parameters that moved."""
     time = request.scan.time
     point = evaluation_of(request.problem.model).point(request.problem, state.theta, time)
-    effective = _effective(joint) if request.search.smoothness is not None else None
-    return FittedPoint(point, time, joint.which, 1 / joint.size[: joint.moved], effective)
-
-
-def _effective(joint: JointEquations) -> Float[np.ndarray, "m k"] | None:
-    """Return the combinations of which data determine more than half; None where some are not determined."""
-    if not joint.determined.all():
-        return None
-    m = joint.moved
-    root = np.linalg.cholesky(joint.inverse[:m, :m])
-    shares, vectors = np.linalg.eigh(root.T @ joint.blocks.sum(0)[:m, :m] @ root)
-    return root @ vectors[:, shares > OF_DATA]
+    m, effective = joint.moved, None
+    if request.search.smoothness is not None and joint.determined.all():
+        root = np.linalg.cholesky(joint.inverse[:m, :m])
+        shares, vectors = np.linalg.eigh(root.T @ joint.blocks.sum(0)[:m, :m] @ root)
+        effective = root @ vectors[:, shares > OF_DATA]
+    return FittedPoint(point, time, joint.which, 1 / joint.size[:m], effective)
 
 
 def _fits(
@@ -565,9 +555,7 @@ class GroupedMeans(NamedTuple):
 
     intervals: list[Interval]
     edges: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " l"]]
-    """Of age and lag."""
     columns: Float[np.ndarray, "bin group k"]
-    """NaN without pairs."""
     pairs: Int[np.ndarray, "bin group"]
 
 
@@ -598,13 +586,6 @@ def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
     return GroupedMeans(
         intervals, (cuts.age_edges, cuts.lag_edges), columns, count.astype(np.int64)
     )
-
-
-def _averages_of_means(at: FittedPoint, bin: int, means: GroupedMeans) -> Averages:
-    """Return c2 and the model averaged over the cells of a bin, of data that are means over cells."""
-    (_, y, f, *slopes), count = means.columns[bin].T, means.pairs[bin]
-    scaled, place = np.array(slopes)[at.which] * at.units[:, None], np.arange(len(f))
-    return Averages(means.intervals, 1 + y, count, f, scaled, place, count).at(count > 0)
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:

@@ -23,7 +23,6 @@ class NoiseErrors(NamedTuple):
     scaling: Float[np.ndarray, "bin 2"] | None
     """Errors of offset and contrast; None where those for independent noise are right."""
     objection: str | None = None
-    """What speaks against this noise."""
 
 
 class Known(NamedTuple):

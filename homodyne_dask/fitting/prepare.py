@@ -30,8 +30,7 @@ from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.request.options import PAIRS, FitOptions
 from homodyne_dask.request.request import Request, speckle_clusters
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.scaling_bounds import scaling_prior
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
 from homodyne_dask.store.processes import code_digest
 from homodyne_dask.store.rings import ring_numbers
 from homodyne_dask.store.scan import Scan, as_scan, q_or_one

@@ -156,7 +156,6 @@ def checkpoint_files(path: Path) -> list[Path]:
 
 
 def _body(path: Path) -> dict[str, Any] | None:
-    """Return the content of an intact checkpoint, else None."""
     text = _intact(path)
     try:
         body = None if text is None else json.loads(text)

@@ -98,11 +98,8 @@ def freedom_of_trace(
 
 
 class _Alike(NamedTuple):
-    """Clusters that depend on the same parameters."""
-
     members: Int[np.ndarray, " some"]
     which: Int[np.ndarray, " p"]
-    """Parameters."""
     root: Float[np.ndarray, "some p p"]
     """R, with RᵀR the block; a row is 0 for each rank that it lacks."""
     correction: Float[np.ndarray, "some p p"]

@@ -6,20 +6,23 @@ those of theta with β projected out, so that the sum is block-diagonal: JᵀWZ 
 """
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import summed
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.normal_matrix import SINGULAR_REST, eigensystem, sizes
+from homodyne_dask.solver.reduce import Z
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 MOST_BEYOND = 15.0
 """Naive errors by which the optimum may lie beyond a bound. Those of correlated pairs were 8 to 18 times as
 large; intervals of 95 % that allow for the bound held another parameter in 32 of 35 fits up to 14 naive
 errors beyond it, in 12 of 15 from 18 to 25 and in 6 of 15 from 27 to 36."""
+_MADE = WeakKeyDictionary[ReducedProblem, dict[bytes, "JointEquations"]]()
+"""Of each problem, by the parameters that moved."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,7 @@ class JointEquations:
     """Normal equations in the parameters that moved, then β; each divided by its `size`."""
 
     moved: int
-    """Number of parameters of theta."""
     linear: int
-    """Number of linear parameters."""
     which: Bool[np.ndarray, " p"]
     hessian: Float[np.ndarray, "m m"]
     """Of theta; of unit diagonal."""
@@ -121,7 +122,14 @@ def deviation(variance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> JointEquations:
-    """Return the joint normal equations at theta, of the parameters that moved."""
+    """Return the joint normal equations at theta, of the parameters that moved; they are made once."""
+    made, key = _MADE.setdefault(reduced, {}), moved.tobytes()
+    if key not in made:
+        made[key] = _joint_equations(reduced, moved)
+    return made[key]
+
+
+def _joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> JointEquations:
     some = np.ix_(moved, moved)
     H = reduced.hessian[some]
     size = sizes(H)

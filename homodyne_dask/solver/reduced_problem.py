@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
-from homodyne_dask.solver.scaling_bounds import ScalingPrior
+from homodyne_dask.solver.scaling_modes import ScalingPrior
 
 _OF_DISTANCE = 4.0
 """The rounding of the distance to the optimum over that of residuals, as seen with sums of float32."""
@@ -19,7 +19,6 @@ class Strengths(NamedTuple):
     """How strongly rates are smoothed."""
 
     values: Float[np.ndarray, " rate"]
-    """λ of each rate."""
     exponents: Float[np.ndarray, " rate"]
     """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
     scales: Float[np.ndarray, " rate"]
@@ -30,7 +29,6 @@ class Penalty(NamedTuple):
     """What smoothing adds to the normal equations at a theta (`solver.penalty_strength`)."""
 
     names: tuple[str, ...]
-    """The rates that are smoothed."""
     strengths: Strengths
     effective: Float[np.ndarray, " rate"]
     """Effective degrees of freedom of each rate."""
@@ -47,10 +45,9 @@ class Penalty(NamedTuple):
     chisqr: float
     """thetaᵀ(Σ λ S)theta."""
     rounding: float
-    """Accuracy of that."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReducedProblem:
     """The least-squares problem in the physical parameters alone, at one theta."""
 
@@ -69,7 +66,7 @@ class ReducedProblem:
     chisqr_per_bin: Float[np.ndarray, " bin"]
     count: Float[np.ndarray, " bin"]
     rounding_per_bin: Float[np.ndarray, " bin"]
-    """Accuracy of χ² (`elimination.rounding_of`)."""
+    """Accuracy of χ² (`reduce.rounding_of`)."""
     bin_gradient: Float[np.ndarray, "bin p"]
     """Scores g_k: they sum to the gradient."""
     bin_hessian: Float[np.ndarray, "bin own own"]
@@ -79,7 +76,6 @@ class ReducedProblem:
     sum_rounding: float
     """Accuracy of a moment M_ij over √(M_ii M_jj)."""
     gram: Gram
-    """The moments from which this was computed."""
     projection: Float[np.ndarray, "bin 2 p"]
     """P = (ZᵀWZ)⁻¹ZᵀWJ: a step of theta changes (offset, contrast) of a bin by -P step."""
     columns: Float[np.ndarray, "bin m"]

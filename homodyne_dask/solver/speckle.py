@@ -101,9 +101,7 @@ class NoiseCovariance(NamedTuple):
         return NoiseCovariance(*(to @ part @ to.T for part in self))
 
 
-def nearest_correlation(
-    g: Float[np.ndarray, "n n"],
-) -> tuple[Float[np.ndarray, "n n"], float]:
+def nearest_correlation(g: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], float]:
     """Return the nearest positive semidefinite matrix, scaled to unit diagonal, and its relative distance."""
     values, vectors = np.linalg.eigh(g)
     nearest = vectors * np.maximum(values, 0) @ vectors.T
@@ -155,8 +153,6 @@ def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
 
 
 class _CellsOfAge(NamedTuple):
-    """The cells of an interval of age: its blocks are the rows of their weights."""
-
     rows: slice
     W: Float[np.ndarray, "row cell n"]
     """Half the weights of pairs; the pairs of a cell sum to 1/2."""
@@ -207,9 +203,7 @@ def _traces_of_ages(
 
 
 def field_noise(
-    record: Record,
-    fields: Float[np.ndarray, "field block block"],
-    rows: Bool[np.ndarray, " block"],
+    record: Record, fields: Float[np.ndarray, "field block block"], rows: Bool[np.ndarray, " block"]
 ) -> NoiseCovariance:
     """Return the covariance of the sums of fields times ψ over all pairs, in closed form.
 
@@ -256,14 +250,12 @@ def field_noise(
 def _times(
     one: Float[np.ndarray, "field k n"], other: Float[np.ndarray, "n m"]
 ) -> Float[np.ndarray, "field k m"]:
-    """Return the products of all matrices with another one, at once."""
     return (one.reshape(-1, len(other)) @ other).reshape(*one.shape[:2], -1)
 
 
 def _product(
     one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field field"]:
-    """Return the sums of the products of the elements of all pairs of matrices."""
     return one.reshape(len(one), -1) @ other.reshape(len(other), -1).T
 
 
@@ -313,7 +305,6 @@ class NoiseFit(NamedTuple):
     log_likelihood: float
     """The largest, but for a constant."""
     freedom: int
-    """Cells less the columns that were fitted."""
     whitened: Float[np.ndarray, " freedom"]
     """Residuals at the likeliest μ in units of their standard deviation, uncorrelated, smooth ones first."""
 
@@ -401,9 +392,7 @@ def _root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
     return root
 
 
-def _from_coarse_to_fine(
-    likelihood: Float[np.ndarray, "mu bin"],
-) -> Iterator[int]:
+def _from_coarse_to_fine(likelihood: Float[np.ndarray, "mu bin"]) -> Iterator[int]:
     """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
     every = np.arange(len(likelihood))
     coarse = every[::COARSE]

@@ -11,6 +11,7 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
+from homodyne_dask.assessment import misfit_findings
 from homodyne_dask.assessment import result_findings as checks
 from homodyne_dask.assessment.decay_test import Signal
 from homodyne_dask.assessment.speckle_errors import OffsetDeviation
@@ -24,7 +25,7 @@ from homodyne_dask.fitting.series.scans_together import _disagreement
 from homodyne_dask.models.user_defined import USER_DEFINED
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE
 from homodyne_dask.results.data.misfit import Alternative, ModelCheck, PowerOfQ
-from homodyne_dask.solver.identifiability import Doubt
+from homodyne_dask.solver.covariance import Doubt
 
 FRAMES = 24
 STORES = {
@@ -118,7 +119,7 @@ def findings_of(request):
     """What all branches that advise something say of a fit."""
     if not request.scan.is_table:
         yield from of_misfits(request)
-    made = (checks._misfit, checks._undetermined, checks._same_at_all_q, checks._at_bounds, checks._withheld,
+    made = (checks.misfit, checks._undetermined, checks._same_at_all_q, checks._at_bounds, checks._withheld,
             checks._bins, checks._few_bins, checks._model_and_data)  # fmt: skip
     for end, check in product(ends_of(request), made):
         yield from check(end)
@@ -135,17 +136,18 @@ def findings_of(request):
 
 def of_misfits(request):
     """What is said of a model that does not describe two-time data."""
-    yield from checks._other_flow(request, [])
+    end = checks.FitEnd(request, None, None)
+    yield from misfit_findings._other_flow(end, [])
     several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
     skipped = {"bin": several, "shear": several, "power_of_q": rings}
     skipped["smoothness"] = request.config["smoothness"]
     for (name, place), size in product(PLACES.items(), (-0.1, 0.1)):
         if skipped.get(name, True):
-            yield checks._of_alternative(request, Alternative(name, place, size, 0.1, 1e-9))
+            yield misfit_findings._of_alternative(end, Alternative(name, place, size, 0.1, 1e-9))
     if "scans" in request.scan.attrs:
-        yield checks._of_alternative(request, Alternative("bin", (2, 2), 0.1, 0.1, 1e-9))
+        yield misfit_findings._of_alternative(end, Alternative("bin", (2, 2), 0.1, 0.1, 1e-9))
     for depends_on in ("age", "lag") + ("bin",) * several + ("q",) * rings:
-        yield checks._of_deviations(request, depends_on)
+        yield misfit_findings._of_pattern(end, depends_on)
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.assessment import assess as estimate
 from homodyne_dask.assessment.cell_residuals import Interval
-from homodyne_dask.assessment.decay_test import _dyadic
-from homodyne_dask.assessment.frame_blocks import frame_moments
+from homodyne_dask.assessment.decay_test import _dyadic, frame_moments
 from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,

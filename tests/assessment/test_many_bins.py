@@ -98,7 +98,8 @@ def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store):
     assert cells_of(store).inverse.shape == (1, 1)  # of D0, not of 15 contrasts and offsets, too
 
 
-def test_repeats_share_the_noise_of_their_model(store, monkeypatch):
+def test_repeats_share_the_noise_of_their_model_and_are_one_in_its_check(store, cells, monkeypatch):
+    assert [len(one.pooled.members) for one in cells.bins.values()] == [SCANS] * len(PHI)
     computed, plain = [], speckle_noise.noise_of_fields
     monkeypatch.setattr(
         speckle_noise, "noise_of_fields", lambda *given: computed.append(1) or plain(*given)
@@ -113,18 +114,11 @@ def test_repeats_share_the_noise_of_their_model(store, monkeypatch):
         np.testing.assert_allclose(
             shared.parameters[name].values, apart.parameters[name].values, rtol=0.03
         )
-
-
-def test_repeats_of_a_bin_are_one_in_the_check_of_the_model(store, cells, monkeypatch):
-    assert [len(one.pooled.members) for one in cells.bins.values()] == [SCANS] * len(PHI)
-    pooled = hd.fit(store, "brownian")
-    monkeypatch.setattr(speckle_noise, "ALIKE", 0.0)
-    apart = hd.fit(store, "brownian")
-    for result in (pooled, apart):
+    for result in (shared, apart):
         assert not result.misfit
         assert result.errors.noise is not None
     np.testing.assert_allclose(
-        pooled.errors.noise["weighted_ratio"], apart.errors.noise["weighted_ratio"], rtol=0.1
+        shared.errors.noise["weighted_ratio"], apart.errors.noise["weighted_ratio"], rtol=0.1
     )
 
 

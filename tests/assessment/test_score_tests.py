@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment.odd_frame import odd_frame
-from homodyne_dask.assessment.score_tests import _shares_with
+from homodyne_dask.assessment.score_tests import _shares_with, odd_frame
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.data.misfit import ModelCheck
-from homodyne_dask.solver.limits import LEVEL_OF_ALTERNATIVES
+from homodyne_dask.solver.significance_levels import LEVEL_OF_ALTERNATIVES
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
 from tests.synthetic import angles, fit_here, measured, store
 

@@ -180,17 +180,6 @@ def test_masked_frames_leave_errors_alike(tmp_path):
 
 
 @pytest.mark.long
-def test_a_part_of_the_frames_has_errors_of_its_own(tmp_path):
-    scan = store(replace(RING, frames=160).scan(4), tmp_path)
-    whole, part = (fit_here(of, **AT_TRUTH) for of in (scan, scan.select(frames=(40, 120))))
-    one, other = (
-        of.covariance.values[0, 0] ** 0.5 / of.parameters["optimum"].values[0]
-        for of in (whole, part)
-    )
-    assert 1.0 < other / one < 8.0
-
-
-@pytest.mark.long
 def test_a_window_inside_a_few_intervals_of_stored_averages_has_errors_of_its_own(tmp_path):
     """30 of 150 frames are three intervals of age: the window is averaged anew from its pairs."""
     scan = store(replace(RING, frames=150, theta=np.array([2e4, 0.0, 0.0])).scan(2), tmp_path)

@@ -253,13 +253,6 @@ def test_the_covariance_is_that_of_the_jackknife_over_clusters():
     np.testing.assert_allclose(covariance, 8 / 9 * sum(np.outer(d, d) for d in apart), rtol=1e-9)
 
 
-def test_the_degrees_of_freedom_are_those_of_the_mean_of_clusters_alike():
-    """Of a mean over K clusters of one size the variance has K - 1."""
-    owner = np.repeat(np.arange(8), 5)
-    _, dof = cr3(*cluster_sums(np.ones((40, 1)), clustered_rows(8)[1][:40], owner))
-    np.testing.assert_allclose(dof, 7, rtol=1e-9)
-
-
 def test_a_combination_has_the_degrees_of_freedom_of_the_same_one_as_a_parameter():
     """With other parameters, of which the first is the combination, it is one of them."""
     X, y, owner = clustered_rows(9)
@@ -334,9 +327,3 @@ def test_a_parameter_of_one_cluster_has_no_error_and_the_others_keep_theirs():
     wanted = without * (9 / 10) / (8 / 9)  # of ten clusters instead of nine
     np.testing.assert_allclose(covariance[np.ix_([0, 2], [0, 2])], wanted, rtol=1e-9)
     np.testing.assert_allclose(dof[[0, 2]], dof_without, rtol=1e-9)
-
-
-def test_bins_without_a_decay_are_not_counted_for_robust_errors(tmp_path):
-    result = fit_here(store(one_of_ten(5.0), tmp_path), STATIC)
-    assert "cluster-robust" not in result.parameters["method"].values
-    assert (np.diag(result.covariance) > 0).all()

@@ -5,8 +5,7 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import leave_one_out, left_out_clusters
-from homodyne_dask.solver.information_criteria import compare_scalings
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_clusters
 from homodyne_dask.solver.reduce import reduce
 from tests.solver.dense_problem import ALL_MODES, DenseProblem, scaling_at
 from tests.synthetic import CREEP, STRONG_FLOW, angles, evaluator, measured, solve

@@ -1,6 +1,5 @@
 """Data that the model interpolates, or nearly: χ² is never negative, fits claim no more than data hold."""
 
-import warnings
 from dataclasses import replace
 from itertools import product
 
@@ -13,13 +12,10 @@ import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.identifiability import determined_at
-from homodyne_dask.solver.influence import leave_one_out
-from homodyne_dask.solver.information_criteria import compare_scalings
+from homodyne_dask.solver.covariance import determined_at, uncertainty
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.scaling_bounds import scaling_prior
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
 from homodyne_dask.solver.state import Outcome
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
@@ -192,19 +188,17 @@ def mistakes(number, truth, frames, mode_and_bins, noise):
     return found
 
 
-@pytest.mark.long(whole=True)
-@pytest.mark.parametrize("which", range(0, 120, 17))
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n % 17 else pytest.mark.long(whole=True))
+        for n in range(120)
+    ],
+)
 def test_a_fit_of_few_frames_ends_and_claims_no_more_than_its_data_hold(which):
     assert len(CASES) == 120
     assert mistakes(which, *CASES[which]) == []
-
-
-@pytest.mark.slow
-def test_so_do_all_of_them():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = {case: wrong for n, case in enumerate(CASES) if (wrong := mistakes(n, *case))}
-    assert found == {}
 
 
 RANKS = [

@@ -10,8 +10,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.scaling_bounds import scaling_prior
-from homodyne_dask.solver.scaling_modes import scaling_of
+from homodyne_dask.solver.scaling_modes import scaling_of, scaling_prior
 from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import TIGHT_TOLERANCE, series

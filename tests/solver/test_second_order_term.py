@@ -11,14 +11,12 @@ from homodyne_dask.fitting.start.grid_scan import Grid
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import Parameter, search
-from homodyne_dask.solver import acceptance
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.identifiability import determined_at
+from homodyne_dask.solver.covariance import determined_at
+from homodyne_dask.solver.levenberg_marquardt import second_order_term_after, with_second_order_term
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.state import Options, Outcome
-from homodyne_dask.solver.step import second_order_term_after, with_second_order_term
-from homodyne_dask.solver.step_control import Damping
+from homodyne_dask.solver.state import Damping, Options, Outcome
 from tests import truths
 from tests.result_bits import result_bits
 from tests.synthetic import (
@@ -78,7 +76,7 @@ def test_residuals_that_are_large_are_fitted_in_fewer_passes(some, monkeypatch):
     assert states[-1].outcome is Outcome.CONVERGED
     assert np.abs(states[-1].theta).max() < 1e-4
     assert any(state.second_order_term is not None for state in states)
-    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
+    monkeypatch.setattr(lm, "second_order_term_after", lambda *_: None)
     without = fitted(evaluate, start)
     assert states[-1].passes < 0.7 * without[-1].passes
 
@@ -104,7 +102,7 @@ def cubic(some, seed, size):
 def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size, seeds):
     problems = [cubic(some, seed, size) for seed in seeds]
     with_them = [fitted(*of)[-1] for of in problems]
-    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
+    monkeypatch.setattr(lm, "second_order_term_after", lambda *_: None)
     without = [fitted(*of)[-1] for of in problems]
     pairs = list(zip(with_them, without, strict=True))
     assert not [b for a, b in pairs if b.outcome is Outcome.CONVERGED is not a.outcome]
@@ -195,7 +193,7 @@ def test_with_second_derivatives_a_fit_passes_through_a_valley_to_its_end(valley
     last = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
     assert last.decrement < 1e-4
     assert last.passes < 100
-    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
+    monkeypatch.setattr(lm, "second_order_term_after", lambda *_: None)
     creeping = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
     assert last.reduced.chisqr < creeping.reduced.chisqr - 0.01
 
@@ -203,7 +201,7 @@ def test_with_second_derivatives_a_fit_passes_through_a_valley_to_its_end(valley
 def test_a_fit_that_creeps_along_a_valley_ends_and_says_what_is_determined(valley, monkeypatch):
     """Without an end for slow steps it took 400 passes, in which χ² fell by less than 0.1."""
     scans, chosen, evaluate = valley
-    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
+    monkeypatch.setattr(lm, "second_order_term_after", lambda *_: None)
     last = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
     assert last.outcome is Outcome.SINGULAR
     assert last.passes < 60

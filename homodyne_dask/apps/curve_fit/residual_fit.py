@@ -29,7 +29,7 @@ from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.identifiability import determined_at
+from homodyne_dask.solver.covariance import determined_at
 from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.sweep.blocks import NO_COST, Cost

@@ -20,7 +20,7 @@ from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Convention, Model
-from homodyne_dask.solver.elimination import constraint_columns
+from homodyne_dask.solver.reduce import constraint_columns
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 

@@ -24,8 +24,7 @@ from homodyne_dask.assessment.assess import (
     errors_by_bins,
 )
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
-from homodyne_dask.assessment.decay_test import Signal, mean_signal, signal_of
-from homodyne_dask.assessment.frame_blocks import frame_moments
+from homodyne_dask.assessment.decay_test import Signal, frame_moments, mean_signal, signal_of
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
@@ -59,10 +58,10 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
 from homodyne_dask.solver.global_parameters import GlobalParameters
-from homodyne_dask.solver.limits import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.solver.significance_levels import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import Plan

@@ -13,8 +13,7 @@ from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.scaling_bounds import ScalingPrior
-from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
 
 AVERAGES_OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""

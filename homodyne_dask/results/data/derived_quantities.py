@@ -22,7 +22,7 @@ from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
-from homodyne_dask.solver.limits import MIN_FREEDOM
+from homodyne_dask.solver.significance_levels import MIN_FREEDOM
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings import rings_of
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from homodyne_dask.solver.limits import IMPROBABLE
+from homodyne_dask.solver.significance_levels import IMPROBABLE
 
 
 class Alternative(NamedTuple):

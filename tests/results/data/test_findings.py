@@ -17,7 +17,7 @@ from homodyne_dask.assessment.result_findings import _wider_bounds, findings_of_
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.finding_catalogue import CATALOGUE, MISFIT, Severity
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.solver.identifiability import Doubt
+from homodyne_dask.solver.covariance import Doubt
 from tests.documents import ROOT, kept_in
 
 SENTENCES = Path(__file__).with_name("finding_sentences.txt")

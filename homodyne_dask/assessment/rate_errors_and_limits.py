@@ -1,4 +1,4 @@
-"""What is known of the errors of rates: degrees of freedom of J(t), γ̇(t) and their integrals; mere limits."""
+"""Errors of rates: their degrees of freedom, the upper limit of a shear rate, and rates that are constant."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,14 +9,17 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.models.rate_forms import rate_stderr, some_ages
+from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr, some_ages
+from homodyne_dask.models.transport import frame_spacing, positive_times
 from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.intervals import half_width
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.covariance import Uncertainty
-from homodyne_dask.solver.limits import MIN_FREEDOM
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.significance_levels import MIN_FREEDOM
+from homodyne_dask.solver.state import State
 
 AGES = 50
 """Most ages at which they are computed; they change slowly between."""
@@ -42,7 +45,6 @@ class RateFreedom(NamedTuple):
 
 
 def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
-    """Return the rates of a model at some of the selected ages; none of a model without rates."""
     backend, scan = backend_of(request.problem.model), request.scan
     if backend.rates is None:
         return {}
@@ -66,15 +68,15 @@ def rate_freedom(
     curves, names, of_rate = _curves(request, state), request.search.names, {}
     if not curves:
         return None
-    for rate, curve in curves.items():
-        places = [names.index(name) for name in curve.parameters]
+    for name, curve in curves.items():
+        places = [names.index(parameter) for parameter in curve.parameters]
         if dof is not None:
             fewest = np.nanmin(dof[places], initial=np.inf)
-            of_rate[rate] = np.full(len(curve.time), fewest if np.isfinite(fewest) else np.nan)
+            of_rate[name] = np.full(len(curve.time), fewest if np.isfinite(fewest) else np.nan)
             continue
         gradient = np.zeros((len(curve.time), len(names)))
         gradient[:, places] = curve.gradient.T
-        of_rate[rate] = gradient
+        of_rate[name] = gradient
     if dof is None:
         freedom = _combination_freedom(request, state, np.concatenate([*of_rate.values()]))
         of_rate = dict(zip(curves, freedom.reshape(len(curves), -1), strict=True))
@@ -84,7 +86,6 @@ def rate_freedom(
 def _combination_freedom(
     request: Request, state: lm.State, combinations: Float[np.ndarray, "c p"]
 ) -> Float[np.ndarray, " c"]:
-    """Return the degrees of freedom of combinations of theta, given by their derivatives."""
     reduced = state.reduced
     joint = joint_equations(reduced, parameters_with_errors(request.search, state.theta, reduced))
     scaled = np.zeros((len(combinations), len(joint.size)))
@@ -151,4 +152,45 @@ def limited_coefficients(
     )
     information = np.diag(state.reduced.hessian - penalty.weight)[at]
     found[at] = near_zero & (np.diag(there.hessian)[at] < OF_SQUARE**2 * information)
+    return found
+
+
+CONSTANT = 98.6
+"""Per cent: constant is a rate that deviates nowhere by more than such an interval. One with two estimated
+contrasts does so at some age in 5 % of cases (Scheffé)."""
+MOST_UNSURE = 0.5
+"""Error over the rate, above which it is not known."""
+
+
+def constant_rates(
+    request: Request,
+    state: State,
+    age: float,
+    errors: Sequence[tuple[Float[np.ndarray, "p p"], Float[np.ndarray, " p"]]],
+) -> dict[str, tuple[float, float, str]]:
+    """Return the rates of three free parameters each that are constant within their errors.
+
+    With value, error and unit at an age [s]. errors: covariances of theta, NaN where they are unknown, with
+    degrees of freedom; the first counts that knows all parameters of a rate which no bound holds.
+    """
+    search, scan, found = request.search, request.scan, dict[str, tuple[float, float, str]]()
+    moved = parameters_with_errors(search, state.theta, state.reduced)
+    t = positive_times(np.append(age, scan.time[scan.use]), frame_spacing(scan.time))
+    for name, law in RATES.items():
+        at = [search.names.index(one) for one in law if one in search.names]
+        if len(at) < len(law) or not search.free[at].all():
+            continue
+        value, gradient = rate(t, state.theta[at], request.problem.convention.floor_of(name))
+        for covariance, dof in errors:
+            own = np.where(np.outer(moved[at], moved[at]), covariance[np.ix_(at, at)], 0.0)
+            if np.isfinite(own).all():
+                error = rate_stderr(gradient[:, :1], own)[0]
+                away = rate_stderr(gradient - gradient[:, :1], own)
+                known = away > 0  # not the age itself
+                limit = half_width(CONSTANT, np.nanmin(dof[at], initial=np.inf)) * away[known]
+                near = known.any() and (np.abs(value - value[0])[known] <= limit).all()
+                if near and 0 < error < MOST_UNSURE * abs(value[0]):
+                    unit = request.parameters[at[0]].unit
+                    found[name] = float(value[0]), float(error), unit
+                break
     return found

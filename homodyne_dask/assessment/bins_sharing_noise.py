@@ -1,8 +1,7 @@
 """Bins that repeat each other in a store of repeats as one: the mean of their residuals and its noise.
 
 What tests and covariances need of bins of one model and one noise are sums over them. A bin that deviates
-from the others stays by itself.
-"""
+from the others stays by itself."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import means_of_cells
-from homodyne_dask.assessment.own_parameters import LEAST_LEFT, linear_columns, own_parameters
 from homodyne_dask.assessment.speckle_noise import (
     MIN_PAIRS,
     MOST_BELOW,
@@ -23,6 +21,7 @@ from homodyne_dask.assessment.speckle_noise import (
 )
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
+from homodyne_dask.solver.reduce import LEAST_LEFT, linear_columns, own_parameters
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan
@@ -127,7 +126,6 @@ def _deviating(
     reduced: ReducedProblem,
     typical: Float[np.ndarray, " member"],
 ) -> Bool[np.ndarray, " member"]:
-    """Return which bins deviate from the mean of all, or have other noise."""
     noises, contrast = [bins[b] for b in members], reduced.contrast[members]
     first, residuals = noises[0], np.stack([one.residual for one in noises], axis=1)
     weight = np.log(np.maximum([one.expected.weight for one in noises], np.finfo(float).tiny))

@@ -1,0 +1,215 @@
+"""What is known of a fit after its last pass, and the commands to try from there."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.assessment.decay_test import Signal
+from homodyne_dask.assessment.profile_likelihood import ProfilePoint
+from homodyne_dask.assessment.rate_errors_and_limits import RateFreedom, constant_rates
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
+from homodyne_dask.assessment.which_covariance import deviations
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models.composite import parsed
+from homodyne_dask.models.rate_forms import RATES
+from homodyne_dask.models.spline_rates import free_forms, power_law_model
+from homodyne_dask.models.transport import Convention, TransportModel
+from homodyne_dask.models.user_defined import importable_models
+from homodyne_dask.request.options import AUTO, PAIRS
+from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.findings import Findings
+from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import Uncertainty
+from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison
+from homodyne_dask.store.files import any_path, working_folder
+
+NO_FINDINGS = Findings()
+AGE_WINDOWS = "--over age --windows 4"
+
+
+class Influence(NamedTuple):
+    """How the result depends on single bins and scans, in units of the errors, and on the scaling mode."""
+
+    error: Float[np.ndarray, " p"]
+    """The unit (`error_used`)."""
+    of_bin: Float[np.ndarray, "bin p"]
+    """Change of each parameter without the bin."""
+    scans: Int[np.ndarray, " scan"]
+    """Numbers of the scans, where there are several; else empty."""
+    of_scan: Float[np.ndarray, "scan p"]
+    modes: list[ScalingComparison] | None
+    """None where another scaling mode would change the weights, or has no such prior."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """What is known of a fit after its last pass."""
+
+    case: str
+    """Which covariance counts: a code of `which_covariance.CASES`."""
+    errors: Uncertainty
+    """The errors that count."""
+    noise: SpeckleErrors | None
+    """Of each bin; None where too little is known of it, or no decay is seen."""
+    signal: Signal | None
+    """The test for a decay; None where it is not made."""
+    rate_freedom: RateFreedom | None
+    at_bound: Bool[np.ndarray, " p"]
+    redchi: Float[np.ndarray, " bin"]
+    """Reduced χ² of each bin (`ReducedProblem.redchi_per_bin`)."""
+    limited: Bool[np.ndarray, " p"]
+    """Coefficients of a shear rate of which only an upper limit is known."""
+    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
+    gain: Float[np.ndarray, " p"] | None = None
+    """Errors with weighting speckle over those of this fit; None where they are not known."""
+    bias: Float[np.ndarray, " p"] | None = None
+    """What the smoothing of rates adds to a parameter; None where nothing is smoothed."""
+    check: ModelCheck | None = None
+    power_of_q: PowerOfQ | None = None
+    influence: Influence | None = None
+    left_out: LeftOutClusters | None = None
+    """χ² of bins and clusters at the parameters of the others."""
+    findings: Findings = NO_FINDINGS
+
+    @property
+    def decay(self) -> bool:
+        """Whether a decay is seen: without one, no parameter and no contrast is measured."""
+        return self.signal is None or self.signal.seen
+
+    @property
+    def alone(self) -> bool:
+        """Whether the sums are those of the optimum: those of one scan of several tell of its own only."""
+        return self.case != "global_fit"
+
+
+@dataclass(frozen=True)
+class FitEnd:
+    """The end of a fit, with all that is estimated there."""
+
+    request: Request
+    state: lm.State
+    known: Assessment
+    of_all_scans: bool = False
+
+    @cached_property
+    def names(self) -> np.ndarray:
+        """Of the parameters."""
+        return np.array(self.request.search.names)
+
+    @property
+    def with_decay(self) -> Bool[np.ndarray, " bin"]:
+        """The bins that show a decay."""
+        return (self.state.reduced.count > 0) & ~self.state.reduced.undetermined
+
+    @cached_property
+    def stderr(self) -> Float[np.ndarray, " p"]:
+        """Standard errors; NaN where they are unknown."""
+        return deviations(self.known.errors.robust, len(self.names))
+
+    @cached_property
+    def slower_than_record(self) -> Bool[np.ndarray, " p"]:
+        """Which positive parameters are at their lower default bounds, with all contrasts above 1."""
+        search, seen = self.request.search, self.with_decay
+        if not (seen.any() and (self.state.reduced.contrast[seen] > 1.0).all()):
+            return np.zeros(len(self.names), bool)
+        given = np.isin(names_in_model(self.names), list(self.request.options.bounds or {}))
+        return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
+
+    @property
+    def age(self) -> float:
+        """The mean age of the data [s]."""
+        return float(np.mean(self.request.scan.time[self.request.scan.use][[0, -1]]))
+
+    @cached_property
+    def constant(self) -> dict[str, tuple[float, float, str]]:
+        """The rates that are constant within their errors, with these at the mean age."""
+        if self.of_all_scans or not self.known.decay:
+            return {}
+        errors, noise = self.known.errors, self.known.noise
+        covariances = [] if errors.robust is None else [(errors.robust, errors.dof)]
+        if noise is not None and not noise.objection:
+            covariances.append((noise.covariance, noise.dof))
+        return constant_rates(self.request, self.state, self.age, covariances)
+
+    @cached_property
+    def of_constant(self) -> Bool[np.ndarray, " p"]:
+        """The parameters of those: nothing else is said of them."""
+        return np.isin(self.names, [name for rate in self.constant for name in RATES[rate]])
+
+    @property
+    def held_offsets(self) -> Bool[np.ndarray, " p"]:
+        """The offsets of rates at negative bounds: further down they only make the rest of a rate larger."""
+        search, last = self.request.search, [names[-1] for names in RATES.values()]
+        negative = (search.lower < 0) & (self.state.theta <= search.lower)
+        return negative & np.isin(names_in_model(self.names), last)
+
+    @property
+    def known_offset(self) -> str:
+        """The options that treat offsets as known; '' where they are fixed."""
+        mode = self.request.scaling.mode
+        individual = "--scaling individual " * (mode not in ("individual", "shared"))
+        return individual + "--offset prior=1:0.01" if mode != "fixed" else ""
+
+    def command(
+        self, option: str = "", model: str = "", convention: Convention | None = None
+    ) -> str:
+        """Return the command that fits this model, or another, to these data, with none of the other options.
+
+        Of a model that only this process knows by name it has the option alone.
+        """
+        request, words = self.request, ""
+        name, gap = model or request.config["model"], request.config["gap_angstrom"]
+        named = importable_models()
+        definition = named.get(name)
+        with suppress(OptionError):
+            definition = definition or parsed(name, named)
+        if name != AUTO and definition is None:
+            return option
+        names = () if definition is None else definition.names
+        for tied, expression in (request.config["tie"] or {}).items():
+            words += f' --tie "{tied} = {expression}"' * (tied in names)
+        if (convention or request.problem.convention) is Convention.HOMODYNE:
+            words += " --convention homodyne"
+        words += "" if gap is None else f' --gap "{gap / 1e4:.10g} um"'
+        path = any_path("store", request.scan.path)
+        if isinstance(path, Path) and path.is_relative_to(working_folder()):
+            path = path.relative_to(working_folder())
+        store = f"./{path}" if str(path).startswith("-") else str(path)
+        selected = f"{quote(store)} {request.scan.selection_options}".strip()
+        return f"homodyne-dask fit {selected} --model {quote(name)}{words} {option}".rstrip()
+
+    @property
+    def simpler(self) -> str:
+        """The command for a model with fewer parameters of diffusion, or ''."""
+        simpler = self.request.problem.model.simpler
+        return self.command(model=simpler) if simpler and not self.request.search.smoothness else ""
+
+    @property
+    def compared(self) -> str:
+        """The command that compares models; '' where it is refused."""
+        compared = self.request.options.weighting == PAIRS and self.request.problem.loss == "linear"
+        return self.command(model=AUTO) if compared else ""
+
+    @property
+    def free_rates(self) -> str:
+        """The command that fits rates without a formula, or age windows where there is none."""
+        model = self.request.problem.model
+        if free_forms(model):
+            return self.command("--rates spline")
+        if not isinstance(model, TransportModel) or model.splines:
+            return self.command(AGE_WINDOWS)
+        return self.command("--rates spline", power_law_model(model).name)
+
+
+def names_in_model(names: np.ndarray | list[str]) -> list[str]:
+    """Return the names of parameters in the model: 'D0' of 'D0 of scan 3'."""
+    return [name.partition(" of ")[0] for name in names]
