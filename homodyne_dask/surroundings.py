@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from homodyne_dask.machine.cores_and_cgroup_limits import cgroups, jax_threads, system_text
 from homodyne_dask.plugins import broken_packages
-from homodyne_dask.store.processes import cgroups, jax_threads, system_text
 
 SHARED_MEMORY = Path("/dev/shm")
 _CAUSE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b|F\d{4} ")

@@ -26,8 +26,9 @@ from homodyne_dask.assessment.speckle_noise import (
 )
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.machine.allocator_and_threads import worker_address
+from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.store.processes import cores, worker_address
 from homodyne_dask.store.scan import Selection, open_selection
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.sweep import Sweep

@@ -13,6 +13,7 @@ from xarray import Dataset
 from homodyne_dask.assessment.assessment import Assessment
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint
 from homodyne_dask.assessment.which_covariance import deviations
+from homodyne_dask.machine.running_code import OUR_CODE, code_digest, version_of
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
@@ -33,7 +34,6 @@ from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.reduce import mean_weight
-from homodyne_dask.store.processes import OUR_CODE, code_digest, version_of
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 """They read the data and do the arithmetic."""

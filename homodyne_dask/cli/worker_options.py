@@ -9,7 +9,7 @@ from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, MAX_THREADS_PER_WORKER
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.store.processes import cores
+from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.sweep.layout import layout, longest_task
 
 if TYPE_CHECKING:

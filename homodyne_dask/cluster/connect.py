@@ -25,8 +25,8 @@ from distributed.comm.core import connect as connection
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster._dask_internals import lost_connections_not_logged
 from homodyne_dask.errors import ClusterError, first_cause, require_type, why_unreadable
+from homodyne_dask.machine.allocator_and_threads import in_thread
 from homodyne_dask.store.files import path_of, read_regular_file
-from homodyne_dask.store.processes import in_thread
 
 LOG = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 10.0

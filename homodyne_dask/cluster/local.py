@@ -51,12 +51,8 @@ from homodyne_dask.errors import (
     shown,
 )
 from homodyne_dask.kernels.gpus import environments_of_gpus
-from homodyne_dask.store.processes import (
-    code_digest,
-    digest_of_sources,
-    python_command,
-    system_text,
-)
+from homodyne_dask.machine.cores_and_cgroup_limits import system_text
+from homodyne_dask.machine.running_code import code_digest, digest_of_sources, python_command
 from homodyne_dask.surroundings import examined, in_words, last_words, loopback, shared_memory
 from homodyne_dask.text import size
 

@@ -5,7 +5,7 @@ import resource
 import psutil
 
 from homodyne_dask.errors import PlanError
-from homodyne_dask.store.processes import cgroups, system_text
+from homodyne_dask.machine.cores_and_cgroup_limits import cgroups, system_text
 from homodyne_dask.text import size
 
 UNUSED_ADDRESSES = 1_500_000_000

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from homodyne_dask.cluster.memory import available_memory, memory_for_workers
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.processes import cores, jax_threads, worker_address
+from homodyne_dask.machine.allocator_and_threads import worker_address
+from homodyne_dask.machine.cores_and_cgroup_limits import cores, jax_threads
 from homodyne_dask.text import counted, size
 
 PAIRS_PER_SECOND = 150e6

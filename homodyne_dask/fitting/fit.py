@@ -27,11 +27,11 @@ from homodyne_dask.fitting.minimize import (
 from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
 from homodyne_dask.fitting.run import followed, run, run_to_completion
 from homodyne_dask.kernels.gpus import gpus_of_machine
+from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.models import Model
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, takes_options
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.store.processes import cores
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import coarse_levels, layout

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.machine.allocator_and_threads import trim_memory
+from homodyne_dask.machine.running_code import OUR_CODE, code_digest, version_of
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.options import CHANGEABLE, FitOptions
 from homodyne_dask.request.request import Request
@@ -22,7 +24,6 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import no_room, path_of
-from homodyne_dask.store.processes import OUR_CODE, code_digest, trim_memory, version_of
 
 if TYPE_CHECKING:
     from homodyne_dask.kernels.gram import Gram

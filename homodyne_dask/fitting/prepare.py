@@ -11,6 +11,7 @@ from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.fitting.g2_tables import check_age, check_table
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.machine.running_code import code_digest
 from homodyne_dask.models import Model, TransportModel, convention_named, scan_model
 from homodyne_dask.models.parameter_priors import priors_of
 from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
@@ -31,7 +32,6 @@ from homodyne_dask.request.options import PAIRS, FitOptions
 from homodyne_dask.request.request import Request, speckle_clusters
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
-from homodyne_dask.store.processes import code_digest
 from homodyne_dask.store.rings import ring_numbers
 from homodyne_dask.store.scan import Scan, as_scan, q_or_one
 from homodyne_dask.sweep.plan import Device

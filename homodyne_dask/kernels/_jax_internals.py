@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from homodyne_dask.errors import PlanError
-from homodyne_dask.store.processes import system_text
+from homodyne_dask.machine.cores_and_cgroup_limits import system_text
 
 _FORKED: list[int] = []
 """The process from which this one was forked when JAX had started there."""

@@ -21,8 +21,8 @@ from typing import Any
 
 import jax
 
+from homodyne_dask.machine.cores_and_cgroup_limits import jax_threads, processor
 from homodyne_dask.store.private_folder import make_private
-from homodyne_dask.store.processes import jax_threads, processor
 
 FOLDER = "HOMODYNE_DASK_CACHE"
 """Environment variable: the folder, or `off`."""

@@ -28,7 +28,7 @@ from homodyne_dask.kernels.gpus import (
     cuda_missing,
 )
 from homodyne_dask.kernels.problem import Block
-from homodyne_dask.store.processes import jax_threads
+from homodyne_dask.machine.cores_and_cgroup_limits import jax_threads
 
 _UNDER_WAY = Semaphore(KERNELS_AT_ONCE)
 """Held while a device computes a block: its fields there take more memory than the block."""

@@ -11,7 +11,7 @@ from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.connect import failures_logged, with_timeout
 from homodyne_dask.cluster.local import ANSWER_TIMEOUT, cluster_errors
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.store.processes import worker_address
+from homodyne_dask.machine.allocator_and_threads import worker_address
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.preflight import (

@@ -13,8 +13,8 @@ import numpy as np
 from zict import LRU
 
 from homodyne_dask.kernels.problem import Block
+from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_ahead
-from homodyne_dask.store.processes import trim_memory
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array, read_block
 from homodyne_dask.sweep.layout import AHEAD, AHEAD_BYTES

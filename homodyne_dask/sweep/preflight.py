@@ -19,10 +19,11 @@ from homodyne_dask.cluster.local import answered, job_cluster, known_workers
 from homodyne_dask.cluster.settings import worker_environment
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, why_unreadable
 from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing, first_gpu
+from homodyne_dask.machine.cores_and_cgroup_limits import cores, jax_threads
+from homodyne_dask.machine.running_code import OUR_CODE, code_digest, version_of
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
 from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
-from homodyne_dask.store.processes import OUR_CODE, code_digest, cores, jax_threads, version_of
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.blocks import chunks_of

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
 from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, add
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.store.processes import in_thread
+from homodyne_dask.machine.allocator_and_threads import in_thread
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
 from homodyne_dask.sweep.cell_sums import CELL_SUMS, AgeAndLagEdges

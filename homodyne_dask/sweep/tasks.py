@@ -23,7 +23,7 @@ from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
 from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.store.processes import set_allocator_thresholds, worker_address
+from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds, worker_address
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, dtype_of, stored_sums

@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, PackageError, SourceError
+from homodyne_dask.machine.running_code import python_command
 from homodyne_dask.plugins import (
     EntryPointError,
     applications_in,
@@ -27,7 +28,6 @@ from homodyne_dask.plugins import (
 )
 from homodyne_dask.store import files
 from homodyne_dask.store.files import is_failure, is_file, read_with_tail
-from homodyne_dask.store.processes import python_command
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs
 from ingest.readers.any_hdf5 import open_any, what_is_in
 from ingest.readers.g2_hdf5 import G2, g2_in, open_g2

@@ -14,8 +14,8 @@ from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.machine.cores_and_cgroup_limits import on_cores
 from homodyne_dask.models import Convention, Model
-from homodyne_dask.store.processes import on_cores
 from homodyne_dask.store.scan import Scan, q_or_one
 
 SAMPLE = 2500

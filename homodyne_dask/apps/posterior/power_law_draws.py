@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from homodyne_dask.machine.cores_and_cgroup_limits import on_cores
 from homodyne_dask.models.parameter_priors import (
     SMALLEST,
     AnyPrior,
@@ -18,7 +19,6 @@ from homodyne_dask.models.parameter_priors import (
     truncated_normal,
 )
 from homodyne_dask.models.rate_forms import PowerLaw
-from homodyne_dask.store.processes import on_cores
 
 _EXPONENTS, _AMPLITUDES, _FINE = 48, 16, 64
 """Cells of a table: of exponents, of amplitudes at each, and of amplitudes at the exponent that is drawn."""

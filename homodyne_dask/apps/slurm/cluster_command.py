@@ -28,9 +28,9 @@ from homodyne_dask.cluster.connect import (
 )
 from homodyne_dask.cluster.local import answered, known_workers, local_cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.machine.running_code import code_digest, python_command
 from homodyne_dask.store.files import absolute, write_atomic
 from homodyne_dask.store.private_folder import make_private
-from homodyne_dask.store.processes import code_digest, python_command
 from homodyne_dask.text import counted, size
 
 LOCAL = "local"

@@ -18,7 +18,7 @@ from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster.settings import monitor_environment, worker_environment
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import OptionError, require_package
-from homodyne_dask.store.processes import SAFE_PATH, python_command
+from homodyne_dask.machine.running_code import SAFE_PATH, python_command
 
 START_SECONDS = 30.0
 """Seconds from the start of a job to its first task, with its libraries on a shared file system."""

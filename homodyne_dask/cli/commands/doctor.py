@@ -8,7 +8,7 @@ import click
 from packaging.requirements import Requirement
 
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.store.processes import cores
+from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.surroundings import Finding, examined
 
 MIN_MEMORY = 2e9

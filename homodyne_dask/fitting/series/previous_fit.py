@@ -8,11 +8,11 @@ from homodyne_dask.errors import OptionError, SourceError, StoreError
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.fit_job import Job
+from homodyne_dask.machine.running_code import OUR_CODE, code_digest
 from homodyne_dask.models import Model
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.checkpoint import checkpoint_exists, identity_differences, saved_identity
-from homodyne_dask.store.processes import OUR_CODE, code_digest
 
 DATA, CODE = "data", "code of the model"
 """What may have changed beside options and versions, by the names in the identity of a checkpoint."""

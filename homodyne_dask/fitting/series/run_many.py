@@ -20,8 +20,8 @@ from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.fit_job import FitOutput, Job, fit_job, is_small
 from homodyne_dask.fitting.series.previous_fit import PreviousFit, find_previous
+from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.models import Model
-from homodyne_dask.store.processes import cores
 from homodyne_dask.store.scan import Scan, open_selection
 from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.plan import Plan
