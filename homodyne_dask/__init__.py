@@ -18,21 +18,33 @@ as long as the import takes now, and has no second name for a module, as `guide`
 from importlib import import_module
 
 _NAMES = {
-    "api": ("ingest", "read_g2"),
+    "api": (
+        "ingest",
+        "read_g2",
+    ),
+    "apps.curve_fit.curve_fit": ("curve_fit",),
+    "apps.curve_fit.curve_fit_result": ("CurveFit",),
+    "apps.design.errors_of_plan": (
+        "design",
+        "design_like",
+    ),
+    "apps.design.planned_errors": ("Design",),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
+    "apps.posterior.posterior": ("Posterior",),
+    "apps.posterior.posterior_netcdf": ("load_posterior",),
+    "apps.posterior.sample_posterior": ("posterior",),
+    "apps.slurm.cluster": ("slurm_cluster",),
     "apps.view.view_server": ("view",),
     "cluster.connect": ("connect",),
     "cluster.local": ("local_cluster",),
-    "apps.slurm.cluster": ("slurm_cluster",),
     "errors": ("HomodyneDaskError",),
     "fitting.choose_model": ("compare_models",),
-    "apps.curve_fit.curve_fit": ("curve_fit",),
-    "apps.curve_fit.curve_fit_result": ("CurveFit",),
-    "apps.design.planned_scan": ("design", "design_like"),
-    "fitting.fit": ("iterate", "plan"),
+    "fitting.fit": (
+        "iterate",
+        "plan",
+    ),
     "fitting.fit_any": ("fit",),
     "fitting.g2": ("g2",),
-    "apps.posterior.sample_posterior": ("posterior",),
     "fitting.predict": ("predict",),
     "fitting.series.rings_and_windows": ("fit_each",),
     "models": (
@@ -50,14 +62,23 @@ _NAMES = {
         "separable",
     ),
     "models.parameters": ("Parameter",),
-    "results.result_classes": ("Comparison", "FitResult", "FitSeries"),
-    "apps.design.planned_errors": ("Design",),
-    "apps.posterior.posterior": ("Posterior",),
-    "apps.posterior.posterior_netcdf": ("load_posterior",),
-    "results.saved_results": ("compare", "load_comparison", "load_result", "load_series"),
+    "results.result_classes": (
+        "Comparison",
+        "FitResult",
+        "FitSeries",
+    ),
+    "results.saved_results": (
+        "compare",
+        "load_comparison",
+        "load_result",
+        "load_series",
+    ),
     "simulation": ("simulate",),
     "solver.state": ("Outcome",),
-    "store.scan": ("Scan", "open_dataset"),
+    "store.scan": (
+        "Scan",
+        "open_dataset",
+    ),
 }
 """Public names by the module that defines them."""
 _MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide"}

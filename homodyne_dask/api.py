@@ -11,9 +11,9 @@ import ingest as data
 from homodyne_dask.errors import OptionError, StoreInUse
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.store.files import AnyPath, any_path, path_of
+from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.scan import Scan, open_dataset
 from homodyne_dask.store.schema import store_beside
-from homodyne_dask.store.url_path import UrlPath
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 import ingest as data
-from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
+from homodyne_dask.cluster.workers import JAX_BYTES, require_memory
 from homodyne_dask.errors import require_count, require_known, require_type, shown
 from homodyne_dask.fitting.predict import c2_of_point, predict
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.transport_evaluation import (
     TransportPoint,
     f_at,

@@ -6,9 +6,8 @@ print(report)                                   # bins: label, q, φ, pixels, fr
 
 from ingest.readers.detect import g2_dataset, is_table
 from ingest.readers.numpy_arrays import saved_arrays
-from ingest.report import BinRow, IngestReport
 from ingest.simulate import COUNTED_PIXELS, NOISE, SCENARIOS, Scenario, angles, simulate
-from ingest.write import ingest
+from ingest.write import BinRow, IngestReport, ingest
 
 __all__ = [
     "COUNTED_PIXELS",

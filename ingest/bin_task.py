@@ -11,16 +11,17 @@ from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import array_digest, is_uneven
 from homodyne_dask.store.cells import age_edges, lag_edges
-from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
+from homodyne_dask.store.chunks import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.same_noise import signs_of_noise
-from ingest import averages_and_sums, noise, store_writer
-from ingest.averages_and_sums import MaskedMatrix
-from ingest.clean import CleanMatrix, NoDataError, measure_contrast, upper_blocks
-from ingest.holes import Pairs, long_steps
-from ingest.noise import Record
+from ingest import noise_and_beam_trips as noise
+from ingest import store_writer
+from ingest import store_writer as averages_and_sums
+from ingest.clean import CleanMatrix, NoDataError, Pairs, long_steps, measure_contrast, upper_blocks
+from ingest.noise_and_beam_trips import Record
 from ingest.readers.source import Source
-from ingest.repeats import cleaned_scan, mean_of_scans
+from ingest.repeats_and_copies import cleaned_scan, mean_of_scans
+from ingest.store_writer import MaskedMatrix
 
 MAX_DEVIATION = 8.0
 """Deviation of an outlier from the median of its neighbours, in σ and in units of their spread: noise

@@ -1,4 +1,14 @@
-"""A matrix as stored in a file → its clean upper half, its noise and its contrast."""
+"""The scatter of a pair in one matrix, from its neighbours along the lag diagonal.
+
+Values that nobody measured: holes that hold one number, and single pairs far from all around them.
+
+A number that many pairs hold exactly is no measurement where hardly any other pair of the same two frames is
+even a quarter as far from the median of its lag: noise of few photons or of a beam trip reaches as far.
+Frames twice as noisy as others, or that repeat numbers (few photons, rounding), keep all of their pairs. In
+the middle of what is measured, a number is no measurement that is far more frequent than every other.
+
+A matrix as stored in a file → its clean upper half, its noise and its contrast.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,9 +17,206 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import SourceError
-from ingest.holes import Excluded, leave_out_fills
-from ingest.readers.options import HALVES, Half
-from ingest.scatter import BAND_ROWS, MIN_FLOAT32
+from homodyne_dask.store.arrays import is_uneven
+from ingest.readers.options_and_units import HALVES, Half
+
+MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
+"""Anything smaller counts as 0."""
+BAND_ROWS = 64
+"""Rows processed together where whole rows are needed: small enough for the cache."""
+SAMPLES = 200_000
+MIN_DIFFERENCES = 10
+"""Fewest differences from which the scatter is estimated."""
+NEIGHBOURS = 3
+"""On each side along a lag diagonal, for frames that are not even in time."""
+MIN_LEFT = 0.05
+"""Share of the variance of a pair that a curve through it must leave."""
+
+
+def measure_scatter(
+    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"] | None = None
+) -> float | None:
+    """Return σ of one pair from its neighbours along the lag diagonal, None if too few.
+
+    1.4826 · MAD of second differences / √6: neighbours along a lag diagonal share no frame beyond lag 2, and
+    what decays slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root
+    mean square is taken.
+    time: of the frames; where they are uneven, lags along a diagonal are, too, and differences are those from
+    a smooth curve through seven pairs.
+    """
+    if time is not None and is_uneven(time):
+        apart = _from_smooth(c2, time, SAMPLES // 10)
+        scale = 1.0
+    else:
+        apart, scale = second_differences(c2), np.sqrt(6)
+    if len(apart) < MIN_DIFFERENCES:
+        return None
+    spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
+    return float((spread or np.sqrt(np.mean(np.square(apart)))) / scale)
+
+
+def _from_smooth(
+    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"], samples: int
+) -> Float[np.ndarray, " n"]:
+    """Return how far pairs lie from a curve through their neighbours along the diagonal, in units of its σ.
+
+    The curve is quadratic in the position along the diagonal and in the logarithm of the lag.
+    """
+    along = np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
+    i, j = np.triu_indices(len(c2), 1)
+    inside = np.flatnonzero((i >= NEIGHBOURS) & (j < len(c2) - NEIGHBOURS))
+    inside = inside[:: max(1, len(inside) // samples)]
+    i, j = i[inside, None] + along, j[inside, None] + along
+    values = c2[i, j].astype(np.float64)
+    known = np.isfinite(values).all(axis=1)
+    values, lag = values[known], np.log(time[j[known]] - time[i[known]])
+    lag -= lag[:, [NEIGHBOURS]]
+    step = np.broadcast_to(along / NEIGHBOURS, lag.shape)
+    terms = np.stack([np.ones_like(lag), step, step**2, lag, lag**2], axis=-1)
+    terms /= np.maximum(np.abs(terms).max(axis=1, keepdims=True), MIN_FLOAT32)
+    basis, size, _ = np.linalg.svd(terms, full_matrices=False)
+    basis *= (size > 1e-6 * size[:, :1])[:, None, :]
+    own = basis[:, NEIGHBOURS]
+    left = 1 - np.square(own).sum(axis=-1)
+    free = left > MIN_LEFT
+    apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", own, basis, values)
+    return apart[free] / np.sqrt(left[free])
+
+
+def second_differences(c2: Float32[np.ndarray, "t t"]) -> Float[np.ndarray, " n"]:
+    """Return those along lag diagonals, about SAMPLES of them: rows are taken at even distance."""
+    step = max(1, len(c2) ** 2 // (2 * SAMPLES))
+    first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
+    apart = first.astype(np.float64) - 2.0 * middle + last
+    return apart[~np.isnan(apart)]
+
+
+OFTEN = 20
+"""How many times as frequent as others a number must be."""
+MAX_NUMBERS = 3
+"""Numbers that are so frequent, beyond which photons are few, or c2 is rounded."""
+REACH = 4.0
+"""How many times as far from the median of its lag as others a pair must be."""
+FAR = 30.0
+"""Distance of a single pair from all around it, in σ."""
+DIFFERENT = 0.75
+"""Share of the pairs of a frame that hold numbers of their own, below which these repeat."""
+MIDDLE = 0.05, 0.95
+"""Quantiles between which a number is in the middle of what is measured."""
+
+Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
+"""t1 and t2, as frames."""
+
+
+class Excluded(NamedTuple):
+    """Pairs that are left out for one reason."""
+
+    why: str
+    value: float
+    """Of the first of them, as are its frames i and j."""
+    pairs: int
+    i: int
+    j: int
+
+
+def _leave_out(c2: Float32[np.ndarray, "t t"], why: str, i: np.ndarray, j: np.ndarray) -> Excluded:
+    excluded = Excluded(why, float(c2[i[0], j[0]]), len(i), int(i[0]), int(j[0]))
+    c2[i, j] = np.nan
+    return excluded
+
+
+@np.errstate(over="ignore")
+def leave_out_fills(c2: Float32[np.ndarray, "t t"]) -> list[Excluded]:
+    """Make pairs of one exact number that is no measurement unknown; return them by number."""
+    sample = c2[:: max(1, len(c2) ** 2 // (2 * SAMPLES))]
+    numbers, counts = np.unique(sample[~np.isnan(sample)], return_counts=True)
+    if 3 * counts.max(initial=0) >= 2 * counts.sum():  # as zeros of few photons
+        return []
+    often = counts >= OFTEN * np.median(counts)
+    if not 0 < np.count_nonzero(often) <= min(MAX_NUMBERS, len(counts) - 1):
+        return []
+    low, high = np.quantile(np.repeat(numbers[~often], counts[~often]), MIDDLE)
+    most = max(OFTEN * counts[~often].max(), counts.sum() / OFTEN)
+    lags, excluded = _measure_lags(c2, numbers[often]), list[Excluded]()
+    for number, count in zip(numbers[often], counts[often], strict=True):
+        i, j = np.nonzero(c2 == number)
+        if not low < number < high or count < most:
+            noisy, frames = np.zeros(len(c2), bool), np.unique(np.append(i, j))
+            noisy[frames] = [_is_noise(number, n, c2, lags, numbers[often]) for n in frames]
+            stay = noisy[i] | noisy[j] | (2 * np.count_nonzero(noisy) > len(frames))
+            i, j = i[~stay], j[~stay]
+        if len(i) >= OFTEN:
+            excluded.append(_leave_out(c2, "repeated", i, j))
+    return excluded
+
+
+@np.errstate(over="ignore")
+def leave_out_single(c2: Float32[np.ndarray, "t t"], sigma: float) -> list[Excluded]:
+    """Make single pairs unknown that are FAR from all around them; return them together."""
+    i, j = (np.concatenate(frames) for frames in zip(*long_steps(c2, FAR * sigma), strict=True))
+    if not 0 < len(i) < 4 * len(c2):  # those of few photons are many
+        return []
+    i, j = np.divmod(np.unique(i * len(c2) + j), len(c2))
+    far = np.array([_step_to_nearest(c2, *pair) > FAR * sigma for pair in zip(i, j, strict=True)])
+    i, j, lags = i[far], j[far], _measure_lags(c2, np.empty(0))
+    single = [
+        not any(_is_noise(float(c2[pair]), frame, c2, lags, c2[pair]) for frame in pair)
+        for pair in zip(i, j, strict=True)
+    ]
+    return [_leave_out(c2, "far", i[single], j[single])] if any(single) else []
+
+
+def _measure_lags(
+    c2: Float32[np.ndarray, "t t"], without: Float32[np.ndarray, " number"]
+) -> Float[np.ndarray, "2 lag"]:
+    """Return of each lag the median of pairs that hold none of some numbers, and their distance from it."""
+    lags = np.full((2, len(c2)), np.nan)
+    for lag in range(1, len(c2)):
+        pairs = c2.diagonal(lag)
+        pairs = pairs[~np.isnan(pairs) & ~np.isin(pairs, without)]
+        if len(pairs):
+            lags[0, lag] = np.median(pairs)
+            lags[1, lag] = np.median(np.abs(pairs - lags[0, lag]))
+    return lags
+
+
+def _is_noise(
+    number: float, frame: int, c2: np.ndarray, lags: np.ndarray, numbers: np.ndarray
+) -> bool:
+    """Return whether the pairs of a frame that hold none of some numbers lie as far from those of their lags
+    as one of these does, are mostly farther from them than is typical, or repeat one another's numbers.
+    """
+    pairs = np.append(c2[:frame, frame], c2[frame, frame:])
+    median, typical = lags[:, np.abs(np.arange(len(c2)) - frame)]
+    others = ~np.isnan(pairs) & ~np.isin(pairs, numbers)
+    apart = np.abs(pairs - median)
+    far = others & (REACH * apart >= np.abs(number - median))
+    total = np.count_nonzero(others)
+    return bool(total) and bool(
+        total < OFTEN
+        or OFTEN * np.count_nonzero(far) > np.count_nonzero(pairs == number)
+        or 2 * np.count_nonzero(others & (apart > 2 * typical)) > total
+        or len(np.unique(pairs[others])) < DIFFERENT * total
+    )
+
+
+def _step_to_nearest(c2: Float32[np.ndarray, "t t"], i: int, j: int) -> float:
+    """Return how far a pair is from the nearest value of those around it, NaN where none is known."""
+    around = c2[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2]
+    return float(np.sort(np.abs(around - c2[i, j]), axis=None)[1])
+
+
+def long_steps(value: np.ndarray, least: float) -> Iterator[Pairs]:
+    """Yield pairs, a band of rows at a time: those that are a long step from the next one of their lag."""
+    n = len(value)
+    for first in range(0, n - 1, BAND_ROWS):
+        last = min(first + BAND_ROWS, n - 1)
+        with np.errstate(over="ignore"):  # an infinite step is far, too
+            step = np.abs(value[first + 1 : last + 1, first + 1 :] - value[first:last, first:-1])
+        i, j = np.nonzero(step > least)
+        i, j = i + first, j + first
+        yield np.append(i, i + 1), np.append(j, j + 1)
+
 
 BLOCK_SIDE = 512
 MAX_FLOAT32 = float(np.finfo(np.float32).max)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.kernels.cache_folder import FOLDER
+from homodyne_dask.kernels.devices import FOLDER
 from homodyne_dask.store import scan as dataset
-from homodyne_dask.sweep import block_cache
+from homodyne_dask.sweep import blocks as block_cache
 
 LONG = (
     "tests/test_style.py", "tests/test_readme.py", "tests/test_packaging.py", "tests/faults/",
@@ -78,7 +78,7 @@ def hostile_folder(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Draw no figures, which take longest."""
-    from homodyne_dask.results.views.figures import fit_figures as plots
+    from homodyne_dask.results.views import fit_figures as plots
 
     monkeypatch.setattr(plots, "save_all", lambda *_: [])
 

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
-from homodyne_dask.store import objects
+from homodyne_dask.store import object_stores as objects
 
 BUCKET = "beamtime"
 KEY, SECRET = "key-of-the-test", "secret-of-the-test"

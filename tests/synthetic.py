@@ -13,9 +13,9 @@ from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.transport_minima import Minimum, transport_minima, undecided_minima
+from homodyne_dask.fitting.start.transport_search import Minimum, transport_minima, undecided_minima
+from homodyne_dask.kernels.backend_interface import Block, Problem
 from homodyne_dask.kernels.gram import merge_tree, stacked
-from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
@@ -29,9 +29,9 @@ from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep import plan as plans
 from homodyne_dask.sweep.layout import coarse_levels, layout
 from homodyne_dask.sweep.plan import make_plan
-from ingest import averages_and_sums as block_means
+from ingest import store_writer as block_means
 from ingest.bin_task import exclude_outliers
-from ingest.scatter import measure_scatter
+from ingest.clean import measure_scatter
 from tests import reference
 
 GAP = 2.0e6

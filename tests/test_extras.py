@@ -11,7 +11,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
-from homodyne_dask.cluster import tls
+from homodyne_dask.cluster import connect as tls
 from homodyne_dask.errors import PackageError, require_package
 from ingest.readers import hdf5
 

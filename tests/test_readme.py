@@ -18,8 +18,8 @@ from homodyne_dask.apps.posterior.log_density import target_priors
 from homodyne_dask.apps.posterior.posterior import posterior_of
 from homodyne_dask.apps.posterior.sample_posterior import request_of
 from homodyne_dask.cli import main
-from homodyne_dask.results.files import folder
-from homodyne_dask.results.views.figures import fit_figures as plots
+from homodyne_dask.results.files import result_folder as folder
+from homodyne_dask.results.views import fit_figures as plots
 from tests.apps.posterior.made_draws import draws_of, gaussian
 from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links

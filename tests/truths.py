@@ -5,8 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from homodyne_dask.fitting.start.grid_scan import Grid
-from homodyne_dask.fitting.start.shear_scan import mirrored_shear
-from homodyne_dask.fitting.start.transport_minima import transport_minima, undecided_minima
+from homodyne_dask.fitting.start.transport_search import (
+    mirrored_shear,
+    transport_minima,
+    undecided_minima,
+)
 from homodyne_dask.models import MODELS, Convention
 from homodyne_dask.models.transport import bin_scales
 from homodyne_dask.solver.reduce import reduce

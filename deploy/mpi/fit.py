@@ -18,7 +18,7 @@ from distributed import Client
 
 from homodyne_dask.cli import main
 from homodyne_dask.cluster.settings import SCHEDULER_SETTINGS
-from homodyne_dask.cluster.tls import load_key
+from homodyne_dask.cluster.connect import load_key
 
 NETWORK = {"interface": os.environ.get("HOMODYNE_DASK_INTERFACE"), "protocol": "tls"}
 SCHEDULER: dict = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.assessment import Assessment, Influence
-from homodyne_dask.assessment.bin_tasks import BinExecutor
 from homodyne_dask.assessment.cell_residuals import averaged_cells
 from homodyne_dask.assessment.decay_test import Signal, frame_moments, signal_of
 from homodyne_dask.assessment.fitted_cells import fitted_cells
@@ -25,7 +24,7 @@ from homodyne_dask.assessment.rate_errors_and_limits import (
     smoothing_bias,
 )
 from homodyne_dask.assessment.result_findings import result_findings
-from homodyne_dask.assessment.speckle_errors import SpeckleErrors, speckle_errors
+from homodyne_dask.assessment.speckle_errors import BinExecutor, SpeckleErrors, speckle_errors
 from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request

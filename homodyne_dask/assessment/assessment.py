@@ -18,7 +18,7 @@ from homodyne_dask.assessment.rate_errors_and_limits import RateFreedom, constan
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.which_covariance import deviations
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.composite import parsed
+from homodyne_dask.models.derived_models import parsed
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.spline_rates import free_forms, power_law_model
 from homodyne_dask.models.transport import Convention, TransportModel
@@ -26,7 +26,7 @@ from homodyne_dask.models.user_defined import importable_models
 from homodyne_dask.request.options import AUTO, PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
+from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison

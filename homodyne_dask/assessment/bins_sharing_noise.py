@@ -23,7 +23,7 @@ from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.reduce import LEAST_LEFT, linear_columns, own_parameters
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan
 
 DEVIATES = 4.0

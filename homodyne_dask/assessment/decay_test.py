@@ -13,10 +13,9 @@ from jaxtyping import Float, Int
 from scipy.special import chdtri
 
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import ModelPoint
+from homodyne_dask.kernels.backend_interface import Block, ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.problem import Block
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.covariance import clusters_in
 from homodyne_dask.solver.reduce import CONSTANT_F

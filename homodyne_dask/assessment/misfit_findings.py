@@ -10,10 +10,10 @@ from homodyne_dask.assessment.assessment import AGE_WINDOWS, FitEnd
 from homodyne_dask.assessment.rate_errors_and_limits import names_of_rates
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.results.data.findings import Finding, finding
-from homodyne_dask.results.data.misfit import LARGEST_P, Alternative, ModelCheck
+from homodyne_dask.results.data.fit_result import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.significance_levels import LEVEL_OF_MISFIT, MIN_CLUSTERS
-from homodyne_dask.store.rings import rings_of
+from homodyne_dask.store.rings_and_clusters import rings_of
 
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
 MAX_REDCHI |= {"residuals": 100.0}

@@ -17,13 +17,13 @@ from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
-from homodyne_dask.models.spline_models import LOG_DENSITY
+from homodyne_dask.models.spline_rates import LOG_DENSITY
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
+from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.significance_levels import LEVEL_OF_MISFIT
 from homodyne_dask.solver.state import State
-from homodyne_dask.store.rings import ring_numbers, rings_of
+from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
 MIN_SHARE = 0.005

@@ -12,7 +12,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr, some_ages
 from homodyne_dask.models.transport import frame_spacing, positive_times
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.covariance import Uncertainty

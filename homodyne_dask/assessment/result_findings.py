@@ -20,20 +20,19 @@ from homodyne_dask.assessment.which_covariance import used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import model_named
-from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.models.spline_basis import unresolved_ends
-from homodyne_dask.models.spline_models import LOG_DENSITY
+from homodyne_dask.models.rate_forms import RATES, unresolved_ends
+from homodyne_dask.models.spline_rates import LOG_DENSITY
 from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.known_truth import truth_mismatch
+from homodyne_dask.results.data.fitted_parameters import truth_mismatch
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import SPECKLE, Doubt, clusters_in, determined_at, error_used
 from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
 from homodyne_dask.solver.significance_levels import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
-from homodyne_dask.store.rings import describe_rings, rings_of
+from homodyne_dask.store.rings_and_clusters import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 
 HIGHEST = 0.5

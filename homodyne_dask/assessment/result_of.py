@@ -23,8 +23,6 @@ from homodyne_dask.results.data.fit_result import (
     FitRun,
     FitStatistics,
     Provenance,
-)
-from homodyne_dask.results.data.result_tables import (
     covariance_table,
     parameter_table,
     scaling_table,

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
-from homodyne_dask.models.composite import FROZEN_FRACTION
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.solver.speckle import (
     CellPairs,
     NoiseCovariance,

@@ -23,7 +23,7 @@ from homodyne_dask.assessment.speckle_blocks import (
 )
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans
-from homodyne_dask.models.composite import FROZEN_FRACTION
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse

@@ -25,8 +25,8 @@ from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series.fit_job import Job, fit_job
-from homodyne_dask.fitting.series.previous_fit import PreviousFit
+from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, fit_job
+from homodyne_dask.fitting.series.parts import axis_of
 from homodyne_dask.fitting.series.rings_and_windows import (
     Part,
     fit_parts_together,
@@ -34,7 +34,6 @@ from homodyne_dask.fitting.series.rings_and_windows import (
     jobs_of,
     parts_of_stores,
 )
-from homodyne_dask.fitting.series.variable_of_scans import axis_of
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data.fit_rows import (
@@ -45,9 +44,9 @@ from homodyne_dask.results.data.fit_rows import (
     quantity_names,
     without_chance,
 )
-from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files import scans_index as index
-from homodyne_dask.results.files.formats import writer_of
+from homodyne_dask.results.files import result_folder as folders
+from homodyne_dask.results.files import result_folder as index
+from homodyne_dask.results.files.json_files import writer_of
 from homodyne_dask.results.result_classes import FitResult, FitSeries
 from homodyne_dask.solver.checkpoint import checkpoint_exists
 
@@ -240,7 +239,7 @@ def _fit_many(
     A fit that fails does not stop the others. shown: of each result; without it the report of each is in its
     folder alone.
     """
-    from homodyne_dask.fitting.series import run_many as many  # it loads Dask's client
+    from homodyne_dask.fitting.series import many_fits as many  # it loads Dask's client
     from homodyne_dask.results.views.fits_report import report_of_fits
 
     over = axis_of(config.over_scans or config.over or "")

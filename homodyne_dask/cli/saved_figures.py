@@ -5,8 +5,7 @@ from pathlib import Path
 
 from homodyne_dask.cli.path_arguments import WITH_STORE
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.files.folder import write_pictures
-from homodyne_dask.results.files.scans_index import write_series_for_print
+from homodyne_dask.results.files.result_folder import write_pictures, write_series_for_print
 from homodyne_dask.results.saved_results import SERIES, SUMMARY, data_of, load_result, load_series
 from homodyne_dask.store.files import AnyPath
 

@@ -25,7 +25,8 @@ from distributed import (
 )
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster import scratch, tls
+from homodyne_dask.cluster import connect as tls
+from homodyne_dask.cluster import scratch
 from homodyne_dask.cluster._dask_internals import (
     CONNECTION_LOST,
     NO_WORKER,
@@ -34,14 +35,20 @@ from homodyne_dask.cluster._dask_internals import (
     thread_is_elsewhere,
 )
 from homodyne_dask.cluster.connect import closing_logged, dashboard_of, with_timeout
-from homodyne_dask.cluster.memory import IDLE_WORKER_BYTES, available_memory, too_little
 from homodyne_dask.cluster.settings import (
     MONITOR_SETTINGS,
     SCHEDULER_SETTINGS,
     monitor_environment,
     worker_environment,
 )
-from homodyne_dask.cluster.workers import JobCluster, Workers, local_workers
+from homodyne_dask.cluster.workers import (
+    IDLE_WORKER_BYTES,
+    JobCluster,
+    Workers,
+    available_memory,
+    local_workers,
+    too_little,
+)
 from homodyne_dask.errors import (
     ClusterError,
     OptionError,

@@ -17,7 +17,7 @@ from typing import Any
 
 import dask.config
 
-from homodyne_dask.store.private_folder import make_private
+from homodyne_dask.store.files import make_private
 
 SCRATCH = "HOMODYNE_DASK_SCRATCH"
 """Environment variable of workers: the folder, which they remove at their end."""

@@ -12,12 +12,12 @@ from distributed import Client
 
 from homodyne_dask.cluster.local import require_client
 from homodyne_dask.errors import OptionError, require_type
-from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
+from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
-from homodyne_dask.models.composite import FROZEN
+from homodyne_dask.models.derived_models import FROZEN
 from homodyne_dask.models.stretched_exponentials import (
     CUMULANT_Q,
     STRETCHED,

@@ -3,6 +3,8 @@
 At a fixed lag, c2 of ages that see the same speckle fluctuates together. The theory of speckle and counting
 noise tells how (`solver.speckle.covariance_over_age`); its size follows from the scatter between intervals
 of age.
+
+What a fit of a table of g2(delay) cannot have: options of frames, speckle noise, and models of age.
 """
 
 from pathlib import Path
@@ -13,12 +15,17 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.request.options import PAIRS, FitOptions
 from homodyne_dask.solver.speckle import MEAN_COUNTS, covariance_over_age
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.scan import Cuts, Scan, as_scan
 
 if TYPE_CHECKING:
     import xarray
+
 
 SECOND_DIFFERENCE = np.array([6.0, -8.0, 2.0])
 """Variance of c(t) - 2 c(t + 1) + c(t + 2) from the covariances at distances 0, 1 and 2."""
@@ -222,3 +229,48 @@ def _errors(noises: list[_LagNoise], counts: float) -> Float[np.ndarray, " lag"]
     log = (half * np.log(rate * scatter) - gammaln(half) - rate * scatter).sum(0)
     weight = np.exp(log - log.max())
     return np.sqrt(of_mean @ (weight / weight.sum() / pixels))
+
+
+SCALES = 10.0 ** np.arange(-7, 5)
+"""s: lags at which f is compared at two ages."""
+MAX_CHANGE = 1e-7
+"""Of f from one age to another, above which it depends on age."""
+
+
+def check_table(options: FitOptions) -> None:
+    """Raise OptionError for options that apply to pairs of frames."""
+    refused = {
+        "weighting": (options.weighting != PAIRS, "the noise of speckle"),
+        "min_lag": (options.min_lag > 1, "frames: remove the first lines of the table instead"),
+        "friedel": (options.friedel != "on", "the noise of speckle"),
+        "rates": (options.rates is not None, "ages"),
+    }
+    for name, (given, needs) in refused.items():
+        if given:
+            raise OptionError(
+                f"{name} = {getattr(options, name)} needs two-time data, and a table of g2 has only delays, "
+                f"not {needs}; leave out {name}"
+            )
+
+
+def check_age(problem: Problem, search: Search, q: float, phi: float) -> None:
+    """Raise OptionError for a model whose f depends on age at some point within its bounds."""
+    model, share = problem.model, np.random.default_rng(0).uniform(0.3, 0.7, len(search.names))
+    low, high = (
+        np.where(np.isfinite(of), of, n) for n, of in ((1, search.lower), (2, search.upper))
+    )
+    log = search.log & (low > 0)
+    low, high = (np.where(log, np.log(np.where(log, of, 1)), of) for of in (low, high))
+    theta = low + share * (high - low)
+    theta = np.where(log, np.exp(np.where(log, theta, 0)), theta)
+    theta = np.where(np.isfinite(search.start), search.start, theta)
+    backend, steps, bins = evaluation_of(model), np.arange(1.0, 4), (np.array([q]), np.array([phi]))
+    for scale in SCALES:
+        time = scale * steps
+        at = backend.point(problem, theta, time)
+        f = np.asarray(backend.f_at(at, time, *bins, time[:2, None], time[1:, None]))
+        if not np.abs(np.ptp(f)) <= MAX_CHANGE:
+            raise OptionError(
+                f"{model.name} depends on age, and a table of g2 is a mean over all ages: fix its exponents "
+                f"at 0, fit a model of the lag alone, such as brownian or stretched, or fit two-time data"
+            )

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.backend_interface import ModelPoint
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.spline_rates import with_coefficients
 from homodyne_dask.models.transport import frame_spacing

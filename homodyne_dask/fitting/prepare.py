@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.fitting.g2_tables import check_age, check_table
+from homodyne_dask.fitting.g2 import check_age, check_table
 from homodyne_dask.kernels.backend import check_model
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.machine.running_code import code_digest
 from homodyne_dask.models import Model, TransportModel, convention_named, scan_model
+from homodyne_dask.models.derived_models import check_untied, with_ties
 from homodyne_dask.models.parameter_priors import priors_of
 from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
 from homodyne_dask.models.rate_forms import power_laws
-from homodyne_dask.models.spline_models import RATE
 from homodyne_dask.models.spline_rates import (
+    RATE,
     by_coefficient,
     check_priors,
     check_profile,
@@ -25,14 +26,13 @@ from homodyne_dask.models.spline_rates import (
     smoothness_of,
     with_free_rates,
 )
-from homodyne_dask.models.tied import check_untied, with_ties
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.request.options import PAIRS, FitOptions
 from homodyne_dask.request.request import Request, speckle_clusters
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
-from homodyne_dask.store.rings import ring_numbers
+from homodyne_dask.store.rings_and_clusters import ring_numbers
 from homodyne_dask.store.scan import Scan, as_scan, q_or_one
 from homodyne_dask.sweep.plan import Device
 

@@ -11,12 +11,17 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
+from homodyne_dask.kernels.backend_interface import (
+    Problem,
+    SubBlocks,
+    coarse_frames,
+    coarse_min_lag,
+    sub_blocks,
+)
 from homodyne_dask.kernels.compiled import plain_kernel
-from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.kernels.subblock_loop import SubBlock
-from homodyne_dask.models.tied import Ties
+from homodyne_dask.models.derived_models import Ties
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Tables = Any

@@ -11,8 +11,8 @@ from homodyne_dask.kernels import transport_evaluation
 from homodyne_dask.kernels.backend_interface import Backend, Evaluation
 from homodyne_dask.kernels.tied_backend import TiedBackend
 from homodyne_dask.models import Convention, Model, TransportModel
-from homodyne_dask.models.spline_models import RATE, SplineModel
-from homodyne_dask.models.tied import TiedModel
+from homodyne_dask.models.derived_models import TiedModel
+from homodyne_dask.models.spline_rates import RATE, SplineModel
 from homodyne_dask.models.transport import Shear
 
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import CellMeans, Gram
 from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.problem import Problem
 
 
 def cell_means(

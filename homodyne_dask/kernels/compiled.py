@@ -13,8 +13,7 @@ from typing import Any
 import jax
 from zict import LRU
 
-from homodyne_dask.kernels.cache_folder import LOADS
-from homodyne_dask.kernels.devices import first_cpu
+from homodyne_dask.kernels.devices import LOADS, first_cpu
 from homodyne_dask.models.fingerprint import Reading, fingerprint
 from homodyne_dask.models.user_defined import UserDefined
 

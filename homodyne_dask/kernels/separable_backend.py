@@ -23,13 +23,19 @@ from homodyne_dask.kernels.autodiff import (
     tables_of,
 )
 from homodyne_dask.kernels.autodiff import separable_point as point
-from homodyne_dask.kernels.backend_interface import PairSet, PairTimes
-from homodyne_dask.kernels.column_kernels import AtFrames, Common, cells_kernel, wide_kernel
+from homodyne_dask.kernels.backend_interface import Block, PairSet, PairTimes, Problem
+from homodyne_dask.kernels.column_sums import (
+    AtFrames,
+    Common,
+    TileWork,
+    cells_kernel,
+    grams_of_tiles,
+    wide_kernel,
+)
 from homodyne_dask.kernels.compiled import kernel, plain_kernel
 from homodyne_dask.kernels.devices import computed, float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
@@ -38,7 +44,6 @@ from homodyne_dask.kernels.subblock_loop import (
     of_bins,
     under_loss,
 )
-from homodyne_dask.kernels.tile_sums import TileWork, grams_of_tiles
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 

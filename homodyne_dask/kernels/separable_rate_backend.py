@@ -8,7 +8,7 @@ from jaxtyping import Float
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.autodiff import SeparablePoint
 from homodyne_dask.kernels.backend_interface import RateCurve
-from homodyne_dask.models.spline_models import SplineModel
+from homodyne_dask.models.spline_rates import SplineModel
 from homodyne_dask.models.transport import frame_spacing, positive_times
 
 

@@ -11,9 +11,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.kernels.decayed_subblocks import SubBlocks, subblock_shape
+from homodyne_dask.kernels.backend_interface import Block, SubBlocks, subblock_shape
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.problem import Block
 
 
 class SubBlock(NamedTuple):

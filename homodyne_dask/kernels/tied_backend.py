@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.backend_interface import ModelPoint, RateCurve
-from homodyne_dask.kernels.decayed_subblocks import SubBlocks
+from homodyne_dask.kernels.backend_interface import Block, ModelPoint, Problem, RateCurve, SubBlocks
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.models.tied import TiedModel, Ties
+from homodyne_dask.models.derived_models import TiedModel, Ties
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,23 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, PairSet, PairTimes
-from homodyne_dask.kernels.column_kernels import AtFrames, cells_kernel, wide_kernel
-from homodyne_dask.kernels.decayed_subblocks import sub_blocks
+from homodyne_dask.kernels.backend_interface import (
+    MAX_CANDIDATES,
+    Block,
+    PairSet,
+    PairTimes,
+    Problem,
+    sub_blocks,
+)
+from homodyne_dask.kernels.column_sums import (
+    AtFrames,
+    TileWork,
+    cells_kernel,
+    grams_of_tiles,
+    wide_kernel,
+)
 from homodyne_dask.kernels.devices import computed
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.subblock_loop import (
     MeasuredBlock,
     known_sums,
@@ -21,7 +32,6 @@ from homodyne_dask.kernels.subblock_loop import (
     of_bins,
     under_loss,
 )
-from homodyne_dask.kernels.tile_sums import TileWork, grams_of_tiles
 from homodyne_dask.kernels.transport_evaluation import (
     Bins,
     TransportPoint,

@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.backend_interface import RateCurve
-from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
-from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
-from homodyne_dask.models.rate_forms import integrated
+from homodyne_dask.kernels.backend_interface import (
+    Problem,
+    RateCurve,
+    SubBlocks,
+    coarse_frames,
+    coarse_min_lag,
+    sub_blocks,
+)
+from homodyne_dask.models.rate_forms import SplineForm, integrated
 from homodyne_dask.models.shear_factor import Array, decay, sheared, strain, unsheared, wave
-from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import (
     BinScales,
     Convention,

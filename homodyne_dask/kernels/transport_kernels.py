@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
-from homodyne_dask.kernels.column_kernels import AtFrames
+from homodyne_dask.kernels.column_sums import AtFrames
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock

@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels._jax_internals import checked_indices
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.compiled import traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.user_defined import Bin, SeparableModel, UserDefined
 
 _NEEDS_VALUES = (

@@ -6,10 +6,10 @@ from contextlib import suppress
 from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
-from homodyne_dask.models import spline_models, stretched_exponentials, transport, two_component
-from homodyne_dask.models.composite import FROZEN, composed, parsed
+from homodyne_dask.models import spline_rates as spline_models
+from homodyne_dask.models import stretched_exponentials, transport, two_component
+from homodyne_dask.models.derived_models import FROZEN, TiedModel, composed, parsed
 from homodyne_dask.models.parameters import OPERATORS, Parametrized
-from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import (
     BROWNIAN,
     COUETTE,

@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.document.blocks import Document, table_document
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.errors import OptionError, require_known, require_type, shown
-from homodyne_dask.models.rate_forms import PowerLaw
-from homodyne_dask.models.spline_basis import Smoothness, SplineForm
+from homodyne_dask.models.rate_forms import PowerLaw, Smoothness, SplineForm
 
 SCALES = ("linear", "log")
 

@@ -1,13 +1,245 @@
-"""Forms of a rate of time: power laws a t^b + c, splines, and power laws with deviations."""
+"""The spline basis of rates of free form, and the penalty on second differences of its coefficients.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+Eilers and Marx (1996), "Flexible smoothing with B-splines and penalties".
+
+Forms of a rate of time: power laws a t^b + c, splines, and power laws with deviations.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.models.spline_basis import SplineForm
+DEFAULT_KNOTS = 20
+"""Coefficients of a free form, where nobody says how many."""
+MIN_KNOTS = 4
+"""Of one cubic piece."""
+FRAMES_PER_SPLINE = 3
+"""Fewest frames of a record for each spline by default."""
+SLOWEST, FASTEST = 0.3, 1.0
+"""Rates of a distribution: from SLOWEST over the longest lag to FASTEST over the shortest one. Slower and
+faster ones look like a change of the offset and the contrast."""
+SPLINES_PER_DECADE, MAX_SPLINES = 6, 40
+"""Of the logarithm of a distribution of rates, by default."""
+_DIFFERENCE, _PER_DIFFERENCE = 8, 1 / 1000
+"""Error of the splines nearest to a sharp bend over the eighth differences of their coefficients: of those
+around kinks and ramps 85 to 91 % were below twice that. Fourth differences told kinks as well, but of sines
+of 2 to 4 periods in a record 10 times their error or more; eighth ones tell 0.2 to 1.7 times that."""
+_STEEP, _SURE = 2.5, 3.0
+"""The change of a rate from an end to the next knot over those to the two knots after it, and over its error,
+above which it is not known how the rate changes there."""
+
+
+@dataclass(frozen=True)
+class SplineForm:
+    """A rate Σ c_k B_k(t), the B_k cubic B-splines at equal distances that sum to 1.
+
+    Before `first` and after `last` it is constant.
+    """
+
+    size: int = DEFAULT_KNOTS
+    """Number of coefficients."""
+    first: float = 0.0
+    """s."""
+    last: float = 1.0
+    """s."""
+
+    @classmethod
+    def over(cls, time: Float[np.ndarray, " n"], knots: int | None) -> Self:
+        """Return the splines spread over times [s]: so many, or by default as many as suit them."""
+        number = knots or max(MIN_KNOTS, min(DEFAULT_KNOTS, len(time) // FRAMES_PER_SPLINE))
+        return cls(number, float(time[0]), float(time[-1]))
+
+    @property
+    def step(self) -> float:
+        """From one spline to the next [s]."""
+        return (self.last - self.first) / (self.size - 3)
+
+    @property
+    def centres(self) -> Float[np.ndarray, " size"]:
+        """Where each spline has its maximum [s]; the first is before `first`, and the last after `last`."""
+        return self.first + (np.arange(self.size) - 1) * self.step
+
+    @property
+    def ages(self) -> Float[np.ndarray, " size-2"]:
+        """The time of each second difference of the coefficients over `last`, above 0."""
+        return np.maximum(self.centres[1:-1], self.step / 2) / self.last
+
+    def basis(self, t: Any) -> Any:
+        """Return the splines at times [s] of any shape, (size, ...), of NumPy or JAX as t is."""
+        xp = t.__array_namespace__()
+        centres = self.centres.reshape(-1, *[1] * t.ndim)
+        away = xp.abs((xp.clip(t, self.first, self.last) - centres) / self.step)
+        inner = 2 / 3 - away**2 + away**3 / 2
+        return xp.where(away < 1, inner, xp.maximum(2 - away, 0.0) ** 3 / 6)
+
+    def at(
+        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " size"], floor: float | None
+    ) -> Float[np.ndarray, "1+size n"]:
+        """Return the rate, not below the floor, and the splines: its derivatives by the coefficients."""
+        xp = theta.__array_namespace__()
+        basis = xp.asarray(self.basis(t))
+        rate = theta @ basis
+        rate = rate if floor is None else xp.maximum(rate, floor)
+        return xp.concatenate([rate[None], basis])
+
+    def projected(
+        self, t: Float[np.ndarray, " n"], rate: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " size"]:
+        """Return the coefficients nearest to the values of a rate at times [s], as smooth as that allows."""
+        basis = self.basis(t)
+        normal = basis @ basis.T
+        D = np.diff(np.eye(self.size), 2, axis=0)  # 0 of coefficients on a straight line
+        smooth = 1e-3 * np.trace(normal) / self.size * (D.T @ D)
+        return np.linalg.solve(normal + smooth, basis @ rate)
+
+
+@dataclass(frozen=True)
+class LogDensityForm(SplineForm):
+    """The logarithm of a density over x = ln Γ, Γ in 1/s, in the same splines from `first` to `last`."""
+
+    @classmethod
+    def over(cls, time: Float[np.ndarray, " n"], knots: int | None) -> Self:
+        """Return the splines over the rates that lags between these times [s] show."""
+        shortest, longest = float(np.diff(time).min()), float(time[-1] - time[0])
+        ends = np.log([SLOWEST / longest, FASTEST / shortest])
+        number = knots or round(SPLINES_PER_DECADE * np.ptp(ends) / np.log(10)) + 3
+        return cls(knots or min(number, MAX_SPLINES), float(ends[0]), float(ends[1]))
+
+    @property
+    def ages(self) -> Float[np.ndarray, " size-2"]:
+        """1: bends of the logarithm count alike at all rates."""
+        return np.ones(self.size - 2)
+
+    @property
+    def nodes(self) -> Float[np.ndarray, " node"]:
+        """Values of x at equal distances, a quarter of that of the splines, at which it is summed."""
+        return np.linspace(self.first, self.last, 4 * (self.size - 3) + 1)
+
+
+def basis_error(coefficients: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
+    """Return by how much a rate differs from its splines around each, one standard deviation.
+
+    It is what a bend sharper than their distance leaves, and is told by the roughness of the coefficients.
+    """
+    size = len(coefficients)
+    if size <= _DIFFERENCE:
+        return np.zeros(size)
+    rough = np.abs(np.diff(coefficients, _DIFFERENCE))
+    return _PER_DIFFERENCE * np.pad(rough, _DIFFERENCE // 2, "edge")
+
+
+def unresolved_ends(
+    form: SplineForm,
+    coefficients: Float[np.ndarray, " size"],
+    covariance: Float[np.ndarray, "size size"],
+) -> list[tuple[float, float]]:
+    """Return the times [s] of the first and last piece of a rate where it changes too fast for its splines.
+
+    A rate that diverges at an end, or relaxes within a piece, is rounded off there by many standard errors.
+    """
+    found = []
+    for end, step in ((form.first, form.step), (form.last, -form.step)):
+        slopes = np.diff(form.basis(end + step * np.arange(4)), axis=1)
+        first, *after = np.abs(coefficients @ slopes)
+        known = first > _SURE * np.sqrt(slopes[:, 0] @ covariance @ slopes[:, 0])
+        # fewer than 6 splines have no three pieces
+        if form.size > 5 and known and first > _STEEP * max(after):
+            found.append((min(end, end + step), max(end, end + step)))
+    return found
+
+
+@dataclass(frozen=True)
+class Smoothness:
+    """Which parameters are coefficients of rates of free form, and how smooth these are to be."""
+
+    places: Mapping[str, slice]
+    """Of the coefficients of each rate in theta."""
+    ages: Mapping[str, Float[np.ndarray, " size-2"]]
+    """Time of each second difference of the coefficients, over that of the end of the record."""
+    given: Mapping[str, float]
+    """Strengths λ that a user gave, by rate; the others are chosen from the data."""
+    clusters: Int[np.ndarray, " bin"]
+    """A number per bin; bins that see the same speckle share one."""
+    third: Mapping[str, float] = field(default_factory=dict)
+    """By rate, the weight of third differences beside the second ones."""
+    least: Mapping[str, float] = field(default_factory=dict)
+    """By rate, the smallest λ/φ, for data that do not limit how sharply it bends."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The rates of free form."""
+        return tuple(self.places)
+
+    def matrices(
+        self, p: int, exponents: Float[np.ndarray, " rate"]
+    ) -> Float[np.ndarray, "rate p p"]:
+        """Return S of each rate, over p parameters: its penalty is λ thetaᵀ S theta.
+
+        exponents: each second difference is weighted by its age to that power.
+        """
+        found = np.zeros((len(self.places), p, p))
+        for S, (at, terms) in zip(found, self._terms(exponents), strict=True):
+            for order, weight in terms:
+                D = weight[:, None] * np.diff(np.eye(at.stop - at.start), order, axis=0)
+                S[at, at] += D.T @ D
+        return found
+
+    def penalties(
+        self, theta: Float[np.ndarray, " p"], exponents: Float[np.ndarray, " rate"]
+    ) -> Float[np.ndarray, " rate"]:
+        """Return thetaᵀ S theta of each rate, to rounding of the differences."""
+        return np.array(
+            [
+                sum(
+                    float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in of
+                )
+                for at, of in self._terms(exponents)
+            ]
+        )
+
+    def slope(
+        self,
+        strengths: Float[np.ndarray, " rate"],
+        exponents: Float[np.ndarray, " rate"],
+        theta: Float[np.ndarray, " p"],
+    ) -> Float[np.ndarray, " p"]:
+        """Return Σ λ S theta, to rounding of the differences."""
+        found = np.zeros_like(theta)
+        for strength, (at, terms) in zip(strengths, self._terms(exponents), strict=True):
+            for order, weight in terms:
+                d = weight**2 * np.diff(theta[at], order)
+                found[at] += strength * np.convolve(d, np.diff(np.eye(order + 1), order, axis=0)[0])
+        return found
+
+    def _terms(
+        self, exponents: Float[np.ndarray, " rate"]
+    ) -> list[tuple[slice, list[tuple[int, Float[np.ndarray, " difference"]]]]]:
+        """Return the place of the coefficients of each rate; orders of differences, and weights of these."""
+        terms = []
+        for (name, at), exponent in zip(self.places.items(), exponents, strict=True):
+            of = [(2, self.ages[name] ** exponent)]
+            if name in self.third:
+                of.append((3, np.full(at.stop - at.start - 3, self.third[name])))
+            terms.append((at, of))
+        return terms
+
+    def rounding(
+        self,
+        strengths: Float[np.ndarray, " rate"],
+        exponents: Float[np.ndarray, " rate"],
+        theta: Float[np.ndarray, " p"],
+    ) -> float:
+        """Return the accuracy of Σ λ thetaᵀ S theta."""
+        sizes = [
+            sum(np.abs(weight * np.diff(theta[at], order)).sum() for order, weight in of)
+            * np.abs(theta[at]).max()
+            for at, of in self._terms(exponents)
+        ]
+        return 8 * float(np.finfo(float).eps * (strengths @ np.array(sizes)))
+
 
 RATES = {
     "J": ("D0", "alpha", "D_offset"),

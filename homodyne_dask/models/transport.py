@@ -25,8 +25,14 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.models.parameters import Parameter, Parametrized
-from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RATES, RateForm, integrated, rate
-from homodyne_dask.models.spline_basis import SplineForm
+from homodyne_dask.models.rate_forms import (
+    POWER_LAW_FORM,
+    RATES,
+    RateForm,
+    SplineForm,
+    integrated,
+    rate,
+)
 
 RATE_FLOOR = 1e-10
 """Å²/s: a rate of decorrelation cannot be negative."""

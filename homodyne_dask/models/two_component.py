@@ -25,8 +25,7 @@ from functools import partial
 from typing import Any
 
 from homodyne_dask.models.parameters import Beat, Parameter
-from homodyne_dask.models.rate_forms import integrated
-from homodyne_dask.models.spline_basis import SplineForm
+from homodyne_dask.models.rate_forms import SplineForm, integrated
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 _SHARPNESS = 50.0

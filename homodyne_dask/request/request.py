@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.models.parameters import Parameter, Search
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.solver import levenberg_marquardt as lm

@@ -14,15 +14,13 @@ from homodyne_dask.document.blocks import Document
 from homodyne_dask.document.plain_text import Reportable
 from homodyne_dask.results.data.comparison import ComparisonValues, compared_fits
 from homodyne_dask.results.data.derived_quantities import Quantity, derived_quantities
-from homodyne_dask.results.data.fit_result import FitValues
+from homodyne_dask.results.data.fit_result import LIMITS, FitValues
 from homodyne_dask.results.data.fit_view import c2_at, fitted_c2, view_of
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
-from homodyne_dask.results.data.result_tables import LIMITS
 from homodyne_dask.results.data.series import SeriesValues
-from homodyne_dask.results.files import formats
-from homodyne_dask.results.files.formats import Format
-from homodyne_dask.results.files.summaries import dataset_of
-from homodyne_dask.results.views.figures.given_axes import in_place_of
+from homodyne_dask.results.files import json_files as formats
+from homodyne_dask.results.files.json_files import Format, dataset_of
+from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.store.files import path_of, replace_file
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def _figure(name: str, about: str) -> Callable[..., Any]:
         ax: "Axes | None" = None,
         panel: str | None = None,
     ) -> Any:
-        from homodyne_dask.results.views.figures.fit_figures import PICTURES
+        from homodyne_dask.results.views.fit_figures import PICTURES
 
         with in_place_of(ax, panel):
             return PICTURES[name](view_of(self.result, scan))
@@ -208,7 +206,7 @@ class FitSeries(SeriesValues, Saved):
 
     def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.figures.scans_figure import draw_series
+        from homodyne_dask.results.views.scans_figure import draw_series
 
         with in_place_of(ax, panel):
             return draw_series(self)

@@ -10,13 +10,12 @@ from homodyne_dask.results.data.dataclass_json import read_as, read_fields
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
 from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.series import GlobalFit
-from homodyne_dask.results.files import formats
-from homodyne_dask.results.files.json_files import is_plain_name, missing_values
-from homodyne_dask.results.files.summaries import fields_in_summary
+from homodyne_dask.results.files import json_files as formats
+from homodyne_dask.results.files.json_files import fields_in_summary, is_plain_name, missing_values
 from homodyne_dask.results.result_classes import Comparison, FitResult, FitSeries, compare_fits
 from homodyne_dask.store.files import AnyPath, any_path, path_of
+from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.store.url_path import UrlPath
 
 SUMMARY, SERIES = formats.RESULT.file, formats.SERIES.file
 Fit = FitResult | str | Path

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.models.spline_basis import Smoothness
+from homodyne_dask.models.rate_forms import Smoothness
 from homodyne_dask.solver.normal_matrix import SINGULAR, bounded_step, eigensystem, movable, solved
 from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
 from homodyne_dask.solver.significance_levels import MIN_CLUSTERS_OF_RATES

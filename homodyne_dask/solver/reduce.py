@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram, spread, summed
-from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduced_problem import ReducedProblem

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.solver.scaling_modes import ScalingPrior
 

@@ -23,12 +23,20 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.read_only import read_only
 from homodyne_dask.store import files, schema
-from homodyne_dask.store.arrays import ingest_again, read_metadata, sigma_words, what_is_wrong
+from homodyne_dask.store.arrays import (
+    check_arrays,
+    check_attributes,
+    ingest_again,
+    read_metadata,
+    sigma_words,
+    what_is_wrong,
+)
 from homodyne_dask.store.cells import Cells
-from homodyne_dask.store.chunk_reader import ByteRange, read_decoded
+from homodyne_dask.store.chunks import ByteRange, read_decoded
 from homodyne_dask.store.files import DAMAGED, AnyPath, absolute, any_path, inside, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
-from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.object_stores import UrlPath
+from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.selection import (
     BinsAndFrames,
     FrameRange,
@@ -39,8 +47,6 @@ from homodyne_dask.store.selection import (
     select_bins,
     select_frames,
 )
-from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.store.validate import check_arrays, check_attributes
 from homodyne_dask.text import known_number, shown_ranges
 
 if TYPE_CHECKING:

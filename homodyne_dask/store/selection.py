@@ -12,7 +12,12 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError, nearest, shown
 from homodyne_dask.read_only import read_only
-from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
+from homodyne_dask.store.rings_and_clusters import (
+    format_rings,
+    nearest_angles,
+    nearest_ring,
+    rings_of,
+)
 from homodyne_dask.text import counted
 
 ROUNDING_OF_TIMES = 1e-6

@@ -11,13 +11,21 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import Block, Problem
 from homodyne_dask.kernels.cell_grams import cell_means
 from homodyne_dask.kernels.gram import CellMeans
-from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import CELLS, block, keep, prefetched
-from homodyne_dask.sweep.blocks import BlockSource, Cost, Place, aligned_array
+from homodyne_dask.sweep.blocks import (
+    CELLS,
+    BlockSource,
+    Cost,
+    Place,
+    aligned_array,
+    block,
+    keep,
+    prefetched,
+)
 from homodyne_dask.sweep.layout import Run
 
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.kernels.backend_interface import Block
 from homodyne_dask.kernels.gram import CellSums
-from homodyne_dask.kernels.problem import Block
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep.blocks import NO_COST, Cost

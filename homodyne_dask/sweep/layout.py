@@ -13,11 +13,11 @@ from homodyne_dask.cluster.workers import (
     SLOWEST_PAIRS_PER_SECOND,
 )
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.kernels.problem import coarse_min_lag
+from homodyne_dask.kernels.backend_interface import coarse_min_lag
 from homodyne_dask.store import schema
-from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
+from homodyne_dask.store.chunks import REQUESTS, most_bytes
+from homodyne_dask.store.object_stores import is_url
 from homodyne_dask.store.scan import Scan, coarse_use
-from homodyne_dask.store.url_path import is_url
 from homodyne_dask.text import counted
 
 MAX_BLOCK_BYTES = 33_554_432

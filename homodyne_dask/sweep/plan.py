@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from homodyne_dask.cluster.memory import DRIVER_BYTES, too_little
 from homodyne_dask.cluster.workers import (
+    DRIVER_BYTES,
     PAIRS_PER_SECOND,
     Workers,
     local_workers,
     this_process,
+    too_little,
 )
 from homodyne_dask.document.blocks import Document, Facts, Section
 from homodyne_dask.document.plain_text import Printed

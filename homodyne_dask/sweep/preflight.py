@@ -22,10 +22,9 @@ from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing,
 from homodyne_dask.machine.cores_and_cgroup_limits import cores, jax_threads
 from homodyne_dask.machine.running_code import OUR_CODE, code_digest, version_of
 from homodyne_dask.store import schema
-from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
-from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
+from homodyne_dask.store.chunks import CHECKSUM_BYTES, ByteRange, most_bytes, read_bytes
+from homodyne_dask.store.object_stores import is_url
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.blocks import chunks_of
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.text import counted, size

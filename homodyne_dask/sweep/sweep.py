@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Problem
 from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, add
-from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.machine.allocator_and_threads import in_thread
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost

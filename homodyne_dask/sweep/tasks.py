@@ -19,14 +19,23 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, ModelPoint
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Block, ModelPoint, Problem
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
 from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
-from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds, worker_address
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched
-from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, dtype_of, stored_sums
+from homodyne_dask.sweep.blocks import (
+    NO_COST,
+    SUMS,
+    BlockSource,
+    Cost,
+    Place,
+    block,
+    dtype_of,
+    placed,
+    prefetched,
+    stored_sums,
+)
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run, tiles_at_once
 
@@ -181,7 +190,7 @@ class BlockGrams(NamedTuple):
         """Return the Gram of each block, and the sums of its data."""
         source, backend = self.context.source, backend_of(self.context.problem.model)
         if source.device:
-            from homodyne_dask.kernels.tile_sums import TileWork
+            from homodyne_dask.kernels.column_sums import TileWork
 
             blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
             frames = len(open_selection(source.selection).time)

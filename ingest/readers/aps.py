@@ -11,8 +11,8 @@ import numpy as np
 
 from homodyne_dask.errors import SourceError
 from ingest.readers import hdf5
-from ingest.readers.options import IngestOptions
-from ingest.readers.pictures import pictures_in
+from ingest.readers.hdf5 import pictures_in
+from ingest.readers.options_and_units import IngestOptions
 from ingest.readers.source import Source, source_of, spacing
 
 MATRICES, PROCESSED = "/xpcs/twotime/correlation_map", "/xpcs/twotime/processed_bins"

@@ -14,10 +14,9 @@ import numpy as np
 from homodyne_dask.errors import OptionError
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
-from ingest.readers.options import IngestOptions
-from ingest.readers.pictures import pictures_in
+from ingest.readers.hdf5 import pictures_in
+from ingest.readers.options_and_units import IngestOptions, decimals
 from ingest.readers.source import Source, source_of
-from ingest.readers.units import decimals
 
 MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
 PERIODS = ("cam_acquire_period", "acquire period")

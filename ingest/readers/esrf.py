@@ -17,9 +17,8 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.schema import CellEdges, tile_side
 from ingest.readers import hdf5
-from ingest.readers.options import IngestOptions
+from ingest.readers.options_and_units import IngestOptions, converted
 from ingest.readers.source import Source, place, source_of
-from ingest.readers.units import converted
 
 DECADES = range(5)
 """Powers of 10 from which on cells of lag may be logarithmic."""

@@ -18,9 +18,8 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import SourceError, one_line
 from ingest.readers.g2_curves import KINDS, MIN_POINTS, Curves, source_of_curves
-from ingest.readers.options import IngestOptions
+from ingest.readers.options_and_units import PER_LENGTH, SECONDS, IngestOptions, converted
 from ingest.readers.source import Source
-from ingest.readers.units import PER_LENGTH, SECONDS, converted
 
 NAME_THEM = (
     "name the columns in one line above the numbers, such as delay(s),g2(q=0.01),error(q=0.01), or with a "

@@ -17,10 +17,9 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store.files import is_failure
-from ingest.readers.array_axes import Index, MatrixAxes, layout_of
-from ingest.readers.options import IngestOptions
+from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
+from ingest.readers.options_and_units import IngestOptions, decimals
 from ingest.readers.source import Source, place, source_of, times_or_spacing
-from ingest.readers.units import decimals
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array that is none of matrices."""

@@ -10,12 +10,10 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import SourceError, nearest
 from ingest.readers import hdf5
-from ingest.readers.any_hdf5 import layout_in, read_slice
-from ingest.readers.array_axes import halves
-from ingest.readers.options import IngestOptions
-from ingest.readers.pictures import pictures_in
+from ingest.readers.any_hdf5 import halves, layout_in, read_slice
+from ingest.readers.hdf5 import pictures_in
+from ingest.readers.options_and_units import SECONDS, IngestOptions, converted, decimals
 from ingest.readers.source import Source, source_of
-from ingest.readers.units import SECONDS, converted, decimals
 
 MATRICES = "twotime/two_time_corr_func"
 FIRST, LAST, KEYS = "one_array_q_first", "one_array_q_last", "data_exchange_keys"

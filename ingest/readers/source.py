@@ -18,8 +18,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import what_is_wrong
 from homodyne_dask.store.files import is_file, patiently
 from homodyne_dask.text import joined_with_and
-from ingest.readers.options import Half, IngestOptions
-from ingest.readers.units import decimals
+from ingest.readers.options_and_units import Half, IngestOptions, decimals
 
 MIN_FRAMES = 3
 MAX_BINS = 100_000

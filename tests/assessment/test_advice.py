@@ -20,11 +20,11 @@ from homodyne_dask.cli.program import main
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.fitting import choose_model
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series import run_many
+from homodyne_dask.fitting.series import many_fits as run_many
 from homodyne_dask.fitting.series.scans_together import _disagreement
 from homodyne_dask.models.user_defined import USER_DEFINED
-from homodyne_dask.results.data.finding_catalogue import CATALOGUE
-from homodyne_dask.results.data.misfit import Alternative, ModelCheck, PowerOfQ
+from homodyne_dask.results.data.findings import CATALOGUE
+from homodyne_dask.results.data.fit_result import Alternative, ModelCheck, PowerOfQ
 from homodyne_dask.solver.covariance import Doubt
 
 FRAMES = 24

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from homodyne_dask.assessment import assess as assessed
-from homodyne_dask.assessment import bin_tasks
+from homodyne_dask.assessment import speckle_errors as bin_tasks
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.prepare import prepare

@@ -9,7 +9,7 @@ import scipy.stats
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from tests import reference
 from tests.photons import FLOW, MEAN, MODES, OFFSETS, STILL, excess, photographed
 from tests.solver.dense_problem import scaling_at

@@ -19,7 +19,7 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_cells,
 )
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.models import BROWNIAN, STATIC
 from tests import reference
 from tests.synthetic import CREEP, Q, angles, fit_here, measured, store

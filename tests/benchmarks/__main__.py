@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.kernels.cache_folder import FOLDER
+from homodyne_dask.kernels.devices import FOLDER
 
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130"}),

@@ -13,7 +13,7 @@ import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.problem import Block, Problem
+from homodyne_dask.kernels.backend_interface import Block, Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_backend import wide_gram as transport_wide_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point

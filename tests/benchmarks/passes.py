@@ -11,12 +11,11 @@ import numpy as np
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.cluster.local import local_cluster, workers_of
-from homodyne_dask.cluster.memory import available_memory
-from homodyne_dask.cluster.workers import Workers
+from homodyne_dask.cluster.workers import Workers, available_memory
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import positive_times
-from homodyne_dask.sweep.block_cache import forget
+from homodyne_dask.sweep.blocks import forget
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of

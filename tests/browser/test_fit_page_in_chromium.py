@@ -7,7 +7,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.fitting.events import on_pass
-from homodyne_dask.results.files import folder
+from homodyne_dask.results.files import result_folder as folder
 from tests.browser.chromium import NAMELESS, PATIENCE, PROGRAM, browser
 from tests.synthetic import FLOW, angles, measured, module_scan
 

@@ -17,8 +17,7 @@ from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row
-from homodyne_dask.results.files.folder import write_result
-from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.results.files.result_folder import write_index, write_result
 from homodyne_dask.results.result_classes import FitResult, FitSeries
 from tests.browser.chromium import NAMELESS, PROGRAM, browser
 from tests.example_progress import RUNNING

@@ -10,7 +10,7 @@ import ingest
 from homodyne_dask.cli import progress_bar
 from homodyne_dask.cluster import connect
 from homodyne_dask.results.saved_results import load_result
-from homodyne_dask.results.views.figures import fit_figures as plots
+from homodyne_dask.results.views import fit_figures as plots
 from tests.run_command import FIT, csv_rows, done, interrupting, run
 
 

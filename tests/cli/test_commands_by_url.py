@@ -7,7 +7,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data.window_means import cell_axes, read_window
+from homodyne_dask.results.data.c2_means import cell_axes, read_window
 from tests import object_server
 from tests.run_command import done, run
 

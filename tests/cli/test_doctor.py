@@ -7,7 +7,7 @@ import pytest
 from homodyne_dask import surroundings
 from homodyne_dask.cli.commands import doctor
 from homodyne_dask.cli.exit_status import blamed, error_sentence
-from homodyne_dask.cluster import memory
+from homodyne_dask.cluster import workers as memory
 from homodyne_dask.machine.cores_and_cgroup_limits import cores, jax_threads
 from tests.run_command import run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.series import run_many
+from homodyne_dask.fitting.series import many_fits as run_many
 from homodyne_dask.results.saved_results import load_result, load_series
-from homodyne_dask.results.views.figures import fit_figures as plots
+from homodyne_dask.results.views import fit_figures as plots
 from tests.run_command import csv_rows, done, run
 from tests.synthetic import measured, store
 

@@ -10,10 +10,10 @@ import pytest
 
 from homodyne_dask.cli import progress_bar, run_fits
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.files import folder
-from homodyne_dask.results.files import scans_index as index
+from homodyne_dask.results.files import result_folder as folder
+from homodyne_dask.results.files import result_folder as index
 from homodyne_dask.results.saved_results import load_result
-from homodyne_dask.results.views.figures import fit_figures as plots
+from homodyne_dask.results.views import fit_figures as plots
 from tests.html_pages import ParsedPage
 from tests.results.made_results import changed, flow_result
 from tests.run_command import csv_rows, done, interrupting, run

@@ -320,7 +320,7 @@ def test_a_fit_says_each_pass_at_level_info_under_the_name_of_its_module(tmp_pat
         result = hd.fit(scan, "laminar_flow", gap=GAP, fixed=FIXED)
     ours = [one for one in caplog.records if one.name.startswith("homodyne_dask.")]
     assert {one.levelno for one in ours} == {logging.INFO}
-    assert {one.name for one in ours} >= {"homodyne_dask.fitting.callbacks"}
+    assert {one.name for one in ours} >= {"homodyne_dask.fitting.observer"}
     assert sum("χ²" in one.getMessage() for one in ours) >= result.passes
     assert logging.root.handlers == before
     names = [name for name in logging.root.manager.loggerDict if name.startswith("homodyne_dask")]

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.tls import make_key
+from homodyne_dask.cluster.connect import make_key
 from tests.result_bits import folder_bits
 from tests.synthetic import CREEP, fit_here, measured, store
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from homodyne_dask.cluster.tls import make_key
+from homodyne_dask.cluster.connect import make_key
 from tests.deploy.small_fit import DEPLOY, here, written
 from tests.free_ports import free_ports
 from tests.result_bits import folder_bits

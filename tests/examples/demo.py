@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import homodyne_dask as hd
-from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 
 
 def words_of_fit(folder: Path) -> list[str]:

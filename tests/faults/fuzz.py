@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from homodyne_dask.cli.fit_config import read_config, template
 from homodyne_dask.errors import HomodyneDaskError
 from ingest.readers.detect import open_source
-from ingest.readers.options import checked_options
+from ingest.readers.options_and_units import checked_options
 from tests.ingest_files import nexus, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']

@@ -27,7 +27,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 PROGRAM = """
 import sys
 from homodyne_dask.cli import main
-from homodyne_dask.results.views.figures import fit_figures as plots
+from homodyne_dask.results.views import fit_figures as plots
 from tests.synthetic import started_as_given
 plots.save_all = lambda *_: []  # what takes longest
 with started_as_given():  # poor initial values take many passes

@@ -13,7 +13,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting import fit_observer
+from homodyne_dask.fitting import observer as fit_observer
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.sweep import admission, distributed_tasks

@@ -17,7 +17,7 @@ from homodyne_dask.document.html import as_page
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import StoreError, in_line, printable
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.files.csv_tables import entries_csv, rows_csv
+from homodyne_dask.results.files.csv_and_netcdf import entries_csv, rows_csv
 from homodyne_dask.store.scan import Scan
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store

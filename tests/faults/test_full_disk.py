@@ -15,11 +15,11 @@ from PIL import Image
 import homodyne_dask as hd
 from homodyne_dask.document.blocks import Picture
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files import scans_index as index
-from homodyne_dask.results.files.folder import write_result
-from homodyne_dask.results.views.figures import fit_figures as plots
-from homodyne_dask.results.views.figures.style import TITLES
+from homodyne_dask.results.files import result_folder as folders
+from homodyne_dask.results.files import result_folder as index
+from homodyne_dask.results.files.result_folder import write_result
+from homodyne_dask.results.views import fit_figures as plots
+from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.store.files import write_file
 from tests.apps.migration.configurations import SHORT_YAML

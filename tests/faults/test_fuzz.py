@@ -11,7 +11,7 @@ import pytest
 import ingest
 from homodyne_dask.errors import SourceError
 from ingest.readers.detect import check_opens
-from ingest.readers.options import checked_options
+from ingest.readers.options_and_units import checked_options
 from tests.faults.fuzz import KINDS, small_nexus
 from tests.faults.processes import ENVIRONMENT
 

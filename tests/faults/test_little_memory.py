@@ -10,7 +10,8 @@ import h5py
 import pytest
 
 from homodyne_dask.cli.exit_status import BAD_INPUT, BUG, error_sentence, print_error
-from homodyne_dask.cluster import local, memory, workers
+from homodyne_dask.cluster import local, workers
+from homodyne_dask.cluster import workers as memory
 from homodyne_dask.errors import PlanError, SourceError
 from homodyne_dask.machine import cores_and_cgroup_limits as limits
 from homodyne_dask.sweep.layout import layout
@@ -179,7 +180,7 @@ def test_a_matrix_for_which_there_is_no_memory_is_not_called_damaged(tmp_path, m
 DECODING = """
 import ctypes, resource, threading
 import numpy as np
-from homodyne_dask.store.chunk_codec import decode_chunk, encode_chunk
+from homodyne_dask.store.chunks import decode_chunk, encode_chunk
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

@@ -11,9 +11,8 @@ import pytest
 import ingest
 from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files.folder import claimed_folder, write_result
-from homodyne_dask.results.files.scans_index import check_index
+from homodyne_dask.results.files import result_folder as folders
+from homodyne_dask.results.files.result_folder import check_index, claimed_folder, write_result
 from homodyne_dask.results.result_classes import FitResult
 from tests.apps.migration.configurations import SHORT_YAML
 from tests.results.made_results import result_for, scan_of

@@ -244,7 +244,7 @@ def test_a_store_without_a_readable_chunk_is_refused(copy):
 @pytest.mark.long
 def test_the_pictures_leave_out_what_the_fit_left_out(copy, tmp_path):
     from homodyne_dask.results.data.fit_view import FitView
-    from homodyne_dask.results.views.figures.fit_figures import save_all
+    from homodyne_dask.results.views.fit_figures import save_all
 
     spoil(copy)
     save_all(FitView(skipping(copy), open_dataset(copy)), tmp_path / "pictures")

@@ -14,7 +14,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting import callbacks
+from homodyne_dask.fitting import observer as callbacks
 from homodyne_dask.fitting.events import (
     FitFailed,
     FitPlanned,
@@ -116,7 +116,7 @@ def test_leaving_the_loop_ends_the_fit_and_the_log_says_so(scan, caplog):
         for state in hd.iterate(scan, hd.STATIC, **GIVEN):
             if state.passes == 2:
                 break
-    said = [r.getMessage() for r in caplog.records if r.name == "homodyne_dask.fitting.callbacks"]
+    said = [r.getMessage() for r in caplog.records if r.name == "homodyne_dask.fitting.observer"]
     assert [line.split(": ")[1][:8] for line in said[:2]] == ["pass   1", "pass   2"]
     assert said[-1].endswith("interrupted before converging")
 

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.data.fit_view import view_of
-from homodyne_dask.results.views.figures.maps import lags_and_residuals
+from homodyne_dask.results.views.fit_figures import lags_and_residuals
 from tests.run_command import done
 
 Q = np.array([0.004, 0.006, 0.009])

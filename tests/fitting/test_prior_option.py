@@ -10,7 +10,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.results.files.csv_tables import parameters_csv
+from homodyne_dask.results.files.csv_and_netcdf import parameters_csv
 from homodyne_dask.solver.state import Outcome
 from tests.run_command import run
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan

@@ -9,12 +9,12 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.series.global_parameters import GlobalParameters
 from homodyne_dask.fitting.series.scans_together import _of_noises
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.transport import LAMINAR_FLOW
-from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.reduce import reduce
 from tests.fitting.dense_power_laws import Pairs, decay, dense_fit
 from tests.ingest_files import repeats

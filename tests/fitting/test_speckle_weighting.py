@@ -10,7 +10,7 @@ from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
 from homodyne_dask.models.stretched_exponentials import STRETCHED
-from homodyne_dask.results.data.finding_catalogue import MISFIT
+from homodyne_dask.results.data.findings import MISFIT
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.speckle_scans import (
     FLOW,
@@ -93,7 +93,7 @@ def test_no_pair_is_read(bright, result, monkeypatch):
     def refuse(*_):
         raise AssertionError("a block is read")
 
-    monkeypatch.setattr("homodyne_dask.sweep.block_cache.read_block", refuse)
+    monkeypatch.setattr("homodyne_dask.sweep.blocks.read_block", refuse)
     assert fitted(bright).parameters["value"].equals(result.parameters["value"])
 
 

@@ -6,10 +6,10 @@ from scipy.optimize import least_squares
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
-from homodyne_dask.models.spline_models import THIRD, slopes_of, weights_of
-from homodyne_dask.results.data.rate_distribution import distribution_in
-from homodyne_dask.results.files.folder import write_result
+from homodyne_dask.models.rate_forms import LogDensityForm, SplineForm
+from homodyne_dask.models.spline_rates import THIRD, slopes_of, weights_of
+from homodyne_dask.results.data.rate_curves import distribution_in
+from homodyne_dask.results.files.result_folder import write_result
 from tests import reference
 from tests.synthetic import angles, fit_here, measured, of_decay, store
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.models.spline_basis import SplineForm, basis_error, unresolved_ends
+from homodyne_dask.models.rate_forms import SplineForm, basis_error, unresolved_ends
 from homodyne_dask.results.data.derived_quantities import derived_quantities
 from homodyne_dask.results.saved_results import from_summary
 from tests import reference

@@ -6,9 +6,9 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of, evaluation_of
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.models.tied import with_ties
+from homodyne_dask.models.derived_models import with_ties
 from tests.synthetic import FLOW, GAP, angles, blocks, measured, module_scan
 
 TIES = {"beta": "alpha + 0.5", "D_offset": "0.04*D0", "gamma_dot_t_offset": "gamma_dot_t0/20"}

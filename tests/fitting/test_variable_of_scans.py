@@ -7,8 +7,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.series.parts import places_of
 from homodyne_dask.fitting.series.rings_and_windows import Part
-from homodyne_dask.fitting.series.variable_of_scans import places_of
 from homodyne_dask.plugins import PackageWarning
 from tests.synthetic import measured, store
 

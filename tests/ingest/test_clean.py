@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
 from homodyne_dask.store.cells import age_edges, lag_edges
-from ingest import averages_and_sums as block_means
+from ingest import store_writer as block_means
 from ingest.bin_task import exclude_outliers
-from ingest.clean import clean, measure_contrast
-from ingest.scatter import measure_scatter
+from ingest.clean import clean, measure_contrast, measure_scatter
 from tests.ingest_files import decay, noisy
 
 SHAPES = {

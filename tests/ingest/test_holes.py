@@ -7,9 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
-from ingest.clean import clean
-from ingest.holes import leave_out_single
-from ingest.scatter import measure_scatter
+from ingest.clean import clean, leave_out_single, measure_scatter
 
 FRAMES, DT, Q, D0 = 120, 0.5, 0.01, 1000.0
 LAG = np.abs(np.subtract.outer(np.arange(FRAMES), np.arange(FRAMES)))

@@ -6,10 +6,9 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from ingest.averages_and_sums import mask_matrix
 from ingest.bin_task import exclude_outliers
-from ingest.clean import clean
-from ingest.scatter import measure_scatter
+from ingest.clean import clean, measure_scatter
+from ingest.store_writer import mask_matrix
 from tests import photons
 from tests.ingest_files import arrays, edited, simulated
 

@@ -8,11 +8,12 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, StoreError, StoreInUse
-from homodyne_dask.store import objects, schema
+from homodyne_dask.store import object_stores as objects
+from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS
-from homodyne_dask.store.lock import locked
+from homodyne_dask.store.files import locked
+from homodyne_dask.store.object_stores import url_path
 from homodyne_dask.store.scan import Chunk, Scan
-from homodyne_dask.store.url_path import url_path
 from tests import object_server
 from tests.ingest_files import simulated
 
@@ -35,7 +36,7 @@ def plain(source):
 
 def chunks(scan: Scan) -> dict[Chunk, bytes]:
     """The bytes of every chunk as stored."""
-    from homodyne_dask.store.chunk_reader import read_bytes
+    from homodyne_dask.store.chunks import read_bytes
 
     places = [(0, 0), (0, 1), (1, 1)]
     every = [Chunk(1, b, *tile) for b in range(3) for tile in places]

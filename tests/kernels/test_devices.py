@@ -18,10 +18,16 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import homodyne_dask as hd
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels import cache_folder, devices, gpus
-from homodyne_dask.kernels.cache_folder import FOLDER, keep_compiled_programs, user_cache_folder
+from homodyne_dask.kernels import devices, gpus
+from homodyne_dask.kernels import devices as cache_folder
 from homodyne_dask.kernels.compiled import Kernel, kernel
-from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
+from homodyne_dask.kernels.devices import (
+    FOLDER,
+    float64_beside,
+    float64_on_cpu,
+    keep_compiled_programs,
+    user_cache_folder,
+)
 from homodyne_dask.kernels.gpus import MEMORY_SHARES, Gpus, cuda_missing, first_gpu, gpus_of_machine
 from homodyne_dask.machine import cores_and_cgroup_limits
 from tests.synthetic import FLOW, measured, store

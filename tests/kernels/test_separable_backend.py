@@ -13,8 +13,8 @@ import xarray
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.cache_folder import FOLDER
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.kernels.devices import FOLDER
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point

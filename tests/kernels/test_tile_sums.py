@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import Block, Problem
+from homodyne_dask.kernels.column_sums import FEW_COLUMNS, TileWork, packed, unpacked
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.devices import on_device
 from homodyne_dask.kernels.gram import merge_tree
-from homodyne_dask.kernels.problem import Block, Problem
-from homodyne_dask.kernels.tile_sums import FEW_COLUMNS, TileWork, packed, unpacked
 from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 
 from homodyne_dask import models
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.decayed_subblocks import sub_blocks, subblock_shape
-from homodyne_dask.kernels.problem import Problem, coarse_min_lag
+from homodyne_dask.kernels.backend_interface import (
+    Problem,
+    coarse_min_lag,
+    sub_blocks,
+    subblock_shape,
+)
 from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import PairSet
+from homodyne_dask.kernels.backend_interface import PairSet, Problem
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import merge_tree
-from homodyne_dask.kernels.problem import Problem
 from tests.kernels.gram_errors import EXACT, STATIC, worst_error
 from tests.kernels.user_functions import INTEGRATED, STRETCHED
 from tests.synthetic import FLOW, blocks, measured, without_some

@@ -10,9 +10,9 @@ import homodyne_dask as hd
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.autodiff import separable_point
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.models.parameters import Beat
-from homodyne_dask.models.spline_basis import SplineForm
+from homodyne_dask.models.rate_forms import SplineForm
 from homodyne_dask.solver.speckle import regular
 from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed

@@ -8,12 +8,12 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models import Convention
-from homodyne_dask.models.spline_basis import Smoothness, SplineForm
+from homodyne_dask.models.rate_forms import Smoothness, SplineForm
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
 from homodyne_dask.results.data.fit_view import FitView

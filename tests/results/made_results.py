@@ -11,8 +11,8 @@ import xarray
 from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.results.data.fit_result import PARTS
-from homodyne_dask.results.data.result_tables import (
+from homodyne_dask.results.data.fit_result import (
+    PARTS,
     covariance_table,
     parameter_table,
     scaling_table,

@@ -13,14 +13,18 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_rows import PARTS, fit_row
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.rate_curves import rates_in
-from homodyne_dask.results.files.csv_tables import entries_csv, parameters_csv
+from homodyne_dask.results.files.csv_and_netcdf import (
+    entries_csv,
+    netcdf,
+    parameters_csv,
+    result_netcdf,
+)
 from homodyne_dask.results.files.json_files import write_with_checksum
-from homodyne_dask.results.files.netcdf import netcdf, result_netcdf
-from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.results.files.result_folder import write_index
 from homodyne_dask.results.result_classes import FitSeries
-from homodyne_dask.results.views.figures.scans_figure import draw_series
+from homodyne_dask.results.views.scans_figure import draw_series
 from tests.results.made_results import UNITS, rate_dof, result_for
 
 NAN = np.nan

@@ -8,7 +8,7 @@ from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from tests.solver.dense_problem import (
     ALL_MODES,
     DenseProblem,

@@ -16,9 +16,10 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import FileReadError, SourceError, StoreError
 from homodyne_dask.machine.running_code import python_command
-from homodyne_dask.store import chunk_reader, files, hdf5_files
+from homodyne_dask.store import chunks as chunk_reader
+from homodyne_dask.store import files, hdf5_files
 from homodyne_dask.store.scan import open_selection
-from homodyne_dask.sweep import block_cache
+from homodyne_dask.sweep import blocks as block_cache
 from ingest.readers import detect
 from tests.ingest_files import manifest, simulated
 from tests.result_bits import result_bits

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from homodyne_dask.store import files
-from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, decode_chunk, encode_chunk
+from homodyne_dask.store.chunks import CHECKSUM_BYTES, decode_chunk, encode_chunk
 from homodyne_dask.store.files import partial_files, replacing, write_atomic
 
 

@@ -9,16 +9,15 @@ import pytest
 import zarr
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import tls
+from homodyne_dask.cluster import connect as tls
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
 from homodyne_dask.fitting.events import on_pass
-from homodyne_dask.store import chunk_reader as byte_range
-from homodyne_dask.store import objects
+from homodyne_dask.store import chunks as byte_range
+from homodyne_dask.store import object_stores as objects
 from homodyne_dask.store.files import zarr_store
+from homodyne_dask.store.object_stores import UrlPath, url_path
 from homodyne_dask.store.scan import Chunk, open_selection
-from homodyne_dask.store.url_path import UrlPath, url_path
-from homodyne_dask.sweep.block_cache import prefetched
-from homodyne_dask.sweep.blocks import BlockSource, Place
+from homodyne_dask.sweep.blocks import BlockSource, Place, prefetched
 from homodyne_dask.sweep.layout import layout
 from tests import object_server
 from tests.object_server import BUCKET, KEY, SECRET, uploaded

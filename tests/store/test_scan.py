@@ -11,7 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import SelectionError, StoreError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.store import schema
-from homodyne_dask.store.rings import nearest_angles, nearest_ring
+from homodyne_dask.store.rings_and_clusters import nearest_angles, nearest_ring
 from homodyne_dask.store.scan import open_dataset
 from tests.ingest_files import reseal
 from tests.synthetic import FLOW, measured, store

@@ -16,7 +16,7 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.gpus import Gpus
 from homodyne_dask.store import schema
-from homodyne_dask.sweep import block_cache
+from homodyne_dask.sweep import blocks as block_cache
 from homodyne_dask.sweep import layout as cut
 from homodyne_dask.sweep.plan import ON_CPU, Device, make_plan
 from homodyne_dask.sweep.sweep import sweep_of

@@ -17,9 +17,7 @@ from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.prepare import computed_on, prepare
-from homodyne_dask.fitting.series.fit_job import Job
-from homodyne_dask.fitting.series.previous_fit import PreviousFit
-from homodyne_dask.fitting.series.run_many import begun
+from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, begun
 from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep import plan
@@ -203,7 +201,7 @@ import sys, jax, numpy as np, homodyne_dask as hd
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.gpus import Gpus
-from homodyne_dask.sweep import block_cache
+from homodyne_dask.sweep import blocks as block_cache
 from homodyne_dask.sweep.plan import Device
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import make_plan

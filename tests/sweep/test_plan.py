@@ -17,7 +17,7 @@ from homodyne_dask.cluster.workers import (
 )
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.store import schema
-from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
+from homodyne_dask.store.chunks import REQUESTS, most_bytes
 from homodyne_dask.sweep.distributed_tasks import assign_tasks, weight
 from homodyne_dask.sweep.layout import (
     AHEAD_BYTES,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import homodyne_dask as hd
 from homodyne_dask.errors import StoreError
 from homodyne_dask.kernels.gram import Gram, merge_runs, merge_tree
-from homodyne_dask.sweep import block_cache
+from homodyne_dask.sweep import blocks as block_cache
 from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep.layout import layout, runs
 from homodyne_dask.sweep.sweep import ArrivingGrams

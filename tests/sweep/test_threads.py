@@ -10,10 +10,11 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster import workers
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting import fit_observer
-from homodyne_dask.sweep import block_cache, tasks
+from homodyne_dask.fitting import observer as fit_observer
+from homodyne_dask.sweep import blocks as block_cache
 from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep import plan as plans
+from homodyne_dask.sweep import tasks
 from tests.result_bits import result_bits
 from tests.synthetic import CREEP, FLOW, angles, measured, module_scan, store
 

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from homodyne_dask.document.blocks import Document, Outcome, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.read_only import HandedOut
-from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.result_tables import undetermined_names
+from homodyne_dask.results.data.fit_result import undetermined_names
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 

@@ -14,7 +14,7 @@ from zict import LRU
 
 from homodyne_dask.apps.curve_fit.residual_kernel import POINTS_PER_STEP
 from homodyne_dask.errors import SelectionError, StoreError, require_type, why_unreadable
-from homodyne_dask.sweep.block_cache import byte_cache, keep
+from homodyne_dask.sweep.blocks import byte_cache, keep
 from homodyne_dask.sweep.layout import Layout
 
 MAX_POINTS_PER_CHUNK = 2**20

@@ -1,14 +1,26 @@
-"""The Gram of a residual model over columns of points, by forward-mode differentiation."""
+"""The Gram of a residual model over columns of points, by forward-mode differentiation.
 
+Validation of the function of a residual model before a fit.
+"""
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.autodiff import with_derivatives
-from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.compiled import kernel, traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.user_function_checks import (
+    checked,
+    in_function,
+    line_of,
+    not_finite,
+    require_shape,
+)
 from homodyne_dask.models.user_defined import ResidualModel
 
 POINTS_PER_STEP = 2**12
@@ -50,3 +62,44 @@ def columns_kernel(at: Array, columns: Array, *, model: ResidualModel) -> tuple[
     parts = columns.reshape(len(columns), -1, step).swapaxes(0, 1)
     start = jnp.zeros((m, m)), jnp.zeros((), int)
     return lax.scan(add, start, parts)[0]
+
+
+def check_residual(
+    model: ResidualModel, theta: Float[np.ndarray, " p"], columns: Float[np.ndarray, "v n"]
+) -> None:
+    """Trace the residual as a fit will, and evaluate it at theta on some points.
+
+    Raises OptionError, naming the model and the line, where it cannot be traced, gives another
+    shape than one value per point, depends at a point on others, of which a fit computes it for some,
+    or is not a number at a point that is known.
+    """
+    with float64_on_cpu(), traced_for(model):
+        column = jax.ShapeDtypeStruct((3,), float)
+        with in_function(model.name, model.written):
+            output = jax.eval_shape(
+                checked(model.name, model.residual, model.written),
+                jax.ShapeDtypeStruct((model.size,), float), *[column] * len(columns),
+            )  # fmt: skip
+        require_shape(
+            model, model.written, [output], [(), (1,), (3,)],
+            "the function must return one value per point, shape (3,) for 3 points",
+        )  # fmt: skip
+        columns = columns[:, np.isfinite(columns).all(axis=0)]
+        r, derivatives = with_derivatives(
+            lambda theta: jnp.asarray(model.residual(theta, *columns), float), jnp.asarray(theta)
+        )
+        values, half = np.concatenate([r[None], derivatives]), columns.shape[1] // 2
+        r = values[0]
+        if r.size > 1 and np.isfinite(r).all():
+            alone = np.asarray(model.residual(jnp.asarray(theta), *columns[:, :half]))
+            if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
+                raise OptionError(
+                    f"model {model.name!r}, {line_of(model.written)}: the residual at a point depends on "
+                    f"other points, but residuals are computed for subsets of the points: means over all "
+                    f"points and convolutions are not supported"
+                )
+    for which, *at in np.argwhere(~np.isfinite(values)):
+        point = zip(model.variables, columns[:, at[0] if at else 0], strict=True)
+        where = ", ".join(f"{name} = {x:.6g}" for name, x in point)
+        value = float(values[(which, *at)])
+        raise not_finite(model, model.written, "the residual", which, value, where, theta)

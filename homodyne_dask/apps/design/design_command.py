@@ -7,7 +7,7 @@ import click
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.apps.design.planned_scan import MOST_BINS
+from homodyne_dask.apps.design.errors_of_plan import MOST_BINS
 from homodyne_dask.cli.fit_config import MODELS, LocalPath
 from homodyne_dask.cli.path_arguments import (
     LOCAL_PATH,

@@ -2,20 +2,22 @@
 
 The sums of a fit over pairs, and over the cells of `--weighting speckle`, follow from the model: no data are
 simulated. Contrast and offset of every bin are fitted, too.
+
+`design`: the errors that a planned scan will give, before the beam time.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import xarray
 from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 
-from homodyne_dask.assessment.cell_residuals import (
-    AveragedCells,
-    Interval,
-    cell_points,
-)
+from homodyne_dask.apps.design.planned_errors import Design
+from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, cell_points
 from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,
@@ -25,20 +27,23 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_fields,
 )
 from homodyne_dask.assessment.speckle_noise import bin_averages, merged_averages
+from homodyne_dask.errors import OptionError, require_known, shown
+from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, vector_of
 from homodyne_dask.fitting.speckle_weighting import grid_of_weights
-from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend import check_model, evaluation_of
+from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
+from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.normal_matrix import (
-    SINGULAR_OF_MEANS,
-    eigensystem,
-    pseudoinverse,
-)
+from homodyne_dask.solver.normal_matrix import SINGULAR_OF_MEANS, eigensystem, pseudoinverse
 from homodyne_dask.solver.speckle import regular, sum_over_stretches
 from homodyne_dask.store.cells import age_edges, lag_edges
-from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.rings_and_clusters import friedel_clusters
+from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.schema import RANGES
 
 WEIGHTINGS = (PAIRS, SPECKLE_WEIGHTS)
 
@@ -214,3 +219,223 @@ def _rates(
             error = rate_stderr(gradient, np.where(moved, of[np.ix_(which, which)], 0.0))
             errors[w, n, inside] = error[inside]
     return rates, values, errors
+
+
+VARIED = ("frames", "counts", "pixels", "contrast", "angles", "exposure")
+"""What can be varied."""
+FEWEST_FRAMES = 10
+MOST_FRAMES = 1_000_000
+MOST_BINS = 1000
+
+
+def design(
+    model: Model | str,
+    params: Mapping[str, float] | ArrayLike,
+    *,
+    q: ArrayLike,
+    frames: int,
+    dt: float,
+    contrast: ArrayLike,
+    counts: ArrayLike,
+    pixels: ArrayLike,
+    phi: ArrayLike = 0.0,
+    gap: str | float | None = None,
+    fixed: Sequence[str] = (),
+    ages: ArrayLike | None = None,
+    vary: Mapping[str, ArrayLike] | None = None,
+    min_lag: int = 1,
+    convention: str = "physical",
+) -> Design:
+    """Predict the standard errors of a fit of a planned scan, for both weightings.
+
+    model: a model or its name; params: values of its parameters, by name or in order; fixed: names of
+    parameters that will not be fitted. q [1/Å], phi [degree], contrast, counts (per pixel and frame) and
+    pixels (independent pixels per bin): one number, or one per bin. frames, dt [s]: number of frames and
+    frame time. gap: such as '200 um', for models with shear. ages [s]: ages for the errors of J and γ̇, by
+    default the middle of the shortest record. vary: one of frames, counts, pixels, contrast, angles (number
+    of bins into which the ring is divided, each at the first q) and exposure (frame time [s], with the same
+    total time and dose), with the values to try. min_lag: pairs of frames closer than this are
+    excluded. convention: physical or homodyne.
+
+    The noise is that of speckle and counting (docs/explanation/speckle_noise.md); contrast and offset of
+    every bin are fitted. Raises OptionError for invalid values.
+
+    >>> detector = {"contrast": 0.2, "counts": 0.5, "pixels": 1000}
+    >>> plan = hd.design("brownian", {"D0": 1e4}, q=0.005, frames=300, dt=0.1, **detector)
+    >>> plan.dataset["stderr"].values.round(-1).ravel().tolist()  # pairs, speckle
+    [610.0, 480.0]
+    """
+    model = scan_model(model).current()
+    known = convention_named(convention)
+    width = required_gap(model, gap)
+    each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
+    theta = vector_of(model, params)
+    frames = _whole("frames", frames)
+    check_model(model, frames, known, "float64")
+    problem = Problem(model, known, width if model.shear else None, min_lag)
+    scan = PlannedScan(
+        problem, theta, _free(model, fixed), frames, float(numbers_of("dt", dt)), **each
+    )
+    _check(scan)
+    varied, values = _varied(vary)
+    scans = [_with(scan, varied, value) for value in values]
+    shortest = min(float(one.time[-1]) for one in scans)
+    wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
+    if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
+        raise OptionError(
+            f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
+        )
+    found = [expected_errors(one, wanted) for one in scans]
+    return Design(_dataset(scan, varied, values, wanted, found))
+
+
+def _whole(name: str, value: Any) -> int:
+    number = float(numbers_of(name, value))
+    if not number.is_integer():
+        raise OptionError(f"{name} = {number:g} is not a whole number")
+    return int(number)
+
+
+def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
+    fixed = (fixed,) if isinstance(fixed, str) else fixed
+    for name in fixed:
+        require_known(name, model.names, f"fixed: {model.name} has no parameter {name!r}")
+    free = [p.constant is None and p.name not in fixed for p in model.parameters]
+    if not any(free):
+        raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
+    return np.array(free)
+
+
+def _check(scan: PlannedScan) -> None:
+    if len(scan.q) > MOST_BINS:
+        raise OptionError(
+            f"more than {MOST_BINS} bins cannot be planned: give {MOST_BINS} bins or angles at most"
+        )
+    for name, lowest, highest, what in (
+        ("frames", FEWEST_FRAMES, MOST_FRAMES, f"a number from {FEWEST_FRAMES} to {MOST_FRAMES}"),
+        ("contrast", 1e-9, 1.0, "positive numbers of at most 1"),
+        ("counts", 1e-12, 1e12, "positive numbers of at most 1e12"),
+        ("pixels", 1e-3, 1e12, "positive numbers of at most 1e12"),
+        ("q", *RANGES["q"][:2], "positive numbers of at most 1000, in 1/Å"),
+        ("phi", -RANGES["phi"][1], RANGES["phi"][1], "angles in degrees"),
+        ("dt", *RANGES["frame_time"][:2], "seconds of at most 1e9"),
+        ("theta", -1e60, 1e60, "values of at most 1e60"),
+    ):
+        values = np.asarray(getattr(scan, name))
+        if not ((values >= lowest) & (values <= highest)).all():
+            raise OptionError(f"{name} = {shown(values.tolist())} cannot be used: give {what}")
+
+
+def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[float]]:
+    if not vary:
+        return None, [np.nan]
+    if len(vary) > 1:
+        raise OptionError(f"vary = {shown(dict(vary))} cannot be used: vary one quantity at a time")
+    name, given = next(iter(vary.items()))
+    require_known(name, VARIED, f"vary: {name!r} cannot be varied")
+    values = np.atleast_1d(numbers_of(name, given)).ravel()
+    if not ((values > 0) & np.isfinite(values)).all():
+        raise OptionError(f"vary: {name} = {shown(given)} are not positive numbers")
+    return name, values.tolist()
+
+
+def _with(scan: PlannedScan, varied: str | None, value: float) -> PlannedScan:
+    """Return the scan with one quantity changed; a ring of as many pixels in so many bins over 180°."""
+    changes: dict[str, Any] = {}
+    if varied == "frames":
+        changes["frames"] = _whole("frames", value)
+    elif varied == "exposure":
+        changes = {"frames": round(scan.frames * scan.dt / value), "dt": value}
+        changes["counts"] = scan.counts * value / scan.dt
+    elif varied == "angles":
+        n = _whole("vary: angles", value)
+        changes = {name: np.full(n, getattr(scan, name)[0]) for name in ("q", "contrast", "counts")}
+        changes["phi"] = scan.phi[0] + 180 / n * np.arange(n)
+        changes["pixels"] = np.full(n, scan.pixels.sum() / n)
+    elif varied is not None:
+        changes[varied] = np.full(len(scan.q), value)
+    changed = replace(scan, **changes)
+    _check(changed)
+    return changed
+
+
+def _dataset(
+    scan: PlannedScan,
+    varied: str | None,
+    values: list[float],
+    ages: Float[np.ndarray, " age"],
+    found: list[ExpectedErrors],
+) -> xarray.Dataset:
+    model, free = scan.problem.model, scan.free
+    covariance = np.stack([one.covariance[:, free][..., free] for one in found], axis=1)
+    rate_stderr = np.stack([one.rate_stderr for one in found], axis=1)
+    stderr = np.sqrt(np.einsum("wpaa->wpa", covariance))
+    parameters = [p for p, one in zip(model.parameters, free, strict=True) if one]
+    with np.errstate(invalid="ignore"):
+        correlation = covariance / (stderr[..., :, None] * stderr[..., None, :])
+    about = (
+        f"{model.name}, {len(scan.q)} {'bin' if len(scan.q) == 1 else 'bins'}, {scan.frames} frames of "
+        f"{scan.dt:g} s, contrast {scan.contrast.mean():.3g}, {scan.counts.mean():.3g} counts per pixel and "
+        f"frame, {scan.pixels.mean():.4g} independent pixels per bin"
+    )
+    if varied is not None:
+        about += f"; {varied} varied"
+    each = ("weighting", "point")
+    return xarray.Dataset(
+        {
+            "value": ("parameter", scan.theta[free]),
+            "unit": ("parameter", [p.unit for p in parameters]),
+            "stderr": ((*each, "parameter"), stderr),
+            "correlation": ((*each, "parameter", "other"), correlation),
+            "rate_value": (("rate", "age"), found[0].rate_value),
+            "rate_stderr": ((*each, "rate", "age"), rate_stderr),
+        },
+        coords={
+            "weighting": list(WEIGHTINGS),
+            "parameter": [p.name for p in parameters],
+            "other": [p.name for p in parameters],
+            "rate": np.array(found[0].rates, dtype=str),
+            "age": ("age", ages, {"units": "s"}),
+            "varied": ("point", values),
+        },
+        attrs={"scan": about} | ({"varied": varied} if varied is not None else {}),
+    )
+
+
+def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> Design:
+    """Predict the errors of a scan that differs from a fitted one in given quantities.
+
+    Model, values, bins, frames and contrast are those of the fit; counts and pixels are estimated from its
+    residuals. changes: arguments of `design`, such as vary={"frames": [300, 600, 1200]}. scan: the fitted
+    scan; by default it is opened from its store. Raises OptionError if the residuals do not determine
+    counts and pixels.
+
+    >>> result = hd.fit("A0123_c2.zarr", "brownian")
+    >>> hd.design_like(result, counts=2, pixels=1000, vary={"frames": [40, 80]}).varied
+    'frames'
+    """
+    scan = fitted_scan(result) if scan is None else as_selected(scan, result)
+    table, config = result.parameters, result.config
+    bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
+    value = dict(zip(table["param"].values.tolist(), table["optimum"].values.tolist(), strict=True))
+    time = scan.time[scan.use]
+    given: dict[str, Any] = {
+        "q": q_or_one(scan)[bins],
+        "phi": np.nan_to_num(scan.phi[bins]),
+        "contrast": np.clip(result.scaling["contrast"].values[bins], 1e-6, 1.0),
+        "frames": len(time),
+        "dt": float((time[-1] - time[0]) / (len(time) - 1)),
+        "gap": config["gap_angstrom"],
+        "fixed": table["param"].values[table["fixed"].values].tolist(),
+        "min_lag": config["min_lag"],
+        "convention": config["convention"],
+    }
+    noise, unknown = result.errors.noise, np.full(len(bins), np.nan)
+    for name, column in (("counts", "mean_counts"), ("pixels", "pixels")):
+        given[name] = (unknown if noise is None else noise[column].values)[bins]
+        if name not in changes and not (np.isfinite(given[name]) & (given[name] > 0)).all():
+            raise OptionError(
+                f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
+                f"pixels (per bin)"
+            )
+    return design(result.provenance.fitted_model(), value, **given | changes)

@@ -10,8 +10,8 @@ from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.document.plain_text import Printed
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.dataclass_json import plain_values
-from homodyne_dask.results.data.number_format import format_error, value_and_error
-from homodyne_dask.results.views.figures.given_axes import in_place_of
+from homodyne_dask.results.data.numbers_and_intervals import format_error, value_and_error
+from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:

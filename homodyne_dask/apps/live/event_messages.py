@@ -8,8 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from homodyne_dask import events
-from homodyne_dask.results.data.finding_catalogue import CATALOGUE
-from homodyne_dask.results.data.findings import Findings
+from homodyne_dask.results.data.findings import CATALOGUE, Findings
 
 TOPIC = "homodyne_dask"
 """The topic of the messages among Dask's structured events: `client.get_events(TOPIC)` returns them."""

@@ -8,7 +8,11 @@ from typing import Any
 
 from homodyne_dask import events
 from homodyne_dask.document.html import render
-from homodyne_dask.results.data.number_format import format_count, format_seconds, value_and_error
+from homodyne_dask.results.data.numbers_and_intervals import (
+    format_count,
+    format_seconds,
+    value_and_error,
+)
 
 PACKAGE = "homodyne_dask.apps.live"
 MAX_ROWS = 200

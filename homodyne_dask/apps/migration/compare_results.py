@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from homodyne_dask.apps.migration.homodyne_yaml import HomodyneYaml, finite_number
-from homodyne_dask.apps.migration.translate_yaml import ALIASES, Translation
-from homodyne_dask.cli.yaml_file import read_yaml
+from homodyne_dask.apps.migration.translate_yaml import (
+    ALIASES,
+    HomodyneYaml,
+    Translation,
+    finite_number,
+)
+from homodyne_dask.cli.fit_config import read_yaml
 from homodyne_dask.document.blocks import Document, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, in_line
-from homodyne_dask.results.data.number_format import or_dash, value_and_error
+from homodyne_dask.results.data.numbers_and_intervals import or_dash, value_and_error
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.text import joined_with_and
 

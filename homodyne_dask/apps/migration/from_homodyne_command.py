@@ -9,7 +9,7 @@ from homodyne_dask.cli.path_arguments import LOCAL_PATH, write_new
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.document.plain_text import as_text
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.files.folder import default_folder
+from homodyne_dask.results.files.result_folder import default_folder
 
 
 @click.command("from-homodyne")

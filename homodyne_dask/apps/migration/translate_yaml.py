@@ -1,25 +1,292 @@
-"""Converts a YAML file of homodyne 2.x or xpcsjax to a configuration of `homodyne-dask fit`."""
+"""The keys of the YAML of homodyne and xpcsjax: which are converted, and why the others are not.
+
+Reads a configuration of homodyne 2.x or xpcsjax (YAML), or of homodyne-analysis (JSON).
+
+An error names the key and its value.
+
+Converts a YAML file of homodyne 2.x or xpcsjax to a configuration of `homodyne-dask fit`.
+"""
 
 import json
+import math
 import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import homodyne_dask as hd
-from homodyne_dask.apps.migration.homodyne_yaml import (
-    HomodyneYaml,
-    finite_number,
-    read_homodyne_yaml,
-)
-from homodyne_dask.apps.migration.known_keys import WHICH_DATA, unconverted_keys
-from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.fit_config import FitConfig, read_yaml
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import path_of
+
+# section | why it is not converted | in a section of which some keys are: those that are not | and that are
+_TABLE = """
+ | it has no effect | config_version | analysis_mode
+metadata | describes the file
+analysis_settings | repeats analysis_mode in words
+analyzer_parameters | the store holds its times in seconds (`homodyne-dask info`) | dt time_unit dt_unit \
+| start_frame end_frame
+analyzer_parameters.frame_step | neither homodyne nor xpcsjax uses it in a fit
+analyzer_parameters.scattering | | | wavevector_q q_unit
+analyzer_parameters.geometry | | | stator_rotor_gap gap_unit
+experimental_data | ingest reads format, angles and q from the file, and the store replaces the cache \
+| cache_compression cache_directory cache_file_path cache_filename_template data_type exchange_key \
+file_format phi_angles_file phi_angles_path use_caching | file_path data_folder_path data_file_name
+phi_filtering | the ranges select the angles inside them; if no angle lies inside them, the fit ends \
+with an error instead of using all angles | algorithm fallback_to_all_angles tolerance \
+| enabled target_ranges
+phi_filtering.quality_control | the report names what the selected angles do not determine
+initial_parameters | units are fixed and printed with each value | units \
+| parameter_names values active_parameters fixed_parameters
+initial_parameters.per_angle_scaling | contrast and offset are eliminated exactly: they have no initial values
+initial_parameters.tied_parameters | ties are not converted: give them as tie (D0_ref: D0_sample); otherwise \
+the fit differs from that of xpcsjax
+parameter_space | repeats analysis_mode | model | bounds
+parameter_space.priors | normal priors are given as prior (D0: [2500, 300]), priors of contrast and offset \
+as contrast and offset (contrast: {prior: [0.2, 0.01]}); bounds and fixed values replace other priors
+optimization | there is one method, least squares | method
+optimization.angle_filtering | phi_filtering selects the angles
+optimization.nlsq | there is one solver, which ends within 1e-4 standard errors of the optimum: no \
+tolerances, scales or strategies to choose | goal gtol max_iterations memory_fraction \
+memory_threshold_gb tolerance trust_region_scale verbose workflow x_scale xtol | loss
+optimization.nlsq.x_scale_map | parameters are scaled by the diagonal of the Hessian
+optimization.nlsq.progress | progress is always printed
+optimization.nlsq.diagnostics | the report states the outcome and what is not determined
+optimization.nlsq.anti_degeneracy | contrast and offset are eliminated exactly, which causes no degeneracy \
+| constant_scaling_threshold enable execute_layers fourier_auto_threshold gradient_monitoring hierarchical \
+regularization | per_angle_mode fourier_order
+optimization.nlsq.anti_degeneracy.shear_weighting | angles are weighted by their noise, not by their direction
+optimization.nlsq.cmaes | initial values are found by a search on averages of the data (starts)
+optimization.nlsq.multi_start | initial values are found by a search on averages of the data (starts)
+optimization.nlsq.hybrid_streaming | data of any size are processed in the same way, chunk by chunk
+optimization.nlsq.quality_validation | the report states the outcome
+optimization.streaming | data of any size are processed in the same way; each pass ends with a checkpoint
+optimization.stratification | data of any size are processed in the same way, chunk by chunk
+optimization.sequential | all angles are fitted together
+optimization.recovery | Dask repeats the tasks of a lost worker; nothing else is repeated
+optimization.mcmc | the fit is a least-squares fit; the command posterior draws from the posterior
+optimization.cmc | the fit is a least-squares fit; the command posterior draws from the posterior
+noise_estimation | ingest estimates the noise from counts or scatter, or takes its --sigma
+performance | the plan uses the available memory and threads (`homodyne-dask plan`)
+logging | there are no log files; --debug shows warnings and logs
+quality_control | ingest reports what it masks or drops
+plotting | the figures of a fit have one format
+output | the result is written to A0123_fit beside the store, or to --output
+validation | every invalid value is an error
+"""
+
+
+WHICH_DATA = ("analyzer_parameters", "phi_filtering")
+"""Sections of which an unknown key may decide which data are fitted."""
+
+
+_ROWS = ([part.strip() for part in line.split("|")] for line in _TABLE.strip("\n").splitlines())
+SECTIONS = {name: fields for name, *fields in _ROWS}
+"""The fields of each line of the table, by the name of the section."""
+
+
+def unconverted_keys(
+    content: Mapping[str, object], section: str = ""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the keys and sections of a file that are not converted, with their sections.
+
+    First those of homodyne or xpcsjax, with the reason; then unknown ones, with the most similar key.
+    """
+    ignored: dict[str, str] = {}
+    unknown: dict[str, str] = {}
+    why, left, converted = (*SECTIONS[section], "")[:3]
+    start = f"{section}." if section else ""
+    for name, value in content.items():
+        path = f"{start}{name}"
+        inner = SECTIONS.get(path)
+        if inner and len(inner) > 1 and (value is None or isinstance(value, Mapping)):
+            inside = unconverted_keys(value or {}, path)
+            ignored |= inside[0]
+            unknown |= inside[1]
+        elif inner:
+            ignored[path] = inner[0]
+        elif str(name) in left.split():
+            ignored[path] = why
+        elif str(name) not in converted.split():
+            sections = (of.removeprefix(start) for of in SECTIONS if of and of.startswith(start))
+            names = {of.partition(".")[0] for of in sections} | {*left.split(), *converted.split()}
+            unknown[path] = nearest(str(name), sorted(names))
+    return ignored, unknown
+
+
+MODES = {
+    "static": "static",
+    "static_isotropic": "static",
+    "static_anisotropic": "static",
+    "laminar_flow": "laminar_flow",
+    "two_component": "two_component_xpcsjax",
+    "two-component": "two_component_xpcsjax",
+    "heterodyne": "two_component_xpcsjax",
+}
+"""analysis_mode in lower case → name of the model here."""
+
+
+def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
+    """Return the file; raises OptionError for one that is not a configuration of homodyne or xpcsjax."""
+    content = read_yaml(where, "check the name")
+    if isinstance(content, dict):
+        content = _of_today(where, content)
+    if not isinstance(content, dict) or "analysis_mode" not in content:
+        converted = isinstance(content, dict) and "model" in content and "data" in content
+        ours = ": it is a configuration of homodyne-dask; run `homodyne-dask fit` with it"
+        raise OptionError(
+            f"{where} has no analysis_mode, so it is not a configuration of homodyne or xpcsjax"
+            + ours * converted
+            + (_misspelled(content, "analysis_mode") if isinstance(content, dict) else "")
+        )
+    return HomodyneYaml(content)
+
+
+def _of_today(where: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file of homodyne-analysis (JSON) or of an older homodyne says as homodyne 2.x says it.
+
+    The mode may be in metadata or be the model of the parameter space, times in a section of their own, and
+    values may be those of the active parameters only.
+    """
+    if "parameters" in content and "analysis_mode" not in content:
+        raise OptionError(
+            f"{where} is a configuration of heterodyne, which is not converted: the model is "
+            "two_component_xpcsjax; give its parameters as initial, bounds and fixed"
+        )
+    held, found = HomodyneYaml(content), dict(content)
+    mode = held.get("metadata.analysis_mode") or held.get("parameter_space.model")
+    if mode is not None:
+        found.setdefault("analysis_mode", mode)
+    times = held.collection("analyzer_parameters.temporal", dict)
+    if times:
+        of_analyzer = {**held.collection("analyzer_parameters", dict)}
+        del of_analyzer["temporal"]
+        for key, value in times.items():
+            if of_analyzer.setdefault(key, value) != value:
+                raise OptionError(f"{where}: analyzer_parameters has {key} twice: remove one")
+        found["analyzer_parameters"] = of_analyzer
+    initial = held.collection("initial_parameters", dict)
+    values, names, active = (
+        initial.get(key) for key in ("values", "parameter_names", "active_parameters")
+    )
+    if not isinstance(values, list) or not isinstance(active, list):
+        return found
+    of_names = isinstance(names, list) and len(names) == len(values)
+    if len(values) == len(active) and not of_names:
+        found["initial_parameters"] = initial | {"parameter_names": active}
+    return found
+
+
+class HomodyneYaml:
+    """The content of a file; every method raises OptionError naming the key and the value."""
+
+    def __init__(self, content: Mapping[str, object]) -> None:
+        self.content = content
+
+    def get(self, path: str) -> object:
+        """Return the value of a key such as 'output.formats', None where there is none."""
+        found: object = self.content
+        for key in path.split("."):
+            if found is None:
+                return None
+            if not isinstance(found, Mapping):
+                raise OptionError(f"{path} = {found!r} is not a section with keys")
+            found = found.get(key)
+        return found
+
+    def number(self, path: str) -> float:
+        """Return a positive number."""
+        value = self.get(path)
+        if value is None:
+            raise OptionError(f"{path} is missing: give a number{_misspelled(self.content, path)}")
+        number = finite_number(path, value)
+        if number <= 0:
+            raise OptionError(f"{path} = {value!r} must be above 0")
+        return number
+
+    def collection[Of: (list[Any], dict[str, Any])](self, path: str, of: type[Of]) -> Of:
+        """Return the list or dict of a key, an empty one where the key is missing."""
+        found = self.get(path)
+        if found is None:
+            return of()
+        if not isinstance(found, of):
+            raise OptionError(f"{path} = {found!r} must be a {of.__name__}, or null")
+        return found
+
+    def model(self) -> str:
+        """Return the name of the model here."""
+        mode = self.get("analysis_mode")
+        if str(mode).lower() not in MODES:
+            raise OptionError(f"analysis_mode {mode!r} is unknown; {nearest(str(mode), MODES)}")
+        return MODES[str(mode).lower()]
+
+    def data(self) -> Path:
+        """Return the file of the data; folder and name precede file_path, as in homodyne."""
+        folder, name = (
+            self.get(f"experimental_data.{key}") for key in ("data_folder_path", "data_file_name")
+        )
+        if folder is not None and name is not None:
+            return Path(str(folder), str(name))
+        file = self.get("experimental_data.file_path")
+        if file is None:
+            like = _misspelled(self.content, "experimental_data.file_path")
+            raise OptionError(
+                f"experimental_data.file_path is missing: give the file with the data{like}"
+            )
+        return Path(str(file))
+
+    def ranges(self) -> list[tuple[float, float]]:
+        """Return the selected ranges of angles in degrees, an empty list for all angles.
+
+        A range that goes down there goes around ±180°, and is two here.
+        """
+        if not self.get("phi_filtering.enabled"):
+            return []
+        found = []
+        for n, item in enumerate(self.collection("phi_filtering.target_ranges", list)):
+            if not isinstance(item, Mapping):
+                raise OptionError(f"phi_filtering.target_ranges[{n}] has no min_angle, max_angle")
+            path = f"phi_filtering.target_ranges[{n}]"
+            low = finite_number(f"{path}.min_angle", item.get("min_angle", -180))
+            high = finite_number(f"{path}.max_angle", item.get("max_angle", 180))
+            found += [(low, high)] if low <= high else [(low, 180.0), (-180.0, high)]
+        return found
+
+    def whole(self, path: str, default: int) -> int:
+        """Return a whole number."""
+        value = self.get(path)
+        number = finite_number(path, default if value is None else value)
+        if number != int(number):
+            raise OptionError(f"{path} = {value!r} is not a whole number")
+        return int(number)
+
+
+def _misspelled(content: Mapping[str, Any], path: str) -> str:
+    """Return which unknown key of a file may be meant by a missing one, or by its section; '' for none."""
+    unknown, start = unconverted_keys(content)[1], ""
+    for key in path.split("."):
+        here = [one.removeprefix(start) for one in unknown if one.startswith(start)]
+        for one in get_close_matches(key, [name for name in here if "." not in name], n=1):
+            return f"; the file has {one!r}: is it {key!r}?"
+        start += f"{key}."
+    return ""
+
+
+def finite_number(path: str, value: object) -> float:
+    """Return the value of a key as a finite number."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise OptionError(f"{path} = {value!r} is not a finite number")
+    return number
+
 
 NAMES = {
     name: hd.MODELS[name].names for name in ("static", "laminar_flow", "two_component_xpcsjax")

@@ -10,14 +10,13 @@ import h5py
 import numpy as np
 
 from homodyne_dask.errors import in_line, printable
+from homodyne_dask.results.data.c2_means import times_of
 from homodyne_dask.results.data.derived_quantities import derived_quantities
-from homodyne_dask.results.data.fit_result import FitValues
+from homodyne_dask.results.data.fit_result import LIMITS, FitValues
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
-from homodyne_dask.results.data.result_tables import LIMITS
-from homodyne_dask.results.data.window_means import times_of
-from homodyne_dask.results.files.formats import RESULT
-from homodyne_dask.results.files.netcdf import NXXPCS
+from homodyne_dask.results.files.csv_and_netcdf import NXXPCS
+from homodyne_dask.results.files.json_files import RESULT
 from homodyne_dask.store import schema
 
 PIXELS = (

@@ -19,9 +19,9 @@ from homodyne_dask.errors import in_line
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.dataclass_json import plain_values
+from homodyne_dask.results.data.fit_result import DATASET_UNITS
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import quoted_sign, rates_in
-from homodyne_dask.results.data.result_tables import DATASET_UNITS
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.scan import Scan
 

@@ -11,9 +11,9 @@ from scipy.ndimage import gaussian_filter
 
 from homodyne_dask.apps.posterior.arviz_tree import free_names
 from homodyne_dask.apps.posterior.posterior import Posterior
-from homodyne_dask.results.data.known_truth import truth_of
-from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.style import COLOURS, plain_label, power_of_ten
+from homodyne_dask.results.data.fitted_parameters import truth_of
+from homodyne_dask.results.views import panels as draw
+from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""

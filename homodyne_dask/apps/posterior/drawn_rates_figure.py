@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 
 from homodyne_dask.apps.posterior.posterior import Posterior
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.rates_figure import AXES, HEIGHT
-from homodyne_dask.results.views.figures.style import COLOURS, plain_label
+from homodyne_dask.results.views import panels as draw
+from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
+from homodyne_dask.results.views.style import COLOURS, plain_label
 
 
 def draw_posterior_rates(posterior: Posterior) -> draw.FitFigure:

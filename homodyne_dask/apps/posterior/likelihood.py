@@ -16,9 +16,8 @@ from jaxtyping import Bool, Float
 from homodyne_dask.apps.posterior.interpolation_nodes import Basis
 from homodyne_dask.apps.posterior.pair_sample import in_batches
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import PairSet
+from homodyne_dask.kernels.backend_interface import PairSet, Problem
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Convention, Model
 from homodyne_dask.solver.reduce import constraint_columns
 from homodyne_dask.solver.reduced_problem import ReducedProblem

@@ -10,10 +10,9 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import PairSet
+from homodyne_dask.kernels.backend_interface import PairSet, Problem
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.machine.cores_and_cgroup_limits import on_cores
 from homodyne_dask.models import Convention, Model
 from homodyne_dask.store.scan import Scan, q_or_one

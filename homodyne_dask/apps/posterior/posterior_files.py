@@ -6,7 +6,7 @@ from homodyne_dask.apps.posterior.posterior import Posterior, with_posterior
 from homodyne_dask.apps.posterior.posterior_netcdf import NETCDF
 from homodyne_dask.apps.posterior.posterior_summary import why_unreliable
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.files.folder import (
+from homodyne_dask.results.files.result_folder import (
     LOCK,
     POSTERIOR_PICTURES,
     locked_folder,
@@ -16,8 +16,8 @@ from homodyne_dask.results.files.folder import (
 )
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import SUMMARY, load_result
-from homodyne_dask.results.views.figures.panels import png_of
-from homodyne_dask.results.views.figures.style import TITLES
+from homodyne_dask.results.views.panels import png_of
+from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.store.files import path_of, write_file
 
 CAPTIONS = {

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from homodyne_dask.results.views.figures.given_axes import in_place_of
+from homodyne_dask.results.views.style import in_place_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

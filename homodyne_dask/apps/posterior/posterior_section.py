@@ -10,7 +10,7 @@ from homodyne_dask.apps.posterior.posterior_summary import (
     why_unreliable,
 )
 from homodyne_dask.document.blocks import Document, Picture, Pictures, Section, Sentences, Table
-from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data import numbers_and_intervals as numbers
 
 MAX_ERROR = 0.05
 """Largest difference of log densities from those of all pairs that is not remarked upon."""

@@ -12,8 +12,8 @@ from xarray import DataTree
 from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, free_names, theta_in
 from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
-from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.result_tables import plain_rows
+from homodyne_dask.results.data.fit_result import plain_rows
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.results.result_classes import FitResult
 
 UNTRUSTED_ERROR = 0.5

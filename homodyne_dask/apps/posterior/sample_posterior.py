@@ -39,9 +39,8 @@ from homodyne_dask.errors import (
     require_known,
     require_type,
 )
-from homodyne_dask.fitting.fit import plan_for
+from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.fitting.run import workers_for_plan
 from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.models.parameter_priors import AnyPrior
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions

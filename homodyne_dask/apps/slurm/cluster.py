@@ -9,10 +9,9 @@ from typing import Any
 
 import dask.config
 
-from homodyne_dask.apps.slurm.batch import check_script
 from homodyne_dask.apps.slurm.jobs import cluster_class, job_options, worker_memory
-from homodyne_dask.apps.slurm.sites import site_named
-from homodyne_dask.cluster import tls
+from homodyne_dask.apps.slurm.sites import check_script, site_named
+from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.scratch import scratch_folder
 from homodyne_dask.cluster.settings import MONITOR_SETTINGS, SCHEDULER_SETTINGS

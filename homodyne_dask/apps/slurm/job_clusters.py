@@ -18,8 +18,7 @@ from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 from distributed import Adaptive, Status
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.apps.slurm.batch import JOB_NUMBER, queued_jobs
-from homodyne_dask.apps.slurm.sites import Site
+from homodyne_dask.apps.slurm.sites import JOB_NUMBER, Site, queued_jobs
 from homodyne_dask.cluster import _dask_internals
 from homodyne_dask.cluster.workers import JobCluster
 from homodyne_dask.errors import ClusterError, one_line

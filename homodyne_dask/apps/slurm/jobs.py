@@ -12,9 +12,16 @@ from typing import Any
 
 from dask.utils import parse_bytes, parse_timedelta
 
-from homodyne_dask.apps.slurm.batch import check_script, submit_script
-from homodyne_dask.apps.slurm.sites import FOLDER, Site, default_interface, walltime_seconds
-from homodyne_dask.cluster import scratch, tls
+from homodyne_dask.apps.slurm.sites import (
+    FOLDER,
+    Site,
+    check_script,
+    default_interface,
+    submit_script,
+    walltime_seconds,
+)
+from homodyne_dask.cluster import connect as tls
+from homodyne_dask.cluster import scratch
 from homodyne_dask.cluster.settings import monitor_environment, worker_environment
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import OptionError, require_package

@@ -16,10 +16,10 @@ from jaxtyping import Float32
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
 from ingest.readers.detect import HDF5, first_bytes
-from ingest.readers.options import IngestOptions
-from ingest.readers.pictures import numbers_in, pictures_in
+from ingest.readers.hdf5 import numbers_in, pictures_in
+from ingest.readers.options_and_units import IngestOptions
 from ingest.readers.source import Pictures, Source, check_frames, place, source_of
-from ingest.repeats import joined
+from ingest.repeats_and_copies import joined
 
 GROUP = "/train_resolved/correlation"
 MATRICES = f"{GROUP}/ttc"

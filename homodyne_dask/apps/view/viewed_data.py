@@ -10,14 +10,21 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, StoreError, require_type
-from homodyne_dask.results.data.cuts import Cut, cut_at_age, cut_at_lag
+from homodyne_dask.results.data.c2_means import (
+    Cut,
+    ReadTile,
+    Window,
+    cut_at_age,
+    cut_at_lag,
+    tile_reader,
+    times_of,
+)
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, as_selected, fitted_scan
-from homodyne_dask.results.data.window_means import ReadTile, Window, tile_reader, times_of
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import SERIES, SUMMARY, data_of, fits_in, load_result
 from homodyne_dask.store.files import absolute, any_path
+from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
-from homodyne_dask.store.url_path import UrlPath
 
 Viewable = str | Path | UrlPath | Scan | FitResult
 Source = Path | Scan | FitResult

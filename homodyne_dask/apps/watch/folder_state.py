@@ -15,12 +15,12 @@ from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.shared_options import CLUSTER
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.files.folder import default_folder
 from homodyne_dask.results.files.json_files import (
     missing_values,
     read_with_checksum,
     write_with_checksum,
 )
+from homodyne_dask.results.files.result_folder import default_folder
 from homodyne_dask.store.schema import store_beside
 
 STATE, STORES = "watch.json", "stores"

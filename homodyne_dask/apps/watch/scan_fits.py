@@ -16,9 +16,8 @@ from homodyne_dask.cli.run_fits import fit_jobs, model_of
 from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, FileReadError, HomodyneDaskError, SourceError
 from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.series.previous_fit import find_previous
-from homodyne_dask.fitting.series.run_many import begun
-from homodyne_dask.results.files.folder import FolderInUse
+from homodyne_dask.fitting.series.many_fits import begun, find_previous
+from homodyne_dask.results.files.result_folder import FolderInUse
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.files import open_without_waiting
 

@@ -28,11 +28,11 @@ from homodyne_dask.results.data.fit_rows import (
     FitRow,
     quantity_names,
 )
-from homodyne_dask.results.files.scans_index import write_table_and_page
-from homodyne_dask.results.views.figures.scans_figure import (
+from homodyne_dask.results.files.result_folder import write_table_and_page
+from homodyne_dask.results.views.fits_report import report_of_fits
+from homodyne_dask.results.views.scans_figure import (
     scans_title,
 )
-from homodyne_dask.results.views.fits_report import report_of_fits
 from homodyne_dask.store.files import read_regular_file
 
 TIMES, MOST_RATES_BYTES = 200, 100_000_000

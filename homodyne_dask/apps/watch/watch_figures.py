@@ -10,14 +10,14 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.results.data.fit_rows import FitRow
-from homodyne_dask.results.views.figures import panels as draw
-from homodyne_dask.results.views.figures.rates_figure import AXES as RATE_AXES
-from homodyne_dask.results.views.figures.scans_figure import (
+from homodyne_dask.results.views import panels as draw
+from homodyne_dask.results.views.fit_figures import AXES as RATE_AXES
+from homodyne_dask.results.views.scans_figure import (
     page_of_panels,
     panels_of_quantities,
     scan_label,
 )
-from homodyne_dask.results.views.figures.style import COLOURS, drawable
+from homodyne_dask.results.views.style import COLOURS, drawable
 
 Columns = Mapping[str, np.ndarray]
 """Columns of a table by their names."""

@@ -20,8 +20,7 @@ from homodyne_dask.cli.worker_options import check_worker_options
 from homodyne_dask.errors import ClusterError, OptionError, in_line
 from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
-from homodyne_dask.results.files.folder import locked_folder
-from homodyne_dask.results.files.scans_index import index_files
+from homodyne_dask.results.files.result_folder import index_files, locked_folder
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import load_result
 

@@ -45,7 +45,7 @@ def versions() -> Iterator[Finding]:
 
 def machine() -> Iterator[Finding]:
     """Yield the processors and the memory that this process may use."""
-    from homodyne_dask.cluster.memory import available_memory
+    from homodyne_dask.cluster.workers import available_memory
 
     bound = cores() == 1 < (os.cpu_count() or 1)
     advice = "request more of the batch system (--cpus-per-task), or start without taskset" * bound

@@ -46,7 +46,7 @@ def info(store: AnyPath, table: Path | None, overwrite: bool, as_json: bool) -> 
 
 def _write_csv(path: Path, source: str, table: "Dataset") -> None:
     """Write a row for each bin and lag of g2: lag in s, q in 1/Å, φ in degrees."""
-    from homodyne_dask.results.files.csv_tables import rows_csv  # it loads xarray and pandas
+    from homodyne_dask.results.files.csv_and_netcdf import rows_csv  # it loads xarray and pandas
 
     names, columns = ("scan", "label", "q", "phi", "lag"), ["g2", "stderr", "pairs"]
     rows = table[columns].to_dataframe(dim_order=["bin", "lag"]).reset_index()

@@ -13,7 +13,7 @@ from homodyne_dask.cli.fit_config import PathOrUrl
 from homodyne_dask.cli.path_arguments import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import given_of, options_of
-from homodyne_dask.cluster.memory import require_addresses
+from homodyne_dask.cluster.workers import require_addresses
 from homodyne_dask.request.option_types import Names, Number, Numbers, Quantities
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.files import AnyPath, path_of

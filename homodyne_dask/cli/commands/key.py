@@ -6,7 +6,7 @@ import click
 
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cluster import tls
+from homodyne_dask.cluster import connect as tls
 from homodyne_dask.errors import OptionError
 
 

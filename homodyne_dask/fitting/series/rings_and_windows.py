@@ -15,14 +15,21 @@ from homodyne_dask.errors import (
     require_type,
     shown,
 )
-from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series.fit_job import Job
+from homodyne_dask.fitting.series.many_fits import Job, run_many
 from homodyne_dask.fitting.series.measured_once import check_measured_once
-from homodyne_dask.fitting.series.parts import OVER, Part, Windows, parts_of, parts_of_scans
-from homodyne_dask.fitting.series.run_many import run_many
-from homodyne_dask.fitting.series.variable_of_scans import Values, axis_of, places_of
+from homodyne_dask.fitting.series.parts import (
+    OVER,
+    Part,
+    Values,
+    Windows,
+    axis_of,
+    parts_of,
+    parts_of_scans,
+    places_of,
+)
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
 from homodyne_dask.results.data.fit_rows import fit_row, without_chance

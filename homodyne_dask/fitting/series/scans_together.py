@@ -32,10 +32,10 @@ from homodyne_dask.assessment.speckle_noise import NoiseOfModel
 from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted, used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.fit import description_of, plan_for
-from homodyne_dask.fitting.fit_observer import FitObserver
+from homodyne_dask.fitting.fit import description_of, followed, plan_for, run, run_to_completion
 from homodyne_dask.fitting.minimize import FitRecord, minimize
-from homodyne_dask.fitting.run import followed, run, run_to_completion
+from homodyne_dask.fitting.observer import FitObserver
+from homodyne_dask.fitting.series.global_parameters import GlobalParameters
 from homodyne_dask.fitting.series.measured_once import check_measured_once
 from homodyne_dask.fitting.series.parts import Part
 from homodyne_dask.fitting.start.averages import binned_averages
@@ -45,19 +45,18 @@ from homodyne_dask.fitting.start.initial_values import (
     find_initial_values,
     require_finite,
 )
-from homodyne_dask.fitting.start.transport_minima import PASSES_TO_MINIMUM
+from homodyne_dask.fitting.start.transport_search import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram, stacked
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.results.data.result_tables import covariance_table, table_of
+from homodyne_dask.results.data.fit_result import covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
-from homodyne_dask.solver.global_parameters import GlobalParameters
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling

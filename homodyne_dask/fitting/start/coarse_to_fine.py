@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.fitting.start.averages import Theta
-from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, undecided_minima
+from homodyne_dask.fitting.start.transport_search import Minimum, competing_minima, undecided_minima
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm

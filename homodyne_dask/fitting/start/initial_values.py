@@ -12,41 +12,38 @@ from homodyne_dask.fitting.prepare import gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
     Theta,
-    averaged_over_scans,
-    binned_averages,
-)
-from homodyne_dask.fitting.start.beats import beat_points, points_of_all_lags, single_lags
-from homodyne_dask.fitting.start.binned_fits import BinnedFits
-from homodyne_dask.fitting.start.separable_averages import (
     averaged_gram,
+    averaged_over_scans,
     best_points,
+    binned_averages,
     raise_not_finite,
 )
-from homodyne_dask.fitting.start.sign_changes import (
+from homodyne_dask.fitting.start.beats_and_sign_changes import (
+    beat_points,
     fine_averages,
     only_short_lags,
+    points_of_all_lags,
+    single_lags,
     with_sign_changes,
 )
-from homodyne_dask.fitting.start.transport_minima import (
+from homodyne_dask.fitting.start.binned_fits import BinnedFits
+from homodyne_dask.fitting.start.transport_search import (
     N_STARTS,
     PASSES_TO_MINIMUM,
     Minimum,
     followed,
     transport_minima,
 )
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models import MODELS
-from homodyne_dask.models.composite import CompositeModel
+from homodyne_dask.models.derived_models import CompositeModel, TiedModel
 from homodyne_dask.models.parameters import Beat, Search, search
-from homodyne_dask.models.rate_forms import power_laws
-from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm
-from homodyne_dask.models.spline_models import SplineModel, lognormals
-from homodyne_dask.models.spline_rates import of_power_law, power_law_model
+from homodyne_dask.models.rate_forms import LogDensityForm, SplineForm, power_laws
+from homodyne_dask.models.spline_rates import SplineModel, lognormals, of_power_law, power_law_model
 from homodyne_dask.models.stretched_exponentials import STRETCHED_AGEING
-from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import Convention, TransportModel, positive_times
 from homodyne_dask.models.user_defined import SeparableModel
 from homodyne_dask.request.request import Request

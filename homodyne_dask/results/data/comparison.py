@@ -21,7 +21,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import joined_with_and
 

@@ -11,20 +11,25 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.tied_backend import slopes
 from homodyne_dask.models import BROWNIAN
-from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
-from homodyne_dask.models.spline_basis import LogDensityForm, SplineForm, basis_error
-from homodyne_dask.models.spline_models import LOG_DENSITY, RATE, slopes_of, weights_of
+from homodyne_dask.models.derived_models import TiedModel
+from homodyne_dask.models.rate_forms import (
+    RATES,
+    LogDensityForm,
+    SplineForm,
+    basis_error,
+    rate,
+    rate_stderr,
+)
+from homodyne_dask.models.spline_rates import LOG_DENSITY, RATE, slopes_of, weights_of
 from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
-from homodyne_dask.models.tied import TiedModel
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
-from homodyne_dask.results.data import number_format as numbers
-from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.result_tables import LIMITS, plain_rows
+from homodyne_dask.results.data import numbers_and_intervals as numbers
+from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.solver.significance_levels import MIN_FREEDOM
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.store.rings import rings_of
+from homodyne_dask.store.rings_and_clusters import rings_of
 
 MOST_OF_RATE = 0.5
 """Share of a rate above which what is known of some coefficients is what is known of it."""

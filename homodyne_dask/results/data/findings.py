@@ -1,18 +1,173 @@
-"""What a fit found out about itself, as data: a code, what it is about, numbers, and what to type.
+"""All that a fit can find: of each code its severity, its sentence, what it means, and what to do.
+
+They stand in findings.txt. Its sentences are filled as by `str.format` with the numbers of a finding, `about`
+and `advice`. Besides, {n:is|are} is the word for one or several, for a number below 0 or not, for true or
+false; {x:change} calls one of `_WORDS`; and [ or `{advice}`] is left out where there is no advice.
+
+What a fit found out about itself, as data: a code, what it is about, numbers, and what to type.
 
 `finding_catalogue` has the sentence of each code.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from string import Formatter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.read_only import HandedOut
-from homodyne_dask.results.data.finding_catalogue import CATALOGUE, Severity, sentence_of
+from homodyne_dask.results.data.numbers_and_intervals import value_and_error
+from homodyne_dask.text import joined_with_and, some_of, with_unit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+class Severity(StrEnum):
+    """How much a finding weighs, the least first."""
+
+    INFO = "info"
+    """To know."""
+    NOTE = "note"
+    """It limits what the values say; none of them is doubtful."""
+    WARNING = "warning"
+    """A value or an error is unknown, or doubtful."""
+    ERROR = "error"
+    """The values are not to be used as they are: part of the verdict."""
+
+
+class Entry(NamedTuple):
+    """What the catalogue says of a code."""
+
+    severity: Severity
+    template: str
+    meaning: str
+    remedy: str
+
+
+MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q", "table-misfit"})
+"""Codes that say that the model does not describe the data."""
+OF_MISFIT = "no error allows for a misfit of the model"
+
+_CHOICES: dict[str, dict[str, str]] = {
+    "pattern": {
+        "q": "differ from ring to ring",
+        "bin": "differ between bins of one q",
+        "age": "change with age",
+        "lag": "are those of a decay of another shape at all ages",
+    },
+    "sigma": {
+        "counts": "σ from counts is too small",
+        "constant": "the given σ is too small",
+        "table": "the errors of the table are too small",
+        "residuals": "noise is common to neighbouring points",
+        "scatter": "speckle is correlated over many pairs, which the scatter of neighbours does not show",
+    },
+    "objection": {
+        "few-cells": "too few cells of age and lag lie inside the selected frames",
+        "large": "the residuals are larger than the noise of one pixel",
+        "deviating": "the averages of residuals over cells deviate from 0 by more than the scatter of "
+        "individual pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand",
+        "not-normal": "the residuals are not normal",
+        "together": "those of parts that are fitted together follow from the scatter of bins alone",
+    },
+}
+"""Words for values of a number."""
+
+
+def _joined(value: Any, spec: str = "") -> str:
+    each = value if isinstance(value, list | tuple) else [value]
+    return joined_with_and(["unknown" if one is None else format(one, spec) for one in each])
+
+
+def _change(share: float) -> str:
+    size = abs(share)
+    value, unit = (size, "times") if size >= 2 else (100 * size, "%")
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+
+
+def _range(ends: list[float]) -> str:
+    low, high = (f"{value:.4g}" for value in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _bounds(values: dict[str, list[float | None]]) -> str:
+    words = []
+    for name, (value, low, high) in values.items():
+        least = "-inf" if low is None else f"{low:,g}"
+        most = "inf" if high is None else f"{high:,g}"
+        words.append(f"{name} = {value:,g} (allowed {least} to {most})")
+    return _joined(words)
+
+
+def _limit(name: str, low: float | None, high: float | None, unit: str) -> str:
+    if low is None:
+        return with_unit(f"{name} below {high:.3g}", unit)
+    if high is None:
+        return with_unit(f"{name} above {low:.3g}", unit)
+    return f"{name} anywhere between {low:g} and {high:g}"
+
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "some": partial(some_of, most=6),
+    "change": _change,
+    "share": lambda share: _change(share) + " of" * (abs(share) < 2),
+    "range": _range,
+    "ranges": lambda ranges: _joined([_range(ends) for ends in ranges]),
+    "bounds": _bounds,
+    "rates": lambda values: _joined(
+        [with_unit(f"{name} = {value_and_error(*of[:2])}", of[2]) for name, of in values.items()]
+    ),
+    "limits": lambda values: ", ".join(_limit(name, *of) for name, of in values.items()),
+    "error": lambda of: value_and_error(*of),
+} | {name: words.__getitem__ for name, words in _CHOICES.items()}
+
+
+def _is_first(value: Any) -> bool:
+    """Return whether the first of two words fits: of one, of a number below 0, of what is true."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, list | tuple | dict):
+        return len(value) == 1
+    return value < 0 if isinstance(value, float) else value == 1
+
+
+class _Template(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if "|" in format_spec:
+            return format_spec.split("|")[not _is_first(value)]
+        if format_spec in _WORDS and value is not None:
+            return _WORDS[format_spec](value)
+        return _joined(value, format_spec)
+
+
+def _read_catalogue() -> dict[str, Entry]:
+    entries = {}
+    for block in Path(__file__).with_name("findings.txt").read_text("utf-8").split("\n\n"):
+        words = " ".join(block.split())
+        head, meaning, remedy, sentence = re.split(" (?:means|do|says): ", words, maxsplit=3)
+        code, severity = head.split()
+        entries[code] = Entry(Severity(severity), sentence, meaning, remedy)
+    return entries
+
+
+CATALOGUE = _read_catalogue()
+
+
+def sentence_of(code: str, about: Sequence[str], numbers: Mapping[str, Any], advice: str) -> str:
+    """Return the sentence of a finding."""
+    values = {**numbers, "about": about, "advice": advice}
+
+    def optional(group: re.Match[str]) -> str:
+        names = (name for _, name, _, _ in Formatter().parse(group[1]) if name)
+        return group[1] if all(values.get(name) for name in names) else ""
+
+    template = re.sub(r"\[(.*?)\]", optional, CATALOGUE[code].template)
+    return _Template().vformat(template, (), values)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,226 @@
-"""The values of a fit: parameters with errors and units, outcome, options and inputs."""
+"""Whether a fitted model describes the data: the test of averaged residuals, as numbers.
 
+Tables of a result: made from columns.
+
+The values of a fit: parameters with errors and units, outcome, options and inputs.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
+from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import Model, model_of_digest
+from homodyne_dask.models.derived_models import with_ties
 from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.spline_rates import with_stored_splines
-from homodyne_dask.models.tied import with_ties
 from homodyne_dask.read_only import HandedOut, read_only
-from homodyne_dask.results.data.finding_catalogue import MISFIT, Severity
-from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.misfit import ModelCheck, PowerOfQ
-from homodyne_dask.results.data.result_tables import correlation_of
+from homodyne_dask.results._xarray_internals import load_dask_arrays_late
+from homodyne_dask.results.data.findings import MISFIT, Finding, Findings, Severity
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver.covariance import error_used
+from homodyne_dask.solver.significance_levels import IMPROBABLE
 from homodyne_dask.solver.state import Outcome
+
+
+class Alternative(NamedTuple):
+    """What explains the deviations of a model from the data, by a score test."""
+
+    name: str
+    """rate, jump, stretching, lag, power_of_q, shear, contrast_drift, baseline, own_average, bin, frames,
+    frame or smoothness."""
+    place: tuple[int | str, ...]
+    """What it is of: (label,) of a bin, or (label, scan) in one of several scans; the first frame and the
+    last; the frame of a jump; (rate,); or ()."""
+    size: float
+    """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
+    share: float
+    """The largest change of c2 by it that no parameter of the model could make, over the contrast."""
+    p_value: float
+    """Probability of so large a score of any alternative if the model is right."""
+
+
+LARGEST_P, SMALLEST = IMPROBABLE, 0.05
+"""p below which, and deviation from 2 above which, rates scale with another power of q."""
+
+
+class PowerOfQ(NamedTuple):
+    """The power of q with which rates scale, by the score test of it, and the test whether it is 2."""
+
+    power: float
+    """2 and one step from the fit: far from 2 it is about right only."""
+    stderr: float
+    """From the speckle and counting noise."""
+    dof: float
+    """Degrees of freedom of the size of that noise."""
+    p: float
+    """Probability of so much from 2 if rates scale as q²."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether rates do not scale as q²."""
+        return self.p < LARGEST_P and abs(self.power - 2) > SMALLEST
+
+
+class ModelCheck(NamedTuple):
+    """The means of residuals over cells of age and lag against what counted photons allow.
+
+    Each cell is tested in every bin, in the mean of the bins of each q, and in that of all.
+    """
+
+    tests: int
+    """Number of means tested."""
+    threshold: float
+    """Standard errors that no mean exceeds in 199 of 200 fits of a right model, by what is known of the noise
+    of the one that deviates most."""
+    deviating: int
+    """Number of means beyond it."""
+    largest: float
+    """The largest deviation, in standard errors."""
+    where: str
+    """Of the largest deviation: 'all bins', 'the bins at q = 0.004 1/Å' or 'the bin labelled 5'."""
+    age: tuple[float, float]
+    """Its ages, s."""
+    lag: tuple[float, float]
+    """Its lags, s."""
+    residual: float
+    """c2 - model there."""
+    share: float
+    """The same over the contrast."""
+    depends_on: str
+    """What the deviations depend on most: q, bin, age or lag."""
+    p_of_largest: float = 1.0
+    """Probability of so large a deviation of any mean if the model is right, by Bonferroni's bound."""
+    p_value: float | None = None
+    """Probability of so large a χ² of the means over cells, made uncorrelated, if the model is right."""
+    alternative: Alternative | None = None
+    """What explains the deviations best; None where nothing that has a name does."""
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the model does not describe the data."""
+        return self.deviating > 0 or self.alternative is not None
+
+    @property
+    def p(self) -> float:
+        """Probability of the misfit, the less of those of a mean and of an alternative."""
+        of_means = self.p_of_largest if self.deviating else 1.0
+        return of_means if self.alternative is None else min(of_means, self.alternative.p_value)
+
+
+_UNDETERMINED = (
+    *("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record", "constant-rate"),
+)
+"""Codes of findings about parameters that have no value."""
+LIMITS = ("lower_limit", "upper_limit")
+_NUMBERS = ("redchi_per_bin", "ndata_per_bin", "left_out_chisqr", "chisqr", "redchi")
+DATASET_UNITS = {"q": "1/angstrom", "phi": "degree"}
+DATASET_UNITS |= dict.fromkeys(("contrast", "offset", *_NUMBERS), "1")
+"""In UDUNITS notation; units of the parameters are the coordinate `unit`."""
+PARAMETER_COLUMNS = [
+    "value",
+    "stderr",
+    "stderr_naive",
+    "dof",
+    "method",
+    "at_bound",
+    "fixed",
+    "unit",
+]
+"""Of `FitResult.parameters`, beside its limits and optimum."""
+_DTYPES: dict[str, Any] = dict.fromkeys(("param", "unit", "method"), str)
+_DTYPES |= dict.fromkeys(("at_bound", "fixed", "undetermined"), bool)
+_DTYPES |= dict.fromkeys(("label", "scan", "ndata"), np.int64)
+load_dask_arrays_late()
+
+
+def table_of(columns: Mapping[str, Mapping[str, Any]], **coords: Any) -> xarray.Dataset:
+    """Return a Dataset of columns by their dimensions: {"bin param": {"change": values}, "": scalars}."""
+    return xarray.Dataset(
+        {name: (dims.split(), of) for dims, own in columns.items() for name, of in own.items()},
+        coords,
+    )
+
+
+def parameter_table(
+    columns: Mapping[str, ArrayLike], findings: Iterable[Finding] = ()
+) -> xarray.Dataset:
+    """Return the Dataset over `param` from columns; None becomes NaN. attrs: the method of stderr, or ''.
+
+    findings: a parameter that the data do not determine by these has no value and no error, but the limits
+    that are known. Its `optimum`, the place of the lowest χ², is that of the model.
+    """
+    method = max(map(str, np.asarray(columns.get("method", []))), default="")
+    none = np.full(len(np.asarray(columns["param"])), np.nan)
+    more = {"optimum": columns["value"]} | dict.fromkeys(LIMITS, none)
+    table = _column_table("param", "param", more | dict(columns)).assign_attrs(method=method)
+    names, said = table["param"].values.tolist(), list(findings)
+    limits = {name: of for one in said for name, of in one.numbers.get("limits", {}).items()}
+    for name, ends in limits.items():
+        for key, end in zip(LIMITS, ends, strict=False):
+            table[key].values[names.index(name)] = np.nan if end is None else end
+    lost = np.isin(names, [*undetermined_names(said), *limits])
+    if any(one.code == "no-decay" for one in said):
+        lost |= ~table["fixed"].values
+    for key in ("value", "stderr", "stderr_naive"):
+        table[key].values[lost] = np.nan
+    return table
+
+
+def undetermined_names(findings: Iterable[Finding]) -> set[str]:
+    """Return the names of the parameters that the data do not determine."""
+    said = list(findings)
+    limited = (one.numbers["coefficients"] for one in said if one.code == "rate-limit-only")
+    found = [*(one.about for one in said if one.code in _UNDETERMINED), *limited]
+    return {name for names in found for name in names}
+
+
+def scaling_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
+    """Return the Dataset over `bin` from columns; `label` becomes a coordinate, None becomes NaN."""
+    return _column_table("bin", "label", columns)
+
+
+def _column_table(dim: str, index: str, columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
+    arrays = {key: (dim, np.array(of, _DTYPES.get(key, float))) for key, of in columns.items()}
+    return xarray.Dataset(arrays).set_coords(index)
+
+
+def covariance_table(matrix: ArrayLike | None, names: list[str]) -> xarray.DataArray | None:
+    """Return the matrix with parameter names on both sides, None becoming NaN; None for None."""
+    if matrix is None:
+        return None
+    return xarray.DataArray(
+        np.array(matrix, float),
+        dims=("cov_i", "cov_j"),
+        coords={"cov_i": names, "cov_j": names},
+        name="covariance",
+    )
+
+
+def covariances_in(read: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """Return both covariances from the plain values of a fit."""
+    keys = ("covariance", "covariance_naive")
+    return {key: covariance_table(read[key], names) for key in keys}
+
+
+def correlation_of(covariance: xarray.DataArray | None) -> xarray.DataArray | None:
+    """Return the correlation matrix of a covariance table; None for None."""
+    if covariance is None:
+        return None
+    error = np.sqrt(np.diag(covariance.values))
+    return covariance / np.outer(error, error)
+
+
+def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
+    """Return the values at each point of a dimension, by its name and theirs."""
+    return {
+        str(name): {str(key): table[key].values[n] for key in table.data_vars}
+        for n, name in enumerate(table[dim].values)
+    }
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from homodyne_dask.results.data.derived_quantities import (
     derived_quantities,
     fitted_quantities,
 )
-from homodyne_dask.results.data.finding_catalogue import MISFIT
-from homodyne_dask.results.data.findings import Finding, Findings
+from homodyne_dask.results.data.findings import MISFIT, Finding, Findings
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.solver.state import Outcome
 

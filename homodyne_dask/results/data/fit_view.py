@@ -19,15 +19,12 @@ from homodyne_dask.errors import (
     shown,
 )
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.backend_interface import ModelPoint
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import convention_named
 from homodyne_dask.models.transport import frame_spacing
-from homodyne_dask.results.data.cuts import Cut
-from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.window_means import (
+from homodyne_dask.results.data.c2_means import (
     CellAxis,
+    Cut,
     ReadTile,
     Window,
     cell_axes,
@@ -37,6 +34,8 @@ from homodyne_dask.results.data.window_means import (
     times_of,
     whole_span,
 )
+from homodyne_dask.results.data.fit_result import FitValues
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, with_bins
 

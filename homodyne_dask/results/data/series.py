@@ -14,10 +14,14 @@ from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.dataclass_json import read_fields
 from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fit_result import FitValues
+from homodyne_dask.results.data.fit_result import (
+    FitValues,
+    correlation_of,
+    covariances_in,
+    table_of,
+)
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.results.data.result_tables import correlation_of, covariances_in, table_of
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import with_unit
 

@@ -19,10 +19,10 @@ from homodyne_dask.document.blocks import (
     table_document,
 )
 from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.comparison import ComparisonValues
 from homodyne_dask.results.data.derived_quantities import shown_names
-from homodyne_dask.results.data.finding_catalogue import CATALOGUE, OF_MISFIT
+from homodyne_dask.results.data.findings import CATALOGUE, OF_MISFIT
 from homodyne_dask.results.data.fit_rows import (
     CONVERGED,
     FAILED,
@@ -33,8 +33,7 @@ from homodyne_dask.results.data.fit_rows import (
     methods_of,
     outcome_counts,
 )
-from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.number_format import or_dash, value_and_error
+from homodyne_dask.results.data.numbers_and_intervals import half_width, or_dash, value_and_error
 from homodyne_dask.results.data.series import (
     UNITS,
     WORDS,

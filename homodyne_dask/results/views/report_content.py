@@ -20,25 +20,24 @@ from homodyne_dask.document.blocks import (
 from homodyne_dask.errors import PackageError
 from homodyne_dask.models import MODELS
 from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.models.spline_models import LOG_DENSITY
+from homodyne_dask.models.spline_rates import LOG_DENSITY
 from homodyne_dask.plugins import application
-from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.derived_quantities import (
     coefficients_of,
     derived_quantities,
     fitted_quantities,
     shown_names,
 )
-from homodyne_dask.results.data.finding_catalogue import OF_MISFIT, Severity
-from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.known_truth import pulls, truth_of
-from homodyne_dask.results.data.number_format import or_dash
-from homodyne_dask.results.data.rate_distribution import resolution_sentences
-from homodyne_dask.results.data.result_tables import plain_rows
+from homodyne_dask.results.data.findings import OF_MISFIT, Severity
+from homodyne_dask.results.data.fit_result import FitValues, plain_rows
+from homodyne_dask.results.data.fitted_parameters import pulls, truth_of
+from homodyne_dask.results.data.numbers_and_intervals import or_dash
+from homodyne_dask.results.data.rate_curves import resolution_sentences
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.store.arrays import sigma_words
-from homodyne_dask.store.rings import describe_rings
+from homodyne_dask.store.rings_and_clusters import describe_rings
 from homodyne_dask.store.selection import datum_of
 from homodyne_dask.text import counted, shown_ranges, with_unit
 

@@ -5,7 +5,7 @@ from urllib.request import urlopen
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting import callbacks
+from homodyne_dask.fitting import observer as callbacks
 from tests.html_pages import ParsedPage
 from tests.synthetic import CREEP, angles, measured, module_scan
 

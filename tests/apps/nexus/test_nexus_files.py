@@ -18,7 +18,7 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.nxxpcs import open_nxxpcs
-from ingest.readers.options import IngestOptions
+from ingest.readers.options_and_units import IngestOptions
 from tests.results.made_results import (
     FLOW,
     FLOW_COVARIANCE,

@@ -20,8 +20,8 @@ from homodyne_dask.apps.posterior.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import some_ages
+from homodyne_dask.results.data.fit_result import parameter_table
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.result_tables import parameter_table
 from tests.apps.posterior.made_draws import banana, draws_of, gaussian
 from tests.ingest_files import WAYS, moved_elsewhere
 from tests.results.made_results import FLOW, changed, fit_of

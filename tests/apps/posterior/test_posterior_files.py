@@ -12,10 +12,10 @@ from homodyne_dask.apps.posterior.posterior import posterior_of
 from homodyne_dask.apps.posterior.posterior_netcdf import load_posterior
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
-from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files.folder import write_pictures, write_result
+from homodyne_dask.results.files import result_folder as folders
+from homodyne_dask.results.files.result_folder import write_pictures, write_result
 from homodyne_dask.results.saved_results import load_result
-from homodyne_dask.results.views.figures import fit_figures as plots
+from homodyne_dask.results.views import fit_figures as plots
 from tests.apps.posterior.made_draws import NOTE, banana, draws_of, gaussian
 from tests.results.made_results import FLOW, changed, config_of, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of

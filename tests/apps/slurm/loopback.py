@@ -9,8 +9,7 @@ from typing import Any
 
 import psutil
 
-from homodyne_dask.apps.slurm.batch import queued_jobs
-from homodyne_dask.apps.slurm.sites import site_named
+from homodyne_dask.apps.slurm.sites import queued_jobs, site_named
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

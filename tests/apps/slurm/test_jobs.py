@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 
 from homodyne_dask.apps.slurm.cluster import slurm_cluster
-from homodyne_dask.cluster import tls
+from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import UNENCRYPTED, connect
 from homodyne_dask.errors import ClusterError
 from tests.apps.slurm.disturbed_fits import fit_on

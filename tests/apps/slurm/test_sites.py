@@ -8,7 +8,8 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from homodyne_dask.apps.slurm import batch, jobs, sites
+from homodyne_dask.apps.slurm import jobs, sites
+from homodyne_dask.apps.slurm import sites as batch
 from homodyne_dask.apps.slurm.jobs import driver_script
 from homodyne_dask.apps.slurm.sites import site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS

@@ -10,7 +10,7 @@ import ingest
 from homodyne_dask.errors import OptionError, PackageError, SourceError
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
-from ingest.readers.options import checked_options
+from ingest.readers.options_and_units import checked_options
 from ingest.readers.source import Source
 from tests.ingest_files import arrays, attributes, decay, edited, upper
 from tests.run_command import done

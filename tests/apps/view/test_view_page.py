@@ -18,13 +18,12 @@ from tornado.httpclient import AsyncHTTPClient
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.apps.view.view_figures import evenly
-from homodyne_dask.apps.view.view_page import ViewPage
+from homodyne_dask.apps.view.view_page import ViewPage, evenly
 from homodyne_dask.apps.view.view_server import leading_file
 from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.errors import OptionError, SelectionError, StoreError
-from homodyne_dask.results.data import window_means as window
-from homodyne_dask.results.data.window_means import (
+from homodyne_dask.results.data import c2_means as window
+from homodyne_dask.results.data.c2_means import (
     cell_axes,
     quadrature,
     read_window,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.results.files.folder import locked_folder
+from homodyne_dask.results.files.result_folder import locked_folder
 from homodyne_dask.results.saved_results import load_result
 from tests.html_pages import ParsedPage
 from tests.run_command import csv_rows, run

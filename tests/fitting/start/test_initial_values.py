@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.start import transport_minima as transport
-from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
+from homodyne_dask.fitting.start import transport_search as transport
+from homodyne_dask.fitting.start.transport_search import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.solver.state import Outcome

@@ -6,9 +6,8 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
-from ingest.clean import clean
+from ingest.clean import clean, measure_scatter
 from ingest.readers import any_hdf5
-from ingest.scatter import measure_scatter
 from tests.ingest_files import DT, arrays, attributes, noisy, simulated, upper
 
 N, BINS = 20, 3

@@ -7,7 +7,7 @@ import pytest
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers.detect import open_source
-from ingest.readers.options import checked_options
+from ingest.readers.options_and_units import checked_options
 from ingest.readers.source import decimals
 from tests.ingest_files import Q, arrays, attributes, edited, noisy, simulated
 

@@ -8,7 +8,7 @@ import ingest
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.cells import Cells
 from ingest.readers.esrf import cells_of_centres, open_esrf
-from ingest.readers.options import checked_options
+from ingest.readers.options_and_units import checked_options
 from tests.esrf_files import averaged, esrf
 from tests.ingest_files import DT, arrays, attributes, noisy, upper
 

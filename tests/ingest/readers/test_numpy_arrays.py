@@ -11,7 +11,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from homodyne_dask.store.scan import open_dataset
-from ingest.readers.array_axes import MatrixAxes
+from ingest.readers.any_hdf5 import MatrixAxes
 from ingest.readers.numpy_arrays import read_npz
 from tests.ingest_files import DT, Q, arrays, attributes, noisy, simulated, upper
 from tests.synthetic import CREEP, angles, measured

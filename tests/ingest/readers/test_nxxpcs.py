@@ -9,7 +9,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from ingest.clean import clean
 from ingest.readers.detect import open_source
 from ingest.readers.nxxpcs import open_nxxpcs
-from ingest.readers.options import checked_options
+from ingest.readers.options_and_units import checked_options
 from tests.ingest_files import DT, Q, arrays, attributes, nexus, noisy, upper
 
 N = 30

@@ -9,7 +9,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.arrays import OPTIONAL_ARRAYS
-from ingest.readers.pictures import by_frame
+from ingest.readers.hdf5 import by_frame
 from tests.apps.trains.test_trains import midtools
 from tests.ingest_files import DT, edited, nexus, noisy, simulated
 

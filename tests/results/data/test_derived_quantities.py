@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.results.data.result_tables import covariance_table, parameter_table
+from homodyne_dask.results.data.fit_result import covariance_table, parameter_table
 from tests.results.made_results import changed, config_of, flow_result
 
 Q, AGE = 0.0054, 14.95

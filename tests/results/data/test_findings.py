@@ -15,8 +15,14 @@ import pytest
 import homodyne_dask
 from homodyne_dask.assessment.result_findings import _wider_bounds, findings_of_doubts
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.data.finding_catalogue import CATALOGUE, MISFIT, Severity
-from homodyne_dask.results.data.findings import Finding, Findings, finding
+from homodyne_dask.results.data.findings import (
+    CATALOGUE,
+    MISFIT,
+    Finding,
+    Findings,
+    Severity,
+    finding,
+)
 from homodyne_dask.solver.covariance import Doubt
 from tests.documents import ROOT, kept_in
 

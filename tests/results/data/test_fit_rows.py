@@ -5,11 +5,10 @@ import pytest
 from scipy import stats
 
 from homodyne_dask.models.rate_forms import rate_stderr
-from homodyne_dask.results.data.finding_catalogue import OF_MISFIT
-from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.findings import OF_MISFIT, Findings, finding
 from homodyne_dask.results.data.fit_rows import Quantity, fit_row, quantities_of
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, changed, rate_dof, result_for

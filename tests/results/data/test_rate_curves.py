@@ -15,9 +15,9 @@ from homodyne_dask.models.rate_forms import rate
 from homodyne_dask.results.data.fit_rows import quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_in
-from homodyne_dask.results.files.csv_tables import rates_csv
+from homodyne_dask.results.files.csv_and_netcdf import rates_csv
 from homodyne_dask.results.saved_results import from_summary
-from homodyne_dask.results.views.figures.rates_figure import draw_rates
+from homodyne_dask.results.views.fit_figures import draw_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
 from tests.synthetic import CREEP, fit_here, measured, store
 

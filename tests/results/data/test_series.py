@@ -17,14 +17,14 @@ from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.results.data.derived_quantities import Quantity
 from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.fit_result import covariance_table
 from homodyne_dask.results.data.fit_rows import PARTS, FitRow, fit_row, without_chance
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.result_tables import covariance_table
 from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
-from homodyne_dask.results.files.csv_tables import entries_csv
-from homodyne_dask.results.files.scans_index import write_index
+from homodyne_dask.results.files.csv_and_netcdf import entries_csv
+from homodyne_dask.results.files.result_folder import write_index
 from homodyne_dask.results.result_classes import FitSeries
-from homodyne_dask.results.views.figures.style import alternative
+from homodyne_dask.results.views.style import alternative
 from tests import reference
 from tests.results.made_results import changed, flow_result
 from tests.results.three_rings import ANGLES, Q, three_rings

@@ -17,14 +17,13 @@ import homodyne_dask as hd
 from homodyne_dask.cli.commands.info import _write_csv
 from homodyne_dask.cli.path_arguments import write_new
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.results.data.fit_result import table_of
 from homodyne_dask.results.data.fit_rows import fit_row
-from homodyne_dask.results.data.result_tables import table_of
-from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files import result_folder as folders
 from homodyne_dask.results.result_classes import FitSeries
 from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.store import files
-from homodyne_dask.store.files import replace_file
-from homodyne_dask.store.lock import locked
+from homodyne_dask.store.files import locked, replace_file
 from tests.ingest_files import simulated
 from tests.results.made_results import changed, flow_result, result_of_model
 

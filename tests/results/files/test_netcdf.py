@@ -9,7 +9,7 @@ import xarray
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.files import netcdf as export
+from homodyne_dask.results.files import csv_and_netcdf as export
 from tests.results.made_results import (
     FLOW,
     FLOW_COVARIANCE,

@@ -11,10 +11,10 @@ import pytest
 import scipy.stats
 
 from homodyne_dask.document.blocks import Picture
-from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.derived_quantities import Quantity
-from homodyne_dask.results.data.intervals import half_width
-from homodyne_dask.results.data.known_truth import pulls
+from homodyne_dask.results.data.fitted_parameters import pulls
+from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.results.views import report_content
 from homodyne_dask.results.views.report_content import (
     derived_sentences,

@@ -12,14 +12,13 @@ import homodyne_dask as hd
 from homodyne_dask.errors import SelectionError, StoreError
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.data.cuts import ages, cut_at_age
+from homodyne_dask.results.data.c2_means import CellAxis, Window, ages, cut_at_age
 from homodyne_dask.results.data.fit_view import FitView, decay_times, fitted_scan, representative
-from homodyne_dask.results.data.window_means import CellAxis, Window
-from homodyne_dask.results.views.figures import fit_figures as plots
-from homodyne_dask.results.views.figures.angles import at_one_lag, measured_decay_times
-from homodyne_dask.results.views.figures.maps import lags_and_residuals
-from homodyne_dask.results.views.figures.panels import FitFigure, limits, png_of
-from homodyne_dask.results.views.figures.style import alternative
+from homodyne_dask.results.views import fit_figures as plots
+from homodyne_dask.results.views.angles import at_one_lag, measured_decay_times
+from homodyne_dask.results.views.fit_figures import lags_and_residuals
+from homodyne_dask.results.views.panels import FitFigure, limits, png_of
+from homodyne_dask.results.views.style import alternative
 from tests import synthetic
 from tests.results.made_results import (
     FIGURE_CASES,

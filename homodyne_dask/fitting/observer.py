@@ -1,0 +1,313 @@
+"""The callbacks of a fit: those that users give, the log, and those that installed packages register.
+
+The observer of a fit: it turns the steps of the fit into events for its callbacks.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from itertools import product
+from logging import INFO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import require_function, require_type
+from homodyne_dask.fitting import events
+from homodyne_dask.plugins import loaded, offered_in, passed_over, unusable
+from homodyne_dask.solver import levenberg_marquardt as lm
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from homodyne_dask.kernels.gram import AnyGram, Gram
+    from homodyne_dask.results.data.findings import Findings
+    from homodyne_dask.sweep.plan import Plan
+    from homodyne_dask.sweep.sweep import Sweep
+    from homodyne_dask.sweep.tasks import Report, Task
+
+
+LOG = logging.getLogger(__name__)
+GROUP = "homodyne_dask.callbacks"
+"""The group of entry points in which installed packages register a `Subscribe` function."""
+PAGE = "page"
+"""Name of the entry point of an application that shows fits on a page."""
+PAIRS_FOR_PAGE = 4_000_000
+"""Fewest pairs of a fit without a client that has a page: others end before anybody opens it."""
+Subscribe = Callable[["Client | None"], events.Subscriber | None]
+"""Called as a fit begins, with its Dask client; returns None for a fit that it does not follow."""
+
+
+def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
+    """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on.
+
+    pairs: a fit of few pairs without a client has no page.
+    """
+    following: list[events.Subscriber] = []
+    for point in offered_in(GROUP):
+        if point.name == PAGE and client is None and pairs < PAIRS_FOR_PAGE:
+            continue
+        with passed_over(point):
+            subscriber = loaded(point, callable, "a function")(client)
+            if not isinstance(subscriber, events.Subscriber | None):
+                raise unusable(point, f"it returned {type(subscriber).__name__}, not a Subscriber")
+            if subscriber is not None:
+                following.append(subscriber._replace(callback=_guarded(point, subscriber.callback)))
+    return following
+
+
+def show_on_page(client: "Client", seen: Sequence[events.Event]) -> None:
+    """Show a fit that a worker has made, by its events, on the page of its scheduler."""
+    for point in offered_in(GROUP):
+        if point.name == PAGE:
+            with passed_over(point):
+                page = loaded(point, callable, "a function")(client)
+                for event in seen:
+                    page.callback(event)
+
+
+def _guarded(point: EntryPoint, callback: events.Callback) -> events.Callback:
+    """Return the callback of a package; once it has failed, it gets no further event of the fit."""
+    works = True
+
+    def pass_on(event: events.Event) -> None:
+        nonlocal works
+        if works:
+            failed = True
+            with passed_over(point):
+                callback(event)
+                failed = False
+            works = works and not failed
+
+    return pass_on
+
+
+def require_callbacks(callbacks: Sequence[events.Callback]) -> None:
+    """Raise OptionError for what is not a list of functions."""
+    require_type("callbacks", callbacks, list | tuple, "a list of functions")
+    for n, callback in enumerate(callbacks):
+        require_function(f"callbacks[{n}]", callback, needed=True)
+
+
+def log_callback() -> events.Callback:
+    """Return the callback that writes passes, refused workers and the outcome to the log."""
+    began = 0.0
+
+    def log(event: events.Event) -> None:
+        nonlocal began
+        match event:
+            case events.FitPlanned():
+                began = event.at
+            case events.WorkerRefused():
+                LOG.warning("fit %s: %s", event.fit, event.reason)
+            case events.PassEnded():
+                LOG.info("fit %s: %s", event.fit, events.pass_line(event, event.at - began))
+            case events.FitEnded() | events.FitFailed():
+                LOG.info("fit %s: %s", event.fit, event.sentence)
+
+    return log
+
+
+EVENT_INTERVAL = 0.4
+"""Least time between two events of completed tiles [s]."""
+
+
+class FitDescription(NamedTuple):
+    """Title, parameters and errors of a fit, published with its passes."""
+
+    title: str
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    errors: Callable[[lm.State], Float[np.ndarray, " p"]]
+    """Standard errors of theta at a state; NaN if unknown."""
+    free: int
+    """Number of fitted parameters of theta."""
+    store: str = ""
+    """Path of the data; "" where they are in no store."""
+    note: str = ""
+    """What is to be known of the data before the fit."""
+
+
+class FitObserver:
+    """Turns the steps of one fit into events and passes them to its callbacks."""
+
+    def __init__(
+        self,
+        description: FitDescription,
+        plan: "Plan",
+        client: "Client | None",
+        callbacks: Sequence[events.Callback] = (),
+        refused: Sequence[str] = (),
+    ) -> None:
+        self.description, self.refused = description, refused
+        registered = subscribers(client, plan.layout.pairs)
+        described = description._asdict()
+        del described["errors"], described["free"]
+        subscribed = [subscriber.callback for subscriber in registered]
+        self.callbacks = [log_callback(), *subscribed, *callbacks]
+        self.silent = len(self.callbacks) == 1 and not LOG.isEnabledFor(INFO)
+        """Whether nobody sees the state of a pass, whose errors take time."""
+        self.fit = os.urandom(3).hex()
+        self.n_refused = 0
+        self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0}
+        self.done: dict[int, int] = {}
+        """Completed passes at each resolution, including those before a resume."""
+        self.clocks = time.time(), time.monotonic()
+        """Both when the fit began: whoever sets the clock of the machine changes no duration."""
+        self.pass_began = self.clocks[0]
+        self.phase = ""
+        """What the fit does after its last step; passes have numbers before."""
+        self._tell(
+            events.FitPlanned(
+                fit=self.fit,
+                at=self.clocks[0],
+                where=plan.workers.in_words + (f", on {plan.device.gpus}" if plan.gpus else ""),
+                pairs=plan.layout.pairs,
+                datum=plan.layout.datum,
+                bins=plan.bins,
+                page=next((subscriber.page for subscriber in registered if subscriber.page), ""),
+                **described,
+            )
+        )
+
+    def emit(self, event: events.Event) -> None:
+        """Pass an event to the callbacks, after those of workers that were refused meanwhile."""
+        for each in (*self._new_refusals(), event):
+            self._tell(replace(each, at=self.now()))
+
+    def _tell(self, event: events.Event) -> None:
+        """Call the callbacks; what one raises ends the fit, of which only the others learn."""
+        for callback in tuple(self.callbacks):
+            try:
+                callback(event)
+            except BaseException:  # whatever it is, Ctrl-C too: it is passed on
+                self.callbacks.remove(callback)
+                raise
+
+    def now(self) -> float:
+        """Return the time as `Event.at` has it."""
+        wall, steady = self.clocks
+        return wall + time.monotonic() - steady
+
+    def _new_refusals(self) -> list[events.WorkerRefused]:
+        reasons = self.refused[self.n_refused :]
+        self.n_refused += len(reasons)
+        return [events.WorkerRefused(fit=self.fit, reason=reason) for reason in reasons]
+
+    def observed(self, sweep: "Sweep") -> "Sweep":
+        """Return the sweep with events added for its passes and tiles."""
+        unobserved = sweep.execute
+
+        def execute(
+            sweep: "Sweep", task: "Task[Any]", at: Any
+        ) -> "Iterator[tuple[int, AnyGram, Report]]":
+            tiles = sweep.layout.blocks
+            self.start_pass(task.label, sweep.factor, tiles)
+            emitted = time.perf_counter()
+            done: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes"), 0)
+            for part in unobserved(sweep, task, at):
+                self._add(sweep, done, part)
+                if done["done"] == tiles or time.perf_counter() - emitted > EVENT_INTERVAL:
+                    emitted = time.perf_counter()
+                    self.emit(events.TilesDone(fit=self.fit, **done, **self.totals))
+                yield part
+
+        return replace(sweep, execute=execute)
+
+    def start_pass(self, label: str | None = None, factor: int = 1, tiles: int = 1) -> None:
+        """Emit that a pass begins."""
+        name = self._pass_name(label, factor)
+        self.pass_began = self.now()
+        self.emit(events.PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
+
+    def end_pass(self, gram: "Gram") -> None:
+        """Emit that a pass over stored averages has used all of them."""
+        now = {"done": 1, "pairs": int(gram.pairs.sum()), "bytes": 0}
+        self.totals["pairs_total"] += now["pairs"]
+        self.totals["tiles_total"] += 1
+        self.emit(events.TilesDone(fit=self.fit, **now, **self.totals))
+
+    def _pass_name(self, label: str | None, factor: int) -> str:
+        means = f" over {factor}×{factor} means" if factor > 1 else ""
+        if label is None and self.phase:
+            return self.phase
+        if label is None:
+            number = self.done.get(factor, 0) + 1
+            return f"pass {number}{means or ' over all data'}"
+        return f"pass {label}{means}"
+
+    def _add(
+        self, sweep: "Sweep", done: dict[str, Any], part: "tuple[int, AnyGram, Report]"
+    ) -> None:
+        n, gram, report = part
+        tiles, cost = len(sweep.tasks[n].tiles), report.cost
+        pairs, skipped = int(gram.pairs.sum()), cost.blocks - cost.read
+        done["done"] += tiles
+        done["pairs"] += pairs
+        done["bytes"] += (tiles - skipped) * sweep.layout.block_bytes
+        for key, more in zip(self.totals, (pairs, tiles, skipped), strict=True):
+            self.totals[key] += more
+
+    def state(self, state: lm.State, factor: int = 1, *, resumed: bool = False) -> None:
+        """Emit the state after a pass, or that of the checkpoint from which a fit is resumed."""
+        self.done[factor] = state.passes
+        if self.silent:
+            return
+        self.emit(
+            events.PassEnded(
+                fit=self.fit,
+                number=state.passes,
+                factor=factor,
+                chisqr=float(state.reduced.chisqr),
+                redchi=state.reduced.redchi(self.description.free),
+                distance=float(state.decrement),
+                damping=float(state.damping),
+                accepted=bool(state.accepted),
+                seconds=self.now() - self.pass_began,
+                theta=tuple(state.theta.tolist()),
+                stderr=tuple(self.description.errors(state).tolist()),
+                resumed=resumed,
+                state=state,
+            )
+        )
+
+    def start_phase(self, phase: str) -> None:
+        """Emit what the fit does now; its passes are called by it from then on."""
+        self.phase = phase
+        self.emit(events.PhaseStarted(fit=self.fit, phase=phase))
+
+    def ended(
+        self,
+        outcome: lm.Outcome,
+        findings: "Findings",
+        theta: Float[np.ndarray, " p"],
+        stderr: Float[np.ndarray, " p"],
+        **more: Any,
+    ) -> None:
+        """Emit the outcome and values of a result; more: other fields of the event."""
+        fields = {"sentence": outcome.value, "findings": findings, "theta": tuple(theta.tolist())}
+        fields |= {"stderr": tuple(stderr.tolist())} | more
+        self.emit(events.FitEnded(fit=self.fit, outcome=outcome.name, **fields))
+
+    @contextmanager
+    def failures_emitted(self) -> Iterator[None]:
+        """Emit an exception or interruption inside the `with` as the end of the fit."""
+        try:
+            yield
+        except BaseException as e:  # Ctrl-C and a loop that is left end a fit, too
+            outcome, sentence = "FAILED", f"failed: {e}"
+            if isinstance(e, KeyboardInterrupt | GeneratorExit):
+                outcome, sentence = "INTERRUPTED", lm.Outcome.INTERRUPTED.value
+            failed = events.FitFailed(fit=self.fit, outcome=outcome, sentence=sentence, error=e)
+            last = [replace(event, at=self.now()) for event in (*self._new_refusals(), failed)]
+            for event, callback in product(last, self.callbacks):
+                try:
+                    callback(event)
+                except Exception as failure:  # it must not hide why the fit failed
+                    LOG.warning("a callback also failed: %s: %s", type(failure).__name__, failure)
+            raise

@@ -1,0 +1,306 @@
+"""Compiled sums of the columns f and ∂f/∂theta over a block, written once for all families of models.
+
+Sums over several tiles, whose data are on a device: one call of a program that all backends share.
+
+The columns of a tile are large arrays, for all of its bins at once. What depends on theta is sent once for
+all tiles, and the sums of all tiles are fetched at once.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from math import gcd
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.kernels.backend_interface import Block, Problem, subblock_shape
+from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.devices import float64_beside
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.losses import robust_fields
+from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock, add_at
+
+_STRIP_ROWS = 8
+"""Rows of a sub-block taken at once: f of 40 thetas there fits the second-level cache."""
+type Common = Callable[[SubBlock], Any]
+"""Returns what all bins share on a sub-block."""
+
+
+class AtFrames(NamedTuple):
+    """What f is computed from, at one theta or several, for all tiles."""
+
+    tables: Any
+    """Arrays whose last axis is that of all frames."""
+    common: Any
+    """What else all bins share."""
+    of_bin: Any
+    """Arrays whose first axis is over the bins."""
+
+
+class Columns(Protocol):
+    """A family of models that one kernel is compiled for."""
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """That of the columns of whole tiles."""
+        ...
+
+    @property
+    def finite(self) -> bool:
+        """Whether f and ∂f/∂theta are finite of every pair of frames, 0 of those that are too close."""
+        ...
+
+    def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
+        """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""
+        ...
+
+    def at_points(
+        self, tables: Any
+    ) -> tuple[Common, Callable[[Any, BinPairs, Array], Float[Array, "point R S"]]]:
+        """Return what all bins share on a sub-block, and f of a bin at each of several thetas.
+
+        tables: the first has an axis of thetas first. f is 0 where a pair is not known.
+        """
+        ...
+
+    def columns(
+        self, tables: Any
+    ) -> tuple[Common, Callable[[Any, BinPairs], list[Float[Array, "some R S"]]]]:
+        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta, in parts."""
+        ...
+
+
+@kernel("of", counted="wide")
+def wide_kernel(
+    block: MeasuredBlock,
+    tables: Any,
+    data: Float[Array, "padded 4"],
+    fresh: Bool[Array, ""],
+    *,
+    of: Columns,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
+    """Return Xᵀ W X, X = [1, y - 1, f_0, f_1 - f_0, ...], and the sums of the data of every bin.
+
+    It is compiled for each number of points. fresh: the sums of the data are to be computed.
+    """
+    rows, m = subblock_shape(block.c2.shape[-1])[0], len(tables[0]) + 2
+    common, f_of = of.at_points(tables)
+
+    def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
+        known = jnp.isfinite(pairs.c2) & pairs.at.counted
+        root = jnp.where(known, jnp.sqrt(pairs.w_i)[:, None] * jnp.sqrt(pairs.w_j), 0.0)
+        y = jnp.where(known, pairs.c2.astype(jnp.float64) - 1, 0.0)
+        f = lax.optimization_barrier(f_of(shared, pairs, known))
+        first = jnp.stack([root, y * root, f[0] * root])
+        X = lax.optimization_barrier(jnp.concatenate([first, (f[1:] - f[0]) * root]))
+        X = X.reshape(m, -1)
+        return pairs.add_to(sums, X @ X.T)
+
+    data = lax.cond(fresh, block.data_sums, lambda: data)
+    start = jnp.zeros((len(block.c2), m, m))
+    strips = rows // gcd(rows, _STRIP_ROWS)
+    moments = block.summed((0, block.n_active), start, common, add, strips=strips)
+    w, wy, wyy = data[:, 0], data[:, 1], data[:, 2]
+    of_data = jnp.stack([jnp.stack([w, wy], -1), jnp.stack([wy, wyy], -1)], -2)
+    return moments.at[:, :2, :2].set(of_data), data
+
+
+@kernel("of", counted="cells")
+def cells_kernel(
+    block: MeasuredBlock,
+    tables: Any,
+    cell: Int[Array, "T T"],
+    sums: Float[Array, "padded cell 1+p"],
+    *,
+    of: Columns,
+) -> Float[Array, "padded cell 1+p"]:
+    """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
+    common, columns_of = of.columns(tables)
+
+    def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
+        counted = pairs.at.counted
+        fields = jnp.where(counted, jnp.concatenate(columns_of(shared, pairs)), 0.0)
+        of_pair = lax.dynamic_slice(cell, (pairs.at.i, pairs.at.j), counted.shape)
+        values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
+        return sums.at[pairs.bin, of_pair.ravel()].add(values)
+
+    return block.summed((0, block.n_active), sums, common, add)
+
+
+FEW_COLUMNS = 12
+"""Of so many columns each sum of a product is one of its own; of more they are products of matrices."""
+_STRIP, _PARTS = 2048, 64
+"""Rows of a tile times columns that are in memory at once where these are many, and shares of their pairs
+that are multiplied beside each other: a single product so small leaves most of a GPU idle."""
+
+
+class TileWork(NamedTuple):
+    """Tiles of one group, and what is wanted of them."""
+
+    blocks: Sequence[Block]
+    known: Sequence[Float[np.ndarray, "padded 4"] | None]
+    """The sums of the data of each, where they are known."""
+    at_once: int
+    """Tiles that the program is made for."""
+    n_frames: int
+    """Of the full resolution."""
+    fields: str
+    """The columns behind 1 and y - 1. 'derivatives': f and ∂f/∂theta; 'points': f at several thetas;
+    'changes': f_0, and f_n - f_0 of the others."""
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """Under a loss."""
+
+
+def packed(tree: Any) -> tuple[np.ndarray, Any]:
+    """Return the numbers of a tree as one array, a single copy to a device, and its form."""
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    form = structure, tuple((array.shape, array.dtype) for array in arrays)
+    return np.concatenate([array.ravel() for array in arrays]), form
+
+
+def unpacked(numbers: Any, form: Any) -> Any:
+    """Return the tree, with arrays of JAX."""
+    (structure, kinds), leaves, first = form, [], 0
+    for shape, dtype in kinds:
+        part = numbers[first : first + math.prod(shape)].reshape(shape)
+        leaves.append((part if dtype.kind == "c" else part.real).astype(dtype))
+        first += part.size
+    return jax.tree.unflatten(structure, leaves)
+
+
+@kernel("of", "fields", "columns", "loss", "form")
+def tiles_kernel(
+    tiles: tuple[tuple[Array, Array, Array], ...], sent: Array, *,
+    of: Columns, fields: str, columns: int, loss: str, form: Any,
+) -> Float[Array, "tile bin sum"]:  # fmt: skip
+    """Return Xᵀ W X of every tile and bin, its upper triangle; then the sums of a loss, and the pairs.
+
+    tiles: c2 and the weights of rows and columns of each.
+    """
+    firsts, n_tiles, min_lag, scale, linear_params, at_frames = unpacked(sent, form)
+    c2, weight_rows, weight_columns = (jnp.stack(parts) for parts in zip(*tiles, strict=True))
+    _, bins, T, _ = c2.shape
+    R, zero = T, jnp.zeros((), int)
+    if columns > FEW_COLUMNS:
+        R = math.gcd(T, 2 ** int(math.log2(max(_STRIP // columns, 1))))
+
+    def add(n: Array, sums: Array) -> Array:
+        tile, i = n // (T // R), n % (T // R) * R
+        here = lax.dynamic_slice(c2, (tile, 0, i, 0), (1, bins, R, T))[0]
+        w_i = lax.dynamic_slice(weight_rows, (tile, 0, i), (1, bins, R))[0]
+        t1, t2 = firsts[tile, 0] + i + jnp.arange(R), firsts[tile, 1] + jnp.arange(T)
+        at = SubBlock(zero, zero, zero, t2 - t1[:, None] >= min_lag)
+
+        def of_bin(own: Any, linear: Array, *data: Array) -> Array:
+            tables = of.of_tile(at_frames._replace(of_bin=own), t1, t2)
+            pairs = BinPairs(zero, at, *data)
+            return _sums(of, fields, tables, pairs, loss, (*linear, scale))
+
+        data = here, w_i, weight_columns[tile]
+        return add_at(sums, jax.vmap(of_bin)(at_frames.of_bin, linear_params, *data), (tile,))
+
+    size = columns * (columns + 1) // 2 + 1 + (0 if loss == "linear" else 4)
+    start = jnp.zeros((len(tiles), bins, size))
+    return lax.fori_loop(0, n_tiles * (T // R), add, start)
+
+
+def _sums(
+    of: Columns, which: str, tables: Any, pairs: BinPairs, loss: str, of_loss: tuple[Array, ...]
+) -> Float[Array, " sum"]:
+    """Return the sums of one bin over a tile or a strip; of_loss: its linear parameters, and the scale."""
+    known = jnp.isfinite(pairs.c2) & pairs.at.counted
+    y = pairs.c2.astype(of.dtype) - 1
+    fields = _fields(of, which, tables, pairs, known)
+    if not of.finite:
+        fields = [jnp.where(known, field, 0) for field in fields]
+    X = [jnp.ones_like(y), jnp.where(known, y, 0), *fields]
+    W = jnp.where(known, pairs.w_i[:, None] * pairs.w_j, 0.0)
+    sums = [jnp.sum(known.astype(jnp.float64))]
+    if loss != "linear":
+        offset, contrast, scale = of_loss
+        r = X[1] - offset - contrast * X[2]
+        weight, terms = robust_fields(loss, scale, known, r, pairs.w_i, pairs.w_j)
+        W, units = W * weight, (scale**2, 1, 1, scale**2)
+        sums = [unit * jnp.sum(term) for unit, term in zip(units, terms, strict=True)] + sums
+    return jnp.concatenate([_products(X, W), jnp.stack(sums)])
+
+
+def _fields(
+    of: Columns, which: str, tables: Any, pairs: BinPairs, known: Bool[Array, "R S"]
+) -> list[Float[Array, "R S"]]:
+    if which == "derivatives":
+        common, columns_of = of.columns(tables)
+        return [field for part in columns_of(common(pairs.at), pairs) for field in part]
+    common, f_of = of.at_points(tables)
+    first, *others = f_of(common(pairs.at), pairs, known)
+    return [first, *(f - first if which == "changes" else f for f in others)]
+
+
+def _products(X: list[Float[Array, "R S"]], W: Float[Array, "R S"]) -> Float[Array, " sum"]:
+    """Return Σ W x_a x_b of every pair of columns, a <= b."""
+    a, b = np.triu_indices(len(X))
+    if len(X) <= FEW_COLUMNS:
+        return jnp.stack([jnp.sum(W * X[i] * X[j]) for i, j in zip(a, b, strict=True)])
+    parts = math.gcd(W.size, _PARTS)
+    weighted = (jnp.stack(X) * jnp.sqrt(W)).reshape(len(X), parts, -1)
+    return jnp.einsum("apn,bpn->pab", weighted, weighted).sum(0)[a, b]
+
+
+def grams_of_tiles(
+    of: Columns, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
+) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
+    """Return the Gram of every bin of each tile, and the sums of its data alone.
+
+    columns: their number. Fewer tiles than the program is made for are followed by copies that it skips, so
+    that it is compiled once, and gives the same bits however tiles are grouped.
+    """
+    first, loss, linear = work.blocks[0], problem.loss, work.linear_params
+    bins, missing = len(first.q), work.at_once - len(work.blocks)
+    if linear is None:
+        loss, linear = "linear", np.zeros((bins, 2))
+    tables = jax.tree.map(lambda of: _extended(of, work.n_frames, -1), at.tables)
+    of_bin, linear = jax.tree.map(lambda of: _extended(of, len(first.c2), 0), (at.of_bin, linear))
+    firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * missing)
+    counts = len(work.blocks), min_lag, float(problem.loss_scale)
+    sent, form = packed((firsts, *counts, linear, AtFrames(tables, at.common, of_bin)))
+    tiles: Any = [(block.c2, block.weight_rows, block.weight_columns) for block in work.blocks]
+    tiles += tiles[:1] * missing
+    static = {"of": of, "fields": work.fields, "columns": columns, "loss": loss, "form": form}
+    with float64_beside(tiles[0][0]):
+        found = np.asarray(tiles_kernel(tuple(tiles), sent, **static))
+    return [
+        _gram(sums, known, columns, work.fields)
+        for sums, known in zip(found[: len(work.blocks), :bins], work.known, strict=True)
+    ]
+
+
+def _extended(values: Any, length: int, axis: int) -> np.ndarray:
+    """Return values with the last one repeated: of padded bins, and of levels, which have fewer frames."""
+    return np.asarray(values).take(np.arange(length), axis=axis, mode="clip")
+
+
+def _gram(
+    sums: Float[np.ndarray, "bin sum"],
+    known: Float[np.ndarray, "padded 4"] | None,
+    m: int,
+    fields: str,
+) -> tuple[Gram, Float[np.ndarray, "bin 4"]]:
+    """Return the Gram of a tile from its sums, with those of the data where they are known."""
+    a, b = np.triu_indices(m)
+    moments = np.empty((len(sums), m, m))
+    moments[:, a, b] = moments[:, b, a] = sums[:, : len(a)]
+    if known is None:
+        known = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, sums[:, -1]], axis=1)
+    known = known[: len(sums)]
+    moments[:, [0, 0, 1, 1], [0, 1, 0, 1]] = known[:, [0, 1, 1, 2]]
+    if fields == "points":
+        of_point = np.array([(0, 1, n) for n in range(2, m)])
+        moments = moments[:, of_point[:, :, None], of_point[:, None, :]]
+    of_loss = sums[:, len(a) : -1]
+    return Gram(moments, sums[:, -1].astype(np.int64), of_loss if of_loss.size else None), known

@@ -1,0 +1,285 @@
+"""A window of the matrix of one bin: square cells of pairs, and the means of c2 over them.
+
+c2 of one bin against lag at one age, or against age at one lag, from the averages of a store.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int
+
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.store import schema
+from homodyne_dask.store.scan import Chunk, Cuts, Scan, coarse_use
+
+MAX_CELLS = 320
+"""Most cells along a side of a map: what a panel has pixels for."""
+MAX_TILES = 32
+"""Decoded chunks that are kept: at most 32 MiB."""
+NODES = 3
+"""Times along a side of a cell at which f is evaluated: exact for f of degree 5 in each time."""
+
+Span = tuple[float, float]
+"""Seconds."""
+Tile = Float32[np.ndarray, "T T"]
+ReadTile = Callable[[Chunk], Tile]
+
+
+@dataclass(frozen=True)
+class CellAxis:
+    """The cells along one side of a map."""
+
+    level: int
+    """Frames in one row of the array that is read; 1 is c2 itself."""
+    merged: int
+    """Rows of it in one cell."""
+    first: int
+    """Cell, counted from the first frame of the store."""
+    number: int
+
+    @property
+    def side(self) -> int:
+        """Frames along one side of a cell."""
+        return self.level * self.merged
+
+    @property
+    def cells(self) -> Int[np.ndarray, " n"]:
+        """Numbers of the cells, counted from the first frame of the store."""
+        return np.arange(self.first, self.first + self.number)
+
+    @property
+    def middles(self) -> Float[np.ndarray, " n"]:
+        """Frames in the middle of the cells, perhaps between two."""
+        return self.cells * self.side + (self.side - 1) / 2
+
+    def edges(self, scan: Scan) -> Float[np.ndarray, " edge"]:
+        """Return the times between the cells, with the beginning of the first and the end of the last."""
+        return times_of(scan, np.append(self.cells, self.first + self.number) * self.side - 0.5)
+
+
+def times_of(scan: Scan, frames: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return the times of frames, of halves of frames, and of those before the first or after the last."""
+    n, step = scan.n_frames, scan.attrs["frame_time"]
+    beyond = np.where(frames < 0, frames, np.maximum(frames - (n - 1), 0)) * step
+    return np.interp(frames, np.arange(n), scan.time) + beyond
+
+
+def whole_span(scan: Scan) -> Span:
+    """Return the times between which the selected frames lie."""
+    begin, end = times_of(scan, np.array(scan.frames) - 0.5)
+    return float(begin), float(end)
+
+
+def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
+    """Return the cells of a window (columns, rows): single pairs where at most `MAX_CELLS` a side are in it.
+
+    Else squares of 2, 4, 8, ... frames, read from the coarsest level that has them.
+    Raises SelectionError where no selected frame is in it.
+    """
+    columns, rows = (_frames_in(scan, span) for span in (x, y))
+    widest = max(stop - start for start, stop in (columns, rows))
+    side = 1
+    while side * MAX_CELLS < widest:
+        side *= 2
+    level = max(n for n in scan.manifest.checksums if n <= side)
+    limit = -(-(scan.n_frames // level) // (side // level))
+
+    def axis(start: int, stop: int) -> CellAxis:
+        first = min(start // side, limit - 1)
+        return CellAxis(level, side // level, first, max(min(-(-stop // side), limit) - first, 1))
+
+    return axis(*columns), axis(*rows)
+
+
+def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
+    low, high = span
+    edges = times_of(scan, np.arange(scan.frames[0], scan.frames[1] + 1) - 0.5)
+    if high <= edges[0] or low >= edges[-1]:
+        raise SelectionError(f"there are no frames from {low:.4g} to {high:.4g} s")
+    first, last = np.searchsorted(edges, (low, high), side="right") - 1
+    start, stop = scan.frames
+    return max(start + int(first), start), min(start + int(last) + 1, stop)
+
+
+def tile_reader(scan: Scan) -> ReadTile:
+    """Return a function that reads chunks, the latest of which are kept decoded."""
+    return lru_cache(MAX_TILES)(partial(_read_tile, scan))
+
+
+def _read_tile(scan: Scan, chunk: Chunk) -> Tile:
+    """Return a chunk on or above the diagonal, the one on it symmetric; NaN where a pair is unknown.
+
+    Raises StoreError for a chunk that is damaged.
+    """
+    tile = np.empty((schema.tile_side(scan.n_frames),) * 2, np.float32)
+    scan.read_chunk(chunk, tile)
+    if chunk.i == chunk.j:
+        np.copyto(tile, tile.T, where=np.tri(len(tile), k=-1, dtype=bool))
+    return tile
+
+
+@dataclass(frozen=True)
+class Window:
+    """The data in a window of one bin."""
+
+    rows: CellAxis
+    columns: CellAxis
+    c2: Float[np.ndarray, "rows columns"]
+    """NaN where fewer than half of the pairs of a cell are known, and in the cells of the diagonal."""
+    pairs: Int[np.ndarray, "rows columns"]
+    """Known ones, which are averaged."""
+    sigma: Float[np.ndarray, "rows columns"]
+    """Of the mean, as if the pairs of a cell were independent."""
+
+    @property
+    def lags(self) -> Int[np.ndarray, "rows columns"]:
+        """Frames between the two sides of each cell."""
+        return np.abs(np.subtract.outer(self.rows.cells, self.columns.cells)) * self.rows.side
+
+
+def read_window(scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: CellAxis) -> Window:
+    """Return the data in a window of one bin; only chunks that lie in it are read."""
+    side, merged, level = schema.tile_side(scan.n_frames), rows.merged, rows.level
+    use = np.pad(coarse_use(scan, level), (0, side)).astype(bool)  # the last tile is padded
+    total, count = np.zeros((2, rows.number, columns.number))
+    for i, here_i, there_i in _parts(rows, side):
+        for j, here_j, there_j in _parts(columns, side):
+            if i > j and rows == columns:
+                continue  # the mirror image of another one
+            tile = read(Chunk(level, scan.bins[bin], min(i, j), max(i, j)))
+            part = (tile if i <= j else tile.T)[here_i, here_j]
+            known = np.isfinite(part) & np.outer(use[i * side :][here_i], use[j * side :][here_j])
+            total[there_i, there_j] = _cell_sums(np.where(known, part, 0.0), merged)
+            count[there_i, there_j] = _cell_sums(known, merged)
+    if rows == columns:
+        lower = np.tri(rows.number, dtype=bool)
+        total, count = (np.where(lower, of.T, of) for of in (total, count))
+    there = (count >= merged**2 / 2) & (rows.cells[:, None] != columns.cells)
+    c2, pairs = np.where(there, total / np.maximum(count, 1), np.nan), count.astype(int) * level**2
+    ends = [_row_variance(scan, bin, axis) for axis in (rows, columns)]
+    return Window(rows, columns, c2, pairs, np.sqrt(np.outer(*ends) / np.maximum(pairs, 1)))
+
+
+def _parts(axis: CellAxis, side: int) -> list[tuple[int, slice, slice]]:
+    """Return the tiles along an axis: their numbers, their rows in the window, and the cells of these."""
+    merged, stop = axis.merged, axis.first + axis.number
+    per_tile = side // merged  # both are powers of 2, but for a store of one tile
+    parts = []
+    for tile in range(axis.first // per_tile, (stop - 1) // per_tile + 1):
+        first, last = max(tile * per_tile, axis.first), min((tile + 1) * per_tile, stop)
+        rows = slice(first * merged - tile * side, last * merged - tile * side)
+        parts.append((tile, rows, slice(first - axis.first, last - axis.first)))
+    return parts
+
+
+def _cell_sums(part: np.ndarray, merged: int) -> Float[np.ndarray, "r c"]:
+    rows, columns = (length // merged for length in part.shape)
+    return part.reshape(rows, merged, columns, merged).sum((1, 3), dtype=np.float64)
+
+
+def _row_variance(scan: Scan, bin: int, axis: CellAxis) -> Float[np.ndarray, " n"]:
+    """Return the mean of sigma_row² over the used frames of each cell; NaN where none is used."""
+    frames = np.minimum((axis.cells * axis.side)[:, None] + np.arange(axis.side), scan.n_frames - 1)
+    used: Bool[np.ndarray, "n side"] = scan.use[frames]
+    variance = np.where(used, scan.sigma_row[bin][frames] ** 2, 0.0).sum(1)
+    return np.where(used.any(1), variance / np.maximum(used.sum(1), 1), np.nan)
+
+
+def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return frames around the middle of a cell, and weights, of the mean over its `side` frames.
+
+    Gauss's rule for sums (the zeros of a discrete Chebyshev polynomial): all frames of up to NODES.
+    """
+    k = np.arange(1, min(side, NODES))
+    beside = np.sqrt(k**2 * (side**2 - k**2) / (4.0 * (4 * k**2 - 1)))
+    nodes, vectors = np.linalg.eigh(np.diag(beside, 1) + np.diag(beside, -1))
+    return nodes, vectors[0] ** 2
+
+
+AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
+"""Ages shown, as fractions of the selected time."""
+MIN_LAGS = 4
+"""Fewest lags at which an age is shown."""
+NEAR_LAG = 1.5
+"""Factor within which lags of a cut at one lag are."""
+CURVE_POINTS = 200
+"""Points of a model curve."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One bin at one age, or at one lag: means over the pairs of cells."""
+
+    t1: Float[np.ndarray, " l"]
+    lag: Float[np.ndarray, " l"]
+    """s."""
+    c2: Float[np.ndarray, " l"]
+    stderr: Float[np.ndarray, " l"]
+    """Of the mean over the cell, as if its pairs were independent."""
+    at_one_lag: bool = False
+
+    @property
+    def x(self) -> Float[np.ndarray, " l"]:
+        """The ages [s] of a cut at one lag, or the lags."""
+        return self.t1 if self.at_one_lag else self.lag
+
+    @property
+    def line(self) -> tuple[Float[np.ndarray, " n"], ...]:
+        """x, t1 and t2 of a smooth curve through the cells, whose mean t1 depends on the lag."""
+        if len(self.x) < 2:
+            return (np.empty(0),) * 3
+        spaced = np.linspace if self.at_one_lag else np.geomspace
+        x = spaced(self.x[0], self.x[-1], CURVE_POINTS)
+        t1, lag = (np.interp(x, self.x, of) for of in (self.t1, self.lag))
+        return x, t1, t1 + lag
+
+
+def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
+    """Return the ages shown for a bin: spread over the selected time, each with enough lags."""
+    counts = np.bincount(read.age[_known(read, bin)], minlength=len(read.age_edges))
+    there = np.flatnonzero(counts >= MIN_LAGS)
+    if not len(there):
+        return []
+    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    begins = np.array([read.t1[(read.age == age) & _known(read, bin)][0] for age in there]) - first
+    nearest = [int(np.argmin(np.abs(begins - share * (last - first)))) for share in AGES]
+    return [int(there[n]) for n in dict.fromkeys(nearest)]
+
+
+def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
+    """Return the cells of one bin and age, sorted by lag."""
+    cells = np.flatnonzero((read.age == age) & _known(read, bin))
+    return _cut(scan, read, bin, cells[np.argsort(read.lag[cells])])
+
+
+def cut_at_lag(scan: Scan, read: Cuts, bin: int, lag: float) -> Cut:
+    """Return the cell of each age of one bin whose lag is nearest to `lag` [s], sorted by age."""
+    cells = np.flatnonzero(_known(read, bin))
+    apart = np.abs(np.log((read.t2 - read.t1)[cells] / lag))
+    order = np.lexsort((apart, read.age[cells]))
+    cells, apart = cells[order], apart[order]
+    first = np.flatnonzero(np.diff(read.age[cells], prepend=-1))
+    near = cells[first[apart[first] < np.log(NEAR_LAG)]]
+    return _cut(scan, read, bin, near, at_one_lag=True)
+
+
+def _cut(
+    scan: Scan, read: Cuts, bin: int, cells: Int[np.ndarray, " l"], at_one_lag: bool = False
+) -> Cut:
+    t1, stderr = read.t1[cells], cell_errors(scan, read, cells)[bin]
+    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr, at_one_lag)
+
+
+def cell_errors(scan: Scan, read: Cuts, cells: Int[np.ndarray, " l"]) -> Float[np.ndarray, "bin l"]:
+    """Return the standard errors of c2 of every bin in some cells, as if their pairs were independent."""
+    i, j = (
+        np.searchsorted(scan.time, t[cells]).clip(0, scan.n_frames - 1) for t in (read.t1, read.t2)
+    )
+    count = np.maximum(read.count[:, cells], 1)
+    return scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(count)
+
+
+def _known(read: Cuts, bin: int) -> Bool[np.ndarray, " cell"]:
+    return np.isfinite(read.c2[bin]) & (read.count[bin] > 0)

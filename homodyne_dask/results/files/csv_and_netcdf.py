@@ -1,0 +1,174 @@
+"""Results as CSV: parameters and bins of a fit, a row for each of several fits; unknown cells are empty.
+
+A fit as one netCDF file: all numbers, and the maps of the bins that its figures show.
+"""
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import numpy as np
+import xarray
+from xarray.backends import H5NetCDFStore
+
+from homodyne_dask.errors import in_line
+from homodyne_dask.results.data.c2_means import times_of
+from homodyne_dask.results.data.derived_quantities import ERRORS, derived_quantities
+from homodyne_dask.results.data.fit_result import FitValues, plain_rows
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.fitted_parameters import truth_of
+from homodyne_dask.results.data.rate_curves import WORDS
+from homodyne_dask.results.data.series import UNITS
+from homodyne_dask.results.files.json_files import dataset_of
+
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""Letters with which a formula begins, those of full width in some spreadsheets."""
+
+
+def parameters_csv(result: FitValues) -> str:
+    """Return a row for each parameter, and for what follows from them with its formula.
+
+    Name, value, errors, flags, true value, prior, 95 % interval.
+    """
+    truth, priors = truth_of(result) or {}, result.config["prior"] or {}
+    rows = []
+    known, ends = plain_rows(result.parameters, "param"), plain_rows(result.ci(95.0), "param")
+    for name, columns in known.items():
+        row = {"name": name, **columns, "truth": truth.get(name)}
+        if priors:
+            row["prior_mean"], row["prior_sd"] = priors.get(name, (None, None))
+        rows.append(
+            row | {f"{end}_95": value for end, value in ends[name].items()} | {"formula": ""}
+        )
+    rows += [{"name": name} | of.to_dict() for name, of in derived_quantities(result).items()]
+    return rows_csv(rows)
+
+
+def columns_csv(table: xarray.Dataset, first: str) -> str:
+    """Return a row for each point of a table of one dimension; first: the coordinate in the first column."""
+    names = [first, *map(str, table.data_vars)]
+    return _csv([names, *zip(*(table[name].values for name in names), strict=True)])
+
+
+def rates_csv(rates: xarray.Dataset) -> str:
+    """Return a row for each time of `result.rates`, with the units of the time and of each curve."""
+    units = {}
+    for name in ("t", *(name for name in WORDS if name in rates)):
+        unit = rates[name].attrs["units"].replace("angstrom", "Å").replace("^2", "²")
+        units[f"{name}_unit"] = "t", [unit] * rates.sizes["t"]
+    return columns_csv(rates.assign(units), "t")
+
+
+def entries_csv(
+    names: Sequence[str],
+    entries: Sequence[FitRow],
+    folder: Path,
+    name_column: str,
+    of_rings: Sequence[Mapping[str, float]] | None = None,
+) -> str:
+    """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`.
+
+    Beside each quantity and place with a unit there is a column of it. of_rings: `FitSeries.of_rings`.
+    """
+    rows = []
+    for n, entry in enumerate(entries):
+        row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}
+        row |= {f"{key}_unit": UNITS[key] for key in entry.at if key in UNITS}
+        row |= {key: getattr(entry, key) for key in ("redchi", "ndata", "passes")}
+        for name in names:
+            quantity = entry.quantities.get(name, UNKNOWN_QUANTITY)
+            row[name] = quantity.value
+            row |= {f"{name}_{key}": getattr(quantity, key) for key in (*ERRORS, "unit")}
+        row |= {**(of_rings[n] if of_rings else {}), "method": entry.method}
+        row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
+        row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
+        rows.append(row | {"message": entry.message})
+    return rows_csv(rows)
+
+
+def rows_csv(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as CSV with the keys of the first, which come first."""
+    return _csv([list(rows[0]), *([row.get(key) for key in rows[0]] for row in rows)])
+
+
+def _csv(lines: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(_cell, line) for line in lines)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as a table holds it: an unknown number is an empty cell.
+
+    A text that spreadsheets would run as a formula begins with an apostrophe.
+    """
+    value = value.item() if hasattr(value, "item") else value
+    unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
+    if isinstance(value, str):
+        text = in_line(value)
+        return f"'{text}" if text.lstrip()[:1] in FORMULA else text
+    return "" if unknown else value
+
+
+NXXPCS = {
+    "storage_mode": "one_array_q_first",
+    "baseline_reference": 1,
+    "time_origin_location": "upper_left",
+    "populated_elements": "all",
+}
+"""Attributes of a two-time correlation in the NeXus definition NXxpcs: element [0, 0] is at the
+first times, both halves are filled, and the baseline is 1."""
+_MAPS = {
+    "data": "measured c2, means over blocks of pairs",
+    "model": "offset + contrast·f, means over the same blocks",
+    "residual": "(data - model)/σ of the mean",
+}
+
+
+def result_netcdf(view: FitView) -> bytes:
+    """Return `to_dataset()` of the result with the maps of the bins that the figures show, as netCDF-4.
+
+    two_time_data, two_time_model, two_time_residual (map, t1, t2): means over blocks of pairs, NaN on
+    the diagonal and where fewer than half of the pairs are known; map_label is the bin's label, t1 and t2
+    [s] the centres of the blocks. The first two carry the attributes of NXxpcs.
+    """
+    result, scan, shown = view.result, view.scan, view.maps
+    middle = times_of(scan, view.axis.middles + 0.5)  # a frame begins at its time
+    bins = [one.bin for one in shown]
+    stacked = {}
+    for part, about in _MAPS.items():
+        values = np.stack([getattr(one, part) for one in shown]).astype(np.float32)
+        attributes = {"units": "1", "long_name": about} | (NXXPCS if part != "residual" else {})
+        stacked[f"two_time_{part}"] = ("map", "t1", "t2"), values, attributes
+    maps = xarray.Dataset(
+        stacked,
+        coords={
+            "t1": ("t1", middle, {"units": "s"}),
+            "t2": ("t2", middle, {"units": "s"}),
+            "map_label": ("map", scan.label[bins]),
+            "map_q": ("map", scan.q[bins], {"units": "1/angstrom"}),
+            "map_phi": ("map", scan.phi[bins], {"units": "degree"}),
+        },
+    )
+    whole = dataset_of(result).assign(maps).assign_attrs(pairs_per_block_side=view.axis.side)
+    return netcdf(whole, {name: {"zlib": True, "complevel": 4} for name in stacked})
+
+
+def netcdf(
+    table: xarray.Dataset, encoding: Mapping[str, Mapping[str, object]] | None = None
+) -> bytes:
+    """Return a table as netCDF-4; encoding: by variable, as of `xarray.Dataset.to_netcdf`.
+
+    It is made in memory: HDF5 crashes where it cannot write to a disk. `Dataset.to_netcdf` would ask Dask for
+    a lock, which workers of watch do not have.
+    """
+    content = io.BytesIO()
+    with h5netcdf.File(content, "w") as file:
+        table.dump_to_store(H5NetCDFStore(file), encoding=encoding)
+    return content.getvalue()

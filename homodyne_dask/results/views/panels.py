@@ -1,0 +1,308 @@
+"""The pieces of every figure: panels with labels, points with error bars, bands, logarithmic axes."""
+
+import io
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
+from matplotlib.ticker import LogFormatter, NullLocator
+
+from homodyne_dask.document.blocks import DPI
+from homodyne_dask.errors import OptionError, require_known
+from homodyne_dask.errors import shown as shown_value
+from homodyne_dask.results.views.style import COLOURS, GREY, PLACE, power_of_ten
+
+if TYPE_CHECKING:
+    import pandas
+
+
+MAX_MINOR_TICKS = 16
+"""Of an axis, about two decades: more take most of the time of a figure, and label nothing."""
+MAX_INTERVALS = 5
+"""Most intervals between the ticks of a linear axis; each label takes time to draw."""
+PAGE, COLUMN = 7.0, 3.4
+"""Inches: width of a page of a journal, and of one of its two columns."""
+LEFT, RIGHT, ABOVE, BELOW = 0.78, 0.1, 0.27, 0.45
+"""Inches around a panel, for its labels: those on the left have up to nine characters."""
+FONT, SMALL = 8, 7
+"""Points: of labels and titles, and of ticks, legends and lines of text."""
+LINE, LETTER = 0.14, 0.058
+"""Inches of small text: height of a line, and width of a letter."""
+NARROWEST = 0.2
+"""Least range of a curve beside its band, as a share of its largest value."""
+
+
+Panels = Mapping[str, Callable[[Axes], None]]
+"""The parts of a figure: what draws each, by the name by which it is drawn alone."""
+
+
+class FitFigure(Figure):
+    """A figure that notebooks show as a picture, though it belongs to no window of pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return png_of(self, {})
+
+    @property
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """What each panel shows, by its name: x, y and, where drawn, the error of every symbol and line.
+
+        `series` is the label in the legend; a band has its ends `low` and `high`, a map a row for each cell.
+        """
+        return {str(axes.get_label()): table_of_panel(axes) for axes in self.axes}
+
+
+def png_of(picture: Figure, about: Mapping[str, str]) -> bytes:
+    """Return a figure as PNG, with texts about it by keyword."""
+    for axis in (axis for axes in picture.axes for axis in (axes.xaxis, axes.yaxis)):
+        if len(axis.get_minorticklocs()) > MAX_MINOR_TICKS:
+            axis.set_minor_locator(NullLocator())
+    content = io.BytesIO()
+    # at PIL's own level of compression files are an eighth smaller, and take twice as long to write
+    picture.savefig(content, format="png", metadata=about, pil_kwargs={"compress_level": 1})
+    return content.getvalue()
+
+
+def vector_of(picture: Figure, suffix: str) -> bytes:
+    """Return a figure as PDF or SVG, whose text stays text."""
+    content = io.BytesIO()
+    with rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}):
+        picture.savefig(content, format=suffix)
+    return content.getvalue()
+
+
+def figure(width: float) -> FitFigure:
+    """Return an empty figure, to which `footer` gives a height; width in inches.
+
+    Where axes are given (`PLACE`) it is a SubFigure in their place, of whatever size that is. Raises
+    OptionError for axes that are in no grid.
+    """
+    axes: Any = PLACE.get().ax
+    if axes is None:
+        return FitFigure(figsize=(width, width), dpi=DPI)
+    cell = getattr(axes, "get_subplotspec", lambda: None)()
+    if cell is None:
+        raise OptionError("ax must belong to a grid of axes: make it with plt.subplots()")
+    made = axes.figure.add_subfigure(cell)
+    axes.remove()
+    return made
+
+
+def page(
+    shown: Panels,
+    columns: int,
+    height: float,
+    words: str = "",
+    left: float = LEFT,
+    right: float = RIGHT,
+    below: float = 0.0,
+) -> FitFigure:
+    """Return a figure of panels in rows, as wide as a page, or as a column if it has one panel.
+
+    height: of each panel in inches. words: below all, under one legend for all panels. left, right: inches
+    beside each panel; below: inches more under the last row. Where one panel is to be drawn alone (`PLACE`)
+    the others are left out; in given axes it is drawn itself. Positions are fixed: a constrained layout takes
+    longer than drawing. Raises OptionError for an unknown panel.
+    """
+    ax, name = PLACE.get()
+    if name is not None:
+        require_known(name, shown, f"panel = {shown_value(name)} is unknown")
+        shown = {name: shown[name]}
+    if ax is not None and len(shown) == 1:
+        for draw in shown.values():
+            draw(ax)
+        if ax.get_legend_handles_labels()[0]:
+            legend(ax)
+        picture: Any = ax.figure
+        return picture
+    columns = min(columns, len(shown))
+    width = PAGE if columns > 1 else COLUMN
+    whole: Any = figure(width)
+    grid = whole.add_gridspec(-(-len(shown) // columns), columns)
+    for n, (name, draw) in enumerate(shown.items()):
+        draw(whole.add_subplot(grid[divmod(n, columns)], label=name))
+    row, column = ABOVE + height + BELOW, width / columns
+    foot, total = footer(whole, width, grid.nrows * row + below, words)
+    foot += below
+    for n, axes in enumerate(whole.axes):
+        down, along = divmod(n, columns)
+        corner = along * column + left, foot + (grid.nrows - 1 - down) * row + BELOW
+        inside = column - left - right
+        axes.set_position((corner[0] / width, corner[1] / total, inside / width, height / total))
+    return whole
+
+
+def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float, float]:
+    """Add one legend of all panels, and words below it; return their height and that of the figure.
+
+    width of the figure, height above the legend, and what is returned: in inches.
+    """
+    lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
+    labelled = [axes.get_legend_handles_labels() for axes in whole.axes]
+    marks = {
+        name: mark for handles, names in labelled for mark, name in zip(handles, names, strict=True)
+    }
+    across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
+    text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
+    total = above + text + key
+    if PLACE.get().ax is None:
+        whole.set_size_inches(width, total)
+    if marks:
+        look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}
+        legend(whole, *marks.values(), labels=list(marks), borderaxespad=0.2, **look)
+    if lines:
+        whole.supxlabel("\n".join(lines), fontsize=SMALL, color=GREY)
+    return text + key, total
+
+
+def columns_for(number: int) -> int:
+    """Return how many columns leave the fewest empty places: two for four panels, otherwise up to three."""
+    return 2 if number == 4 else min(number, 3)
+
+
+def label_axes(axes: Axes, x: str, y: str, title: str = "", log: str = "") -> None:
+    """Set labels and title of axes without an upper and right spine; log: 'x', 'y' or 'xy'."""
+    axes.set_xlabel(x, fontsize=FONT)
+    axes.set_ylabel(y, fontsize=FONT)
+    axes.set_title(title, fontsize=FONT)
+    axes.tick_params(which="both", labelsize=SMALL)
+    axes.ticklabel_format(axis="both", useOffset=False)
+    axes.locator_params(nbins=MAX_INTERVALS)
+    axes.spines[["top", "right"]].set_visible(False)
+    for which in log:
+        logarithmic(axes, which)
+
+
+def points(
+    axes: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    error: np.ndarray | None = None,
+    *,
+    across: np.ndarray | None = None,
+    hollow: bool = False,
+    **look: Any,
+) -> None:
+    """Draw symbols with error bars, along x too if `across` is given; look: fmt, ms, color, label."""
+    look = {"fmt": "o", "ms": 4, "color": COLOURS[0], "elinewidth": 0.8} | look
+    look |= {"markerfacecolor": "none"} if hollow else {}
+    axes.errorbar(x, y, error, across, **look)
+
+
+def band(axes: Axes, x: np.ndarray, ends: np.ndarray, percent: int) -> None:
+    """Shade what lies between two curves, a band of 68 or 95 %."""
+    strength = {95: 0.18, 68: 0.35}[percent]
+    axes.fill_between(x, *ends, color=COLOURS[0], alpha=strength, linewidth=0)
+
+
+def legend(where: Axes | Figure, *handles: Any, fontsize: float = SMALL, **look: Any) -> None:
+    """Add a legend without a frame; handles: by default all that have labels."""
+    look |= {"handles": handles} if handles else {}
+    where.legend(frameon=False, fontsize=fontsize, **look)
+
+
+class _BetweenDecades(LogFormatter):
+    """Labels between decades where the axis has less than one decade, far enough apart to be read."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        assert self.axis is not None
+        low, high = self.axis.get_view_interval()
+        apart = high < 2 * low or f"{x:e}"[0] in "12357"
+        return log_tick(x) if apart and super().__call__(x, pos) else ""
+
+
+def logarithmic(axes: Axes, which: str, scale: str = "log", **options: float) -> None:
+    """Make the x or y axis logarithmic, with plain-text tick labels: 0.1, 1, 10, or 10⁻⁵.
+
+    Labels in math text take longer to draw than the rest of a figure.
+    """
+    set_scale = axes.set_xscale if which == "x" else axes.set_yscale
+    set_scale(scale, **options)
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(lambda value, _: log_tick(value))
+    if scale == "log":
+        axis.set_minor_formatter(_BetweenDecades(labelOnlyBase=False))
+
+
+def log_tick(value: float) -> str:
+    """Return a tick label of a logarithmic axis."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:g}"
+    mantissa, _, power = f"{value:.0e}".partition("e")
+    ten = power_of_ten(int(power))
+    return ten if mantissa == "1" else f"{mantissa}·{ten}"
+
+
+def log_scale_if_wide(axes: Axes, which: str, values: np.ndarray) -> None:
+    """Make the x or y axis logarithmic where the values are positive and span more than a decade."""
+    known = values[np.isfinite(values)]
+    if len(known) and known.min() > 0 and known.max() > 10 * known.min():
+        logarithmic(axes, which)
+
+
+def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray, "..."]) -> None:
+    """Set the y range to the values and their band, but to at most three times the range of the values.
+
+    The range of a nearly constant curve counts as NARROWEST of its size: its band is seen, too.
+    """
+    log = axes.get_yscale() == "log"
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values, ends = (np.log10(v) if log else v for v in (values, ends))
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return
+    widths = np.ptp(ends[:, np.isfinite(ends).all(0)], axis=0)
+    narrow = widths.min() if widths.size else 0.0  # the band is seen where it is narrowest
+    least = NARROWEST * np.abs(known).max()
+    span = max(np.ptp(known), 0.0 if log else max(least, narrow)) or 1.0
+    inside = np.clip(ends[np.isfinite(ends)], known.min() - span, known.max() + span)
+    shown = np.concatenate([known, inside])
+    low, high = shown.min(), shown.max()
+    margin = 0.06 * ((high - low) or span)
+    edges = np.array([low - margin, high + margin])
+    axes.set_ylim(*(10.0**edges if log else edges))
+
+
+def table_of_panel(axes: Axes) -> "pandas.DataFrame":
+    """Return symbols, lines, bands, steps and maps in axes, whose labels are names of columns."""
+    import pandas  # loads for half a second
+
+    x, y = axes.get_xlabel() or "x", axes.get_ylabel() or "y"
+    rows = [pandas.DataFrame({"series": label} | of) for label, of in _drawn(axes, x, y)]
+    return pandas.concat(rows, ignore_index=True) if rows else pandas.DataFrame(columns=[x, y])
+
+
+def _drawn(axes: Axes, x: str, y: str) -> Iterator[tuple[object, dict[str, Any]]]:
+    """Yield label and columns of each thing that is drawn, but not of lines across all axes."""
+    bars = {bar.lines[0]: bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)}
+    for line in (line for line in axes.lines if line.get_transform() == axes.transData):
+        columns, bar = {x: line.get_xdata(), y: np.asarray(line.get_ydata())}, bars.get(line)
+        if bar is not None and bar.has_yerr:
+            columns["stderr"] = [
+                np.ptp(np.asarray(end)[:, 1]) / 2 for end in bar.lines[2][-1].get_segments()
+            ]
+        yield (bar or line).get_label(), columns
+    for part in (part for part in axes.collections if isinstance(part, PolyCollection)):
+        for path in part.get_paths():  # there along one edge, and back along the other
+            corners = np.asarray(path.vertices)
+            low, high = np.split(np.delete(corners, [0, len(corners) // 2, -1], 0), 2)
+            yield part.get_label(), {x: low[:, 0], "low": low[:, 1], "high": high[::-1, 1]}
+    for steps in (steps for steps in axes.patches if isinstance(steps, StepPatch)):
+        values, edges, _ = steps.get_data()
+        yield steps.get_label(), {x: edges[:-1], y: values}
+    for image in axes.get_images():
+        values = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
+        left, right, bottom, top = image.get_extent()
+        up, along = (
+            first + (np.arange(n) + 0.5) / n * (last - first)
+            for n, first, last in zip(values.shape, (bottom, left), (top, right), strict=True)
+        )
+        along, up = (grid.ravel() for grid in np.meshgrid(along, up))
+        yield axes.get_title(loc="left"), {x: along, y: up, "value": values.ravel()}

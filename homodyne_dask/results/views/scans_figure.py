@@ -1,0 +1,243 @@
+"""Parameters of several fits, scan by scan or against q or age."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from homodyne_dask.errors import HomodyneDaskError, OptionError, in_line
+from homodyne_dask.results.data.derived_quantities import shown_names
+from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
+from homodyne_dask.results.data.fit_view import FitView, view_of
+from homodyne_dask.results.data.numbers_and_intervals import value_and_error
+from homodyne_dask.results.data.series import SeriesValues
+from homodyne_dask.results.views import panels as draw
+from homodyne_dask.results.views.fits_report import DOUBTFUL
+from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles
+from homodyne_dask.store.scan import Cuts
+
+HEIGHT = 1.6
+"""Inches of a panel."""
+MAX_NAMES = 12
+"""Most scans that are labelled one by one; of more, only some are."""
+MAX_LETTERS = 40
+"""Most letters of a name in a figure."""
+LETTER = 0.075
+"""Inches of a letter of their names."""
+_AXES = {
+    "q": "q [Å⁻¹]",
+    "phi": "φ [°]",
+    "angle": "φ [°]",
+    "age": "age [s]",
+}
+_TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
+
+
+def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
+    """Draw each parameter with its error for each scan."""
+    labels = [scan_label(entry.name.removesuffix(".zarr")) for entry in entries]
+    at = np.arange(len(entries))
+    shown = at[:: -(-len(at) // MAX_NAMES)]
+
+    def finish(axes: Axes, _: str) -> None:
+        axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
+        axes.set_xlim(-0.5, len(at) - 0.5)
+
+    return page_of_panels(
+        panels_of_quantities(entries, at, "", finish), below=LETTER * max(map(len, labels))
+    )
+
+
+def page_of_panels(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
+    """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
+    columns = draw.columns_for(len(shown))
+    picture = draw.page(shown, columns, HEIGHT, below=below)
+    for axes in picture.axes[:-columns] if below else ():
+        axes.set_xlabel("")
+        axes.tick_params(labelbottom=False)
+    return picture
+
+
+def scan_label(name: str) -> str:
+    """Return the name of a scan as a label, the beginning of a long one."""
+    name = in_line(name)
+    return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
+
+
+def draw_series(whole: SeriesValues) -> draw.FitFigure:
+    """Draw each parameter and rate with its error against q, age or another variable.
+
+    Rates over q are on logarithmic axes with the line of q², and beside them, where the stores are, the
+    decays averaged over age. A dashed line is the weighted mean of consistent fits; horizontal bars are
+    the windows of age.
+    """
+    entries = [entry for entry in whole.entries if entry.result is not None]
+    over_q = whole.over == "q" and len(entries) > 1
+    rates = whole.decay_rates if over_q else []
+    at = np.array([entry.at[whole.over] for entry in entries])
+    x = _AXES.get(whole.over) or plain_label(whole.over, whole.unit_of(whole.over))
+    windows = None  # below and above the mean age
+    if "from" in entries[0].at:
+        windows = np.array(
+            [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
+        )
+
+    def finish(axes: Axes, name: str) -> None:
+        if name in rates:
+            _draw_power_of_q(axes, whole, name, at, _columns(entries, name)[0])
+            return
+        _draw_means(axes, whole, name)
+        if (at == np.round(at)).all():  # there is no scan 1.5
+            axes.xaxis.set_major_locator(
+                MaxNLocator(draw.MAX_INTERVALS, integer=True, steps=[1, 2, 5, 10])
+            )
+
+    shown = panels_of_quantities(entries, at, x, finish, windows, rates)
+    if over_q and (views := _views(entries)):
+        shown["decays"] = partial(_draw_decays, views=views)
+    if not shown:
+        raise OptionError("the model has no parameter or rate of its own to draw: draw each fit")
+    return page_of_panels(shown)
+
+
+def _draw_means(axes: Axes, whole: SeriesValues, name: str) -> None:
+    look: dict[str, Any] = {"color": COLOURS[4]}
+    same = whole.agreement.get(name)
+    if same is not None and same.p >= DOUBTFUL:
+        axes.axhline(same.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
+    look |= {"fmt": "D", "ms": 7, "label": "weighted mean of repeats that agree"}
+    for of in whole.repeats.values():
+        again = of.agreement.get(name)
+        if again is not None and again.p >= DOUBTFUL:
+            at, mean, stderr = (
+                np.array([n]) for n in (of.entries[0].at[whole.over], again.mean, again.stderr)
+            )
+            draw.points(axes, at, mean, np.nan_to_num(stderr), hollow=True, zorder=3, **look)
+
+
+def _draw_power_of_q(
+    axes: Axes, whole: SeriesValues, name: str, q: np.ndarray, rate: np.ndarray
+) -> None:
+    """Make the axes of a rate of decorrelation logarithmic; draw its power of q, and q², through it."""
+    law = whole.powers_of_q.get(name)
+    if law is not None:
+        title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
+        axes.set_title(title, fontsize=draw.FONT)
+    known = np.isfinite(rate) & (rate > 0)
+    for which in "xy" if known.any() else "":
+        draw.logarithmic(axes, which)
+    powers: dict[float, dict[str, Any]] = (
+        {} if law is None else {law.exponent: {"ls": "-", "label": "fitted power of q"}}
+    )
+    powers[2.0] = {"ls": "--", "label": "∝ q²"}
+    for power, look in powers.items():
+        if known.any():
+            line = q**power * np.exp(np.mean(np.log(rate[known] / q[known] ** power)))
+            axes.plot(q, line, color=COLOURS[4], zorder=0, **look)
+
+
+def _views(entries: Sequence[FitRow]) -> list[FitView]:
+    found = []
+    for entry in sorted(entries, key=lambda entry: entry.at["q"]):
+        assert entry.result is not None
+        try:
+            found.append(view_of(entry.result))
+        except HomodyneDaskError:  # moved, changed, or at a URL that is closed to this process
+            continue
+    return found
+
+
+def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
+    title = "" if views[0].scan.is_table else "mean over age"
+    draw.label_axes(axis, "lag [s]", "(g₂ − offset) / contrast", title, log="x")
+    of_rings = np.array([float(np.mean(view.scan.q)) for view in views])
+    for view, (_, colour, marker, label) in zip(views, ring_styles(of_rings), strict=True):
+        scaling, read = view.result.scaling, view.cuts
+        offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
+        model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
+        both = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
+        lag, f, of_model = _average_over_age(read, both)
+        axis.plot(lag, f, marker, label=label, color=colour, ms=3)
+        axis.plot(lag, of_model, color=colour, lw=1)
+
+
+def _average_over_age(
+    read: Cuts, values: Sequence[Float[np.ndarray, "bin cell"]]
+) -> tuple[Float[np.ndarray, " lag"], ...]:
+    found = []
+    for lag in np.unique(read.lag):
+        at = read.lag == lag
+        count = read.count[:, at]
+        row = [float(np.average((read.t2 - read.t1)[at], weights=np.maximum(count.sum(0), 1)))]
+        for of in values:
+            some = np.isfinite(of[:, at]) & (count > 0)
+            row.append(np.average(of[:, at][some], weights=count[some]) if some.any() else np.nan)
+        found.append(row)
+    return tuple(np.array(found).T)
+
+
+def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
+    """Return the parameters and rates worth a panel: none that is fixed, and none equal to another one.
+
+    Where all are fixed, or undetermined and shared, they are all there is to draw.
+    """
+    constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
+    names = shown_names(entries[0].quantities, copies=False)
+    names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
+    for name in [name for name in names if name not in constant] or names:
+        values = column(entries, name)
+        same = (np.allclose(values, of, 1e-9, 0.0, equal_nan=True) for of in drawn.values())
+        if not any(same):
+            drawn[name] = values
+    return [*(name for name in drawn if name not in last), *last]
+
+
+def scans_title(entries: Sequence[FitRow], against: str) -> str:
+    """Return the title of a figure of several fits: which errors its bars are."""
+    errors = methods_of(entries) or "none is known"
+    return f"Parameters against {against}: bars are standard errors ({errors})"
+
+
+def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
+    return drawable(column(entries, name)), drawable(column(entries, name, "stderr"))
+
+
+def panels_of_quantities(
+    entries: Sequence[FitRow],
+    at: np.ndarray,
+    x: str,
+    finish: Callable[[Axes, str], None],
+    reach: np.ndarray | None = None,
+    last: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return a panel for each quantity; finish: what is done to each at last, with its name.
+
+    at: place of each fit, and `reach` to both sides of it. last: names of the last panels.
+    """
+    q = np.array([entry.at.get("q", np.nan) for entry in entries])
+    rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
+
+    def quantity(axes: Axes, name: str) -> None:
+        value, error = _columns(entries, name)
+        known, bound = np.isfinite(error), column(entries, name, "at_bound")
+        y = plain_label(name, entries[0].quantities[name].unit)
+        draw.label_axes(axes, x, y, _TITLES.get(name, ""))
+        axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
+        kinds = ((known, "o", ""), (~known & ~bound, "o", "no error"), (bound, "x", "at a bound"))
+        for (ring, colour, _, label), (kind, marker, words) in product(rings, kinds):
+            some = kind & ((q == ring) | np.isnan(ring))
+            if some.any():
+                across = None if reach is None else reach[:, some]
+                named = ", ".join(filter(None, (label, words))) or None
+                look = {"fmt": marker, "hollow": bool(words), "color": colour, "label": named}
+                bars = np.nan_to_num(error[some])
+                draw.points(axes, at[some], value[some], bars, across=across, **look)
+        draw.log_scale_if_wide(axes, "y", value)
+        finish(axes, name)
+
+    return {name: partial(quantity, name=name) for name in names_drawn(entries, last)}

@@ -1,0 +1,379 @@
+"""A path by URL: what the program uses of `pathlib.Path`, for objects of S3, Google, Azure and web servers.
+
+The URL is all that is kept, printed, written and sent to workers. Each process makes its own connection,
+with the credentials of its environment or of the provider's files. Reading and writing of objects is in
+`objects.py`.
+
+Objects of a store by URL, read and written through obstore, which repeats requests that fail.
+
+An error is one sentence with the URL and the cause: `ObjectStoreError`. Only an object that is missing is
+a FileNotFoundError, as a file is. Nothing here prints what a server answers, in which credentials may be.
+Credentials are those of the environment or of the provider's files, as obstore and botocore find them.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from errno import ENOENT
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from homodyne_dask.errors import ObjectStoreError, OptionError, require_package, shown
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore, S3Credential
+
+
+BUCKETS, WEB = ("s3", "gs", "az"), ("https", "http")
+"""Schemes of stores that are read and written, and of those that are only read."""
+_FORMS = (
+    "s3://bucket/path, gs://bucket/path, az://container/path, https://host/path or file:///path"
+)
+
+
+@dataclass(frozen=True)
+class UrlPath:
+    """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it.
+
+    root: s3://bucket or https://host. key: names below it, with / between; '' for the bucket itself. In the
+    URL of a web server names are percent-encoded, in those of buckets they stand as they are.
+    """
+
+    root: str
+    key: str
+
+    def __str__(self) -> str:
+        key = quote(self.key) if self.root.startswith(WEB) else self.key
+        return f"{self.root}/{key}".rstrip("/")
+
+    def __truediv__(self, name: Any) -> "UrlPath":
+        return self.joinpath(name)
+
+    def __rtruediv__(self, folder: Any) -> "UrlPath":
+        """Return the URL itself, which is relative to no folder, as an absolute path is not."""
+        return self
+
+    def joinpath(self, *names: Any) -> "UrlPath":
+        """Return the URL of something below this one."""
+        return UrlPath(self.root, "/".join(filter(None, (self.key, *map(str, names)))))
+
+    @property
+    def name(self) -> str:
+        """The last name of the URL."""
+        return self.key.rpartition("/")[2]
+
+    def is_absolute(self) -> bool:
+        """Return True."""
+        return True
+
+    def relative_to(self, above: "UrlPath") -> str:
+        """Return the names below another URL."""
+        return self.key.removeprefix(above.key).strip("/")
+
+
+def is_url(given: object) -> bool:
+    """Return whether something is a URL, or text in the form of one."""
+    return isinstance(given, UrlPath) or (isinstance(given, str) and "://" in given)
+
+
+def url_path(what: str, url: str) -> UrlPath | str:
+    """Return a URL, checked, or the path of a file:///folder/name.
+
+    What stands in a URL is printed, and written into results. Raises OptionError for another scheme, no
+    bucket, or credentials in it.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        raise OptionError(f"{what} = {shown(url)} is not a URL: give {_FORMS}") from None
+    bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    if parts.scheme == "file" and host in (None, "localhost") and parts.path:
+        return unquote(parts.path)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise OptionError(
+            f"{what} = {shown(bare)} contains a user, a password or a signature (@, ?, #), but URLs "
+            f"are stored in results and logs: give the URL without these, and credentials in the environment"
+        )
+    encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
+        raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
+    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(_names_in(what, url, bare)))
+
+
+def _names_in(what: str, url: str, bare: str) -> list[str]:
+    parts = urlsplit(url)
+    names = [name for name in parts.path.split("/") if name]
+    if parts.scheme in WEB:
+        names = [*map(unquote, names)]
+    if not url.isprintable() or any(name in (".", "..") or set(name) & {*"/\\"} for name in names):
+        raise OptionError(
+            f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control characters, and "
+            f"the segments . and .."
+        )
+    return names
+
+
+BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15), "base": 2}
+RETRIES: Any = {"max_retries": 12, "retry_timeout": timedelta(seconds=90), "backoff": BACKOFF}
+"""Of requests, by obstore; `files.py:patiently` reads files so."""
+CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
+"""Of one request."""
+_SERVERS = {
+    "s3": ("AWS_ALLOW_HTTP", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_ALLOW_HTTP", "GOOGLE_BASE_URL"),
+    "az": ("AZURE_ALLOW_HTTP", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""Variables: one allows servers without encryption, the others name one that is not the provider's own."""
+_IDENTITY = {
+    "s3": (),
+    "gs": ("googleapis.com", "google.internal", "169.254.169.254"),
+    "az": ("microsoftonline.com", "microsoftonline.us", "chinacloudapi.cn", "169.254.169.254"),
+}
+"""Servers, with those below their names, that obstore asks for tokens; variables name others."""
+_AZURE_IDENTITY = ("AZURE_AUTHORITY_HOST", "AZURE_AUTHORITY_URL", "AZURE_IDENTITY_ENDPOINT")
+_AZURE_IDENTITY += ("IDENTITY_ENDPOINT", "AZURE_MSI_ENDPOINT", "MSI_ENDPOINT")
+NOWHERE = "127.0.0.1:0"
+"""Where no server can be: requests to hosts that were not named are sent there, for obstore follows every
+redirect, with the token of a session in it."""
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_NO_KEY = "contains a line break or another character that is not allowed in a key"
+_LIFETIME = timedelta(minutes=10)
+"""After which keys are asked for again: botocore renews those that are valid for less than this."""
+_QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
+"""What a file of credentials or a command that prints them holds."""
+_REFUSED = {
+    "UnauthenticatedError": "the credentials are refused",
+    "PermissionDeniedError": "access is refused",
+}
+_CONNECTION = {
+    rf"\b{re.escape(NOWHERE)}\b": "it redirects to another host, which is not contacted: give the URL of "
+    "that host",
+    r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": r"its certificate is not accepted: \1",
+    r"InvalidMessage|InvalidContentType": "the server there does not use TLS",
+    r"ConnectionRefused": "the connection is refused",
+    r"dns error": "no host has this name",
+    r"kind: Timeout|TimedOut": "it does not answer in time",
+}
+"""What obstore says of requests that got no answer, and in words."""
+_DETAILS = re.compile(r"status code: (\d+ [A-Za-z ]+\w)|<Code>(\w+)</Code>|(after \d+ retries)")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def connection(root: str, prefix: str = "") -> "ObjectStore":
+    """Return this process's connection to a bucket or a host, of names below `prefix`.
+
+    Raises ObjectStoreError where credentials are unusable, OptionError for a variable of the environment
+    that names no server, PackageError without obstore.
+    """
+    scheme = root.partition(":")[0]
+    with object_errors(UrlPath(root, prefix)):
+        from obstore.store import HTTPStore, from_url
+
+        plain, settings, servers = scheme == "http", {}, {"": root}
+        if scheme not in WEB:
+            plain, settings, servers = _provider_settings(scheme)
+        client: Any = CLIENT | {"allow_http": plain}
+        if servers:  # else the provider's own
+            client |= _refuse_redirects(scheme, [*servers.values()])
+        connect: Any = HTTPStore.from_url if scheme in WEB else from_url
+        # obstore decodes the names of a prefix, but not those of objects
+        address = f"{root}/{quote(prefix)}"
+        return connect(address, client_options=client, retry_config=RETRIES, **settings)
+
+
+def _refuse_redirects(scheme: str, servers: list[str]) -> dict[str, str]:
+    """Return the settings with which no host but those of servers, and of tokens, is asked."""
+    servers += [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
+    hosts = [host for host in (urlsplit(server).hostname for server in servers) if host]
+    proxies = {"http", "https", "all"} & {*getproxies()}  # one through which we ask must stay
+    if proxies and not all(proxy_bypass(host) for host in hosts):
+        return {}
+    excluded = ",".join([*hosts, *_IDENTITY.get(scheme, ())])
+    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": excluded}
+
+
+def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str]]:
+    """Return whether addresses may be without encryption, what obstore does not read itself, and servers.
+
+    Servers are named by variables or a profile. Raises OptionError for values at which obstore would panic.
+    """
+    allows_plain, *variables = _SERVERS[scheme]
+    plain = os.environ.get(allows_plain, "").lower() in ("true", "1", "on", "yes", "y")
+    settings: dict[str, Any] = {}
+    if scheme == "az" and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        raise OptionError("az:// needs the name of an account: set AZURE_STORAGE_ACCOUNT_NAME")
+    servers = {name: os.environ[name] for name in variables if name in os.environ}
+    if scheme == "s3":
+        for name in _KEYS:
+            _check_key(name, os.environ.get(name))
+        if not os.environ.get("AWS_ACCESS_KEY_ID"):
+            settings = _settings_of_profile(has_server=bool(servers))
+            if "endpoint" in settings:
+                servers["endpoint_url of the profile"] = settings["endpoint"]
+    for name, address in servers.items():
+        parts = urlsplit(address)  # it may hold a password
+        if parts.scheme not in WEB or not parts.netloc or "@" in parts.netloc:
+            raise OptionError(
+                f"{name} is not the address of a server: give https://host or http://host"
+            )
+        if parts.scheme == "http" and not plain:
+            raise OptionError(
+                f"{name} is an unencrypted address: give https://host, or set {allows_plain}=true for a "
+                f"server on your own network"
+            )
+    return plain, settings, servers
+
+
+def _check_key(name: str, value: str | None) -> None:
+    if value and not (value.isascii() and value.isprintable()):  # obstore would panic
+        raise OptionError(f"{name} {_NO_KEY}")
+
+
+def _settings_of_profile(has_server: bool) -> dict[str, Any]:
+    """Return the credentials, region and server of a profile of ~/.aws, or of the machine's role."""
+    require_package("s3:// without keys in the environment", "botocore", "objectstore")
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    settings: dict[str, Any] = {"credential_provider": amazon_keys}
+    with suppress(BotoCoreError):  # the first request meets the same, and says so
+        session = Session()
+        region = session.get_config_variable("region")
+        server = session.get_scoped_config().get("endpoint_url")
+        if region and "AWS_REGION" not in os.environ:
+            settings["region"] = region
+        if server and not has_server:
+            settings["endpoint"] = server
+    return settings
+
+
+def amazon_keys() -> "S3Credential":
+    """Return keys for S3 from where Amazon's own library finds them, if none are in the environment.
+
+    obstore calls this again and again; another process gets it by its name, and finds its own keys.
+    Raises errors of botocore, OptionError for what is not a key.
+    """
+    from botocore.exceptions import NoCredentialsError
+    from botocore.session import Session
+
+    credentials = Session().get_credentials()
+    if credentials is None:
+        raise NoCredentialsError
+    keys = credentials.get_frozen_credentials()
+    for name, value in zip(_KEYS, keys[:3], strict=True):
+        _check_key(f"{name.lower()} of the profile", value)
+    return {
+        "access_key_id": keys.access_key,
+        "secret_access_key": keys.secret_key,
+        "token": keys.token,
+        "expires_at": datetime.now(UTC) + _LIFETIME,
+    }
+
+
+@contextmanager
+def object_errors(url: UrlPath) -> Iterator[None]:
+    """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL.
+
+    FileNotFoundError for a missing object, which names it alone. Raises PackageError without obstore.
+    """
+    require_package("a store by URL", "obstore", "objectstore")
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (FileNotFoundError, BaseError) as e:
+        if isinstance(e, FileNotFoundError) and not _NO_BUCKET.search(str(e)):
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(url)) from None
+        raise ObjectStoreError(
+            f"{url} cannot be used ({_cause(e)}): check the URL, the network and the credentials"
+        ) from None
+
+
+def _cause(error: Exception) -> str:
+    """Return in words why a request failed."""
+    text, _, source = str(error).partition("\n\nDebug source")
+    if _NO_BUCKET.search(text):
+        return "its bucket does not exist"
+    if _NO_KEY in text:
+        return f"a key of the profile {_NO_KEY}"
+    if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
+        return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
+    if "status code" in text:
+        cause = _REFUSED.get(type(error).__name__, "the server refuses")
+    else:
+        inner = source.partition("inner:")[2]
+        matches = ((re.search(form, inner), words) for form, words in _CONNECTION.items())
+        causes = (match.expand(words) for match, words in matches if match)
+        cause = next(causes, _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2]))
+    return ", ".join([cause, *(word for words in _DETAILS.findall(text) for word in words if word)])
+
+
+def read(path: UrlPath, max_bytes: int) -> bytes:
+    """Return an object; ValueError for one of more than `max_bytes`, FileNotFoundError for none."""
+    with object_errors(path):
+        answer = connection(path.root).get(path.key)
+        if (count := answer.meta["size"]) > max_bytes:
+            raise ValueError(f"it has {count:,} bytes, but at most {max_bytes:,} are allowed")
+        return answer.bytes().to_bytes()
+
+
+def read_range(path: UrlPath, first: int, count: int) -> memoryview:
+    """Return `count` bytes of an object from `first` on, not copied; ValueError where it has fewer."""
+    from obstore.exceptions import BaseError
+
+    content: Any = b""
+    with object_errors(path):
+        try:
+            content = connection(path.root).get_range(path.key, start=first, length=count)
+        except BaseError as e:
+            if "416 Range Not Satisfiable" not in str(e):
+                raise
+    if len(content) != count:
+        raise ValueError(f"it has fewer than {first + count:,} bytes")
+    return memoryview(content)
+
+
+def write(
+    path: UrlPath, content: bytes, mode: Literal["overwrite", "create"] = "overwrite"
+) -> bool:
+    """Write an object whole: readers see the previous one, or none, until it is complete.
+
+    mode: with "create", return False where there is one already.
+    """
+    from obstore.exceptions import AlreadyExistsError
+
+    _require_writable(path)
+    with object_errors(path):
+        try:
+            connection(path.root).put(path.key, content, mode=mode)
+        except AlreadyExistsError:
+            return False
+    return True
+
+
+def remove(path: UrlPath) -> None:
+    """Remove an object, if it is there."""
+    _require_writable(path)
+    with suppress(FileNotFoundError), object_errors(path):
+        connection(path.root).delete(path.key)
+
+
+def below(path: UrlPath) -> Iterator[UrlPath]:
+    """Yield all objects below a URL, by name; OptionError for a web server, which lists none."""
+    _require_writable(path)
+    with object_errors(path):
+        for batch in connection(path.root).list(f"{path.key}/" if path.key else None):
+            for listed in batch:
+                yield UrlPath(path.root, listed["path"])
+
+
+def _require_writable(path: UrlPath) -> None:
+    if path.root.startswith("http"):
+        raise OptionError(f"{path} cannot be written: give s3://, gs://, az:// or a folder")

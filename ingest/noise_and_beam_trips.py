@@ -1,0 +1,248 @@
+"""The noise of every pair, the frame mask, and the notes about the data."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import SourceError
+from homodyne_dask.store.arrays import is_uneven, spacing_text
+from homodyne_dask.text import counted, shown_ranges
+from ingest.clean import Excluded, NoDataError, sigma_from_counts
+from ingest.readers.options_and_units import HALVES
+from ingest.readers.source import Source
+
+Record = dict[str, Any]
+MIN_ANGLES = 4
+"""Angles from which on their range tells whether they may be radians."""
+ROUND = 0.5
+"""Degrees: angles that are multiples of it in degrees, and none as they are read, are probably radians."""
+MIN_RANGE = 2.5
+"""Radians that the angles of a detector cover at least, somewhat below half a turn."""
+LARGEST_Q = 0.05
+"""1/Å; few detectors at small angles reach further."""
+LONGEST_RECORD = 7200.0
+"""s; few measurements last longer."""
+
+
+class Noise(NamedTuple):
+    """sigma(t1, t2) = rows(t1) · rows(t2), its source, and notes."""
+
+    rows: Float[np.ndarray, "bin t"]
+    source: str
+    """That of `schema.Attributes.sigma_source`."""
+    notes: list[str]
+
+
+def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
+    """Return which frames to use: not those in a beam trip, below half the median intensity."""
+    if source.intensity is None or source.scans:  # repeats are masked one by one
+        return np.ones(source.n_frames, dtype=bool)
+    lit = np.nan_to_num(source.intensity)
+    flux = lit[lit.any(axis=1)].mean(axis=0) if lit.any() else lit.mean(axis=0)
+    return (flux >= 0.5 * np.median(flux)) & (flux > 0)
+
+
+def sigma_rows(source: Source, records: list[Record]) -> Noise:
+    """Return the noise as given, else from counts, else from the scatter of each bin."""
+    if source.g2_sigma is not None:
+        rows = source.g2_sigma.copy()
+        rows[:, 0] = 1.0
+        return Noise(rows, "table" if source.g2_errors else "residuals", [])
+    if source.sigma is not None:
+        return Noise(_constant(source, source.sigma), "constant", [])
+    # the mean of two halves has noise of its own
+    if source.intensity is None or source.half == "mean":
+        for index, record in enumerate(records):
+            if not record["scatter"] and not record["left_out"]:
+                why = "too few pairs" if record["scatter"] is None else "no scatter"
+                raise NoDataError(
+                    f"{source.name(index)} has {why} to measure its noise from {source.n_frames} frames: "
+                    "give --sigma"
+                )
+        scatter = np.array([record["scatter"] or 1.0 for record in records])
+        return Noise(_constant(source, scatter), "scatter", [])
+    rows = np.ones_like(source.intensity)
+    for index, record in enumerate(records):
+        if not record["left_out"]:
+            counts, pixels = source.intensity[index], int(source.n_pixels[index])
+            if not (counts > 0).any():
+                raise NoDataError(f"{source.name(index)} has no counts")
+            rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
+    return Noise(rows, "counts", _notes_on_disagreement(rows, records))
+
+
+def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndarray, "bin t"]:
+    return np.repeat(np.sqrt(sigma)[:, None], source.n_frames, axis=1)
+
+
+def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Record]) -> list[str]:
+    pairs = zip(rows, records, strict=True)
+    ratio = [np.median(row) ** 2 / of["scatter"] for row, of in pairs if of["scatter"]]
+    if not ratio or 0.5 < np.median(ratio) < 2:
+        return []
+    return [
+        f"σ from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "
+        "counts are photons per pixel, or give --sigma"
+    ]
+
+
+def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
+    """Return notes on dropped, masked and converted pairs and frames, with counts."""
+    absent = [record["left_out"] for record in records if record["left_out"]]
+    more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
+    notes = [
+        f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3]) + more
+    ] * bool(absent)
+    if is_uneven(source.time) and source.g2 is None:
+        spacing = spacing_text(source.time, source.frame_time)
+        notes.append(
+            f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
+        )
+    spread = [record["spread"] for record in records if record["spread"]]
+    if spread:
+        notes.append(
+            f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
+            f"their noise; sigma is computed from this scatter"
+        )
+    if source.half is not None:
+        notes.append(f"half = {source.half}: {HALVES[source.half]}")
+    if _baseline(source, records) == 0:
+        notes.append("c2 has the baseline 0 in the file: 1 was added to all pairs")
+    if not use.all():
+        notes.append(dimmed(~use))
+    if source.g2 is None:
+        notes += _without_data(source, records)
+    for key, sentence in NOTES.items():
+        where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
+        if where:
+            number = counted(sum(r[key] for r in records), "pair")
+            notes.append(f"{number} {sentence}, in bin{'s' * (len(where) > 1)} {as_ranges(where)}")
+    coarse = [n for n, r in enumerate(records) if r["scatter"] and r["scatter"] < r["spacing"]]
+    if coarse:
+        notes.append(
+            f"c2 scatters by {records[coarse[0]]['scatter']:.2g} in bin{'s' * (len(coarse) > 1)} "
+            f"{as_ranges(source.label[coarse])}, less than the distance of the numbers in which it is kept, "
+            f"{records[coarse[0]]['spacing']:.2g}: fits of it are off; subtract the offset in float64, and "
+            "ingest the rest"
+        )
+    return notes + _excluded(source, records)
+
+
+def _excluded(source: Source, records: list[Record]) -> list[str]:
+    groups: dict[str, list[tuple[int, Excluded]]] = {}
+    for label, record in zip(source.label.tolist(), records, strict=True):
+        for excluded in (Excluded(*fields) for fields in record["excluded"]):
+            what = LEFT_OUT[excluded.why].format(f"{excluded.value:.6g}")
+            groups.setdefault(what, []).append((label, excluded))
+    notes = []
+    for what, group in groups.items():
+        (label, first), bins = group[0], sorted({label for label, _ in group})
+        notes.append(
+            f"{counted(sum(excluded.pairs for _, excluded in group), 'pair')} {what}: left out, in "
+            f"bin{'s' * (len(bins) > 1)} {as_ranges(bins)} (first {first.value:.6g} at frames {first.i} and "
+            f"{first.j} of bin {label}; to keep them: --keep-outliers)"
+        )
+    return notes
+
+
+def _without_data(source: Source, records: list[Record]) -> list[str]:
+    """Return notes on frames without a known pair: those of all bins, and the others by their bins."""
+    dead = {n: set(of["dead"]) for n, of in enumerate(records) if not of["left_out"]}
+    everywhere = set.intersection(*dead.values()) if dead else set()
+    bins = len(records) // max(len(source.scan_names), 1)
+    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for n, found in dead.items():
+        scan = f" of {source.scan_names[n // bins]}" if source.scan_names else ""
+        groups.setdefault((scan, tuple(sorted(found - everywhere))), []).append(
+            int(source.label[n])
+        )
+    of = [(everywhere, "any bin")] + [
+        (frames, f"bin{'s' * (len(where) > 1)} {as_ranges(where)}{scan}")
+        for (scan, frames), where in groups.items()
+    ]
+    return [
+        f"{counted(len(frames), 'frame')} {'has' if len(frames) == 1 else 'have'} no data in {where}: "
+        f"{as_ranges(sorted(frames))}, counted from 0"
+        for frames, where in of
+        if frames
+    ]
+
+
+LEFT_OUT = {
+    "repeated": "of exactly {0}, more than noise allows",
+    "far": "30 σ or more from all pairs around them",
+}
+"""What is said of pairs by why they are left out."""
+
+NOTES = {
+    "zeros": "equal to 0: taken as measured (no pixel had photons in both frames)",
+    "infinite": "infinite or beyond float32: set to NaN",
+    "one_sided": "known only on one side of the diagonal: set to NaN",
+    "outliers": "8 σ or more from neighbouring pairs: excluded from the averages for initial "
+    "values, but not from the fit (see --loss)",
+}
+
+
+def frames_without_data(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
+    """Return which frames have no data in any bin."""
+    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
+    return np.isin(np.arange(n_frames), list(dead))
+
+
+def _baseline(source: Source, records: list[Record]) -> int:
+    baselines = np.array([record["baseline"] for record in records if not record["left_out"]])
+    if baselines.min() != baselines.max():
+        odd = source.label[[record["baseline"] == 0 for record in records]]
+        raise SourceError(
+            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, but the others decay to 1: ingest "
+            f"the two groups separately"
+        )
+    return int(baselines[0])
+
+
+def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
+    """Return the note on frames in a beam trip."""
+    return (
+        f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): "
+        f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
+    )
+
+
+def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
+    """Return numbers as '3 to 5, 9', the first dozen runs of them."""
+    ordered = np.sort(numbers)
+    runs = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1)
+    return shown_ranges([(run[0], run[-1] + 1) for run in runs], "more runs")
+
+
+def implausible(source: Source) -> Iterator[str]:
+    """Yield a note for each unit that is probably another one; the numbers stay as they are."""
+    phi = np.unique(source.phi[np.isfinite(source.phi)])
+    if len(phi) and np.abs(phi).max() <= 2 * np.pi:
+        around = len(phi) >= MIN_ANGLES and np.ptp(phi) >= MIN_RANGE
+        if around or (_multiples(np.degrees(phi)) and not _multiples(phi)):
+            yield (
+                f"are the angles in radians? {counted(len(phi), 'value')} of phi from {phi[0]:.3g} to "
+                f"{phi[-1]:.3g}: phi is interpreted as degrees; if it is in radians, ingest np.degrees(phi)"
+            )
+    q = source.q[np.isfinite(source.q)]
+    if len(q) and q.max() > LARGEST_Q:
+        yield (
+            f"is q in 1/nm? It is up to {q.max():.3g} 1/Å, which few small-angle detectors "
+            "reach: q is interpreted as 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 "
+            "times too small"
+        )
+    lasts = source.n_frames * source.frame_time
+    if lasts > LONGEST_RECORD and source.g2 is None:
+        yield (
+            f"is the frame time in ms? {source.n_frames:,} frames of {source.frame_time:g} s last "
+            f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "
+            "1000 and ingest again"
+        )
+
+
+def _multiples(angles: Float[np.ndarray, " n"]) -> bool:
+    """Return whether all angles are round, to the digits that radians are written with."""
+    return bool((np.abs(angles / ROUND - np.round(angles / ROUND)) < 2e-3).all())
