@@ -10,9 +10,9 @@ from homodyne_dask.apps.design.planned_errors import Design as Design
 from homodyne_dask.apps.guide import user_guide
 from homodyne_dask.apps.migration.translate_yaml import from_homodyne_yaml as from_homodyne_yaml
 from homodyne_dask.apps.posterior.posterior import Posterior as Posterior
-from homodyne_dask.apps.posterior.posterior_netcdf import load_posterior as load_posterior
+from homodyne_dask.apps.posterior.posterior import load_posterior as load_posterior
 from homodyne_dask.apps.posterior.sample_posterior import posterior as posterior
-from homodyne_dask.apps.slurm.cluster import slurm_cluster as slurm_cluster
+from homodyne_dask.apps.slurm.jobs import slurm_cluster as slurm_cluster
 from homodyne_dask.apps.view.view_server import view as view
 from homodyne_dask.cluster.connect import connect as connect
 from homodyne_dask.cluster.local import local_cluster as local_cluster

@@ -91,7 +91,7 @@ def ingest(
     workers: AbstractContextManager[object] = nullcontext()
     if client is not None:
         from homodyne_dask.cluster.local import require_client
-        from homodyne_dask.sweep.admission import checked_workers
+        from homodyne_dask.sweep.preflight import checked_workers
 
         require_client(client)
         workers = checked_workers(client)

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.document.blocks import Document, table_document
-from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.document.blocks import Document, Printed, table_document
 from homodyne_dask.errors import (
     ClusterError,
     FileReadError,

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
-from homodyne_dask.apps.posterior import corner_figure, posterior_files
+from homodyne_dask.apps.posterior import posterior as posterior_files
+from homodyne_dask.apps.posterior import posterior_figures as corner_figure
 from homodyne_dask.apps.posterior.log_density import target_priors
 from homodyne_dask.apps.posterior.posterior import posterior_of
 from homodyne_dask.apps.posterior.sample_posterior import request_of

@@ -17,7 +17,7 @@ import dask.config
 from distributed import Client
 
 from homodyne_dask.cli import main
-from homodyne_dask.cluster.settings import SCHEDULER_SETTINGS
+from homodyne_dask.cluster.workers import SCHEDULER_SETTINGS
 from homodyne_dask.cluster.connect import load_key
 
 NETWORK = {"interface": os.environ.get("HOMODYNE_DASK_INTERFACE"), "protocol": "tls"}

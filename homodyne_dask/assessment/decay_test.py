@@ -17,10 +17,10 @@ from homodyne_dask.kernels.backend_interface import Block, ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.request.request import Request
+from homodyne_dask.solver.cluster_robust import LEVEL_OF_DECAY, MIN_BLOCKS, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import clusters_in
 from homodyne_dask.solver.reduce import CONSTANT_F
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.significance_levels import LEVEL_OF_DECAY, MIN_BLOCKS, MIN_CLUSTERS
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks

@@ -12,7 +12,7 @@ from homodyne_dask.models.transport import Convention
 from homodyne_dask.results.data.findings import Finding, finding
 from homodyne_dask.results.data.fit_result import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.significance_levels import LEVEL_OF_MISFIT, MIN_CLUSTERS
+from homodyne_dask.solver.cluster_robust import LEVEL_OF_MISFIT, MIN_CLUSTERS
 from homodyne_dask.store.rings_and_clusters import rings_of
 
 MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}

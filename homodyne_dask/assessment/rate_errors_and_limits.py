@@ -14,11 +14,10 @@ from homodyne_dask.models.transport import frame_spacing, positive_times
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.cluster_robust import by_cluster, cr3
+from homodyne_dask.solver.cluster_robust import MIN_FREEDOM, by_cluster, cr3
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.significance_levels import MIN_FREEDOM
 from homodyne_dask.solver.state import State
 
 AGES = 50

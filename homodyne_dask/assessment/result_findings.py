@@ -29,9 +29,9 @@ from homodyne_dask.results.data.findings import Finding, Findings, finding
 from homodyne_dask.results.data.fitted_parameters import truth_mismatch
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.cluster_robust import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.solver.covariance import SPECKLE, Doubt, clusters_in, determined_at, error_used
 from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
-from homodyne_dask.solver.significance_levels import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.store.rings_and_clusters import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 

@@ -39,11 +39,10 @@ from homodyne_dask.machine.allocator_and_threads import worker_address
 from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.cluster_robust import with_known
+from homodyne_dask.solver.cluster_robust import IMPROBABLE, with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.significance_levels import IMPROBABLE
 from homodyne_dask.solver.speckle import NoiseFit, likely_covariance, log_variances, variances
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import Selection, open_selection

@@ -21,7 +21,7 @@ from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo, echo_json, echo_progress
 from homodyne_dask.cli.shared_options import RunOptions, format_of, selected
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
-from homodyne_dask.document.plain_text import as_text
+from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap

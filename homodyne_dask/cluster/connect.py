@@ -34,7 +34,8 @@ from homodyne_dask.errors import (
     why_unreadable,
 )
 from homodyne_dask.machine.allocator_and_threads import in_thread
-from homodyne_dask.store.files import make_private, path_of, read_regular_file
+from homodyne_dask.machine.private_folder import make_private
+from homodyne_dask.store.files import path_of, read_regular_file
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 MAX_BYTES = 1_000_000

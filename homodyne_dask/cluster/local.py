@@ -1,9 +1,19 @@
-"""Workers on this machine, and errors of Dask as ClusterError."""
+"""Workers on this machine, and errors of Dask as ClusterError.
+
+A folder that only its user can enter, for what Dask writes beside its work; a nanny removes it at its end.
+
+Dask puts this folder first on the path of imports. Its default, dask-scratch-space in the folder for
+temporary files, belongs on a shared machine to whoever made it first: their modules would be run.
+"""
 
 import asyncio
+import atexit
 import json
 import math
 import os
+import shutil
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,7 +36,6 @@ from distributed import (
 from distributed.deploy.spec import ProcessInterface
 
 from homodyne_dask.cluster import connect as tls
-from homodyne_dask.cluster import scratch
 from homodyne_dask.cluster._dask_internals import (
     CONNECTION_LOST,
     NO_WORKER,
@@ -35,19 +44,17 @@ from homodyne_dask.cluster._dask_internals import (
     thread_is_elsewhere,
 )
 from homodyne_dask.cluster.connect import closing_logged, dashboard_of, with_timeout
-from homodyne_dask.cluster.settings import (
-    MONITOR_SETTINGS,
-    SCHEDULER_SETTINGS,
-    monitor_environment,
-    worker_environment,
-)
 from homodyne_dask.cluster.workers import (
     IDLE_WORKER_BYTES,
+    MONITOR_SETTINGS,
+    SCHEDULER_SETTINGS,
     JobCluster,
     Workers,
     available_memory,
     local_workers,
+    monitor_environment,
     too_little,
+    worker_environment,
 )
 from homodyne_dask.errors import (
     ClusterError,
@@ -59,9 +66,66 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.kernels.gpus import environments_of_gpus
 from homodyne_dask.machine.cores_and_cgroup_limits import system_text
+from homodyne_dask.machine.private_folder import make_private
 from homodyne_dask.machine.running_code import code_digest, digest_of_sources, python_command
 from homodyne_dask.surroundings import examined, in_words, last_words, loopback, shared_memory
 from homodyne_dask.text import size
+
+SCRATCH = "HOMODYNE_DASK_SCRATCH"
+"""Environment variable of workers: the folder, which they remove at their end."""
+DRIVER = "HOMODYNE_DASK_DRIVER"
+"""Environment variable of workers on this machine: the number of the process that started their nanny."""
+_PREFIX = "homodyne-dask-"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new folder below temporary-directory of Dask's configuration, removed afterwards."""
+    around = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+    make_private(around.absolute())
+    with tempfile.TemporaryDirectory(
+        prefix=_PREFIX, dir=around.absolute(), ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
+def _remove() -> None:
+    shutil.rmtree(os.environ[SCRATCH], ignore_errors=True)
+
+
+def dask_setup(_nanny: Any) -> None:
+    """Remove the folder when this process ends; preloaded by nannies.
+
+    One on this machine shares the folder with its driver, and ends soon after it, however that ended; its
+    worker ends with it: workers of Dask watch a pipe to their nanny. A closed connection is no such sign: a
+    worker that has not connected yet would wait for its scheduler for ever.
+    """
+    if driver := os.environ.get(DRIVER):
+        threading.Thread(target=_end_with, args=(int(driver),), daemon=True).start()
+    else:
+        atexit.register(_remove)
+
+
+def _end_with(driver: int) -> None:
+    """End this process, and remove its folder, when the driver is no longer its parent."""
+    while os.getppid() == driver:
+        time.sleep(1.0)
+    _remove()
+    os._exit(1)
+
+
+def script_lines(around: str | None) -> list[str]:
+    """Return the lines of a job script that make the folder of a job, named by the variable SCRATCH.
+
+    around: folder on the node, in the words of a shell; None: that for temporary files.
+    """
+    place = around or dask.config.get("temporary-directory", None) or "${TMPDIR:-/tmp}"
+    return [
+        f"(umask 077; mkdir -p {place})",
+        f"{SCRATCH}=$(mktemp -d -p {place} {_PREFIX}XXXXXXXX) || exit 1",
+        f"export {SCRATCH}",
+    ]
+
 
 NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
@@ -108,10 +172,10 @@ class _Worker(ProcessInterface):
         return self.process is not None and self.process.returncode is not None
 
     async def start(self) -> None:
-        preload = [scratch.__name__, *dask.config.get("distributed.nanny.preload", [])]
+        preload = [__name__, *dask.config.get("distributed.nanny.preload", [])]
         options = self.worker_kwargs | {"name": self.name, "preload_nanny": preload}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
-        watched = {scratch.SCRATCH: options["local_directory"], scratch.DRIVER: str(os.getpid())}
+        watched = {SCRATCH: options["local_directory"], DRIVER: str(os.getpid())}
         if dask.config.get("logging-file-config", None) is None:  # Dask takes only one of both
             watched["DASK_LOGGING__DISTRIBUTED"] = "error"  # silence_logs comes after a preload
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
@@ -206,7 +270,7 @@ def local_cluster(
     if memory < IDLE_WORKER_BYTES:
         raise too_little("a worker", IDLE_WORKER_BYTES, memory)
     with ExitStack() as held:
-        folder = held.enter_context(scratch.scratch_folder())
+        folder = held.enter_context(scratch_folder())
         held.enter_context(dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS))
         if security is None and dask.config.get("distributed.comm.require-encryption"):
             security = held.enter_context(tls.new_key(folder / "key"))

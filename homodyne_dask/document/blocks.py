@@ -1,11 +1,26 @@
-"""A document is made once, of sections of blocks; `plain_text` and `html` show it and know no fit."""
+"""A document is made once, of sections of blocks; `plain_text` and `html` show it and know no fit.
 
+A document as text, in lines of at most `text.MAX_WIDTH` letters.
+
+HTML from templates: documents as pages and for notebooks, and the pages of applications.
+
+A value in a template is escaped unless it is markupsafe's `Markup`.
+"""
+
+import re
 import struct
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from homodyne_dask.errors import printable
+from homodyne_dask.text import MAX_WIDTH, abridged, aligned_columns, printed_lines, wrapped
 
 DPI = 200
 """Pixels per inch of a figure."""
@@ -134,3 +149,164 @@ def table_document(
 ) -> Document:
     """Return a document of one table and notes on it."""
     return Document("", [Section("", [Table(caption, rows, left), Sentences(notes)])])
+
+
+class Printed:
+    """What shows itself as a document: `print` as text, `repr` the first lines of it, Jupyter as HTML."""
+
+    def _document(self) -> Document:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return as_text(self._document())
+
+    def __repr__(self) -> str:
+        return abridged(str(self))
+
+    def _repr_html_(self) -> str:
+
+        return as_fragment(self._document())
+
+
+class Reportable(Printed):
+    """What shows itself as a report whose details `print` leaves out."""
+
+    def report(self, all: bool = False) -> str:
+        """Return the report as text: the short one, or with all details."""
+        return as_text(self._document(), all)
+
+
+def as_text(document: Document, all: bool = False) -> str:
+    """Return a document as text, its sections separated by empty lines; all: with its details."""
+    parts = [[document.title]] if document.title else []
+    parts += [_section(section) for section in document.sections if all or not section.detail]
+    if document.more and not all:
+        parts.append(wrapped("", [document.more]))
+    return "\n\n".join(printed_lines(part) for part in parts if part)
+
+
+def _section(section: Section) -> list[str]:
+    lines: list[str] = []
+    for block in section.blocks:
+        shown = _block(block)
+        apart = isinstance(block, Table) and lines and shown
+        lines += ["", *shown] if apart else shown
+    return lines
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case Outcome():
+            lines = wrapped("", [block.sentence])
+            for severity, sentence in block.findings:
+                lines += wrapped(f"{severity}: ", [sentence])
+            return lines
+        case Sentences():
+            return wrapped("", block.sentences)
+        case Table():
+            return _table(block)
+        case Facts():
+            width = max((len(name) for name, _ in block.rows), default=0) + 2
+            return [
+                line for name, text in block.rows for line in wrapped(f"{name:<{width}}", [text])
+            ]
+        case Pictures():
+            return []
+
+
+def _table(table: Table) -> list[str]:
+    """Return a table; one that is too wide is cut between columns, and each part has the first column."""
+    if len(table.rows) < 2:
+        return []
+    parts = []
+    for columns in _columns_per_part(table.rows):
+        left = sum(n < table.left for n in columns)
+        parts.append(aligned_columns([[row[n] for n in columns] for row in table.rows], left))
+    lines = [line for part in parts for line in ["", *part]]
+    return [*filter(None, [table.caption]), *lines[1:]]
+
+
+def _columns_per_part(rows: Sequence[Sequence[str]]) -> Iterator[list[int]]:
+    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    columns = [0]
+    for n in range(1, len(widths)):
+        if len(columns) > 1 and sum(widths[c] for c in [*columns, n]) - 2 > MAX_WIDTH:
+            yield columns
+            columns = [0]
+        columns.append(n)
+    yield columns
+
+
+_PACKAGE = "homodyne_dask.document"
+_COMMAND = re.compile("`([^`\n]+)`")
+
+
+def as_page(document: Document, reload: float | None = None) -> str:
+    """Return a document as one self-contained HTML file; reload: seconds until a browser reads it again."""
+    return _render(document, "page.html", reload=reload)
+
+
+def as_fragment(document: Document) -> str:
+    """Return a document as an HTML fragment for Jupyter."""
+    return _render(document, "fragment.html")
+
+
+def render(package: str, template: str, /, **values: object) -> str:
+    """Return a template of a package filled with values; it may use those of documents, too."""
+    return _environment(package).get_template(template).render(values)
+
+
+def with_commands(value: Any) -> Any:
+    """Return text with what stands between backticks as code; HTML stays as it is."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(printable(value)))))
+
+
+def _render(document: Document, template: str, **values: object) -> str:
+    bodies = ((section, _body(section)) for section in document.sections)
+    shown = [
+        (re.sub(r"\W+", "-", section.heading.lower()), section, body)
+        for section, body in bodies
+        if body
+    ]
+    return render(_PACKAGE, template, title=document.title, sections=shown, **values)
+
+
+def _body(section: Section) -> Markup:
+    return Markup("\n").join(filter(None, map(_html_of, section.blocks)))
+
+
+def _html_of(block: Block) -> Markup:
+    macros: Any = _environment(_PACKAGE).get_template("macros.html").module
+    match block:
+        case Outcome():
+            return macros.outcome(block)
+        case Sentences():
+            return macros.paragraphs(block.sentences)
+        case Table():
+            return macros.table(block.caption, block.rows, block.left)
+        case Facts():
+            return macros.items(block.rows)
+        case Pictures():
+            return macros.pictures(block)
+
+
+def _printable(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return (Markup if isinstance(value, Markup) else str)(printable(value))
+
+
+@cache
+def _environment(package: str) -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, _PACKAGE))]),
+        autoescape=True,
+        finalize=_printable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["with_commands"] = with_commands
+    return environment

@@ -122,8 +122,8 @@ def workers_for_plan(
             forget_large()
         return
     from homodyne_dask.cluster.local import local_cluster
-    from homodyne_dask.sweep.admission import checked_workers
     from homodyne_dask.sweep.distributed_tasks import keep_preferences_soft
+    from homodyne_dask.sweep.preflight import checked_workers
 
     if planned.workers.to_start:
         with local_cluster(gpus=planned.gpus) as started, checked_workers(started) as refused:

@@ -183,7 +183,8 @@ def find_start(request: Request, sweeps: "Sequence[Passes]", record: FitRecord) 
 
     sweeps: over block means, the coarsest first, and at last over all data.
     """
-    from homodyne_dask.fitting.start import coarse_to_fine, initial_values
+    from homodyne_dask.fitting.start import initial_values
+    from homodyne_dask.fitting.start import initial_values as coarse_to_fine
 
     *levels, data = sweeps
     minima = initial_values.find_initial_values(request, data)

@@ -43,7 +43,7 @@ from homodyne_dask.kernels.gpus import (
     cuda_missing,
 )
 from homodyne_dask.machine.cores_and_cgroup_limits import jax_threads, processor
-from homodyne_dask.store.files import make_private
+from homodyne_dask.machine.private_folder import make_private
 
 FOLDER = "HOMODYNE_DASK_CACHE"
 """Environment variable: the folder, or `off`."""

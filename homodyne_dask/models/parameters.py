@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.document.blocks import Document, table_document
-from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.document.blocks import Document, Printed, table_document
 from homodyne_dask.errors import OptionError, require_known, require_type, shown
 from homodyne_dask.models.rate_forms import PowerLaw, Smoothness, SplineForm
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.document.plain_text import Reportable
+from homodyne_dask.document.blocks import Reportable
 from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data.dataclass_json import read_as, read_fields
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance

@@ -17,13 +17,18 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import spread
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
+from homodyne_dask.solver.cluster_robust import (
+    MIN_CLUSTERS,
+    MIN_FREEDOM,
+    by_cluster,
+    cr3,
+    freedom_of_trace,
+)
 from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of, parameter_scales
 from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.significance_levels import MIN_CLUSTERS, MIN_FREEDOM
 from homodyne_dask.solver.state import State
 
 _WEAK_EIGENVALUE = 1e-7

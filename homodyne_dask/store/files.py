@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -368,14 +368,6 @@ def state(status: os.stat_result) -> tuple[int, ...]:
 def open_without_waiting(path: str, flags: int) -> int:
     """Open a file without waiting for whoever writes into a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone, whatever the umask."""
-    for path in (*reversed(folder.parents), folder):
-        if not path.exists():
-            with suppress(FileExistsError):  # another process was first
-                path.mkdir(mode=0o700)
 
 
 NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}

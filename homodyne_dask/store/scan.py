@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.document.blocks import Document, table_document
-from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.document.blocks import Document, Printed, table_document
 from homodyne_dask.errors import (
     OptionError,
     SelectionError,

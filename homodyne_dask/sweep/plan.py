@@ -16,8 +16,7 @@ from homodyne_dask.cluster.workers import (
     this_process,
     too_little,
 )
-from homodyne_dask.document.blocks import Document, Facts, Section
-from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.document.blocks import Document, Facts, Printed, Section
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, cuda_plugins
 from homodyne_dask.sweep.layout import (

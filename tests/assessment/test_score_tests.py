@@ -10,7 +10,7 @@ import homodyne_dask as hd
 from homodyne_dask.assessment.score_tests import _shares_with, odd_frame
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.data.fit_result import ModelCheck
-from homodyne_dask.solver.significance_levels import LEVEL_OF_ALTERNATIVES
+from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
 from tests.synthetic import angles, fit_here, measured, store
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from homodyne_dask.apps.live.fit_page import render_cell, render_page
-from homodyne_dask.apps.watch.scan_rows import row_of_scan
 from homodyne_dask.apps.watch.scans_page import (
     ScanTable,
     read_rates,
+    row_of_scan,
 )
 from homodyne_dask.fitting.events import Progress
 from homodyne_dask.models import LAMINAR_FLOW

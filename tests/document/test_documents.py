@@ -14,12 +14,14 @@ from homodyne_dask.document.blocks import (
     Outcome,
     Picture,
     Pictures,
+    Printed,
     Section,
     Sentences,
     Table,
+    as_fragment,
+    as_page,
+    as_text,
 )
-from homodyne_dask.document.html import as_fragment, as_page
-from homodyne_dask.document.plain_text import Printed, as_text
 from tests.html_pages import NASTY, ParsedPage
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from homodyne_dask.cluster.settings import worker_environment
+from homodyne_dask.cluster.workers import worker_environment
 
 
 def first_import_folder() -> tuple[str, int]:

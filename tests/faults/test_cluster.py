@@ -16,7 +16,8 @@ from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting import observer as fit_observer
 from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.solver import checkpoint
-from homodyne_dask.sweep import admission, distributed_tasks
+from homodyne_dask.sweep import distributed_tasks
+from homodyne_dask.sweep import preflight as admission
 from homodyne_dask.sweep.sweep import Sweep
 from tests.faults.local_workers import (
     POOR,

@@ -12,9 +12,7 @@ import pytest
 import xarray
 
 import ingest
-from homodyne_dask.document.blocks import Document, Facts, Outcome, Section, Table
-from homodyne_dask.document.html import as_page
-from homodyne_dask.document.plain_text import as_text
+from homodyne_dask.document.blocks import Document, Facts, Outcome, Section, Table, as_page, as_text
 from homodyne_dask.errors import StoreError, in_line, printable
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files.csv_and_netcdf import entries_csv, rows_csv

@@ -14,7 +14,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import connect_by_file
-from homodyne_dask.cluster.scratch import scratch_folder, script_lines
+from homodyne_dask.cluster.local import scratch_folder, script_lines
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.kernels import devices as cache_folder
 from tests.faults.local_workers import everything, shared_memory, workers

@@ -9,8 +9,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.series.global_parameters import GlobalParameters
-from homodyne_dask.fitting.series.scans_together import _of_noises
+from homodyne_dask.fitting.series.scans_together import GlobalParameters, _of_noises
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.rate_forms import PowerLaw

@@ -12,7 +12,7 @@ from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.events import on_pass, on_progress
-from homodyne_dask.sweep import admission
+from homodyne_dask.sweep import preflight as admission
 from tests.faults.processes import another, dask
 from tests.result_bits import result_bits
 from tests.synthetic import CREEP, FLOW, angles, fit_here, measured, module_scan, store

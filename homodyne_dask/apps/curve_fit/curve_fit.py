@@ -22,12 +22,13 @@ from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
-from homodyne_dask.apps.curve_fit.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.apps.curve_fit.points import Points, points_of
 from homodyne_dask.apps.curve_fit.residual_kernel import (
     POINTS_PER_STEP,
     check_residual,
     columns_gram,
+    needs_numpy,
+    with_numpy,
 )
 from homodyne_dask.cluster.local import require_client, workers_of
 from homodyne_dask.cluster.workers import this_process

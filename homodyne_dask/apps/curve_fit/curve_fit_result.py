@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.document.blocks import Document, Outcome, Section, Sentences, Table
-from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.findings import Findings

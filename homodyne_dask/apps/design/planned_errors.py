@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from homodyne_dask.document.blocks import Document, Section, Sentences, Table
-from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.document.blocks import Document, Printed, Section, Sentences, Table
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.numbers_and_intervals import format_error, value_and_error
-from homodyne_dask.results.views.style import in_place_of
+from homodyne_dask.results.views.panels import in_place_of
 from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from homodyne_dask import events
-from homodyne_dask.document.html import render
+from homodyne_dask.document.blocks import render
 from homodyne_dask.results.data.numbers_and_intervals import (
     format_count,
     format_seconds,

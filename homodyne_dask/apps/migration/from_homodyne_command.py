@@ -7,7 +7,7 @@ import click
 import homodyne_dask as hd
 from homodyne_dask.cli.path_arguments import LOCAL_PATH, write_new
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.document.plain_text import as_text
+from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.files.result_folder import default_folder
 

@@ -22,8 +22,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.apps.posterior.coordinates import Coordinates, free_laws
-from homodyne_dask.apps.posterior.proposal import LogDensity, Proposal, Weighted, proposal
+from homodyne_dask.apps.posterior.proposal import (
+    Coordinates,
+    LogDensity,
+    Proposal,
+    Weighted,
+    free_laws,
+    proposal,
+)
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.parameter_priors import (
     AmplitudePrior,

@@ -8,12 +8,17 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.apps.posterior.arviz_tree import PosteriorDraws
-from homodyne_dask.apps.posterior.coordinates import coordinates
-from homodyne_dask.apps.posterior.interpolation_nodes import SIZES, choose_basis
-from homodyne_dask.apps.posterior.likelihood import (
+from homodyne_dask.apps.posterior.interpolated_likelihood import (
+    SIZES,
     LikelihoodArrays,
+    chisqr_scale,
+    choose_basis,
     likelihood_arrays,
     likelihood_of,
+    pair_set,
+    rough_chisqr,
+    sample_pairs,
+    sampled_f,
 )
 from homodyne_dask.apps.posterior.log_density import (
     ADJUSTMENTS,
@@ -22,15 +27,8 @@ from homodyne_dask.apps.posterior.log_density import (
     prior_draws,
     target_priors,
 )
-from homodyne_dask.apps.posterior.pair_sample import (
-    chisqr_scale,
-    pair_set,
-    rough_chisqr,
-    sample_pairs,
-    sampled_f,
-)
 from homodyne_dask.apps.posterior.posterior import Posterior, posterior_of
-from homodyne_dask.apps.posterior.proposal import LogDensity, Proposal, truncated
+from homodyne_dask.apps.posterior.proposal import LogDensity, Proposal, coordinates, truncated
 from homodyne_dask.errors import (
     OptionError,
     load_ahead,

@@ -15,7 +15,7 @@ import click
 import psutil
 from distributed import Client, Status
 
-from homodyne_dask.apps.slurm.cluster import slurm_cluster
+from homodyne_dask.apps.slurm.jobs import slurm_cluster
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import workers_of_options
@@ -28,8 +28,9 @@ from homodyne_dask.cluster.connect import (
 )
 from homodyne_dask.cluster.local import answered, known_workers, local_cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.machine.private_folder import make_private
 from homodyne_dask.machine.running_code import code_digest, python_command
-from homodyne_dask.store.files import absolute, make_private, write_atomic
+from homodyne_dask.store.files import absolute, write_atomic
 from homodyne_dask.text import counted, size
 
 LOCAL = "local"

@@ -2,6 +2,8 @@
 
 It is written before and after each step, so that a watcher that is killed goes on where it stopped. It
 holds no paths: whoever wrote it, only stores and results of ours in the folder of the results are touched.
+
+Which folders are stores of ours, by what is in them, and their removal: of nothing else.
 """
 
 import os
@@ -9,19 +11,49 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from homodyne_dask.apps.watch.store_removal import remove_own_store
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.shared_options import CLUSTER
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.results.files.json_files import (
     missing_values,
     read_with_checksum,
     write_with_checksum,
 )
 from homodyne_dask.results.files.result_folder import default_folder
-from homodyne_dask.store.schema import store_beside
+from homodyne_dask.store.arrays import read_metadata
+from homodyne_dask.store.files import remove_tree
+from homodyne_dask.store.schema import FORMAT as STORE_FORMAT
+from homodyne_dask.store.schema import WORK_FOLDER, store_beside
+
+
+def is_own_store(folder: Path) -> bool:
+    """Return whether a folder is a store, one being made, or empty; a link is not one."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    if (folder / WORK_FOLDER).is_dir() or not any(folder.iterdir()):
+        return True
+    try:
+        return read_metadata(folder).get("attributes", {}).get("format") == STORE_FORMAT
+    except StoreError:
+        return False
+
+
+def remove_own_store(folder: Path) -> bool:
+    """Remove a store, if it is there; return False for anything else, which stays.
+
+    Its mark is removed last: one that is half removed is still known as a store.
+    """
+    if not is_own_store(folder):
+        return not folder.exists(follow_symlinks=False)
+    (folder / WORK_FOLDER).mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        if path.name != WORK_FOLDER:
+            remove_tree(path)
+    remove_tree(folder)
+    return True
+
 
 STATE, STORES = "watch.json", "stores"
 """The file, and the folder of the stores, both in the folder of the results."""

@@ -1,4 +1,8 @@
-"""The rows of the scans of a watched folder, and scans.csv and scans.html, which show them.
+"""Rows of the scans of a watched folder, and what of a scan differs from those before it.
+
+Figures of the page of a watched folder: parameters against number or time, and the latest rates.
+
+The rows of the scans of a watched folder, and scans.csv and scans.html, which show them.
 
 The page reloads itself; newest scans first.
 """
@@ -6,34 +10,142 @@ The page reloads itself; newest scans first.
 import io
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.ticker import MaxNLocator
 
-from homodyne_dask.apps.watch.scan_rows import changes, local_time, row_of_scan
-from homodyne_dask.apps.watch.watch_figures import (
-    Columns,
-    draw_last_rates,
-    draw_scans_against,
-    rates_drawn,
-)
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.document.blocks import Picture
 from homodyne_dask.errors import why_unreadable
 from homodyne_dask.results.data.fit_rows import (
+    CONVERGED,
     FAILED,
     SCANS,
     FitRow,
+    beyond_scatter,
     quantity_names,
 )
 from homodyne_dask.results.files.result_folder import write_table_and_page
+from homodyne_dask.results.views import panels as draw
+from homodyne_dask.results.views.fit_figures import AXES as RATE_AXES
 from homodyne_dask.results.views.fits_report import report_of_fits
+from homodyne_dask.results.views.panels import COLOURS, drawable
 from homodyne_dask.results.views.scans_figure import (
+    page_of_panels,
+    panels_of_quantities,
+    scan_label,
     scans_title,
 )
 from homodyne_dask.store.files import read_regular_file
+
+BEFORE = 8
+"""Scans with which the next one is compared."""
+_COMPARED: dict[str, Callable[[FitRow], float]] = {
+    "contrast": lambda row: row.at["contrast"],
+    "reduced χ²": lambda row: row.redchi,
+}
+
+
+def local_time(seconds: float) -> str:
+    """Return a time as 2026-11-22 23:10:05+01:00; '' for one in no year of a calendar."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def row_of_scan(number: int, time: float, row: FitRow) -> FitRow:
+    """Return the row of a watched file without the result; time: when it was written [s since 1970]."""
+    contrast = np.nan
+    if row.result is not None:
+        known = row.result.scaling["contrast"].values
+        known = known[np.isfinite(known)]
+        contrast = float(np.median(known)) if len(known) else np.nan
+    at = {"number": number, "time": local_time(time), "contrast": contrast}
+    return replace(row, result=None, at=at)
+
+
+def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
+    """Return a phrase for each thing that is to be said of a scan after those before it, in their order.
+
+    Outcome other than converged; contrast and reduced χ² far from the median of the last scans.
+    """
+    if row.outcome == FAILED:
+        return ()  # its message says why
+    found = [] if row.outcome_words == CONVERGED else [row.outcome_words]
+    good = [one for one in earlier if one.outcome != FAILED][-BEFORE:]
+    for words, value_of in _COMPARED.items():
+        now, before = value_of(row), np.array([value_of(one) for one in good])
+        if away := beyond_scatter(now, before):
+            found.append(f"{words} {now:.3g} (median of the scans before: {now - away:.3g})")
+    return tuple(found)
+
+
+Columns = Mapping[str, np.ndarray]
+"""Columns of a table by their names."""
+
+
+def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
+    """Draw each parameter with its error against the number or the time of the scans.
+
+    against: 'number' or 'time'.
+    """
+    zone = datetime.now().astimezone().tzinfo
+    at = [row.at[against] for row in rows]
+    if against == "time":
+        at = [date2num(datetime.fromisoformat(time)) if time else np.nan for time in at]
+
+    def finish(axis: Axes, _: str) -> None:
+        axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
+        ticks = MaxNLocator(5, integer=True)
+        if against == "time":
+            ticks = AutoDateLocator(zone, minticks=3, maxticks=5)
+            axis.xaxis.set_major_formatter(ConciseDateFormatter(ticks, zone))
+            axis.xaxis.get_offset_text().set_fontsize(draw.SMALL)
+        axis.xaxis.set_major_locator(ticks)
+
+    return page_of_panels(panels_of_quantities(rows, np.array(at, float), "", finish), below=0.1)
+
+
+def rates_drawn(columns: Iterable[str]) -> list[str]:
+    """Return the rates that `draw_last_rates` draws of a table; none where one has no times or no band."""
+    has = {*columns}
+    names = [name for name in ("J", "gamma_dot") if name in has]
+    needed = {"t", *(f"{name}_{end}_68" for name in names for end in ("low", "high"))}
+    return names if needed <= has else []
+
+
+def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
+    """Draw J(t) and γ̇(t) of several scans, the last one in colour and with its 68 % band.
+
+    tables: name of each scan and its rates.csv, the last one last.
+    """
+    tables = [(scan, {name: drawable(of[name]) for name in of}) for scan, of in tables]
+    *earlier, (newest, last) = tables
+    names = rates_drawn(last)
+
+    def rate(axis: Axes, name: str) -> None:
+        draw.label_axes(axis, "t [s]", *RATE_AXES[name])
+        for n, (scan, of) in enumerate(earlier):
+            shade = str(0.8 - 0.4 * n / len(tables))
+            axis.plot(of["t"], of[name], color=shade, lw=1, label=scan_label(scan))
+        axis.plot(last["t"], last[name], color=COLOURS[0], lw=1.6, label=scan_label(newest))
+        ends = np.stack([last[f"{name}_{end}_68"] for end in ("low", "high")])
+        draw.band(axis, last["t"], ends, 68)
+        values = np.concatenate([of[name] for _, of in tables])
+        draw.log_scale_if_wide(axis, "y", values)
+        draw.logarithmic(axis, "x")
+        draw.limits(axis, values, ends)
+
+    return draw.page({name: partial(rate, name=name) for name in names}, 2, 2.0)
+
 
 TIMES, MOST_RATES_BYTES = 200, 100_000_000
 """Most times of rates that are drawn, and bytes of a file of rates that is read."""

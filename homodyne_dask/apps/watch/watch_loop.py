@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from homodyne_dask.apps.watch.folder_state import STATE, WatchState, fit_identity, read_state
+from homodyne_dask.apps.watch.folder_state import (
+    STATE,
+    WatchState,
+    fit_identity,
+    read_state,
+    remove_own_store,
+)
 from homodyne_dask.apps.watch.scan_fits import FitOfStore, ScanFitter, concerns_all, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
-from homodyne_dask.apps.watch.store_removal import remove_own_store
 from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, WatchedFolder, listed, stamp_of
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig

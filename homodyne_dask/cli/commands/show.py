@@ -8,8 +8,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli.path_arguments import LOCAL_PATH, STORE, require_one_fit
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import PicturesCommand
-from homodyne_dask.document.blocks import FORMATS
-from homodyne_dask.document.plain_text import as_text
+from homodyne_dask.document.blocks import FORMATS, as_text
 from homodyne_dask.errors import in_line
 from homodyne_dask.store.files import AnyPath
 
@@ -52,7 +51,7 @@ def show(
 
         echo(f"\n{as_text(intervals_of(found, ci))}")
     if pictures:
-        from homodyne_dask.cli.saved_figures import draw_saved  # it loads what writes folders
+        from homodyne_dask.cli.path_arguments import draw_saved  # it loads what writes folders
 
         for files in draw_saved(folder, store, pictures):
             echo(f"written: {in_line(', '.join(map(str, files)))}")

@@ -40,9 +40,9 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.checkpoint import checkpoint_exists, identity_differences, saved_identity
 from homodyne_dask.store.scan import Scan, open_selection
-from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 from homodyne_dask.sweep.plan import Plan
+from homodyne_dask.sweep.preflight import checked_workers
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,15 +1,19 @@
 """Parts of a scan that are fitted each: rings, angles, labels, windows of age, scans of a store.
 
 A variable of scans, such as temperature, as the axis of their fits: values from stores or a table.
+
+Scans whose data count twice: of one store, copies of it, or windows of one measurement.
 """
 
 import csv
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +23,7 @@ from jaxtyping import Bool
 from homodyne_dask.errors import (
     OptionError,
     SelectionError,
+    StoreError,
     in_line,
     require_known,
     require_type,
@@ -27,7 +32,16 @@ from homodyne_dask.errors import (
 from homodyne_dask.plugins import PackageWarning
 from homodyne_dask.results.data.series import UNITS
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.same_noise import (
+    Place,
+    Signs,
+    from_frame,
+    measured_twice,
+    signs_of_curves,
+    signs_of_noise,
+)
+from homodyne_dask.store.scan import Chunk, Scan
+from homodyne_dask.store.schema import tile_side
 from homodyne_dask.text import joined_with_and, some_of
 
 OVER = ("q", "phi", "angle", "label", "age", "scan")
@@ -288,3 +302,58 @@ def _table(path: Path, variable: str) -> dict[str, str]:
         found.pop(head[0], None)
     plain = {name for name, cell in found.items() if (of := _VALUE.fullmatch(cell)) and not of[2]}
     return {name: f"{cell} {unit}" if name in plain else cell for name, cell in found.items()}
+
+
+BINS_READ = 4
+"""Bins of each scan whose noise is read, preferably those that other scans have, too."""
+
+
+def check_measured_once(scans: Sequence[Scan]) -> None:
+    """Raise OptionError where two scans hold the same data, whose errors would shrink for nothing."""
+    if len(scans) < 2:
+        return
+    data = [{scan.manifest.checksums[1][b].tobytes() for b in scan.bins} for scan in scans]
+    for n, m in combinations(range(len(scans)), 2):
+        if data[n] & data[m] and (scans[n].use & scans[m].use).any():
+            _refuse(scans[m], scans[n], 0)
+    places = [_places(scan) for scan in scans]
+    number = Counter(chain.from_iterable(places))
+    signs = [
+        {
+            place: _signs(scan, bins[place])
+            for place in sorted(bins, key=lambda place: -number[place])[:BINS_READ]
+        }
+        for scan, bins in zip(scans, places, strict=True)
+    ]
+    for m, n, shift in measured_twice(signs):
+        _refuse(scans[m], scans[n], shift)
+
+
+def _refuse(scan: Scan, first: Scan, shift: int) -> None:
+    raise OptionError(
+        f"{scan.path} holds data of {first.path}{from_frame(shift)}, too, but a measurement counts only "
+        f"once: leave out one of them"
+    )
+
+
+def _places(scan: Scan) -> dict[Place, int]:
+    """Return the position in the store of a bin at each q and φ, as they are rounded; -1 where unknown."""
+    q, phi = (np.nan_to_num(values, nan=-1.0).tolist() for values in (scan.q, scan.phi % 360))
+    rounded = [(float(f"{q:.4g}"), float(f"{phi:.4g}")) for q, phi in zip(q, phi, strict=True)]
+    return dict(zip(rounded, scan.bins, strict=True))
+
+
+def _signs(scan: Scan, b: int) -> Signs:
+    """Return the signs of the noise of a bin at the frames in use; 0 where chunks cannot be read.
+
+    Of tables, which have few points, those of several bins.
+    """
+    if scan.is_table:
+        return signs_of_curves(scan.table[:BINS_READ, 1:])
+    side, rows = tile_side(scan.n_frames), []
+    for i in range(-(-scan.n_frames // side)):
+        chunk = np.full((side, side), np.nan, np.float32)
+        with suppress(StoreError):  # the fit says what is damaged
+            scan.read_chunk(Chunk(1, b, i, i), chunk)
+        rows.append(signs_of_noise(chunk, scan.n_frames))
+    return np.concatenate(rows)[: scan.n_frames] * scan.use[:, None]

@@ -19,13 +19,13 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare, require_gap
 from homodyne_dask.fitting.series.many_fits import Job, run_many
-from homodyne_dask.fitting.series.measured_once import check_measured_once
 from homodyne_dask.fitting.series.parts import (
     OVER,
     Part,
     Values,
     Windows,
     axis_of,
+    check_measured_once,
     parts_of,
     parts_of_scans,
     places_of,

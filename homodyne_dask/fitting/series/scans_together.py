@@ -3,11 +3,14 @@
 All are called scans here, of one store or of several. Those of each store are evaluated in one pass, each at
 its own parameters and times. The columns of their Grams have a place among all global parameters, and what
 follows is that of any fit.
+
+The parameters of a global fit of several scans (or rings, angles): some differ, the others are shared.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,16 +33,14 @@ from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseOfModel
 from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted, used_of
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import description_of, followed, plan_for, run, run_to_completion
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.observer import FitObserver
-from homodyne_dask.fitting.series.global_parameters import GlobalParameters
-from homodyne_dask.fitting.series.measured_once import check_measured_once
-from homodyne_dask.fitting.series.parts import Part
+from homodyne_dask.fitting.series.parts import Part, check_measured_once
 from homodyne_dask.fitting.start.averages import binned_averages
-from homodyne_dask.fitting.start.binned_fits import BinnedFits
+from homodyne_dask.fitting.start.grid_scan import BinnedFits
 from homodyne_dask.fitting.start.initial_values import (
     averages_of,
     find_initial_values,
@@ -47,6 +48,7 @@ from homodyne_dask.fitting.start.initial_values import (
 )
 from homodyne_dask.fitting.start.transport_search import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram, stacked
+from homodyne_dask.models.parameters import GaussianPriors, Search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
@@ -56,11 +58,11 @@ from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.cluster_robust import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.significance_levels import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import Plan
@@ -69,6 +71,64 @@ from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+@dataclass(frozen=True)
+class GlobalParameters:
+    """Which global parameter each parameter of the model is in each scan."""
+
+    names: tuple[str, ...]
+    """'D0 of scan 3' where it differs, 'alpha' where it is shared."""
+    place: Int[np.ndarray, "scan p"]
+    """Among the global parameters, of each parameter of the model."""
+    of_model: Int[np.ndarray, " g"]
+    """Position in the model of each global parameter."""
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], own: Sequence[str], labels: Sequence[str]
+    ) -> "GlobalParameters":
+        """Return those of a model with these names, where scans have these labels: 'scan 3'.
+
+        own: parameters that differ. Raises OptionError for a name that the model does not have.
+        """
+        for name in own:
+            require_known(name, names, f"per: unknown parameter {name!r}")
+        found: list[str] = []
+        of_model: list[int] = []
+        place = np.empty((len(labels), len(names)), int)
+        for n, name in enumerate(names):
+            several = [f"{name} of {label}" for label in labels] if name in own else [name]
+            place[:, n] = len(found) + np.arange(len(several))
+            found += several
+            of_model += [n] * len(several)
+        return cls(tuple(found), place, np.array(of_model))
+
+    def search(self, of: Search) -> Search:
+        """Return the search with bounds, fixed values and priors of the model's parameters.
+
+        Steps are curved along rates that share no parameter with another one.
+        """
+        take, priors = self.of_model, of.priors
+        if priors is not None:
+            priors = GaussianPriors(priors.mean[take], priors.sd[take], priors.period[take])
+        rows = [(law, self.place[:, list(law.at)].tolist()) for law in of.laws]  # one for each scan
+        laws = {tuple(at): law._replace(at=tuple(at)) for law, each in rows for at in each}
+        users = Counter(at for law in laws for at in law)
+        per_parameter = ("start", "lower", "upper", "free", "period", "log")
+        return replace(
+            of,
+            names=self.names,
+            **{name: getattr(of, name)[take] for name in per_parameter},
+            laws=tuple(law for at, law in laws.items() if all(users[n] == 1 for n in at)),
+            priors=priors,
+        )
+
+    def start(self, thetas: Float[np.ndarray, "scan p"]) -> Float[np.ndarray, " g"]:
+        """Return the global parameters of those in each scan, in which shared ones are equal."""
+        found = np.empty(len(self.names))
+        found[self.place] = thetas
+        return found
 
 
 FACTORS = np.geomspace(0.1, 10, 9)

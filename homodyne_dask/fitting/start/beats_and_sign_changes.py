@@ -26,8 +26,9 @@ from homodyne_dask.fitting.start.averages import (
     averaged_gram,
     chisqr_at_points,
 )
-from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits
 from homodyne_dask.fitting.start.grid_scan import (
+    BinnedFit,
+    BinnedFits,
     chisqr_with_best_scaling,
     distinct,
     given_or,

@@ -27,12 +27,15 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
-from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, Minimum, promising
 from homodyne_dask.fitting.start.grid_scan import (
+    BinnedFit,
+    BinnedFits,
     Grid,
+    Minimum,
     ShearTable,
     chisqr_with_best_scaling,
     local_minima,
+    promising,
     scan_points,
 )
 from homodyne_dask.models.parameters import Search

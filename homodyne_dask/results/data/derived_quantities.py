@@ -26,8 +26,8 @@ from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Conv
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
 from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.solver.cluster_robust import MIN_FREEDOM
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
-from homodyne_dask.solver.significance_levels import MIN_FREEDOM
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings_and_clusters import rings_of
 

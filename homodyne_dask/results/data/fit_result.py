@@ -22,8 +22,8 @@ from homodyne_dask.read_only import HandedOut, read_only
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 from homodyne_dask.results.data.findings import MISFIT, Finding, Findings, Severity
 from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.solver.cluster_robust import IMPROBABLE
 from homodyne_dask.solver.covariance import error_used
-from homodyne_dask.solver.significance_levels import IMPROBABLE
 from homodyne_dask.solver.state import Outcome
 
 

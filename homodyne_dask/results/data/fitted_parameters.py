@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.document.blocks import Document, table_document
-from homodyne_dask.document.plain_text import Printed
+from homodyne_dask.document.blocks import Document, Printed, table_document
 from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.models import MODELS, convention_named
 from homodyne_dask.models.spline_rates import by_coefficient

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from homodyne_dask.document.blocks import FORMATS, Document, Picture
-from homodyne_dask.document.html import as_page
-from homodyne_dask.document.plain_text import as_text
+from homodyne_dask.document.blocks import FORMATS, Document, Picture, as_page, as_text
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, column, quantity_names
@@ -41,8 +39,8 @@ from homodyne_dask.results.files.json_files import (
     writer_of,
 )
 from homodyne_dask.results.views.fits_report import report_of_fits, report_of_series, series_title
+from homodyne_dask.results.views.panels import TITLES
 from homodyne_dask.results.views.report_content import report_of
-from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath, locked, replacing, write_atomic, write_file

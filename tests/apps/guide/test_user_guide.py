@@ -10,9 +10,9 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli.program import main
+from homodyne_dask.solver.cluster_robust import MIN_CLUSTERS
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE, uncertainty
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.significance_levels import MIN_CLUSTERS
 from tests.documents import ROOT, blocks
 from tests.run_command import done, run
 from tests.synthetic import evaluator, measured

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.migration.compare_results import compare_with_homodyne
-from homodyne_dask.document.plain_text import as_text
+from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import OptionError
 from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml
 from tests.results.made_results import changed, config_of, flow_result

@@ -3,8 +3,8 @@
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.coordinates import coordinates
 from homodyne_dask.apps.posterior.log_density import Target, adjustment_of, target_priors
+from homodyne_dask.apps.posterior.proposal import coordinates
 from homodyne_dask.apps.posterior.sample_posterior import Sampler
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.prepare import prepare

@@ -9,8 +9,8 @@ from scipy.ndimage import uniform_filter
 
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior import log_density as adjustment
-from homodyne_dask.apps.posterior.coordinates import coordinates
 from homodyne_dask.apps.posterior.log_density import Adjustment, Target
+from homodyne_dask.apps.posterior.proposal import coordinates
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.parameter_priors import default_prior
 from tests.apps.posterior.samplers import sampler_of

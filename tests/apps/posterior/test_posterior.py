@@ -14,8 +14,7 @@ import xarray
 from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.apps.posterior.arviz_tree import AGES, OTHERS, variable_names
-from homodyne_dask.apps.posterior.posterior import posterior_of
-from homodyne_dask.apps.posterior.posterior_netcdf import load_posterior, write_netcdf
+from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of, write_netcdf
 from homodyne_dask.apps.posterior.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import homodyne_dask
-from homodyne_dask.apps.posterior.posterior import posterior_of
-from homodyne_dask.apps.posterior.posterior_netcdf import load_posterior
+from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of
 from homodyne_dask.results.saved_results import load_result
 from tests.apps.posterior.made_draws import draws_of, gaussian
 from tests.run_command import FIT, done, run

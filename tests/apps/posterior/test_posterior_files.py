@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from homodyne_dask.apps.posterior.corner_figure import levels_holding
-from homodyne_dask.apps.posterior.posterior import posterior_of
-from homodyne_dask.apps.posterior.posterior_netcdf import load_posterior
+from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of
+from homodyne_dask.apps.posterior.posterior_figures import levels_holding
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.files import result_folder as folders

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.apps.posterior.power_law_draws import power_law_draws
+from homodyne_dask.apps.posterior.proposal import power_law_draws
 from homodyne_dask.models.parameter_priors import AmplitudePrior, ExponentPrior, Prior
 from homodyne_dask.models.rate_forms import PowerLaw
 

@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior import interpolation_nodes as basis
+from homodyne_dask.apps.posterior import interpolated_likelihood as basis
 from homodyne_dask.apps.posterior import sample_posterior as sampler
-from homodyne_dask.apps.posterior.coordinates import coordinates
-from homodyne_dask.apps.posterior.likelihood import likelihood_of
-from homodyne_dask.apps.posterior.pair_sample import sample_pairs
+from homodyne_dask.apps.posterior.interpolated_likelihood import likelihood_of, sample_pairs
 from homodyne_dask.apps.posterior.posterior_summary import MAX_PARETO_K
-from homodyne_dask.apps.posterior.proposal import Weighted
+from homodyne_dask.apps.posterior.proposal import Weighted, coordinates
 from homodyne_dask.apps.posterior.sample_posterior import (
     importance_draws,
     posterior_draws,

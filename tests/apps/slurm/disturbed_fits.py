@@ -6,7 +6,7 @@ from typing import Any
 
 from distributed import Client
 
-from homodyne_dask.apps.slurm.cluster import slurm_cluster
+from homodyne_dask.apps.slurm.jobs import slurm_cluster
 from tests.faults.local_workers import POOR, disturbed, when_busy
 
 OPTIONS: dict[str, Any] = {"gap": "200 um", "initial": POOR}

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from distributed import Client
 
-from homodyne_dask.apps.slurm.cluster import slurm_cluster
+from homodyne_dask.apps.slurm.jobs import slurm_cluster
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import UNENCRYPTED, connect
 from homodyne_dask.errors import ClusterError

@@ -13,9 +13,9 @@ import dask.config
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.slurm import cluster as clusters
-from homodyne_dask.apps.slurm import job_clusters
-from homodyne_dask.apps.slurm.cluster import slurm_cluster
+from homodyne_dask.apps.slurm import jobs as clusters
+from homodyne_dask.apps.slurm import jobs as job_clusters
+from homodyne_dask.apps.slurm.jobs import slurm_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.events import on_progress
 from tests.apps.slurm.disturbed_fits import fit_on, jobs_at_work

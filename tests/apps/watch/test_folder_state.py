@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.watch import store_removal
-from homodyne_dask.apps.watch.folder_state import FORMAT, STATE, STORES, VERSION, read_state
+from homodyne_dask.apps.watch import folder_state as store_removal
+from homodyne_dask.apps.watch.folder_state import (
+    FORMAT,
+    STATE,
+    STORES,
+    VERSION,
+    read_state,
+    remove_own_store,
+)
 from homodyne_dask.apps.watch.scans_page import ScanTable
-from homodyne_dask.apps.watch.store_removal import remove_own_store
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.results.data.fit_rows import fit_row

@@ -2,7 +2,7 @@
 
 import pytest
 
-from homodyne_dask.apps.watch.scan_rows import changes
+from homodyne_dask.apps.watch.scans_page import changes
 from homodyne_dask.results.data.fit_rows import FitRow
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from homodyne_dask.apps.watch import folder_state, watch_loop
 from homodyne_dask.apps.watch.folder_state import STATE, WatchState
-from homodyne_dask.apps.watch.scan_rows import row_of_scan
-from homodyne_dask.apps.watch.scans_page import ScanTable, live_pictures
+from homodyne_dask.apps.watch.scans_page import ScanTable, live_pictures, row_of_scan
 from homodyne_dask.apps.watch.watch_loop import ALL
 from homodyne_dask.apps.watch.watched_files import is_temporary, listed
 from homodyne_dask.errors import ClusterError, FileReadError

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import t as student
 
 import homodyne_dask as hd
-from homodyne_dask.document.plain_text import as_text
+from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
 from homodyne_dask.results.views.report_content import intervals_of
 from tests.results.made_results import (

@@ -1,19 +1,26 @@
-"""The corner figure of a posterior: densities of each parameter and of each pair."""
+"""The corner figure of a posterior: densities of each parameter and of each pair.
+
+The figure of the rates that the draws of a posterior have, beside those of the fit.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter
+from xarray import DataTree
 
-from homodyne_dask.apps.posterior.arviz_tree import free_names
-from homodyne_dask.apps.posterior.posterior import Posterior
+from homodyne_dask.apps.posterior.arviz_tree import free_names, theta_in
+from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fitted_parameters import truth_of
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
+from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
+from homodyne_dask.results.views.panels import COLOURS, plain_label, power_of_ten
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
@@ -25,6 +32,20 @@ MARGIN = 0.12
 """Share of an axis at both ends without ticks."""
 SHARES = (0.95, 0.68)
 FIT, TRUTH = COLOURS[1], COLOURS[2]
+
+
+class Draws(Protocol):
+    """What is drawn of a posterior."""
+
+    @property
+    def result(self) -> FitResult:
+        """The fit."""
+        ...
+
+    @property
+    def tree(self) -> DataTree:
+        """The draws, in the form of ArviZ."""
+        ...
 
 
 class _Drawn(NamedTuple):
@@ -42,7 +63,7 @@ class _Drawn(NamedTuple):
         return 0.5 * (self.edges[1:] + self.edges[:-1])
 
 
-def draw_corner(posterior: Posterior) -> draw.FitFigure:
+def draw_corner(posterior: Draws) -> draw.FitFigure:
     """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
 
     Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
@@ -80,9 +101,13 @@ def draw_corner(posterior: Posterior) -> draw.FitFigure:
     return picture
 
 
-def _drawn(posterior: Posterior, name: str, at: int) -> _Drawn:
+def _drawn(posterior: Draws, name: str, at: int) -> _Drawn:
     """Return one parameter, the one at this place in theta, as it is drawn."""
-    table, draws = posterior.result.parameters, posterior.theta[:, at]
+    table, theta = (
+        posterior.result.parameters,
+        theta_in(posterior.result, posterior.tree["posterior"].dataset),
+    )
+    draws = theta[:, at]
     low, high = np.quantile(draws, (0.005, 0.995))
     margin = 0.15 * (high - low) or 1.0
     ends = max(low - margin, draws.min()), min(high + margin, draws.max())
@@ -151,3 +176,51 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     low, high = edges[0] + MARGIN * np.ptp(edges), edges[-1] - MARGIN * np.ptp(edges)
     ticks = MaxNLocator(2, steps=[1, 2, 5, 10]).tick_values(low, high)
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
+
+
+def draw_posterior_rates(posterior: Draws) -> draw.FitFigure:
+    """Draw each rate against time, and below it its difference from the fit.
+
+    Raises OptionError for a model that has no rates.
+    """
+    group = posterior.tree["posterior"].dataset
+    if "J" not in group:
+        raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
+    names = [name for name in AXES if name in group]
+    note = posterior.tree.attrs["adjust_note"]
+    words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {note}"
+    shown = {
+        name + " difference" * away: partial(_drawn_rate, posterior=posterior, name=name, away=away)
+        for away in (False, True)
+        for name in names
+    }
+    return draw.page(shown, len(names), HEIGHT, plain_label(words))
+
+
+def _drawn_rate(axis: Axes, posterior: Draws, name: str, away: bool) -> None:
+    """Draw a rate, or its difference from the fit, in per cent where no value is 0."""
+    of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
+    t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
+    unit, (y, title) = of[name].attrs["units"], AXES[name]
+    fit, low, high = (constant[f"{name}_fit{end}"].values for end in ("", "_low_95", "_high_95"))
+    draws = np.quantile(values, (0.025, 0.16, 0.5, 0.84, 0.975), axis=0)
+    curves = np.vstack([draws, fit, low, high])
+    if name == "strain":  # it begins at 0
+        t, curves = t[1:], curves[:, 1:]
+    fit = curves[5]
+    relative = bool((fit > 0).all() or (fit < 0).all())
+    words = y.replace("Å²/s", unit), title
+    if away:
+        curves = (curves - fit) * (100 / np.abs(fit) if relative else 1.0)
+        words = "difference [%]" if relative else f"difference [{unit}]", ""
+    draw.label_axes(axis, "t [s]", *words)
+    low_95, low_68, median, high_68, high_95, fit, low, high = curves
+    draw.band(axis, t, np.stack([low_95, high_95]), 95)
+    draw.band(axis, t, np.stack([low_68, high_68]), 68)
+    axis.plot(t, median, color=COLOURS[0], label="posterior")
+    axis.plot(t, fit, "--", color=COLOURS[1], linewidth=1.2, label="fit")
+    axis.plot(t, np.stack([low, high], 1), ":", color=COLOURS[1], linewidth=1.0)
+    if name != "strain":
+        draw.log_scale_if_wide(axis, "x", t)
+        if not away:
+            draw.log_scale_if_wide(axis, "y", median)

@@ -1,0 +1,324 @@
+"""A sample of pairs of frames, each standing for a number of pairs of the record, and f there.
+
+Thetas whose f make every f near the optimum by linear combination, and the weights of that.
+
+They are picked by QR with column pivoting from draws around the optimum, evaluated on a sample of pairs
+(a reduced basis). On the same sample f at any theta is interpolated from theirs by least squares.
+
+χ² of every bin at any theta near the optimum, from a wide Gram: no pass over the data.
+
+With f = f_0 + h, h = Σ a_n (f_n - f_0), and r the residual at the optimum, the residual at theta is
+r - contrast·h, less what changes of offset and contrast take of it. All forms below are of the size of the
+change of χ², so that nothing cancels. Far from the optimum f has a part outside of the columns; its square
+counts as on the sample of pairs, so that χ² rises there, too.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Int
+from scipy.linalg import qr
+
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import PairSet, Problem
+from homodyne_dask.kernels.compiled import plain_kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.machine.cores_and_cgroup_limits import on_cores
+from homodyne_dask.models import Convention, Model
+from homodyne_dask.solver.reduce import constraint_columns
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.store.scan import Scan, q_or_one
+
+SAMPLE = 2500
+"""Least number of (bin, pair) in a sample."""
+_MIN_PAIRS = 96
+"""Least number of pairs of frames in it; all bins share them."""
+_LAG_INTERVALS = 24
+BATCH = 64
+"""Thetas of one call; fewer are padded, so that a kernel is compiled once."""
+
+
+class PairSample(NamedTuple):
+    """Pairs of frames, each with the number of pairs of the record that it stands for."""
+
+    i: Int[np.ndarray, " pair"]
+    j: Int[np.ndarray, " pair"]
+    number: Float[np.ndarray, " pair"]
+
+
+def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSample:
+    """Return selected pairs of frames, as many of short lags as of long ones, half of them of early age.
+
+    Lags are divided into intervals of equal ratio; from each come as many pairs. Half of their ages are
+    uniform and half log-uniform: where a rate is a power of age, f changes most in the first frames.
+    """
+    used = np.flatnonzero(scan.use)
+    first, span = used[0], used[-1] - used[0]
+    edges = np.unique(np.geomspace(min_lag, span + 1, _LAG_INTERVALS).astype(int))
+    count = max(_MIN_PAIRS, -(-SAMPLE // len(scan.bins)))
+    each = -(-count // max(len(edges) - 1, 1))
+    parts: list[PairSample] = []
+    for low, high in pairwise(edges):
+        lags = np.arange(low, high)
+        there = float((span + 1 - lags).sum())
+        lag = rng.choice(lags, each, p=(span + 1 - lags) / there)
+        age, share = _ages(span + 1 - lag, rng)
+        start = first + age
+        known = scan.use[start] & scan.use[start + lag]
+        number = np.where(known, there / (each * share), 0.0)
+        parts.append(PairSample(start, start + lag, number))
+    return PairSample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _ages(
+    n: Int[np.ndarray, " pair"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
+    """Return an age below each n, and its probability in units of that of uniform ones, 1/n."""
+    part, whole = rng.random(len(n)), np.log(n + 1.0)
+    early = rng.random(len(n)) < 0.5
+    age = np.where(early, np.expm1(part * whole), part * n).astype(int).clip(0, n - 1)
+    return age, 0.5 + 0.5 * n * np.log((age + 2) / (age + 1)) / whole
+
+
+def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
+    """Return the pairs of samples, one after the other, as f of theta takes them."""
+    i, j = (np.concatenate([sample[n] for sample in samples]) for n in (0, 1))
+    times = backend_of(problem.model).pair_times(problem, scan.time)
+    return PairSet(times, i, j, q_or_one(scan), scan.phi, problem.gap or 0.0)
+
+
+@plain_kernel("f", "model", "convention")
+def _at_thetas(
+    thetas: Float[Array, "batch p"], of: Any, *, f: Callable[..., Any], model: Model,
+    convention: Convention,
+) -> Any:  # fmt: skip
+    return jax.vmap(lambda theta: f(theta, of, model, convention))(thetas)
+
+
+def in_batches(
+    f: Callable[..., Any], problem: Problem, thetas: Float[np.ndarray, "draw p"], of: Any
+) -> Any:
+    """Return f(theta, of, model, convention), arrays or tuples of them, at any number of thetas."""
+    n, static = len(thetas), {"f": f, "model": problem.model, "convention": problem.convention}
+
+    def part(first: int) -> Any:
+        batch = thetas[first : first + BATCH]
+        padding = np.repeat(batch[-1:], BATCH - len(batch), axis=0)
+        with float64_on_cpu():
+            found = _at_thetas(np.concatenate([batch, padding]), of, **static)
+            return jax.tree.map(np.asarray, found)
+
+    parts = on_cores(part, range(0, n, BATCH))
+    return jax.tree.map(lambda *part: np.concatenate(part)[:n], *parts)
+
+
+def sampled_f(
+    problem: Problem, at: PairSet, thetas: Float[np.ndarray, "draw p"]
+) -> Float[np.ndarray, "draw bin pair"]:
+    """Return f at thetas."""
+    return in_batches(backend_of(problem.model).f_of_theta, problem, thetas, at)
+
+
+def chisqr_scale(
+    scan: Scan, contrast: Float[np.ndarray, " bin"], sample: PairSample
+) -> Float[np.ndarray, "bin pair"]:
+    """Return contrast·√number/sigma: changes of f times this are in units of √χ²."""
+    sigma = scan.sigma_row[:, sample.i] * scan.sigma_row[:, sample.j]
+    return np.abs(contrast)[:, None] * np.sqrt(sample.number) / sigma
+
+
+def rough_chisqr(
+    f: Float[np.ndarray, "draw bin pair"], scale: Float[np.ndarray, "bin pair"], free_scaling: bool
+) -> Float[np.ndarray, " draw"]:
+    """Return roughly χ², less that of the first draw, the optimum, from f on a sample of pairs.
+
+    Near the optimum the residuals are noise, and χ² rises by the square of the change of f that contrast and
+    offset do not take. This is enough to place thetas and a proposal. free_scaling: contrast and offset of
+    every bin follow theta.
+    """
+    change = scale * (f - f[0])
+    total = (change**2).sum(2)
+    if free_scaling:
+        weight = (scale**2).sum(1)
+        weight = np.where(weight > 0, weight, 1.0)
+        centred = scale * (f - ((scale**2 * f).sum(2) / weight)[:, :, None])
+        size = (centred**2).sum(2)
+        total -= (scale * change).sum(2) ** 2 / weight
+        total -= (centred * change).sum(2) ** 2 / np.where(size > 0, size, 1.0)
+    return np.maximum(total, 0.0).sum(1)
+
+
+SIZES = (8, 16, 24, 32, 48, 64)
+"""Numbers of thetas besides the optimum; the wide Gram is compiled for each."""
+
+
+class Basis(NamedTuple):
+    """The thetas of a wide Gram, the optimum first, and how f at others follows from theirs."""
+
+    thetas: Float[np.ndarray, "point p"]
+    reference: Float[np.ndarray, "bin pair"]
+    """f at the optimum."""
+    scale: Float[np.ndarray, "bin pair"]
+    """Changes of f on the sample, times this, are in units of √χ²."""
+    columns: Float[np.ndarray, "row r"]
+    """f_n - f_0, so scaled, of all bins and pairs."""
+    weights: Float[np.ndarray, "r row"]
+    """Their pseudo-inverse: times f - f_0, so scaled, it is the a of f = f_0 + Σ a_n (f_n - f_0)."""
+    error: float
+    """Largest estimated error of log p of draws that were held out."""
+
+
+def choose_basis(
+    thetas: Float[np.ndarray, "draw p"],
+    f: Float[np.ndarray, "draw bin pair"],
+    scale: Float[np.ndarray, "bin pair"],
+    held_out: int,
+    factor: float,
+    tolerance: float,
+) -> Basis:
+    """Return the smallest basis in SIZES whose error is below a tolerance, else the largest.
+
+    thetas: the optimum, then draws, the last of which are held out to estimate the error. f: at them, on two
+    samples of pairs one after the other, to interpolate from and to test. factor: by which the
+    log-likelihood is divided.
+    """
+    n = f.shape[2] // 2
+    change = (f[1:] - f[0]) * scale
+    here, there = (part.reshape(len(change), -1).T for part in (change[..., :n], change[..., n:]))
+    candidates, tested = here[:, :-held_out], here[:, -held_out:]
+    Q, R = np.linalg.qr(candidates)
+    _, _, pivots = cast(Any, qr(R, mode="economic", pivoting=True))
+    wanted = Q.T @ tested
+    chosen, error = pivots, np.inf
+    for size in (size for size in SIZES if size <= candidates.shape[1]):
+        chosen = pivots[:size]
+        a = np.linalg.lstsq(R[:, chosen], wanted, rcond=1e-13)[0]
+        left = there[:, -held_out:] - there[:, chosen] @ a
+        size_left = np.linalg.norm(left, axis=0)
+        # in units of √χ²: multiplied with the noise to first order, and its square, which the sample knows
+        # to about a third
+        error = float(((size_left + size_left**2 / 3) / factor).max())
+        if error < tolerance:
+            break
+    weights = np.linalg.pinv(R[:, chosen], rcond=1e-13) @ Q.T
+    picked = np.concatenate([thetas[:1], thetas[1:][chosen]])
+    return Basis(picked, f[0][:, :n], scale[:, :n], candidates[:, chosen], weights, error)
+
+
+class LikelihoodAt(NamedTuple):
+    """The likelihood at one theta, contrast and offset at their best values there."""
+
+    chisqr: Float[Array, " bin"]
+    """Of every bin, less that at the optimum; a prior of contrast and offset counts."""
+    linear_params: Float[Array, "bin 2"]
+    """(offset - 1, contrast)."""
+    spread: Float[Array, "bin 2 n"]
+    """These times n independent normal numbers of a group of bins are draws around them."""
+
+
+class LikelihoodArrays(NamedTuple):
+    """All that the likelihood is computed from, besides theta."""
+
+    pairs: PairSet
+    basis: Basis
+    moments: Float[np.ndarray, "bin m m"]
+    """Over [1, r, f_0, f_1 - f_0, ...], r the residual at the optimum."""
+    linear_params: Float[np.ndarray, "bin 2"]
+    """At the optimum."""
+    columns: Float[np.ndarray, "group member k"]
+    """(offset - 1, contrast) of a bin change by these times the linear parameters of its group."""
+    prior_weight: Float[np.ndarray, "bin 2"]
+    """Of the priors of offset and contrast."""
+    prior_pull: Float[np.ndarray, "bin 2"]
+    """That weight times the mean less the value at the optimum."""
+    determined: Bool[np.ndarray, "bin 2"]
+    """Offsets and contrasts that the data determine; others keep their values."""
+
+
+def likelihood_arrays(
+    wide: Gram, basis: Basis, pairs: PairSet, reduced: ReducedProblem, scaling: Scaling
+) -> LikelihoodArrays:
+    """Return the arrays from the wide Gram at a basis; reduced: the problem at the optimum."""
+    bins, used = len(wide.pairs), wide.pairs > 0
+    linear = np.where(used[:, None], reduced.linear_params, 0.0)
+    linear[reduced.undetermined, 1] = 0.0
+    to_residual = np.broadcast_to(np.eye(wide.moments.shape[1]), wide.moments.shape).copy()
+    to_residual[:, 1, 0], to_residual[:, 1, 2] = -linear[:, 0], -linear[:, 1]
+    columns, groups = constraint_columns(scaling, bins)
+    weight = mean = np.zeros((bins, 2))
+    if scaling.prior is not None:
+        each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
+        weight, mean = each[:, None] * scaling.prior.weight, scaling.prior.mean
+    determined = np.stack([used, used], axis=1)
+    if groups == bins:
+        determined[reduced.undetermined, 1] = False
+    return LikelihoodArrays(
+        pairs=pairs,
+        basis=basis,
+        moments=to_residual @ wide.moments @ np.swapaxes(to_residual, 1, 2),
+        linear_params=linear,
+        columns=columns.reshape(groups, bins // groups, columns.shape[1]),
+        prior_weight=weight,
+        prior_pull=weight * (mean - linear),
+        determined=determined,
+    )
+
+
+def likelihood_at(
+    theta: Any, of: LikelihoodArrays, model: Model, convention: Convention
+) -> LikelihoodAt:
+    """Return χ² of every bin at theta, and contrast and offset; for JAX to trace."""
+    f = backend_of(model).f_of_theta(theta, of.pairs, model, convention)
+    change = ((f - of.basis.reference) * of.basis.scale).reshape(-1)
+    a = of.basis.weights @ change
+    outside = (change - of.basis.columns @ a).reshape(of.basis.scale.shape)
+    G, contrast = jnp.asarray(of.moments), jnp.asarray(of.linear_params)[:, 1]
+    of_h = G[:, :, 3:] @ a
+    ones_h, r_h, f_h, h_h = of_h[:, 0], of_h[:, 1], of_h[:, 2], of_h[:, 3:] @ a
+    alone = -2 * contrast * r_h + contrast**2 * h_h + (outside**2).sum(1)
+    mixed, ff = G[:, 0, 2] + ones_h, G[:, 2, 2] + 2 * f_h + h_h
+    A = jnp.stack([jnp.stack([G[:, 0, 0], mixed], -1), jnp.stack([mixed, ff], -1)], -2)
+    b = jnp.stack([G[:, 0, 1] - contrast * ones_h, G[:, 1, 2] + r_h - contrast * (f_h + h_h)], -1)
+    known = jnp.asarray(of.determined)
+    A = A + jnp.asarray(of.prior_weight)[:, :, None] * jnp.eye(2)
+    A = jnp.where(known[:, :, None] & known[:, None, :], A, 0.0)
+    b = jnp.where(known, b + of.prior_pull, 0.0)
+    step, spread = _best_step(A, b, jnp.asarray(of.columns))
+    chisqr = alone - 2 * (step * b).sum(1) + jnp.einsum("bz,bzy,by->b", step, A, step)
+    return LikelihoodAt(chisqr, jnp.asarray(of.linear_params) + step, spread)
+
+
+def _best_step(
+    A: Float[Array, "bin 2 2"], b: Float[Array, "bin 2"], columns: Float[Array, "group member k"]
+) -> tuple[Float[Array, "bin 2"], Float[Array, "bin 2 n"]]:
+    """Return the step of (offset, contrast) to the minimum of each group of bins, and the spread there."""
+    groups, members, k = columns.shape
+    if not k:
+        return jnp.zeros_like(b), jnp.zeros((*b.shape, 0))
+    each = A.reshape(groups, members, 2, 2)
+    whole = jnp.einsum("gma,gmb,gmzy->gzayb", columns, columns, each).reshape(groups, 2 * k, 2 * k)
+    right = jnp.einsum("gma,gmz->gza", columns, b.reshape(groups, members, 2))
+    size = jnp.diagonal(whole, axis1=1, axis2=2)
+    unit = jnp.where(size > 0, 1 / jnp.sqrt(jnp.where(size > 0, size, 1.0)), 0.0)
+    scaled = whole * unit[:, :, None] * unit[:, None, :]
+    scaled = scaled + jnp.where(size > 0, 0.0, 1.0)[:, :, None] * jnp.eye(2 * k)
+    inverse_root = jnp.linalg.inv(jnp.linalg.cholesky(scaled)) * unit[:, None, :]
+    root = jnp.swapaxes(inverse_root, 1, 2)  # root rootᵀ is the inverse
+    step = root @ (inverse_root @ right.reshape(groups, 2 * k, 1))
+    step = jnp.einsum("gma,gza->gmz", columns, step.reshape(groups, 2, k))
+    spread = jnp.einsum("gma,gzan->gmzn", columns, root.reshape(groups, 2, k, 2 * k))
+    return step.reshape(-1, 2), spread.reshape(-1, 2, 2 * k)
+
+
+def likelihood_of(
+    problem: Problem, of: LikelihoodArrays, thetas: Float[np.ndarray, "draw p"]
+) -> LikelihoodAt:
+    """Return the likelihood at any number of thetas, each field with a first axis of draws."""
+    return in_batches(likelihood_at, problem, thetas, of)
