@@ -7,7 +7,7 @@ Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be d
 import os
 import sys
 import traceback
-from ast import get_docstring, parse
+from ast import FunctionDef, get_docstring, parse
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import EntryPoint
@@ -62,7 +62,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 """The commands of the library, each a module of its name in `cli.commands`: by section the short help.
 
 A section also has the commands that applications register in the group homodyne_dask.commands.SECTION;
-their short help is the first line of the module that holds them.
+their short help is the first line of their docstring.
 """
 _LIBRARY = {name for section in SECTIONS.values() for name in section}
 ANYWHERE = ({"--debug"}, {"--verbose", "-v"}, {"--quiet", "-q"})
@@ -135,14 +135,17 @@ class Commands(Mapping[str, click.Command]):
 
 
 def _first_line(point: EntryPoint) -> str:
-    """Return the first line of the docstring of the module of a command, which is not imported."""
+    """Return the first line of the docstring of a command, whose module is read but not imported."""
     try:
         spec = find_spec(point.module)
     except ModuleNotFoundError:
         spec = None
     if spec is None or spec.origin is None:
         return "Not installed."
-    return (get_docstring(parse(Path(spec.origin).read_text())) or "").partition("\n")[0]
+    for node in parse(Path(spec.origin).read_text()).body:
+        if isinstance(node, FunctionDef) and node.name == point.attr:
+            return (get_docstring(node) or "").partition("\n")[0]
+    return ""
 
 
 class Program(click.Group):
