@@ -1,7 +1,4 @@
-"""What commands print: names and notes from files cannot control the terminal.
-
-A scan of a given size without data, for the plan of a measurement that does not exist yet.
-"""
+"""What commands print: names and notes from files cannot control the terminal."""
 
 import io
 import json
@@ -14,12 +11,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-import numpy as np
 
-from homodyne_dask.errors import OptionError, in_line, printable, shown
+from homodyne_dask.errors import in_line, printable
 from homodyne_dask.store.files import replace_file
-from homodyne_dask.store.manifest import Manifest
-from homodyne_dask.store.scan import Scan
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """Option of commands that print facts."""
@@ -87,36 +81,3 @@ def print_nowhere(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-
-
-MOST_FRAMES, MOST_BINS = 1_000_000, 100_000
-
-
-def scan_of_size(bins: int | None, frames: str | None, repeats: int) -> Scan:
-    """Return a scan of bins of one q, all frames in use; raises OptionError for a size that is missing.
-
-    frames: their number, as it was typed.
-    """
-    number = int(frames) if frames and frames.isdecimal() and len(frames) < 8 else 0
-    if bins is None or not 3 <= number <= MOST_FRAMES:
-        raise OptionError(
-            f"without SOURCE, a plan needs the size of the measurement: give a store, or --bins 23 --frames "
-            f"3000 (3 to {MOST_FRAMES:,} frames; given: {shown(frames)})"
-        )
-    if (total := bins * repeats) > MOST_BINS:
-        raise OptionError(
-            f"{bins} bins × {repeats} repeats are more than {MOST_BINS:,} bins: plan for fewer"
-        )
-    names = [f"scan {n + 1}" for n in range(repeats)]
-    attrs = {
-        "source_file": "",
-        "frame_time": 1.0,
-        "gap_angstrom": None,
-        "sigma_source": "constant",
-    } | ({"scans": names} if repeats > 1 else {})
-    per_bin = {"q": np.ones(total), "phi": np.zeros(total), "label": np.arange(total) % bins}
-    return Scan(
-        path="planned", attrs=attrs, manifest=Manifest({}, np.zeros((total, 1, 1), int), {}),
-        time=np.arange(float(number)), frame_mask=np.ones(number, bool), bins=tuple(range(total)),
-        frames=(0, number), all_bins=per_bin,
-    )  # fmt: skip

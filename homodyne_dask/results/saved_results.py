@@ -1,6 +1,6 @@
 """Results that were written, read back: of a fit, of a series, a comparison; and fits in folders compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +8,11 @@ from homodyne_dask.document.blocks import Reportable
 from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.data.dataclass_json import read_as, read_fields
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
-from homodyne_dask.results.data.fit_view import fitted_scan
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.results.files import json_files as formats
 from homodyne_dask.results.files.json_files import fields_in_summary, is_plain_name, missing_values
+from homodyne_dask.results.files.result_folder import write_pictures, write_series_for_print
 from homodyne_dask.results.result_classes import Comparison, FitResult, FitSeries, compare_fits
 from homodyne_dask.store.files import AnyPath, any_path, path_of
 from homodyne_dask.store.object_stores import UrlPath
@@ -154,3 +155,19 @@ def _named(results: Any) -> dict[str, FitResult]:
         f"several of the fits have the model {max(models, key=models.count)}: give a mapping of names to "
         f"fits, such as {{'one': ..., 'two': ...}}, or each folder only once"
     )
+
+
+def draw_saved(
+    folder: Path, store: AnyPath | None, suffix: str, remedy: str
+) -> Iterator[list[Path]]:
+    """Draw the figures of a result, or of each in a folder; yield the files of each that are written.
+
+    store: the data of all of them, by default those they name. suffix: a format beside PNG; the figure of a
+    series is written in it, too. remedy: how to give the data where they are not found (see `data_of`).
+    """
+    if suffix != "png" and (folder / SERIES).is_file():
+        yield [write_series_for_print(load_series(folder / SERIES), folder, suffix)]
+    for summary in [*folder.glob(SUMMARY), *sorted(folder.glob(f"*/{SUMMARY}"))]:
+        result = load_result(summary)
+        view = FitView(result, data_of(result, summary.parent, remedy, store))
+        yield write_pictures(view, summary.parent, suffix)

@@ -55,7 +55,7 @@ def plan(
     """
     of_size = None
     if source is None:
-        from homodyne_dask.cli.printing import scan_of_size  # with all of a store
+        from homodyne_dask.store.scan import scan_of_size  # with all of a store
 
         if chosen := [name for name in SELECTED if name != "frames" and options.get(name)]:
             raise OptionError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 import homodyne_dask as hd
-from homodyne_dask.cli.path_arguments import LOCAL_PATH, STORE, require_one_fit
+from homodyne_dask.cli.path_arguments import LOCAL_PATH, STORE, WITH_STORE, require_one_fit
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import PicturesCommand
 from homodyne_dask.document.blocks import FORMATS, as_text
@@ -51,7 +51,7 @@ def show(
 
         echo(f"\n{as_text(intervals_of(found, ci))}")
     if pictures:
-        from homodyne_dask.cli.path_arguments import draw_saved  # it loads what writes folders
+        from homodyne_dask.results.saved_results import draw_saved  # it loads what writes folders
 
-        for files in draw_saved(folder, store, pictures):
+        for files in draw_saved(folder, store, pictures, WITH_STORE):
             echo(f"written: {in_line(', '.join(map(str, files)))}")
