@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from homodyne_dask.errors import printable
@@ -28,6 +27,9 @@ FORMATS = ("png", "pdf", "svg")
 """Of the files of figures; pages show PNG."""
 _CSS_INCH = 96
 """CSS pixels per inch."""
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 class Link(str):
@@ -299,7 +301,9 @@ def _printable(value: Any) -> Any:
 
 
 @cache
-def _environment(package: str) -> Environment:
+def _environment(package: str) -> "Environment":
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, _PACKAGE))]),
         autoescape=True,

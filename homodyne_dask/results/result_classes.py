@@ -19,7 +19,7 @@ from homodyne_dask.results.data.fitted_parameters import FittedParameters
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.files import json_files as formats
 from homodyne_dask.results.files.json_files import Format, dataset_of
-from homodyne_dask.results.views.panels import in_place_of
+from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.store.files import path_of, replace_file
 
 if TYPE_CHECKING:

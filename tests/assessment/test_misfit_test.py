@@ -70,12 +70,14 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     assert result.verdict == result.outcome.value
     assert result.findings.of("not-checked")
     known = SimpleNamespace(check=None, power_of_q=None, decay=True)
-    state = SimpleNamespace(outcome=hd.Outcome.STALLED)
-    end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, redchi=391.0, state=state)
+    state = SimpleNamespace(
+        outcome=hd.Outcome.STALLED, reduced=SimpleNamespace(redchi=lambda _: 391.0)
+    )
+    end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, state=state, compared="--model auto")
     (far,) = result_findings.misfit(end)
     assert (far.code, far.numbers["redchi"]) == ("chisqr-too-high", 391.0)
-    assert far.advice == f"homodyne-dask fit {scan.path} --model auto"
-    end.redchi = 1.4
+    assert far.advice == "--model auto"
+    state.reduced.redchi = lambda _: 1.4
     assert not [*result_findings.misfit(end)]
 
 

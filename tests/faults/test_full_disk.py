@@ -19,7 +19,7 @@ from homodyne_dask.results.files import result_folder as folders
 from homodyne_dask.results.files import result_folder as index
 from homodyne_dask.results.files.result_folder import write_result
 from homodyne_dask.results.views import fit_figures as plots
-from homodyne_dask.results.views.panels import TITLES
+from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.store.files import write_file
 from tests.apps.migration.configurations import SHORT_YAML

@@ -71,7 +71,7 @@ RIGHT = {
 }
 SAID = {
     "3 frames, with an error of ten thousand times D0": (
-        lambda: data(n=3),
+        lambda: data(n=3, bins=4),
         "do not determine D0: χ² hardly depends on it",
     ),
     "constant 1": (lambda: constant(1.0), "no decay|do not determine"),

@@ -62,7 +62,7 @@ def test_a_result_replaces_links_in_its_folder_and_follows_none(
 ):
     monkeypatch.setattr(FitResult, "report", lambda *_, **__: "a report")
     monkeypatch.setattr(folders, "as_page", lambda *_: "a report")
-    monkeypatch.setattr(folders, "report_of", lambda *_: "a report")
+    monkeypatch.setattr(folders, "as_text", lambda *_, **__: "a report")
     monkeypatch.setattr(folders, "result_netcdf", lambda *_: b"a table")
     monkeypatch.setattr(FitResult, "to_json", lambda _, path: path.write_text("a summary"))
     scan = scan_of(tmp_path, CREEP, n=20, phi=[0.0])

@@ -8,7 +8,7 @@ import ingest
 from homodyne_dask.apps.view.view_page import ViewPage
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
-from homodyne_dask.results.views.panels import bin_name
+from homodyne_dask.results.views.style import bin_name
 from tests.ingest_files import DT
 from tests.run_command import done
 

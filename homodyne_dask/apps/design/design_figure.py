@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.panels import COLOURS, MARKERS, plain_label
+from homodyne_dask.results.views.style import COLOURS, MARKERS, plain_label
 
 AXIS = {
     "frames": "frames",

@@ -10,7 +10,7 @@ from homodyne_dask.document.blocks import Document, Printed, Section, Sentences,
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.numbers_and_intervals import format_error, value_and_error
-from homodyne_dask.results.views.panels import in_place_of
+from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.text import with_unit
 
 if TYPE_CHECKING:

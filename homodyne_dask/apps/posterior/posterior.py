@@ -61,7 +61,8 @@ from homodyne_dask.results.files.result_folder import (
 )
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import SUMMARY, from_summary, load_result, reportable
-from homodyne_dask.results.views.panels import TITLES, in_place_of, png_of
+from homodyne_dask.results.views.panels import png_of
+from homodyne_dask.results.views.style import TITLES, in_place_of
 from homodyne_dask.store.files import path_of, read_with_tail, replace_file, write_file
 from homodyne_dask.store.hdf5_files import check_contents
 

@@ -20,7 +20,7 @@ from homodyne_dask.results.data.fitted_parameters import truth_of
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
-from homodyne_dask.results.views.panels import COLOURS, plain_label, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""

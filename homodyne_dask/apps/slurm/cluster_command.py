@@ -12,6 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import click
+import dask.config
 import psutil
 from distributed import Client, Status
 
@@ -167,7 +168,8 @@ def cluster_status(file: Path, key: str | None, as_json: bool) -> None:
 @KEY
 def cluster_stop(file: Path, key: str | None) -> None:
     """Stop the scheduler and its workers, and cancel their jobs."""
-    with connect_by_file(file, key) as client:
+    # a client that is shut down stays the default of Dask
+    with dask.config.set(scheduler=None), connect_by_file(file, key) as client:
         client.shutdown()
     if not _wait(lambda: not file.exists()):
         raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")

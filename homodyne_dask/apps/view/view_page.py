@@ -41,7 +41,7 @@ from homodyne_dask.results.data.c2_means import (
     read_window,
     whole_span,
 )
-from homodyne_dask.results.views.panels import COLOURS, UNKNOWN_COLOUR, bin_name
+from homodyne_dask.results.views.style import COLOURS, UNKNOWN_COLOUR, bin_name
 from homodyne_dask.store.scan import Scan
 
 SIDE = 400

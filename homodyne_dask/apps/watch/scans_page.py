@@ -36,13 +36,13 @@ from homodyne_dask.results.files.result_folder import write_table_and_page
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES as RATE_AXES
 from homodyne_dask.results.views.fits_report import report_of_fits
-from homodyne_dask.results.views.panels import COLOURS, drawable
 from homodyne_dask.results.views.scans_figure import (
     page_of_panels,
     panels_of_quantities,
     scan_label,
     scans_title,
 )
+from homodyne_dask.results.views.style import COLOURS, drawable
 from homodyne_dask.store.files import read_regular_file
 
 BEFORE = 8

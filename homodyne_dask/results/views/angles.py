@@ -14,7 +14,7 @@ from homodyne_dask.results.data.derived_quantities import coefficients_of
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.panels import GREY, UNKNOWN_COLOUR, RingStyles, ring_styles
+from homodyne_dask.results.views.style import GREY, UNKNOWN_COLOUR, RingStyles, ring_styles
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.store.scan import Scan
 

@@ -36,18 +36,16 @@ from homodyne_dask.results.data.rate_curves import (
 )
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.angles import draw_angles, draw_influence, influential
-from homodyne_dask.results.views.panels import (
+from homodyne_dask.results.views.panels import FitFigure, png_of, vector_of
+from homodyne_dask.results.views.style import (
     COLOURS,
     GREY,
     MARKERS,
     TITLES,
     UNKNOWN_COLOUR,
-    FitFigure,
     alternative,
     bin_name,
     plain_label,
-    png_of,
-    vector_of,
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.state import Outcome

@@ -18,7 +18,7 @@ from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fits_report import DOUBTFUL
-from homodyne_dask.results.views.panels import COLOURS, drawable, plain_label, ring_styles
+from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.store.scan import Cuts
 
 HEIGHT = 1.6

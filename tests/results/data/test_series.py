@@ -24,7 +24,7 @@ from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
 from homodyne_dask.results.files.csv_and_netcdf import entries_csv
 from homodyne_dask.results.files.result_folder import write_index
 from homodyne_dask.results.result_classes import FitSeries
-from homodyne_dask.results.views.panels import alternative
+from homodyne_dask.results.views.style import alternative
 from tests import reference
 from tests.results.made_results import changed, flow_result
 from tests.results.three_rings import ANGLES, Q, three_rings

@@ -296,7 +296,9 @@ WRITERS = {
     "NeXus": lambda path: replace_file(path, nexus_content()),
     "picture": lambda path: write_new(path, b"\x89PNG", True),
     "CSV": lambda path: _write_csv(
-        path, "g2.csv", xarray.Dataset({"g2": (("bin", "lag"), [[1.0]])}), "g2"
+        path,
+        "g2.csv",
+        xarray.Dataset({name: (("bin", "lag"), [[1.0]]) for name in ("g2", "stderr", "pairs")}),
     ),
 }
 

@@ -102,7 +102,7 @@ def test_the_fitted_c2_of_other_bins_is_refused(scan, result):
 PROGRAM = """
 import pickle, sys
 shown = pickle.load(sys.stdin.buffer)
-heavy = ("matplotlib", "jinja2", "homodyne_dask.document.blocks")
+heavy = ("matplotlib", "jinja2")
 print(shown)
 assert not [name for name in heavy if name in sys.modules]
 assert shown._repr_html_().startswith("<div")

@@ -17,7 +17,8 @@ from homodyne_dask.results.data.fit_view import FitView, decay_times, fitted_sca
 from homodyne_dask.results.views import fit_figures as plots
 from homodyne_dask.results.views.angles import at_one_lag, measured_decay_times
 from homodyne_dask.results.views.fit_figures import lags_and_residuals
-from homodyne_dask.results.views.panels import FitFigure, alternative, limits, png_of
+from homodyne_dask.results.views.panels import FitFigure, limits, png_of
+from homodyne_dask.results.views.style import alternative
 from tests import synthetic
 from tests.results.made_results import (
     FIGURE_CASES,

@@ -1,0 +1,117 @@
+"""What figures of all kinds look like and say, without matplotlib: colours, titles, labels.
+
+Axes that a user gives, and the panel to draw in them: what figures ask before they make their own.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import cycle
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from homodyne_dask.errors import printable
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.text import in_brackets
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#555555"
+UNKNOWN_COLOUR = "#d9d9d9"
+"""Colour of unknown values."""
+LARGEST = 1e100
+"""Of a number that is drawn; the smallest is its inverse."""
+
+
+def power_of_ten(exponent: int) -> str:
+    """Return 10⁻⁵, without math text."""
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def plain_label(text: str, unit: str = "") -> str:
+    """Return a text, and its unit, as matplotlib draws it letter by letter: a $ begins no formula."""
+    return printable(in_brackets(text, unit)).replace("$", r"\$")
+
+
+def bin_name(scan: Scan, bin: int) -> str:
+    """Return q, φ and label of a bin, those that are known, for titles."""
+    q, phi = scan.q[bin], scan.phi[bin]
+    of = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
+    parts = [words for value, words in of if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
+    return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * ("scans" in scan.attrs))
+
+
+def drawable(values: np.ndarray) -> np.ndarray:
+    """Return values with NaN for those that no axis can hold."""
+    size = np.abs(values)
+    return np.where((size == 0) | ((size > 1 / LARGEST) & (size < LARGEST)), values, np.nan)
+
+
+RingStyles = list[tuple[float, str, str, str | None]]
+
+
+def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
+    """Return q, colour, marker and label of each ring; beyond seven rings the colour follows q.
+
+    A single ring has no label, and of more than seven only the first, middle and last have one.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    rings = [float(value) for value in dict.fromkeys(np.sort(q))] if np.isfinite(q).all() else []
+    if not rings:
+        return [(np.nan, COLOURS[0], MARKERS[0], None)]
+    shades, n = [*COLOURS], len(rings)
+    labels = [words.format(ring) if n > 1 else None for ring in rings]
+    if n > len(COLOURS):
+        shades = [to_hex(shade) for shade in colormaps["viridis"](np.linspace(0, 0.9, n))]
+        labels = [label if at in (0, n // 2, n - 1) else None for at, label in enumerate(labels)]
+    return list(zip(rings, shades, cycle(MARKERS), labels, strict=False))
+
+
+TITLES = {
+    "maps": "Data, model and residuals of single bins against both times",
+    "cuts": "c₂ against lag at several ages: data as symbols, model as lines; bars where the data have "
+    "errors of points (those of pairs are correlated by speckle)",
+    "angles": "Dependence on the direction φ, of rings at one φ on q, of repeats on the scan: contrast and "
+    "offset with standard errors, decay time and f with the model as a line",
+    "rates": "Rates against time, or their distribution, with 68 % and 95 % bands",
+    "passes": "Convergence of the fit",
+    "residuals": "Residuals: distribution, and dependence on lag",
+    "influence": "Change of each parameter, in units of its error, when one bin is excluded",
+}
+
+
+def alternative(name: str, view: FitView) -> str:
+    """Return the text alternative of a figure; its numbers are in the tables of the report."""
+    bins = "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
+    which = bins if name in ("maps", "cuts", "residuals") else f"{len(view.scan.bins)} bins"
+    return f"{TITLES[name]}, for {which}. Reduced χ² {view.result.redchi:.5g}."
+
+
+class Place(NamedTuple):
+    """Where and what is drawn: a figure of its own, or in axes; all panels, or the one of this name."""
+
+    ax: "Axes | None" = None
+    panel: str | None = None
+
+
+_ALL = Place()
+PLACE: ContextVar[Place] = ContextVar("PLACE", default=_ALL)
+
+
+@contextmanager
+def in_place_of(ax: "Axes | None", panel: str | None = None) -> Iterator[None]:
+    """Let one panel be drawn in axes, or a figure in their place, where they become a SubFigure."""
+    token = PLACE.set(Place(ax, panel))
+    try:
+        yield
+    finally:
+        PLACE.reset(token)
