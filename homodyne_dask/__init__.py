@@ -16,6 +16,7 @@ as long as the import takes now, and has no second name for a module, as `guide`
 """
 
 from importlib import import_module
+from types import ModuleType
 
 _NAMES = {
     "api": (
@@ -92,10 +93,24 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version("homodyne-dask")
     if name in _MODULES:
-        return import_module(f"{__name__}.{_MODULES[name]}")
+        return _imported(_MODULES[name], name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(_imported(_HOMES[name], name), name)
+
+
+def _imported(module: str, name: str) -> ModuleType:
+    """Return a module; raises PackageError for an application that was taken out of the package."""
+    application = ".".join([__name__, *module.split(".")[:2]])
+    try:
+        return import_module(f"{__name__}.{module}")
+    except ModuleNotFoundError as e:
+        if not module.startswith("apps.") or e.name not in (f"{__name__}.apps", application):
+            raise
+        from homodyne_dask.errors import PackageError
+
+        what = f"{__name__}.{name} needs the application {application}, which is not installed"
+        raise PackageError(what) from e
 
 
 def __dir__() -> list[str]:

@@ -84,6 +84,14 @@ def test_a_missing_command_is_told_in_a_sentence(library, command):
     assert refused.stderr.count("\n") == 1
 
 
+def test_a_public_name_of_a_missing_application_is_told_in_a_sentence(library):
+    refused = in_copy(library, "-c", "import homodyne_dask as hd; hd.posterior")
+    sentence = (
+        "homodyne_dask.posterior needs the application homodyne_dask.apps.posterior, which is not"
+    )
+    assert refused.stderr.splitlines()[-1].partition(": ")[2] == f"{sentence} installed"
+
+
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize("command", COMMANDS[1:])
 def test_every_missing_command_is_told_in_a_sentence(library, command):

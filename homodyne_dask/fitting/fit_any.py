@@ -10,7 +10,7 @@ from homodyne_dask.models import Model, ResidualModel, as_model
 from homodyne_dask.plugins import application
 
 if TYPE_CHECKING:
-    from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
+    from homodyne_dask import CurveFit
     from homodyne_dask.results.result_classes import FitResult, FitSeries
     from homodyne_dask.store.scan import Scan
 

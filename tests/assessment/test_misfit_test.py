@@ -73,7 +73,9 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     state = SimpleNamespace(
         outcome=hd.Outcome.STALLED, reduced=SimpleNamespace(redchi=lambda _: 391.0)
     )
-    end = SimpleNamespace(request=prepare(scan, hd.STATIC), known=known, state=state, compared="--model auto")
+    end = SimpleNamespace(
+        request=prepare(scan, hd.STATIC), known=known, state=state, compared="--model auto"
+    )
     (far,) = result_findings.misfit(end)
     assert (far.code, far.numbers["redchi"]) == ("chisqr-too-high", 391.0)
     assert far.advice == "--model auto"
