@@ -130,7 +130,7 @@ def _varied(text: str) -> dict[str, list[float]]:
             "such as --vary frames=100:3000"
         ) from None
     if is_range:
-        numbers = np.geomspace(*numbers, BETWEEN)
+        numbers = np.geomspace(numbers[0], numbers[1], BETWEEN)
         whole = name in ("frames", "angles", "pixels")
         numbers = (numbers.round() if whole else numbers).tolist()
     return {name: list(dict.fromkeys(numbers))}

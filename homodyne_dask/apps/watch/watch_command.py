@@ -76,7 +76,7 @@ def _reading(options: dict[str, Any]) -> FileOptions:
 def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:
     data: list[Any] = [absolute(folder)]
     if fit_yaml is None:
-        config = FitConfig(**given | {"data": data})
+        config = FitConfig(**given, data=data)
     else:
         config = read_config(fit_yaml, given, data)
     if config.model == "auto":
