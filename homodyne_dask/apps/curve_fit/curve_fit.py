@@ -1,7 +1,4 @@
-"""Least squares of any function over any data, called like scipy's curve_fit.
-
-A least-squares fit of a `ResidualModel` to any dataset, with the sweep and the solver of `fit`.
-"""
+"""Least squares of any function over any data, with the sweep and the solver of `fit`."""
 
 import inspect
 import math
@@ -143,9 +140,29 @@ def _passes(
 ) -> Generator[lm.State, None, CurveFit]:
     threads = plan.workers.threads
     sweep = observer.observed(Sweep(context, plan.layout, plan.tasks, client, threads, RESIDUALS))
-    start = lm.Trial(request.search.start)
-    state = yield from followed(minimize(request, sweep, lambda _: start, record), observer, record)
-    result = _result(context.model, request, sweep, state, absolute)
+    model, search = context.model, request.search
+    steps = minimize(request, sweep, lambda _: lm.Trial(search.start), record)
+    state = yield from followed(steps, observer, record)
+    reduced = state.reduced
+    inverse = _inverse(sweep, state, search.free_inside_bounds(state.theta))
+    freedom = reduced.ndata - int(search.free.sum())
+    redchi = reduced.chisqr / freedom if freedom > 0 else np.nan
+    scale = 1.0 if absolute else redchi
+    unknown = determined_at(search, state).undetermined
+    result = CurveFit(
+        names=search.names,
+        popt=state.theta.copy(),
+        pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
+        outcome=state.outcome,
+        chisqr=reduced.chisqr,
+        redchi=redchi,
+        ndata=reduced.ndata,
+        passes=state.passes,
+        findings=Findings(finding("undetermined", names) for names in unknown),
+        model=model.name,
+        units=tuple(p.unit for p in model.parameters),
+        compilations=sweep.compilations(),
+    )
     observer.ended(state.outcome, result.findings, state.theta, result.stderr)
     return result
 
@@ -165,32 +182,6 @@ def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
         workers = workers_of(client)
     device = Device("cpu", "residuals of other data than scans")
     return make_plan(layout, workers, model.name, model.size, 1, device=device)
-
-
-def _result(
-    model: ResidualModel, request: SolverRequest, sweep: Sweep, state: lm.State, absolute: bool
-) -> CurveFit:
-    """Return the result of a fit; its covariance takes one more pass."""
-    search, reduced = request.search, state.reduced
-    inverse = _inverse(sweep, state, search.free_inside_bounds(state.theta))
-    freedom = reduced.ndata - int(search.free.sum())
-    redchi = reduced.chisqr / freedom if freedom > 0 else np.nan
-    scale = 1.0 if absolute else redchi
-    unknown = determined_at(search, state).undetermined
-    return CurveFit(
-        names=search.names,
-        popt=state.theta.copy(),
-        pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
-        outcome=state.outcome,
-        chisqr=reduced.chisqr,
-        redchi=redchi,
-        ndata=reduced.ndata,
-        passes=state.passes,
-        findings=Findings(finding("undetermined", names) for names in unknown),
-        model=model.name,
-        units=tuple(p.unit for p in model.parameters),
-        compilations=sweep.compilations(),
-    )
 
 
 def _inverse(
@@ -301,8 +292,9 @@ def curve_fit(
             f"for each of {', '.join(p.name for p in parameters)}"
         )
     initial = {p.name: float(value) for p, value in zip(parameters, given, strict=True)}
-    names = [coords] if isinstance(coords, str) else list(coords)
-    curve = _Curve(f, not isinstance(coords, str), sigma is not None)
+    stacked = not isinstance(coords, str)
+    names = list(coords) if stacked else [coords]
+    curve = _Curve(f, stacked, sigma is not None)
     number, column = (jax.ShapeDtypeStruct(shape, float) for shape in ((), (3,)))
     arguments = [column] * len(names), [number] * len(parameters)
     curve = replace(curve, numpy=needs_numpy(curve.at, *arguments))

@@ -55,22 +55,14 @@ class CurveFit(HandedOut, Printed):
     def _document(self) -> Document:
         lost = np.isin(self.names, [*undetermined_names(self.findings)])
         values = np.where(lost, np.nan, self.popt)
-        columns = zip(self.names, values, self.stderr, self.units, strict=True)
-        rows = [["parameter", "value ± stderr", "unit"]]
-        rows += [
-            [name, numbers.value_and_error(value, error), unit]
-            for name, value, error, unit in columns
-        ]
+        cells = map(numbers.value_and_error, values, self.stderr)
+        columns = zip(self.names, cells, self.units, strict=True)
+        rows = [["parameter", "value ± stderr", "unit"], *map(list, columns)]
         findings = [(one.severity.value, one.sentence) for one in self.findings]
         facts = (
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"
         )
         outcome = Outcome(self.converged, self.outcome.value, findings)
-        return Document(
-            self.model,
-            [
-                Section("Outcome", [outcome]),
-                Section("Parameters", [Table("", rows, 3), Sentences([facts])]),
-            ],
-        )
+        parameters = Section("Parameters", [Table("", rows, 3), Sentences([facts])])
+        return Document(self.model, [Section("Outcome", [outcome]), parameters])

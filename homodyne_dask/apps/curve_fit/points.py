@@ -75,8 +75,7 @@ class Points:
         SelectionError where a value is infinite.
         """
         key = self.token, number
-        columns = COLUMNS.get(key)
-        if columns is None:
+        if (columns := COLUMNS.get(key)) is None:
             columns = self._read(number)
             if budget:
                 keep(COLUMNS, key, columns, budget)

@@ -1,12 +1,8 @@
-"""Functions written with NumPy or scipy.special, traced by JAX.
+"""The Gram of a residual model over columns of points, and the check of its function before a fit.
 
-NumPy lets a type of array answer for its functions (`__array_ufunc__`, `__array_function__`); arrays that
-JAX traces do not. `TracedArray` does: it passes each on to the function of that name in jax.numpy or
-jax.scipy.special.
-
-The Gram of a residual model over columns of points, by forward-mode differentiation.
-
-Validation of the function of a residual model before a fit.
+Functions may be written with NumPy or scipy.special. NumPy lets a type of array answer for its functions
+(`__array_ufunc__`, `__array_function__`); arrays that JAX traces do not. `TracedArray` does: it passes
+each on to the function of that name in jax.numpy or jax.scipy.special.
 """
 
 from collections.abc import Callable, Iterator
@@ -107,13 +103,7 @@ def _wrapped(values: Any) -> Any:
 
 
 def _unwrapped(values: Any) -> Any:
-    if isinstance(values, TracedArray):
-        return values.value
-    if isinstance(values, tuple | list):
-        return type(values)(map(_unwrapped, values))
-    if isinstance(values, dict):
-        return {name: _unwrapped(value) for name, value in values.items()}
-    return values
+    return jax.tree.map(lambda v: v.value if isinstance(v, TracedArray) else v, values)
 
 
 POINTS_PER_STEP = 2**12

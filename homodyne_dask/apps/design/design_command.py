@@ -119,17 +119,17 @@ def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
 
 def _varied(text: str) -> dict[str, list[float]]:
     name, _, values = text.partition("=")
-    ends = values.split(":")
+    is_range = values.count(":") == 1
     try:
-        numbers = [float(value) for value in (ends if len(ends) == 2 else values.split(","))]
-        if len(ends) == 2 and not 0 < numbers[0] < numbers[1]:
+        numbers = [float(value) for value in values.split(":" if is_range else ",")]
+        if is_range and not 0 < numbers[0] < numbers[1]:
             raise ValueError
     except ValueError:
         raise OptionError(
             f"--vary {text!r} is neither NAME=LOW:HIGH nor NAME=VALUE,VALUE: give it in one of these forms, "
             "such as --vary frames=100:3000"
         ) from None
-    if len(ends) == 2:
+    if is_range:
         numbers = np.geomspace(numbers[0], numbers[1], BETWEEN)
         whole = name in ("frames", "angles", "pixels")
         numbers = (numbers.round() if whole else numbers).tolist()

@@ -1,9 +1,7 @@
-"""The covariance that a fit of a planned scan will have, from the speckle and counting noise alone.
+"""`design`: the errors that a planned scan will give, from the speckle and counting noise alone.
 
 The sums of a fit over pairs, and over the cells of `--weighting speckle`, follow from the model: no data are
 simulated. Contrast and offset of every bin are fitted, too.
-
-`design`: the errors that a planned scan will give, before the beam time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -161,10 +159,8 @@ def _eliminating(normal: Float[np.ndarray, "column column"]) -> Float[np.ndarray
 def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     """Return the inverse, NaN on the diagonal of parameters that are not determined."""
     scaled = eigensystem(hessian)
-    inverse, lost = (
-        scaled.pseudoinverse(SINGULAR_OF_MEANS),
-        ~scaled.determined(SINGULAR_OF_MEANS),
-    )
+    inverse = scaled.pseudoinverse(SINGULAR_OF_MEANS)
+    lost = ~scaled.determined(SINGULAR_OF_MEANS)
     inverse[lost] = inverse[:, lost] = 0.0
     inverse[lost, lost] = np.nan
     return inverse
@@ -222,7 +218,6 @@ def _rates(
 
 
 VARIED = ("frames", "counts", "pixels", "contrast", "angles", "exposure")
-"""What can be varied."""
 FEWEST_FRAMES = 10
 MOST_FRAMES = 1_000_000
 MOST_BINS = 1000
@@ -378,9 +373,10 @@ def _dataset(
         f"{scan.dt:g} s, contrast {scan.contrast.mean():.3g}, {scan.counts.mean():.3g} counts per pixel and "
         f"frame, {scan.pixels.mean():.4g} independent pixels per bin"
     )
+    attrs = {"scan": about}
     if varied is not None:
-        about += f"; {varied} varied"
-    each = ("weighting", "point")
+        attrs = {"scan": f"{about}; {varied} varied", "varied": varied}
+    each, names = ("weighting", "point"), [p.name for p in parameters]
     return xarray.Dataset(
         {
             "value": ("parameter", scan.theta[free]),
@@ -392,13 +388,13 @@ def _dataset(
         },
         coords={
             "weighting": list(WEIGHTINGS),
-            "parameter": [p.name for p in parameters],
-            "other": [p.name for p in parameters],
+            "parameter": names,
+            "other": names,
             "rate": np.array(found[0].rates, dtype=str),
             "age": ("age", ages, {"units": "s"}),
             "varied": ("point", values),
         },
-        attrs={"scan": about} | ({"varied": varied} if varied is not None else {}),
+        attrs=attrs,
     )
 
 

@@ -1,6 +1,7 @@
 """`design`: the errors that a planned scan will give, as a dataset, a table and a picture."""
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,11 +77,10 @@ class Design(HandedOut, Printed):
             one = data.sel(parameter=name)
             unit = "" if one["unit"] == "1" else one["unit"].item()
             rows.append([name, *_cells(one["value"].item(), one["stderr"].values, unit)])
-        for rate in data["rate"].values:
-            for age in data["age"].values:
-                one = data.sel(rate=rate, age=age)
-                cells = _cells(one["rate_value"].item(), one["rate_stderr"].values)
-                rows.append([f"{rate} at {age:g} s", *cells])
+        for rate, age in product(data["rate"].values, data["age"].values):
+            one = data.sel(rate=rate, age=age)
+            cells = _cells(one["rate_value"].item(), one["rate_stderr"].values)
+            rows.append([f"{rate} at {age:g} s", *cells])
         return Table("", rows)
 
     def _notes(self, data: xarray.Dataset) -> list[str]:

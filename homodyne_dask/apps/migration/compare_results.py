@@ -70,8 +70,7 @@ def compare_with_homodyne(translation: Translation, results: Path, ours: FitResu
     if not names:
         raise OptionError(
             f"{results} has {joined_with_and(list(theirs))}, and none of the parameters of "
-            f"{ours.config['model']}: "
-            f"give the results of the same configuration"
+            f"{ours.config['model']}: give the results of the same configuration"
         )
     physical = ours.config["convention"] == "physical"
     factors = {name: PHYSICAL_SHEAR if physical and name in SHEAR_RATES else 1.0 for name in names}
@@ -83,36 +82,33 @@ def compare_with_homodyne(translation: Translation, results: Path, ours: FitResu
         off[name] = (value - row["value"]) / row["stderr"]
         both = value_and_error(value, error), value_and_error(row["value"], row["stderr"])
         rows.append([name, *both, row["unit"], or_dash(off[name], "+.1f")])
-    said = [_distance(ours, off), *_of_convention(factors), *_of_values(translation, theirs, names)]
+    said = _distance(ours, off) + _of_convention(factors) + _of_values(translation, theirs, names)
     said += _of_errors(theirs, factors, ours) + _of_scaling(translation, ours)
     if status.lower() not in ("converged", "unknown"):
         said.append(f"The fit of homodyne has not converged: it ended as {status}.")
-    caption = (
-        f"{ours.config['model']}, values ± errors, in the convention {ours.config['convention']}"
-    )
-    return Document(
-        "", [Section("", [Table(caption, rows), Sentences([one for one in said if one])])]
-    )
+    model, convention = ours.config["model"], ours.config["convention"]
+    caption = f"{model}, values ± errors, in the convention {convention}"
+    return Document("", [Section("", [Table(caption, rows), Sentences(said)])])
 
 
-def _distance(ours: FitResult, off: Mapping[str, float]) -> str:
+def _distance(ours: FitResult, off: Mapping[str, float]) -> list[str]:
     """Return how far the values of homodyne are from ours, correlations included."""
     covariance = ours.errors.covariance
     known = [name for name, apart in off.items() if math.isfinite(apart)]
     if covariance is None or not known:
-        return ""
+        return []
     inside = covariance.sel(cov_i=known, cov_j=known).values
     error = np.sqrt(np.diag(inside))
     apart = np.array([off[name] for name in known])
     squared = float(apart @ np.linalg.solve(inside / np.outer(error, error), apart))
     mean = math.sqrt(squared / len(known)) if squared >= 0 else math.nan
     if not math.isfinite(mean):
-        return ""
+        return []
     word = "agree" if mean < 2 else "differ"
-    return (
+    return [
         f"The values {word}: with correlations, they are {mean:.2g} standard errors apart in each of "
         f"{len(known)} directions (root mean square)."
-    )
+    ]
 
 
 def _of_convention(factors: Mapping[str, float]) -> list[str]:
@@ -136,11 +132,8 @@ def _of_values(
         return isinstance(value, float) and math.isclose(theirs[name][0], value, rel_tol=SAME)
 
     still = [name for name in names if at(name, start.get(name))]
-    ends = [
-        name
-        for name in names
-        if any(at(name, end) for end in bounds.get(name, ())) and name not in still
-    ]
+    moved = [name for name in names if name not in still]
+    ends = [name for name in moved if any(at(name, end) for end in bounds.get(name, ()))]
     said = []
     if still:
         said.append(

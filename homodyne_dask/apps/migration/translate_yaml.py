@@ -1,10 +1,6 @@
-"""The keys of the YAML of homodyne and xpcsjax: which are converted, and why the others are not.
+"""Converts a configuration of homodyne 2.x or xpcsjax (YAML), or of homodyne-analysis (JSON).
 
-Reads a configuration of homodyne 2.x or xpcsjax (YAML), or of homodyne-analysis (JSON).
-
-An error names the key and its value.
-
-Converts a YAML file of homodyne 2.x or xpcsjax to a configuration of `homodyne-dask fit`.
+A table says which keys are converted, and why the others are not. An error names the key and its value.
 """
 
 import json
@@ -87,7 +83,6 @@ WHICH_DATA = ("analyzer_parameters", "phi_filtering")
 
 _ROWS = ([part.strip() for part in line.split("|")] for line in _TABLE.strip("\n").splitlines())
 SECTIONS = {name: fields for name, *fields in _ROWS}
-"""The fields of each line of the table, by the name of the section."""
 
 
 def unconverted_keys(
@@ -134,15 +129,13 @@ MODES = {
 def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
     """Return the file; raises OptionError for one that is not a configuration of homodyne or xpcsjax."""
     content = read_yaml(where, "check the name")
-    if isinstance(content, dict):
-        content = _of_today(where, content)
-    if not isinstance(content, dict) or "analysis_mode" not in content:
-        converted = isinstance(content, dict) and "model" in content and "data" in content
+    content = _of_today(where, content) if isinstance(content, dict) else {}
+    if "analysis_mode" not in content:
         ours = ": it is a configuration of homodyne-dask; run `homodyne-dask fit` with it"
         raise OptionError(
             f"{where} has no analysis_mode, so it is not a configuration of homodyne or xpcsjax"
-            + ours * converted
-            + (_misspelled(content, "analysis_mode") if isinstance(content, dict) else "")
+            + ours * ({"model", "data"} <= {*content})
+            + _misspelled(content, "analysis_mode")
         )
     return HomodyneYaml(content)
 
@@ -171,14 +164,12 @@ def _of_today(where: Path, content: dict[str, Any]) -> dict[str, Any]:
                 raise OptionError(f"{where}: analyzer_parameters has {key} twice: remove one")
         found["analyzer_parameters"] = of_analyzer
     initial = held.collection("initial_parameters", dict)
-    values, names, active = (
-        initial.get(key) for key in ("values", "parameter_names", "active_parameters")
+    keys = ("values", "active_parameters", "parameter_names")
+    values, active, names = (
+        len(given) if isinstance(given := initial.get(key), list) else None for key in keys
     )
-    if not isinstance(values, list) or not isinstance(active, list):
-        return found
-    of_names = isinstance(names, list) and len(names) == len(values)
-    if len(values) == len(active) and not of_names:
-        found["initial_parameters"] = initial | {"parameter_names": active}
+    if values is not None and values == active != names:
+        found["initial_parameters"] = initial | {"parameter_names": initial["active_parameters"]}
     return found
 
 
@@ -227,12 +218,10 @@ class HomodyneYaml:
 
     def data(self) -> Path:
         """Return the file of the data; folder and name precede file_path, as in homodyne."""
-        folder, name = (
-            self.get(f"experimental_data.{key}") for key in ("data_folder_path", "data_file_name")
-        )
+        keys = ("data_folder_path", "data_file_name", "file_path")
+        folder, name, file = (self.get(f"experimental_data.{key}") for key in keys)
         if folder is not None and name is not None:
             return Path(str(folder), str(name))
-        file = self.get("experimental_data.file_path")
         if file is None:
             like = _misspelled(self.content, "experimental_data.file_path")
             raise OptionError(
@@ -249,9 +238,9 @@ class HomodyneYaml:
             return []
         found = []
         for n, item in enumerate(self.collection("phi_filtering.target_ranges", list)):
-            if not isinstance(item, Mapping):
-                raise OptionError(f"phi_filtering.target_ranges[{n}] has no min_angle, max_angle")
             path = f"phi_filtering.target_ranges[{n}]"
+            if not isinstance(item, Mapping):
+                raise OptionError(f"{path} has no min_angle, max_angle")
             low = finite_number(f"{path}.min_angle", item.get("min_angle", -180))
             high = finite_number(f"{path}.max_angle", item.get("max_angle", 180))
             found += [(low, high)] if low <= high else [(low, 180.0), (-180.0, high)]
@@ -486,17 +475,14 @@ def _parameters(
     start = _start(theirs, names, remarks)
     given = theirs.collection(f"{path}.fixed_parameters", dict)
     fixed = _by_name(f"{path}.fixed_parameters", given, names)
-    active = [
-        _name(f"{path}.active_parameters", name, names)
-        for name in theirs.collection(f"{path}.active_parameters", list)
-    ]
+    key = f"{path}.active_parameters"
+    active = [_name(key, name, names) for name in theirs.collection(key, list)]
     for name in names if active else ():
         if name in active or name in fixed:
             continue
         if name not in start:
             raise OptionError(
-                f"{path}.active_parameters excludes {name}, which has no "
-                f"value: add it to fixed_parameters"
+                f"{key} excludes {name}, which has no value: add it to fixed_parameters"
             )
         fixed[name] = start[name]
     if fixed:
@@ -545,12 +531,11 @@ def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[flo
 
 def _by_name(path: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> dict[str, float]:
     """Return numbers by parameter name; contrast and offset are not parameters here."""
-    found = {}
-    for key, value in given.items():
-        name = _name(path, key, names)
-        if name not in SCALING:
-            found[name] = finite_number(f"{path} of {key}", value)
-    return found
+    return {
+        name: finite_number(f"{path} of {key}", value)
+        for key, value in given.items()
+        if (name := _name(path, key, names)) not in SCALING
+    }
 
 
 def _name(path: str, given: Any, names: tuple[str, ...]) -> str:

@@ -20,11 +20,11 @@ from homodyne_dask.apps.slurm.jobs import slurm_cluster
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import workers_of_options
-from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import (
     closing_logged,
     connect_by_file,
     dashboard_of,
+    new_key,
     read_scheduler_file,
 )
 from homodyne_dask.cluster.local import answered, known_workers, local_cluster
@@ -105,7 +105,7 @@ def _serve(site: str, jobs: int | tuple[int, int], file: Path) -> None:
     with ExitStack() as held:
         held.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
         if site == LOCAL:
-            security = held.enter_context(tls.new_key(file.parent))
+            security = held.enter_context(new_key(file.parent))
             client: Client = held.enter_context(local_cluster(security=security))
         else:
             made = held.enter_context(slurm_cluster(site, jobs, folder=file.parent))

@@ -1,13 +1,10 @@
-"""The jobs of a site: the options of dask-jobqueue for workers, the job that runs a fit, and their scripts.
+"""The jobs of a site, their scripts, and clusters whose workers are such jobs.
 
 A worker with a lifetime leaves the cluster before its job's walltime, passes its tasks on, and a new
 job replaces it. The end of a lifetime interrupts the task being computed: a lifetime must be many times
 as long as a task, and workers must not all leave at once.
 
-A cluster whose workers are jobs of a site.
-
-dask-jobqueue's clusters, which also replace every job that is lost, and say what is missing.
-
+The clusters are dask-jobqueue's, which also replace every job that is lost, and say what is missing.
 dask-jobqueue alone waits for ever for a job that ends before its workers come, and for one of several
 workers; and the message of sbatch about a refused job goes to a log only.
 """
@@ -47,7 +44,6 @@ from homodyne_dask.cluster import _dask_internals
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster import local as scratch
 from homodyne_dask.cluster.connect import closing_logged
-from homodyne_dask.cluster.local import scratch_folder
 from homodyne_dask.cluster.workers import (
     LONGEST_TASK_SECONDS,
     MONITOR_SETTINGS,
@@ -146,7 +142,6 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
 def cluster_class(site: Site) -> Any:
     """Return the class of the clusters of a site; raises PackageError where dask-jobqueue is missing."""
     require_package("a site", "dask_jobqueue", "slurm")
-
     return CLUSTERS[site["batch"]]
 
 
@@ -240,32 +235,27 @@ def slurm_cluster(
     chosen, (least, most) = site_named(site, **settings), bounds(jobs)
     where = path_of("folder", folder) if folder else chosen.shared / f"{site}-{token_hex(3)}"
     new_cluster, options = cluster_class(chosen), job_options(chosen, task)
-    waits = {
-        "distributed.scheduler.no-workers-timeout": chosen["patience"],
-        "homodyne-dask.no-progress": chosen["patience"],
-        "homodyne-dask.first-worker": chosen["patience"],
-    }
+    waiting = ("distributed.scheduler.no-workers-timeout",)
+    waiting += ("homodyne-dask.no-progress", "homodyne-dask.first-worker")
+    waits = dict.fromkeys(waiting, chosen["patience"])
     chosen.logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         held.enter_context(dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS | waits))
         security = held.enter_context(tls.new_key(where)) if chosen["security"] == "tls" else None
-        scratch = held.enter_context(scratch_folder())
+        local = held.enter_context(scratch.scratch_folder())
         cluster: Any = new_cluster(
             security=security,
             name=where.name,
             shared_temp_directory=str(chosen.shared),
-            scheduler_options={"local_directory": str(scratch), **chosen["scheduler-options"]},
+            scheduler_options={"local_directory": str(local), **chosen["scheduler-options"]},
             **options,
         )
         held.enter_context(closing_logged(cluster))
         cluster.site, cluster.task = chosen, task
         if chosen["batch"] == "slurm":
             check_script(cluster.job_script())
-        cluster.expected = Workers(
-            processes=most * chosen["processes"],
-            threads=most * chosen["cores"],
-            memory=most * chosen["processes"] * worker_memory(chosen),
-        )
+        processes, threads = most * chosen["processes"], most * chosen["cores"]
+        cluster.expected = Workers(processes, threads, processes * worker_memory(chosen))
         cluster.adapt(minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE_SECONDS)
         cluster.scale(jobs=least)
         cluster.sync(_submitted, cluster)
@@ -299,7 +289,7 @@ LONGEST_PAUSE = 16
 
 
 class _ReportingJob(Job):
-    """A job that keeps the batch system's message when it is refused."""
+    """Keeps the batch system's message when it is refused."""
 
     job_id_regexp = JOB_NUMBER
     refusal = ""

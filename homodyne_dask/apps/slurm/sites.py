@@ -1,9 +1,7 @@
-"""Settings of a site: the template, then the site's own file, then the user's settings.
+"""Settings of a site, and the commands of its batch system.
 
-The files are in templates/. The user's settings are those of Dask's configuration under
-jobqueue.<site>, wherever Dask has read them from.
-
-Commands of a batch system: test and submit a job script, list the user's jobs.
+The settings are those of the template, then the site's own file (both in templates/), then the user's: those
+of Dask's configuration under jobqueue.<site>.
 """
 
 import getpass
@@ -85,9 +83,8 @@ def site_named(name: str, **changes: Any) -> Site:
                 )
         settings = dask.config.merge(settings, layer)
     site = Site(name, settings)
-    for key, value in settings.items():
-        usable, such_as = _CHECKS.get(key, (lambda _: True, ""))
-        good = False
+    for key, (usable, such_as) in _CHECKS.items():
+        value, good = settings[key], False
         with suppress(ValueError, TypeError, AttributeError, KeyError):
             good = usable(value)
         if not good:
@@ -103,24 +100,20 @@ def site_named(name: str, **changes: Any) -> Site:
     return site
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 1
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
+_COUNT = (lambda value: isinstance(value, int) and value >= 1), "a whole number of at least 1"
 _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
     "batch": (BATCH_SYSTEMS.__contains__, " or ".join(BATCH_SYSTEMS)),
     "security": (("tls", "none").__contains__, "tls or none"),
-    "cores": (_is_count, "a whole number of at least 1"),
-    "processes": (_is_count, "a whole number of at least 1"),
+    "cores": _COUNT,
+    "processes": _COUNT,
     "memory": (parse_bytes, "a size, such as 200GB"),
     "patience": (lambda value: parse_timedelta(value) >= 0, "a duration, such as 10m"),
     "queue-interval": (lambda value: parse_timedelta(value) > 0, "a duration, such as 15s"),
-    "driver": (_is_mapping, "its settings"),
-    "scheduler-options": (_is_mapping, "options of dask.distributed.Scheduler"),
+    "driver": (lambda value: isinstance(value, Mapping), "its settings"),
+    "scheduler-options": (
+        lambda value: isinstance(value, Mapping),
+        "options of dask.distributed.Scheduler",
+    ),
 }
 
 
@@ -211,7 +204,6 @@ def _sbatch(option: str, script: str) -> str:
 
 
 def _run(command: list[str], script: str = "") -> tuple[int, str, str]:
-    """Return the exit status of a command, its errors and its output."""
     if shutil.which(command[0]) is None:
         raise ClusterError(f"{command[0]} is not available on this machine: {_ELSEWHERE}")
     streams = {"input": script, "capture_output": True, "text": True}

@@ -1,7 +1,4 @@
-"""Run a fit as a batch job.
-
-Check a site or a running cluster before a fit.
-"""
+"""Run a fit as a batch job; check a site or a running cluster before a fit."""
 
 import os
 from contextlib import nullcontext
@@ -11,9 +8,8 @@ from typing import Any
 import click
 
 import homodyne_dask as hd
-from homodyne_dask.apps.slurm import jobs, sites
 from homodyne_dask.apps.slurm import jobs as batch
-from homodyne_dask.apps.slurm.sites import check_script
+from homodyne_dask.apps.slurm import sites
 from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
@@ -49,8 +45,8 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
     chosen = sites.site_named(site)
-    words = ["fit", str(absolute(config)), "--site", site, "--resume"]
-    words += ["--jobs", jobs] if jobs else []
+    more = ["--jobs", jobs] if jobs else []
+    words = ["fit", str(absolute(config)), "--site", site, "--resume", *more]
     if dry_run:
         echo(batch.driver_script(chosen, words, working_folder()), nl=False)
         return
@@ -109,16 +105,14 @@ def preflight(
 
 
 def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str]]:
-    """Return the job script of a site, and what is known of the site."""
     site = sites.site_named(name)
     task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
-    facts: dict[str, str] = {}
-    if not site["tried"]:
-        facts["note"] = (
-            f"the site {name} has not been tested on the real machine: check the job script, and set what "
-            f"differs in sites.yaml (--site template)"
-        )
+    untried = (
+        f"the site {name} has not been tested on the real machine: check the job script, and set what "
+        f"differs in sites.yaml (--site template)"
+    )
     versions = worker_checks.package_versions().items()
+    facts = {} if site["tried"] else {"note": untried}
     facts["versions"] = ", ".join(f"{what} {text}" for what, text in versions)
     facts["interface"] = site["interface"] or sites.default_interface()
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
@@ -126,8 +120,8 @@ def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str
         may = "writable" if os.access(there, os.W_OK) else f"{there} is not writable"
         facts[what] = f"{folder}, {may}"
     if site["batch"] == "slurm":
-        facts["sbatch says"] = check_script(jobs.script(site, site.shared / "key", task))
-    return jobs.script(site, site.shared / "<key>", task).strip(), facts
+        facts["sbatch says"] = sites.check_script(batch.script(site, site.shared / "key", task))
+    return batch.script(site, site.shared / "<key>", task).strip(), facts
 
 
 def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
@@ -141,7 +135,6 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
             found[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:
                 worker_checks.preflight(client, scan, work)
-                echo(
-                    f"{'workers':<18} all can read {store.name} and meet the requirements of a fit"
-                )
+                said = f"all can read {store.name} and meet the requirements of a fit"
+                echo(f"{'workers':<18} {said}")
     return found

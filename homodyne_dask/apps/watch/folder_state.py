@@ -1,13 +1,12 @@
 """What has become of the files of a watched folder, in one small file.
 
 It is written before and after each step, so that a watcher that is killed goes on where it stopped. It
-holds no paths: whoever wrote it, only stores and results of ours in the folder of the results are touched.
-
-Which folders are stores of ours, by what is in them, and their removal: of nothing else.
+holds no paths: whoever wrote it, only stores and results of ours in the folder of the results are touched,
+and nothing but what is a store of ours by what is in it is removed.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -140,13 +139,12 @@ class WatchState:
         """Note that a file has its result, or why it cannot be fitted."""
         self._note(name, replace(self.files[name], done=True, problem=problem))
 
-    def refused(self) -> set[str]:
-        """Return the files that cannot be fitted."""
-        return {name for name, record in self.files.items() if record.problem}
-
-    def forget(self, name: str) -> None:
-        """Note that a file that was refused is gone: if it comes back, it is tried again."""
-        self._note(name, replace(self.files[name], done=False, problem=""))
+    def forget_refused(self, there: Iterable[str]) -> set[str]:
+        """Return the refused files that are gone, and note it: if one comes back, it is tried again."""
+        gone = {name for name, record in self.files.items() if record.problem} - {*there}
+        for name in gone:
+            self._note(name, replace(self.files[name], done=False, problem=""))
+        return gone
 
     def _note(self, name: str, record: FileRecord) -> None:
         self.files[name], self.unsaved = record, True

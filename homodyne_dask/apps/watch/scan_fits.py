@@ -31,11 +31,8 @@ def may_pass(error: BaseException) -> bool:
         return type(error.__cause__).__name__ != "KilledWorker"  # it kills the next ones, too
     if isinstance(error, FolderInUse | OSError | FileReadError):
         return True
-    return (
-        isinstance(error, HomodyneDaskError)
-        and not isinstance(error, SourceError)
-        and isinstance(error.__cause__, OSError)
-    )
+    ours = isinstance(error, HomodyneDaskError) and not isinstance(error, SourceError)
+    return ours and isinstance(error.__cause__, OSError)
 
 
 def concerns_all(error: BaseException) -> bool:

@@ -1,16 +1,13 @@
-"""Rows of the scans of a watched folder, and what of a scan differs from those before it.
+"""The rows of the scans of a watched folder, and scans.csv and scans.html, which show them.
 
-Figures of the page of a watched folder: parameters against number or time, and the latest rates.
-
-The rows of the scans of a watched folder, and scans.csv and scans.html, which show them.
-
-The page reloads itself; newest scans first.
+A row says what of a scan differs from those before it. The page has figures of the parameters against
+number or time, and of the latest rates; it reloads itself, newest scans first.
 """
 
 import io
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -63,11 +60,9 @@ def local_time(seconds: float) -> str:
 
 def row_of_scan(number: int, time: float, row: FitRow) -> FitRow:
     """Return the row of a watched file without the result; time: when it was written [s since 1970]."""
-    contrast = np.nan
-    if row.result is not None:
-        known = row.result.scaling["contrast"].values
-        known = known[np.isfinite(known)]
-        contrast = float(np.median(known)) if len(known) else np.nan
+    contrasts = [] if row.result is None else row.result.scaling["contrast"].values
+    finite = np.extract(np.isfinite(contrasts), contrasts)
+    contrast = float(np.median(finite)) if len(finite) else np.nan
     at = {"number": number, "time": local_time(time), "contrast": contrast}
     return replace(row, result=None, at=at)
 
@@ -89,7 +84,6 @@ def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
 
 
 Columns = Mapping[str, np.ndarray]
-"""Columns of a table by their names."""
 
 
 def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
@@ -114,12 +108,11 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
     return page_of_panels(panels_of_quantities(rows, np.array(at, float), "", finish), below=0.1)
 
 
-def rates_drawn(columns: Iterable[str]) -> list[str]:
+def rates_drawn(columns: Collection[str]) -> list[str]:
     """Return the rates that `draw_last_rates` draws of a table; none where one has no times or no band."""
-    has = {*columns}
-    names = [name for name in ("J", "gamma_dot") if name in has]
+    names = [name for name in ("J", "gamma_dot") if name in columns]
     needed = {"t", *(f"{name}_{end}_68" for name in names for end in ("low", "high"))}
-    return names if needed <= has else []
+    return names if needed <= {*columns} else []
 
 
 def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:

@@ -9,19 +9,12 @@ from homodyne_dask.apps.watch.watched_files import WatchedFolder
 from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
-from homodyne_dask.cli.shared_options import (
-    SectionCommand,
-    format_of,
-    given_of,
-    options_of,
-)
+from homodyne_dask.cli.shared_options import SectionCommand, format_of, given_of, options_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import absolute
 
-NOT_OF_WATCHED = (
-    *("data", "per", "per_scan", "together", "over", "windows", "output", "overwrite"),
-    "checkpoint",
-)
+OF_OTHER_FITS = ("per", "per_scan", "together", "over", "windows", "checkpoint")
+NOT_OF_WATCHED = ("data", "output", "overwrite", *OF_OTHER_FITS)
 """Options of a fit that a watched folder does not have, or has in another form."""
 
 OF_FILES = [name for name in FileOptions.model_fields if name not in FitConfig.model_fields]
@@ -58,9 +51,8 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
         raise OptionError(
             f"--output = {folder} is the watched folder: give another one, such as {folder / 'fits'}"
         )
-    how = WatchedFolder(
-        **given_of({name: options.pop(name) for name in WatchedFolder.model_fields})
-    )
+    watched = {name: options.pop(name) for name in WatchedFolder.model_fields}
+    how = WatchedFolder(**given_of(watched))
     reading = _reading(options)
     config = _configuration(folder, fit_yaml, given_of(options))
     from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
@@ -82,18 +74,16 @@ def _reading(options: dict[str, Any]) -> FileOptions:
 
 
 def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:
-    """Return the configuration of each fit, but for its data; raises OptionError for mistakes."""
-    data: dict[str, Any] = {"data": [absolute(folder)]}
-    config = (
-        FitConfig(**given | data)
-        if fit_yaml is None
-        else read_config(fit_yaml, given, data["data"])
-    )
+    data: list[Any] = [absolute(folder)]
+    if fit_yaml is None:
+        config = FitConfig(**given, data=data)
+    else:
+        config = read_config(fit_yaml, given, data)
     if config.model == "auto":
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one scan first"
         )
-    for name in ("per", "per_scan", "together", "over", "windows", "checkpoint"):
+    for name in OF_OTHER_FITS:
         if getattr(config, name):
             raise OptionError(
                 f"{name} cannot be used here, where each file is one scan with one fit: leave it out"

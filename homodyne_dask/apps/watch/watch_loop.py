@@ -79,11 +79,8 @@ class FolderWatch:
     @property
     def ready(self) -> dict[str, Stamp]:
         """Files that stand still and have no result."""
-        return {
-            name: stamp
-            for name, stamp in self.still.items()
-            if name not in self.in_work and not self.state.is_done(name, stamp)
-        }
+        idle = {name: stamp for name, stamp in self.still.items() if name not in self.in_work}
+        return {name: stamp for name, stamp in idle.items() if not self.state.is_done(name, stamp)}
 
     def run(self) -> int:
         """Watch until interrupted, or once; return the exit status."""
@@ -154,11 +151,10 @@ class FolderWatch:
         found = listed(self.folder, self.options.files or PATTERNS)
         self.still = {name: stamp for name, stamp in found.items() if self.seen.get(name) == stamp}
         self.seen, self.looks = found, self.looks + 1
-        for name in self.waiting.keys() - found.keys() - {ALL, PAGE}:
+        gone = self.waiting.keys() - found.keys() - {ALL, PAGE}
+        for name in gone:
             self._resolved(name)
-            self.table.remove(name)
-        for name in self.state.refused() - found.keys():  # replaced by another file, perhaps
-            self.state.forget(name)
+        for name in gone | self.state.forget_refused(found):  # replaced by another file, perhaps
             self.table.remove(name)
 
     def _start_next(self) -> bool:

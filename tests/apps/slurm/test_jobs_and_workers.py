@@ -13,7 +13,6 @@ import dask.config
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.slurm import jobs as clusters
 from homodyne_dask.apps.slurm import jobs as job_clusters
 from homodyne_dask.apps.slurm.jobs import slurm_cluster
 from homodyne_dask.errors import ClusterError
@@ -112,7 +111,7 @@ def test_jobs_that_end_before_their_workers_come_end_the_fit_and_say_where_to_lo
 
 @pytest.mark.slow
 def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypatch):
-    monkeypatch.setattr(clusters, "IDLE_SECONDS", 5)
+    monkeypatch.setattr(job_clusters, "IDLE_SECONDS", 5)
     most = 0
     with (
         dask.config.set({"distributed.adaptive.target-duration": "10ms"}),
@@ -128,18 +127,23 @@ def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypat
         assert result_bits(fit_on(client, scan)) == result_bits(quiet)
 
 
+def fit_until_replaced(slurm, client, scan, quiet, seconds: float) -> None:
+    """Fit again and again until the jobs that run now are gone and others have come."""
+    first = set(slurm.running())
+    until = time.monotonic() + seconds
+    while first & set(slurm.running()) and time.monotonic() < until:
+        assert result_bits(fit_on(client, scan)) == result_bits(quiet)
+    assert not first & set(slurm.running())
+    client.wait_for_workers(len(first), timeout=120)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_workers_that_reach_the_end_of_their_lives_change_no_bit(slurm, scan, quiet):
     """A walltime of 3 minutes is a lifetime of 80 to 117 s; SLURM kills nobody."""
     task = hd.plan(scan, hd.LAMINAR_FLOW).longest_task
     with jobs_at_work(2, walltime="00:03:00", task=task) as (_, client):
-        first = set(slurm.running())
-        until = time.monotonic() + 240
-        while first & set(slurm.running()) and time.monotonic() < until:
-            assert result_bits(fit_on(client, scan)) == result_bits(quiet)
-        assert not first & set(slurm.running())
-        client.wait_for_workers(2, timeout=120)
+        fit_until_replaced(slurm, client, scan, quiet, 240)
     assert "TIME LIMIT" not in slurm.logs()
     assert "worker-lifetime-reached" in slurm.logs()
 
@@ -148,14 +152,9 @@ def test_workers_that_reach_the_end_of_their_lives_change_no_bit(slurm, scan, qu
 def test_jobs_that_slurm_ends_at_their_walltime_change_no_bit(slurm, scan, quiet):
     """Lifetimes off: what happens where they are set wrong. SLURM's shortest walltime is a minute."""
     with jobs_at_work(2, worker_extra_args=["--lifetime", "1h"]) as (_, client):
-        first = set(slurm.running())
-        for number in first:
+        for number in slurm.running():
             slurm.call("scontrol", "update", f"JobId={number}", "TimeLimit=1")
-        until = time.monotonic() + 200
-        while first & set(slurm.running()) and time.monotonic() < until:
-            assert result_bits(fit_on(client, scan)) == result_bits(quiet)
-        assert not first & set(slurm.running())
-        client.wait_for_workers(2, timeout=120)
+        fit_until_replaced(slurm, client, scan, quiet, 200)
         assert result_bits(fit_on(client, scan)) == result_bits(quiet)
     assert "TIME LIMIT" in slurm.logs()
 
@@ -199,9 +198,8 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
 def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_named(
     slurm, scan, quiet, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        job_clusters, "MAX_FAILED_JOBS", 3
-    )  # the one that is replaced may count too
+    # the one that is replaced may count too
+    monkeypatch.setattr(job_clusters, "MAX_FAILED_JOBS", 3)
     changed, path = tmp_path / "changed", another("0.0.1", tmp_path)
     said = []
     odd = f"[ -e {changed} ] && export PYTHONPATH={path}"
@@ -226,9 +224,7 @@ def test_tasks_longer_than_what_the_workers_live_for_are_said_before_the_first_p
     with (
         slurm_cluster("loopback", task=1e-3) as cluster,
         cluster.get_client() as client,
-        pytest.raises(
-            ClusterError, match=r"may take 0.27 s, but the workers allow tasks of 0.001 s"
-        ),
+        pytest.raises(ClusterError, match=r"may take 0.27 s, but the workers allow tasks of 0.001"),
     ):
         hd.fit(small, hd.LAMINAR_FLOW, gap="200 um", client=client)
 

@@ -9,7 +9,6 @@ import dask.config
 import pytest
 
 from homodyne_dask.apps.slurm import jobs, sites
-from homodyne_dask.apps.slurm import sites as batch
 from homodyne_dask.apps.slurm.jobs import driver_script
 from homodyne_dask.apps.slurm.sites import site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
@@ -20,22 +19,21 @@ SCRIPTS = HERE / "scripts"
 OURS = ("generic", "perlmutter", "esrf", "alcf")
 
 
-def script(name: str) -> str:
-    """The job script of a site, but for what differs from machine to machine."""
-    changes = {"interface": "eth0"} if site_named(name)["interface"] is None else {}
-    text = jobs.script(site_named(name, **changes), Path("/home/user/.homodyne-dask/key"))
+def anywhere(text: str) -> str:
+    """A script, but for what differs from machine to machine."""
     return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
 
 
 def driver(name: str) -> str:
-    """The script of a job that runs a fit, but for what differs from machine to machine."""
-    text = driver_script(site_named(name), ["fit", "fit.yaml", "--resume"], Path("/scratch/user"))
-    return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
+    words = ["fit", "fit.yaml", "--resume"]
+    return anywhere(driver_script(site_named(name), words, Path("/scratch/user")))
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_job_script_of_each_site_is_the_one_written_down(name):
-    assert script(name) == (SCRIPTS / f"{name}.txt").read_text()
+    changes = {"interface": "eth0"} if site_named(name)["interface"] is None else {}
+    text = jobs.script(site_named(name, **changes), Path("/home/user/.homodyne-dask/key"))
+    assert anywhere(text) == (SCRIPTS / f"{name}.txt").read_text()
 
 
 @pytest.mark.parametrize("name", ["generic", "perlmutter", "esrf"])
@@ -90,11 +88,8 @@ def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
 def test_a_setting_that_cannot_be_used_is_named(given, said):
     with pytest.raises(OptionError, match=said):
         site_named("generic", **given)
-
-
-def test_an_unknown_site_is_an_error_with_the_nearest_name():
-    with pytest.raises(OptionError, match="did you mean 'perlmutter'"):
-        site_named("perlmuter")
+    with pytest.raises(OptionError, match="did you mean 'generic'"):
+        site_named("generik", **given)
 
 
 @pytest.mark.parametrize(
@@ -146,18 +141,15 @@ def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            "sbatch: fatal: Could not establish a configuration source",
-            "is not set up on this machine",
-        ),
+        ("sbatch: fatal: Could not establish a configuration source", "is not set up"),
         ("sbatch: error: invalid partition specified: gpux", r"rejected the job \(.*gpux"),
         ("sbatch: error: Socket timed out on send/recv operation", "busy .* try again later"),
     ],
 )
 def test_a_job_that_slurm_does_not_take_is_an_error_in_its_words(words, said, monkeypatch):
-    monkeypatch.setattr(batch, "_run", lambda *_: (1, words, ""))
+    monkeypatch.setattr(sites, "_run", lambda *_: (1, words, ""))
     with pytest.raises(ClusterError, match=said):
-        batch.check_script("")
+        sites.check_script("")
 
 
 BANNER = "--> Verifying login1...OK\n--> Checking allocation (80% used)...OK\n"
@@ -176,9 +168,9 @@ BANNER = "--> Verifying login1...OK\n--> Checking allocation (80% used)...OK\n"
     ],
 )
 def test_the_number_of_a_job_is_in_the_last_line(said, number, monkeypatch):
-    monkeypatch.setattr(batch, "_run", lambda *_: (0, "", said))
+    monkeypatch.setattr(sites, "_run", lambda *_: (0, "", said))
     if number:
-        assert batch.submit_script("") == number
+        assert sites.submit_script("") == number
     else:
         with pytest.raises(ClusterError, match="printed no number"):
-            batch.submit_script("")
+            sites.submit_script("")

@@ -17,6 +17,7 @@ from tests.run_command import csv_rows, run
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")
 ONCE = ("--once", "--interval", "0.02", "--no-pictures")
+WATCH = ("watch", "in", "fit.yaml", "-o", "out", *ONCE)
 
 
 @pytest.fixture
@@ -36,8 +37,7 @@ def rows() -> list[dict[str, str]]:
 
 @pytest.mark.long
 def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
-    words = ("watch", "in", "fit.yaml", "-o", "out", *ONCE)
-    result = run(*words)
+    result = run(*WATCH)
     assert result.exit_code == 2, result.output  # for the file that is none
     assert [row["outcome"] for row in rows()] == ["CONVERGED", "FAILED"]
     assert [row["number"] for row in rows()] == ["1", "2"]
@@ -50,15 +50,15 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     assert 'http-equiv="refresh"' not in Path("out/scans.html").read_text()
     assert Path("out/stores/A0001_c2.zarr").is_dir()
     before = Path("out/A0001_fit/summary.json").stat().st_mtime_ns
-    again = run(*words)
+    again = run(*WATCH)
     assert again.exit_code == 0, again.output
     assert again.stderr == ""
     assert Path("out/A0001_fit/summary.json").stat().st_mtime_ns == before
     assert len(rows()) == 2
     with locked_folder(Path("out"), ".scans.lock"):
-        refused = run(*words)
+        refused = run(*WATCH)
     assert "another fit is writing out: wait until it has ended, or give another" in refused.stderr
-    other = run(*words, "--fixed", "alpha=0")
+    other = run(*WATCH, "--fixed", "alpha=0")
     assert "out contains fits with another fixed: give another --output" in other.stderr
     assert len(rows()) == 2
 
@@ -71,7 +71,7 @@ def test_files_of_a_layout_of_their_own_are_read_as_by_ingest(watched):
         file.unlink()
     with h5py.File("in/own.h5", "w") as file:
         file["corr/ttc"] = matrix + np.triu(matrix, 1).T
-    words = ("watch", "in", "fit.yaml", "-o", "out", *ONCE, "--dataset", "/corr/ttc")
+    words = (*WATCH, "--dataset", "/corr/ttc")
     assert run(*words).exit_code == 2
     assert "--frame-time" in rows()[0]["message"]
     shutil.rmtree("out")
@@ -88,9 +88,8 @@ def test_files_of_a_layout_of_their_own_are_read_as_by_ingest(watched):
 @pytest.mark.long
 def test_stores_are_deleted_where_that_is_asked_for(watched):
     Path("in/A0002_results.hdf").unlink()
-    words = ("watch", "in", "fit.yaml", "-o", "out", "--stores", "delete", *ONCE)
     for _ in range(2):
-        result = run(*words)
+        result = run(*WATCH, "--stores", "delete")
         assert result.exit_code == 0, result.output
         assert len(rows()) == 1
         assert not [*Path("out/stores").iterdir()]
@@ -99,12 +98,12 @@ def test_stores_are_deleted_where_that_is_asked_for(watched):
 @pytest.mark.long
 def test_an_overwritten_file_is_fitted_again_and_a_touched_one_keeps_its_result(watched, made):
     Path("in/A0002_results.hdf").unlink()
-    words, file = ("watch", "in", "fit.yaml", "-o", "out", *ONCE), Path("in/A0001_results.hdf")
+    file = Path("in/A0001_results.hdf")
     summary, digests = Path("out/A0001_fit/summary.json"), []
     for more in (b"", b"", b"1"):
         # HDF5 takes no notice of what follows its end
         file.write_bytes((made / "A_results.hdf").read_bytes() + more)
-        result = run(*words)
+        result = run(*WATCH)
         assert result.exit_code == 0, result.output
         digest = load_result("out/A0001_fit").provenance.inputs["source_sha256"]
         digests.append((digest, summary.stat().st_mtime_ns))

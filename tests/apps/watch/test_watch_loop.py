@@ -48,10 +48,12 @@ def drop_files(folder: Path, number: int, chance: random.Random, pause: float) -
 
     for n in range(number):
         file = folder / f"A{n:04d}.h5"
-        way = chance.choice(["whole", "parts", "renamed", "again", "bad", "repaired", "copy"])
-        if way == "whole":
-            file.write_bytes(content(GOOD))
-        elif way == "parts":
+        kinds = {"whole": [GOOD], "again": 3 * [GOOD], "bad": [BAD], "repaired": [BAD, GOOD]}
+        way = chance.choice([*kinds, "parts", "renamed", "copy"])
+        for kind in kinds.get(way, ()):
+            file.write_bytes(content(kind))
+            wait()
+        if way == "parts":
             whole = content(GOOD)
             with file.open("wb", buffering=0) as open_file:
                 for part in itertools.batched(whole, 50):
@@ -62,17 +64,7 @@ def drop_files(folder: Path, number: int, chance: random.Random, pause: float) -
             aside.write_bytes(content(GOOD))
             wait()
             aside.rename(file)
-        elif way == "again":
-            for _ in range(chance.randint(2, 4)):
-                file.write_bytes(content(GOOD))
-                wait()
-        elif way == "bad":
-            file.write_bytes(content(BAD))
-        elif way == "repaired":
-            file.write_bytes(content(BAD))
-            wait()
-            file.write_bytes(content(GOOD))
-        else:
+        elif way == "copy":
             others = sorted(folder.glob("A*.h5"))
             file.write_bytes(chance.choice(others).read_bytes() if others else content(GOOD))
         wait()
