@@ -17,8 +17,8 @@ import dask.config
 from distributed import Client
 
 from homodyne_dask.cli import main
-from homodyne_dask.cluster.workers import SCHEDULER_SETTINGS
 from homodyne_dask.cluster.connect import load_key
+from homodyne_dask.cluster.workers import SCHEDULER_SETTINGS
 
 NETWORK = {"interface": os.environ.get("HOMODYNE_DASK_INTERFACE"), "protocol": "tls"}
 SCHEDULER: dict = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
