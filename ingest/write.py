@@ -466,15 +466,14 @@ def _lost_workers(client) -> Iterator[None]:
     reasons = {
         NoWorkerError: "there have been no workers for too long ({}): start some",
         KilledWorker: "the workers cannot finish the ingest ({}): see their logs for the cause",
-    }
-    lost = dict.fromkeys(
+    } | dict.fromkeys(
         (FutureCancelledError, futures.CancelledError, CommClosedError),
         "the connection to the scheduler was lost: restart the scheduler",
     )
     try:
         yield
-    except (*reasons, *lost) as e:
-        why = next(words for of, words in (reasons | lost).items() if isinstance(e, of)).format(e)
+    except tuple(reasons) as e:
+        why = next(words for kind, words in reasons.items() if isinstance(e, kind)).format(e)
         raise ClusterError(f"{why}, then run ingest again; it continues where it stopped") from e
 
 
