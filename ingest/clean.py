@@ -405,10 +405,9 @@ def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
     Pairs of 0 do not tell: c2 of few photons has many, and c2 - 1 without noise where it has decayed. If
     the corner has nothing else, all pairs are looked at.
     """
-    far, filled = _corner(c2), _filled(_corner(c2))
-    if not filled.any():
-        far, filled = c2, _filled(c2)
-    return int(np.median(far[filled]) >= 0.5)
+    far = _corner(c2)
+    far = far if _filled(far).any() else c2
+    return int(np.median(far[_filled(far)]) >= 0.5)
 
 
 def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:

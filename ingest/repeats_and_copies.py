@@ -189,9 +189,9 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     dead = set.intersection(*(set(one.dead.tolist()) for one in cleaned))
     excluded = [of for one in cleaned for of in one.excluded]
     c2, frames = (1 + mean).astype(np.float32), np.array(sorted(dead), dtype=np.int64)
-    whole = cleaned[0]._replace(c2=c2, dead=frames, excluded=excluded)
-    for what in ("zeros", "infinite", "one_sided"):
-        whole = whole._replace(**{what: sum(getattr(one, what) for one in cleaned)})
+    counts = ("zeros", "infinite", "one_sided")
+    sums = {name: sum(getattr(scan, name) for scan in cleaned) for name in counts}
+    whole = cleaned[0]._replace(c2=c2, dead=frames, excluded=excluded, **sums)
     return whole, sigma, scatter
 
 

@@ -238,18 +238,14 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     """Return the source in each file; of as many q or φ as files of one bin, each has its own."""
     given = {"q": options.q, "phi": options.phi}
-    own = {name: of for name, of in given.items() if of and len(of) == len(paths) > 1}
-    if own:
+    each = {name: of for name, of in given.items() if of and len(of) == len(paths) > 1}
+    if each:
         with suppress(OptionError):  # of files with several bins they are those of the bins
-            each = [
-                options.model_copy(update={name: (of[n],) for name, of in own.items()})
-                for n in range(len(paths))
-            ]
-            sources = [
-                patiently(path, partial(open_source, path, one))
-                for path, one in zip(paths, each, strict=True)
-            ]
-            if all(len(one.label) == 1 for one in sources):
+            sources = []
+            for n, path in enumerate(paths):
+                of_file = options.model_copy(update={name: (of[n],) for name, of in each.items()})
+                sources.append(patiently(path, partial(open_source, path, of_file)))
+            if all(len(source.label) == 1 for source in sources):
                 return sources
     return [patiently(path, partial(open_source, path, options)) for path in paths]
 
@@ -297,7 +293,6 @@ class _Job:
     sharded: bool
 
     def options_json(self) -> Record:
-        """Return the options as plain values."""
         return self.options.as_json() | ({"sharded": True} if self.sharded else {})
 
     def as_json(self) -> Record:
@@ -365,10 +360,10 @@ def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -
 
 def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[int, str]:
     """Return the bins that are to be written again, without data, as all bins show, and why."""
-    of_baseline = [
-        [n for n, of in enumerate(records) if of["baseline"] == to and not of["left_out"]]
-        for to in (0, 1)
-    ]
+    of_baseline: tuple[list[int], list[int]] = ([], [])
+    for n, record in enumerate(records):
+        if not record["left_out"]:
+            of_baseline[record["baseline"]].append(n)
     few, most = sorted(of_baseline, key=len)
     why = {
         n: f"{source.name(n)} decays to {records[n]['baseline']}, but most bins decay to "
@@ -413,13 +408,12 @@ def _already_done(target: AnyPath, job: _Job, overwrite: bool) -> bool:
 
 def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> None:
     """Continue an interrupted ingest or start a new one; only the former waits for the hash."""
-    begun = not overwrite and bool(_records(target))
     job_file = target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
-    held = store_writer.read_json(job_file) if begun else None
-    if begun and held and held == job.as_json():
+    held = store_writer.read_json(job_file) if _records(target) and not overwrite else None
+    if held and held == job.as_json():
         store_writer.remove_partial_files(target)
         return
-    if begun and held and held.get("source_sha256") != job.digest.result():
+    if held and held.get("source_sha256") != job.digest.result():
         raise StoreError(
             f"{target} contains the unfinished ingest of another file: give --overwrite to start over, "
             "or another name"
@@ -472,15 +466,14 @@ def _lost_workers(client) -> Iterator[None]:
     reasons = {
         NoWorkerError: "there have been no workers for too long ({}): start some",
         KilledWorker: "the workers cannot finish the ingest ({}): see their logs for the cause",
-    }
-    lost = dict.fromkeys(
+    } | dict.fromkeys(
         (FutureCancelledError, futures.CancelledError, CommClosedError),
         "the connection to the scheduler was lost: restart the scheduler",
     )
     try:
         yield
-    except (*reasons, *lost) as e:
-        why = next(words for of, words in (reasons | lost).items() if isinstance(e, of)).format(e)
+    except tuple(reasons) as e:
+        why = next(words for kind, words in reasons.items() if isinstance(e, kind)).format(e)
         raise ClusterError(f"{why}, then run ingest again; it continues where it stopped") from e
 
 
@@ -532,9 +525,8 @@ def _check_cells(target: AnyPath, arrays: Mapping[str, np.ndarray], records) -> 
 def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
     unknown = np.full((len(records), source.n_frames), np.nan)
     sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
-    of_source = ("q", "phi", "label", "n_pixels", "time")
     return {
-        **{name: getattr(source, name) for name in of_source},
+        **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
         "sigma_row": rows,
         "intensity": unknown if source.intensity is None else source.intensity,
         "frame_mask": use,

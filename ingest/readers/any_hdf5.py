@@ -253,12 +253,12 @@ def _in_order(
     names = {one: "/".join(one.stars) for one in square}
     numbers = {one: [*map(Decimal, NUMBER.findall(name))] for one, name in names.items()}
     words = {one: NUMBER.split(name) for one, name in names.items()}
-    ordered = len({*map(tuple, words.values())}) == 1
-    ordered = ordered and len({*map(tuple, numbers.values())}) == len(square)
+    each_word, each_number = ({*map(tuple, held.values())} for held in (words, numbers))
+    ordered = len(each_word) == 1 and len(each_number) == len(square)
     given = (options.q_dataset, options.q), (options.phi_dataset, options.phi)
-    assigned = [name is not None or (of is not None and len(of) > 1) for name, of in given]
-    by_name = ["*" in (name or "") for name, _ in given]
-    if not ordered and any(a and not b for a, b in zip(assigned, by_name, strict=True)):
+    if not ordered and any(
+        "*" not in name if name is not None else len(values or ()) > 1 for name, values in given
+    ):
         some = ", ".join(one.name for one in square[:3])
         raise OptionError(
             f"the names of the matrices in {pattern} of {hdf5.file_name(file)} ({some} ...) have no order "
@@ -276,13 +276,10 @@ def _quantities(
     stars: of each matrix, by which a pattern names its own value.
     """
     given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
-    held: dict[str, Any] = {
-        what: _quantity(file, name, what, stars, notes)
-        for what, name in given.items()
-        if name is not None
-    }
-    time = held.pop("time", None)
-    return held if time is None else held | times_or_spacing(time, notes)
+    held = {what: _quantity(file, of, what, stars, notes) for what, of in given.items() if of}
+    if "time" in held:
+        held |= times_or_spacing(held.pop("time"), notes)
+    return held
 
 
 def _quantity(

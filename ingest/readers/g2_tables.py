@@ -161,9 +161,8 @@ def _table(path: Path) -> list[Column]:
                 f"{path.name}: column {name!r} does not contain numbers alone: correct or remove it"
             )
     columns = [Column(name, table[n].to_numpy(float)) for n, name in enumerate(names)]
-    rows = np.arange(
-        len(table)
-    )  # without a name are numbers of rows, and nothing behind a last comma
+    rows = np.arange(len(table))
+    # without a name are numbers of rows, and nothing behind a last comma
     return [c for c in columns if c.name or not (np.isnan(c.values) | (c.values == rows)).all()]
 
 

@@ -5,7 +5,6 @@ Pictures of a measurement that some layouts hold: its intensity in each frame, i
 No fit needs them: what is absent or damaged is left out.
 """
 
-import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -276,10 +275,12 @@ def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str
         f"{entry}/sample": schema.SAMPLE_FIELDS,
         detector: schema.DETECTOR_FIELDS,
     }
-    found = {
-        name: _value(file, f"{group}/{name}") for group, names in groups.items() for name in names
+    return {
+        name: value
+        for group, names in groups.items()
+        for name in names
+        if (value := _value(file, f"{group}/{name}")) is not None
     }
-    return {name: held for name, held in found.items() if held is not None}
 
 
 def kept(path: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -289,18 +290,20 @@ def kept(path: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     if not names:
         return {}
+    values = dict[str, dict[str, Any]]()
     with open_hdf5(path) as file:
-        found = {name: _value(file, name) for name in names}
-        for name in (name for name, held in found.items() if held is None):
-            held = dataset(file, name)
-            what = (
-                "no dataset" if held is None else f"no single number (its shape is {held.shape}) at"
-            )
-            raise SourceError(
-                f"{path.name} has {what} {name}: correct keep, or leave it out and give the values of "
-                f"scans to the fit (--scan-values)"
-            )
-    return {name: held for name, held in found.items() if held is not None}
+        for name in names:
+            if (value := _value(file, name)) is None:
+                held = dataset(file, name)
+                what = "no dataset"
+                if held is not None:
+                    what = f"no single number (its shape is {held.shape}) at"
+                raise SourceError(
+                    f"{path.name} has {what} {name}: correct keep, or leave it out and give the values of "
+                    f"scans to the fit (--scan-values)"
+                )
+            values[name] = value
+    return values
 
 
 def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
@@ -339,7 +342,7 @@ def pictures_in(
 def numbers_in(file: h5py.File, names: Sequence[str]) -> np.ndarray | None:
     """Return the first of these datasets that exists as float64; None without one, or if it is damaged."""
     for name in names:
-        with contextlib.suppress(SourceError):
+        with suppress(SourceError):
             held = optional(file, name)
             if held is not None and held.size:
                 return held.astype(np.float64)

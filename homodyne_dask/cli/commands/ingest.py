@@ -66,7 +66,7 @@ class FileOptions(Options):
     """Reject a file with a bin that contains no data, instead of leaving out the bin."""
 
 
-class IngestOptions(FileOptions):
+class IngestCommandOptions(FileOptions):
     """Options of an ingest, by their names in `hd.ingest`, and of its workers."""
 
     store: PathOrUrl | None = option(None, names=("--output", "-o"))
@@ -87,7 +87,7 @@ class IngestOptions(FileOptions):
 
 @click.command()
 @click.argument("sources", type=ANY_PATH, nargs=-1, required=True, metavar="SOURCE... [STORE]")
-@options_of(IngestOptions)
+@options_of(IngestCommandOptions)
 @AS_JSON
 def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
@@ -103,7 +103,7 @@ def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
     repeat the option or separate them with commas. To continue an interrupted ingest, repeat the command.
     """
     require_addresses("an ingest", ADDRESSES)
-    options = IngestOptions(**given_of(given)).model_dump()
+    options = IngestCommandOptions(**given_of(given)).model_dump()
     *first, last = sources
     # without --output the second of two is the store if it is no file
     if (
