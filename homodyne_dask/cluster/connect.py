@@ -195,20 +195,19 @@ async def _greet(address: str, security: Security) -> None:
 def _security(address: str, key: str | Path | None) -> Security | None:
     """Return the TLS settings, None for none; raises ClusterError where encryption is missing."""
     unencrypted = str(key) == UNENCRYPTED
-    encrypted = address.startswith("tls://")
-    if encrypted and (key is None or unencrypted):
-        raise ClusterError(
-            f"connections to {address} are encrypted: give the folder that contains the key with --key"
-        )
-    if not encrypted and not unencrypted and not on_this_machine(address):
+    if address.startswith("tls://"):
+        if key is None or unencrypted:
+            raise ClusterError(
+                f"connections to {address} are encrypted: give the folder that contains the key with --key"
+            )
+        return load_key(Path(key))
+    if not unencrypted and not on_this_machine(address):
         raise ClusterError(
             f"the connection to {address} over the network would not be encrypted: start the scheduler "
             "and the workers with a key (`homodyne-dask key`), or give --key none if nobody else is on that "
             "network"
         )
-    if not encrypted:
-        return None
-    return load_key(Path(str(key)))
+    return None
 
 
 def dashboard_of(client: Client) -> str:

@@ -28,7 +28,6 @@ from distributed import (
     Future,
     KilledWorker,
     Scheduler,
-    SchedulerPlugin,
     Security,
     SpecCluster,
     wait,
@@ -76,6 +75,7 @@ SCRATCH = "HOMODYNE_DASK_SCRATCH"
 DRIVER = "HOMODYNE_DASK_DRIVER"
 """Environment variable of workers on this machine: the number of the process that started their nanny."""
 _PREFIX = "homodyne-dask-"
+_OF_TLS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 
 @contextmanager
@@ -168,7 +168,6 @@ class _Worker(ProcessInterface):
 
     @property
     def ended(self) -> bool:
-        """Whether its process has ended."""
         return self.process is not None and self.process.returncode is not None
 
     async def start(self) -> None:
@@ -285,7 +284,8 @@ def local_cluster(
             "silence_logs": 40,
             "dashboard_address": None,
             "dashboard": False,
-            "security": security and _named(security),
+            "security": security
+            and {"require_encryption": True} | {name: getattr(security, name) for name in _OF_TLS},
         }
         of_scheduler = common | {
             "security": security,
@@ -294,8 +294,10 @@ def local_cluster(
         }
         gpu_of_each = environments_of_gpus(gpus) or [{}] * made.processes
         environments = [worker_environment(threads) | of_gpu for of_gpu in gpu_of_each]
-        options = [{"worker_kwargs": of_worker | {"env": one}} for one in environments]
-        workers = [{"cls": _Worker, "options": one} for one in options]
+        workers = [
+            {"cls": _Worker, "options": {"worker_kwargs": of_worker | {"env": environment}}}
+            for environment in environments
+        ]
         try:
             cluster = _Cluster(
                 workers=dict(enumerate(workers)),
@@ -312,11 +314,6 @@ def local_cluster(
         cluster.expected = made
         with closing_logged(cluster), closing_logged(Client(cluster)) as client:
             yield client
-
-
-def _named(security: Security) -> dict[str, Any]:
-    names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
-    return {"require_encryption": True} | {name: getattr(security, name) for name in names}
 
 
 @contextmanager
@@ -429,21 +426,10 @@ class Patience:
         )
 
 
-def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:
-    """Add a plugin to a client's scheduler; raises ClusterError where that lacks this package."""
-    try:
-        answered(client, client.register_plugin, plugin)
-    except ImportError as e:
-        raise ClusterError(
-            f"the scheduler cannot load homodyne_dask ({e}): start it in the environment of the fit"
-        ) from e
-
-
 def _missing_workers(client: Client) -> str:
     """Return which workers of a cluster of jobs are missing, as the end of a phrase."""
     jobs = job_cluster(client)
-    missing = "" if jobs is None else jobs.missing()
-    return missing and f"; {missing}"
+    return f"; {missing}" if jobs is not None and (missing := jobs.missing()) else ""
 
 
 def job_cluster(client: Client) -> JobCluster | None:

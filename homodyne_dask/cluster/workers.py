@@ -1,9 +1,4 @@
-"""Workers: how many, with how much memory, and how long a task may occupy one.
-
-How much memory this process may still take: what is free, less where a cgroup or ulimit -v limits it.
-
-Settings of Dask and of JAX for schedulers and workers.
-"""
+"""Workers: how many, with how much memory and which settings, and how long a task may occupy one."""
 
 import resource
 from dataclasses import dataclass

@@ -1,14 +1,10 @@
 """A path by URL: what the program uses of `pathlib.Path`, for objects of S3, Google, Azure and web servers.
 
 The URL is all that is kept, printed, written and sent to workers. Each process makes its own connection,
-with the credentials of its environment or of the provider's files. Reading and writing of objects is in
-`objects.py`.
-
-Objects of a store by URL, read and written through obstore, which repeats requests that fail.
+with the credentials of its environment or of the provider's files, as obstore and botocore find them.
 
 An error is one sentence with the URL and the cause: `ObjectStoreError`. Only an object that is missing is
 a FileNotFoundError, as a file is. Nothing here prints what a server answers, in which credentials may be.
-Credentials are those of the environment or of the provider's files, as obstore and botocore find them.
 """
 
 import os
@@ -51,9 +47,6 @@ class UrlPath:
         key = quote(self.key) if self.root.startswith(WEB) else self.key
         return f"{self.root}/{key}".rstrip("/")
 
-    def __truediv__(self, name: Any) -> "UrlPath":
-        return self.joinpath(name)
-
     def __rtruediv__(self, folder: Any) -> "UrlPath":
         """Return the URL itself, which is relative to no folder, as an absolute path is not."""
         return self
@@ -61,6 +54,8 @@ class UrlPath:
     def joinpath(self, *names: Any) -> "UrlPath":
         """Return the URL of something below this one."""
         return UrlPath(self.root, "/".join(filter(None, (self.key, *map(str, names)))))
+
+    __truediv__ = joinpath
 
     @property
     def name(self) -> str:
@@ -103,11 +98,6 @@ def url_path(what: str, url: str) -> UrlPath | str:
     encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
-    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(_names_in(what, url, bare)))
-
-
-def _names_in(what: str, url: str, bare: str) -> list[str]:
-    parts = urlsplit(url)
     names = [name for name in parts.path.split("/") if name]
     if parts.scheme in WEB:
         names = [*map(unquote, names)]
@@ -116,7 +106,7 @@ def _names_in(what: str, url: str, bare: str) -> list[str]:
             f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control characters, and "
             f"the segments . and .."
         )
-    return names
+    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))
 
 
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15), "base": 2}

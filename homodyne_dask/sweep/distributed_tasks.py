@@ -17,13 +17,7 @@ from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.connect import failures_logged, with_timeout
-from homodyne_dask.cluster.local import (
-    ANSWER_TIMEOUT,
-    add_scheduler_plugin,
-    answered,
-    cluster_errors,
-    gathered,
-)
+from homodyne_dask.cluster.local import ANSWER_TIMEOUT, answered, cluster_errors, gathered
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.tasks import Report, Task, TaskContext, warm_up
@@ -90,9 +84,7 @@ class SoftPreferences(SchedulerPlugin):
         """Keep the scheduler whose tasks these are."""
         self.scheduler = scheduler
 
-    def transition(
-        self, key: Key, start: str, finish: str, *args: object, **kwargs: object
-    ) -> None:
+    def transition(self, key: Key, start: str, finish: str, *_: object, **__: object) -> None:
         """Drop the preference of a task that would wait for its worker."""
         if finish == "no-worker":
             internals.drop_preference(self.scheduler, key)
@@ -100,7 +92,12 @@ class SoftPreferences(SchedulerPlugin):
 
 def keep_preferences_soft(client: Client) -> None:
     """Let any worker take a task whose preferred worker has left, in a client's scheduler."""
-    add_scheduler_plugin(client, SoftPreferences())
+    try:
+        answered(client, client.register_plugin, SoftPreferences())
+    except ImportError as e:
+        raise ClusterError(
+            f"the scheduler cannot load homodyne_dask ({e}): start it in the environment of the fit"
+        ) from e
 
 
 def computed_on_cluster[G](
@@ -121,16 +118,14 @@ def computed_on_cluster[G](
     try:
         with cluster_errors(client):
             for owner, numbers in assign_tasks(runs, owners).items():
-                preference: dict[str, Any] = (
-                    {"workers": [owner], "allow_other_workers": True} if owner else {}
-                )
                 made = client.map(
                     operator.call,
                     # Dask would search tuples, of many bins, for futures
                     [partial(task.function, context, runs[n], at) for n in numbers],
                     key=[f"{name}-{n:05d}" for n in numbers],
                     pure=False,
-                    **preference,
+                    workers=owner or None,
+                    allow_other_workers=bool(owner),
                 )
                 futures |= zip(made, numbers, strict=True)
             for future, (gram, report) in _finished(client, set(futures)):

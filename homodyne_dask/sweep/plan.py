@@ -126,19 +126,13 @@ def chosen_device(
     """
     if wanted == "cpu":
         return ON_CPU
-    if wanted == "auto":
-        return _faster_device(layout, memory, find, threads, passes)
-    if layout.cells:
-        raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
-    if isinstance(found := find(), str):
-        raise PlanError(f"device = 'gpu' is not available: {found}")
-    return Device("gpu", "as requested", found, GPU)
-
-
-def _faster_device(
-    layout: Layout, memory: str, find: Callable[[], Gpus | str], threads: int, passes: int
-) -> Device:
-    """Return the device that ends all passes first; GPUs are looked for only if one could."""
+    if wanted == "gpu":
+        if layout.cells:
+            raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
+        if isinstance(found := find(), str):
+            raise PlanError(f"device = 'gpu' is not available: {found}")
+        return Device("gpu", "as requested", found, GPU)
+    # the one that ends all passes first; GPUs are looked for only if one could
     here = seconds_of_passes(layout.pairs, threads, passes=passes)
     if layout.cells:
         return Device("cpu", _OF_CELLS)
@@ -245,7 +239,7 @@ class Plan(Printed):
     @property
     def gpus(self) -> int:
         """GPUs, one for each worker; 0 where processors compute."""
-        return 0 if self.device.gpus is None else self.device.gpus.number
+        return self.device.gpus.number if self.device.gpus else 0
 
     def _document(self) -> Document:
         return Document("", [Section("Plan", [Facts(self._rows())])])

@@ -63,7 +63,7 @@ class Requirements(NamedTuple):
     versions: dict[str, str]
     store: str = ""
     chunk: ByteRange | None = None
-    """A chunk of the store that it must read; None where its code alone matters."""
+    """The first chunk that a fit may read, which it must read; None where its code alone matters."""
     digest: str = ""
     """SHA-256 of its content, or the error of reading it here."""
     memory: int = 0
@@ -180,10 +180,10 @@ def requirements(scan: Scan | None = None, plan: Plan | None = None) -> Requirem
     """Return what every worker of a plan must fulfil; without one the same versions and code."""
     if scan is None or plan is None:
         return Requirements(package_versions())
-    chunk, memory = _chunk(scan, plan), plan.memory_per_worker
-    return Requirements(
-        package_versions(), str(scan.path), chunk, _digest(chunk), memory, plan.gpus > 0
-    )
+    chunks = chunks_of(scan, plan.layout)
+    chunk = scan.place_of(next(chunk for chunk in chunks if chunk not in scan.excluded))
+    of_store = str(scan.path), chunk, _digest(chunk)
+    return Requirements(package_versions(), *of_store, plan.memory_per_worker, plan.gpus > 0)
 
 
 def other_versions(
@@ -228,12 +228,6 @@ def unmet(
             f"{name} needs {size(needed)}, but {host} with {counted(len(on_host), 'worker')} has "
             f"{size(memory)} for them: start fewer workers there"
         )
-
-
-def _chunk(scan: Scan, plan: Plan) -> ByteRange:
-    """Return the place of the first chunk that a fit may read."""
-    chunks = chunks_of(scan, plan.layout)
-    return scan.place_of(next(chunk for chunk in chunks if chunk not in scan.excluded))
 
 
 def _digest(chunk: ByteRange | None) -> str:
@@ -309,9 +303,7 @@ def checked_workers(
     needs, or without one have other versions or code; a ClusterError inside the `with` is raised with
     those messages added.
     """
-    if (
-        worker_address()
-    ):  # the fit is a task itself, and waits for others that the worker may compute
+    if worker_address():  # a task itself, which waits for others that the worker may compute
         with suppress(KeyError):  # its thread was given up before
             secede()
     refused: list[str] = []
@@ -331,8 +323,6 @@ def checked_workers(
         raise ClusterError("\n".join([str(e), *refused])) from e
     finally:
         if client.status == "running":
-            with (
-                failures_logged(f"the check of workers {name} was not removed"),
-                suppress(ValueError),
-            ):
+            failed = f"the check of workers {name} was not removed"
+            with failures_logged(failed), suppress(ValueError):
                 with_timeout(ANSWER_TIMEOUT, client.unregister_worker_plugin, name)

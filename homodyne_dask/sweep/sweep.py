@@ -163,11 +163,9 @@ class Sweep:
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each MAX_CANDIDATES of them."""
-        all_grams: list[Gram] = []
-        for first in range(0, len(thetas), MAX_CANDIDATES):
-            grams = self.over(CANDIDATES, ManyThetas(thetas[first : first + MAX_CANDIDATES]))
-            all_grams += grams.each()
-        return all_grams
+        shares = np.split(thetas, range(MAX_CANDIDATES, len(thetas), MAX_CANDIDATES))
+        passes = (self.over(CANDIDATES, ManyThetas(share)) for share in shares if len(share))
+        return [gram for grams in passes for gram in grams.each()]
 
     def wide(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
         """Return the Gram of f at all thetas: one pass over the data."""

@@ -208,7 +208,6 @@ class BlockGrams(NamedTuple):
 
 
 def _tiles_at_once(source: BlockSource) -> int:
-    """Return how many tiles a device computes in one call."""
     return tiles_at_once(4 * source.padded_bins * source.side**2)
 
 

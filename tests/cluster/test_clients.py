@@ -107,13 +107,12 @@ def test_a_client_whose_event_loop_is_here_is_refused(client):
     refused(lambda: asyncio.run(fit_in_the_loop()), OptionError, r"asyncio\.to_thread")
 
 
-def test_a_closed_client_is_refused(cluster):
+def test_a_client_that_is_closed_or_whose_event_loop_has_ended_is_refused(
+    cluster, client, monkeypatch
+):
     with Client(cluster) as closed:
         pass
     refused(lambda: hd.fit("A0123_c2.zarr", "static", client=closed), OptionError, "closed")
-
-
-def test_a_client_whose_event_loop_has_ended_is_refused(client, monkeypatch):
     monkeypatch.setattr(client.loop.asyncio_loop, "is_closed", lambda: True)
     refused(lambda: hd.fit("A0123_c2.zarr", "static", client=client), OptionError, "loop .* ended")
 

@@ -9,10 +9,7 @@ import pytest
 from distributed import Client
 
 from homodyne_dask.cluster.local import known_workers, local_cluster, workers_of
-from homodyne_dask.sweep.distributed_tasks import (
-    SoftPreferences,
-    computed_on_cluster,
-)
+from homodyne_dask.sweep.distributed_tasks import SoftPreferences, computed_on_cluster
 from homodyne_dask.sweep.preflight import checked_workers
 from homodyne_dask.sweep.tasks import GRAM
 

@@ -12,12 +12,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gpus import Gpus, environments_of_gpus
 from homodyne_dask.sweep import plan as planning
 from homodyne_dask.sweep import preflight
-from homodyne_dask.sweep.preflight import (
-    Requirements,
-    WorkerInfo,
-    gpus_of_each,
-    unmet,
-)
+from homodyne_dask.sweep.preflight import Requirements, WorkerInfo, gpus_of_each, unmet
 from tests.synthetic import FLOW, measured, store
 
 GB = 10**9
@@ -48,9 +43,10 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
         (worker(chunk="Permission denied"), "on n1 cannot read the store /data/A_c2.zarr (Perm"),
         (worker(pool=64), "has 4 threads but computes on 64, more than the cores of n1 allow"),
         (worker(limit=GB), "may use 1 GB, but the plan needs 2 GB: give jobs more memory"),
+        (worker(no_gpu="no CUDA"), "on n1 has no GPU, but this fit is computed on GPUs: no CUDA"),
         (worker(available=GB // 2), "needs 2 GB, but n1 with 1 worker has 1.5 GB for them: start"),
     ],
-    ids=["version", "other data", "no data", "threads", "limit", "memory"],
+    ids=["version", "other data", "no data", "threads", "limit", "no GPU", "memory"],
 )
 def test_what_is_wrong_with_a_worker_is_one_sentence_with_its_name(one, words):
     (sentence,) = messages(one, worker(name="worker 8", host="n2"))
@@ -111,13 +107,6 @@ def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, mon
         coming.join()
     assert plan.workers.processes == 1
     assert "CUDA" in str(plan.device) or plan.device.gpus is not None
-
-
-def test_a_worker_that_joins_without_a_gpu_is_refused():
-    info = WorkerInfo("worker 3", "host", 1, 0, {}, 1, 1, 10**10, 0, "digest", no_gpu="no CUDA")
-    required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
-    said = list(unmet(info, [info], required))
-    assert said == ["worker 3 on host has no GPU, but this fit is computed on GPUs: no CUDA"]
 
 
 def test_a_worker_of_anybody_sees_its_first_gpu_alone(monkeypatch):

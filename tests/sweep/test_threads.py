@@ -11,6 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import workers
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting import observer as fit_observer
+from homodyne_dask.machine.allocator_and_threads import in_thread
 from homodyne_dask.sweep import blocks as block_cache
 from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep import plan as plans
@@ -122,11 +123,8 @@ def test_fits_at_the_same_time_have_the_bits_of_each_alone(scan, threads):
     def fit():
         made.append(result_bits(hd.fit(scan, hd.STATIC, **GIVEN)))
 
-    fits = [threading.Thread(target=fit) for _ in range(3)]
-    for one in fits:
-        one.start()
-    for one in fits:
-        one.join()
+    for done in [in_thread(fit) for _ in range(3)]:
+        done.result()
     assert made == [alone] * 3
 
 
