@@ -16,10 +16,12 @@ from importlib.metadata import (
     distribution,
     distributions,
 )
+from importlib.util import find_spec
 from typing import Any
 
 from homodyne_dask.errors import OptionError, PackageError, first_cause, in_line, one_line
 
+APPLICATIONS = "homodyne_dask.apps"
 DISTRIBUTION = "homodyne-dask"
 """The distribution that has the library and its applications."""
 
@@ -41,8 +43,16 @@ def offered_in(group: str) -> tuple[EntryPoint, ...]:
     points, broken = _installed()
     for sentence in broken:
         warn_of(f"{sentence}: repair or remove the package")
-    found = [point for point in points if point.group == group]
+    found = [point for point in points if point.group == group and _is_present(point)]
     return tuple(sorted(found, key=lambda point: (point.name, point.value)))
+
+
+def _is_present(point: EntryPoint) -> bool:
+    """Return False for an application of this package that was taken out of it."""
+    folder = ".".join(point.module.split(".")[:3])
+    if not folder.startswith(APPLICATIONS):
+        return True
+    return bool(find_spec(APPLICATIONS) and find_spec(folder))
 
 
 def broken_packages() -> tuple[str, ...]:
