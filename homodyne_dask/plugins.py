@@ -49,7 +49,7 @@ def offered_in(group: str) -> tuple[EntryPoint, ...]:
 
 def _is_present(point: EntryPoint) -> bool:
     """Return False for an application of this package that was taken out of it."""
-    folder = ".".join(point.module.split(".")[:3])
+    folder = ".".join(point.value.partition(":")[0].split(".")[:3])
     if not folder.startswith(APPLICATIONS):
         return True
     return bool(find_spec(APPLICATIONS) and find_spec(folder))
