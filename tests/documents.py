@@ -4,12 +4,14 @@ import os
 import re
 from pathlib import Path
 
-from homodyne_dask.apps.guide import user_guide as guide
-
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [ROOT / "docs" / f"{name}.md" for name in guide.PAGES]
-ALL = [README, ROOT / "docs" / "README.md", *PAGES]
+INDEX = ROOT / "docs" / "README.md"
+PAGES = [
+    ROOT / "docs" / f"{name}.md"
+    for name in re.findall(r"^- \[(\w+)\]\(\1\.md\): ", INDEX.read_text(), re.MULTILINE)
+]
+ALL = [README, INDEX, *PAGES]
 """In the order in which they are read, and in which their blocks run."""
 
 

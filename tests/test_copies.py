@@ -12,13 +12,12 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask import errors
-from homodyne_dask.apps.posterior.posterior import posterior_of
 from homodyne_dask.models.user_defined import UserDefined
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
 from homodyne_dask.results.result_classes import Comparison, FitSeries
-from tests.apps.posterior.made_draws import draws_of, gaussian
+from tests.applications import application, made_for, public
 from tests.results.made_results import flow_result, flow_result_of
 from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
@@ -47,12 +46,14 @@ def decay(theta, t1, t2, bin):
 
 def curve():
     x = np.arange(5.0)
-    return hd.curve_fit(lambda x, a: a * x, x, 2 * x + 1e-3 * x**2, p0=[1.0])
+    return public("curve_fit")(lambda x, a: a * x, x, 2 * x + 1e-3 * x**2, p0=[1.0])
 
 
 def drawn(scan):
     result = flow_result_of(scan)
-    return posterior_of(result, draws_of(result, gaussian(result, 200)), scan)
+    made = made_for("posterior.made_draws")
+    draws = made.draws_of(result, made.gaussian(result, 200))
+    return application("posterior.posterior").posterior_of(result, draws, scan)
 
 
 MAKERS: dict[str, Callable[[Any], Any]] = {

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.errors import PackageError, require_package
 from ingest.readers import hdf5
+from tests.applications import application, public
 
 ANYTHING = cast(Any, object())
 
@@ -23,11 +23,15 @@ def enter(context):
         pass
 
 
+def sampled():
+    application("posterior.sample_posterior").posterior_draws(ANYTHING, ANYTHING)
+
+
 NEEDS = {
-    "hd.view": ("bokeh", "view", lambda _: hd.view()),
-    "hd.posterior": ("arviz_stats", "posterior", lambda _: posterior_draws(ANYTHING, ANYTHING)),
+    "hd.view": ("bokeh", "view", lambda _: public("view")()),
+    "hd.posterior": ("arviz_stats", "posterior", lambda _: sampled()),
     "a store by URL": ("obstore", "objectstore", lambda _: hd.open_dataset("s3://bucket/store")),
-    "a site": ("dask_jobqueue", "slurm", lambda _: enter(hd.slurm_cluster("generic"))),
+    "a site": ("dask_jobqueue", "slurm", lambda _: enter(public("slurm_cluster")("generic"))),
     "the key": ("cryptography", "slurm", lambda folder: tls.make_key(folder / "key")),
 }
 

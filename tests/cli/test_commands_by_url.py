@@ -5,10 +5,10 @@ import json
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.c2_means import cell_axes, read_window
 from tests import object_server
+from tests.applications import application
 from tests.run_command import done, run
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -29,9 +29,9 @@ def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
     refused = run("show", "A_fit", "--pictures").output
     assert f"at {STORE}, which is asked only on request: give --store {STORE}" in refused
     assert "A_fit/report.html" in done("show", "A_fit", "--pictures", "--store", STORE)
-    maps = []
+    viewed, maps = application("view.viewed_data"), []
     for what in (STORE, here / "A_c2.zarr"):
-        shown = open_shown(*sources_of([what]))
+        shown = viewed.open_shown(*viewed.sources_of([what]))
         axes = cell_axes(shown.scan, *[(0.0, 1e9)] * 2)
         maps.append(read_window(shown.scan, shown.read, 1, *axes).c2)
     assert maps[0].tobytes() == maps[1].tobytes()

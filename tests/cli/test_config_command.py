@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 import homodyne_dask as hd
-from homodyne_dask.apps.slurm.sites import FOLDER
 from homodyne_dask.cli.fit_config import MODELS, SITES, FitConfig, read_config, template
 from homodyne_dask.errors import OptionError
+from tests.applications import application
 
 
 def written(folder: Path, text: str) -> Path:
@@ -43,7 +43,8 @@ def test_help_names_all_models_that_are_asked_for_by_name_and_all_sites():
     models = [name for name, model in hd.MODELS.items() if {*model.splines} <= {"log_density"}]
     models[models.index("frozen")] = "frozen + brownian"  # of sums alone
     assert (*models, "auto") == MODELS
-    assert {*SITES, "template"} == {file.stem for file in FOLDER.glob("*.yaml")}
+    folder = application("slurm.sites").FOLDER
+    assert {*SITES, "template"} == {file.stem for file in folder.glob("*.yaml")}
 
 
 def uncommented(text: str) -> str:

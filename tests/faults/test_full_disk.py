@@ -22,7 +22,7 @@ from homodyne_dask.results.views import fit_figures as plots
 from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.store.files import write_file
-from tests.apps.migration.configurations import SHORT_YAML
+from tests.applications import made_for
 from tests.ingest_files import simulated
 from tests.result_bits import folder_bits
 from tests.results.made_results import scan_of
@@ -181,7 +181,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     path = simulated(tmp_path_factory.mktemp("source") / "A.hdf", n=40)
-    Path(f"{path}.yaml").write_text(SHORT_YAML)
+    Path(f"{path}.yaml").write_text(made_for("migration.configurations").SHORT_YAML)
     return path
 
 

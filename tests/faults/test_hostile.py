@@ -14,7 +14,6 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.apps.migration.translate_yaml import read_homodyne_yaml
 from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import read_scheduler_file
@@ -24,6 +23,7 @@ from homodyne_dask.store.hdf5_files import at, open_hdf5
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
 from ingest.readers.options_and_units import IngestOptions
+from tests.applications import application
 from tests.faults.fuzz import small_nexus
 from tests.ingest_files import WAYS, moved_elsewhere, simulated
 from tests.object_server import Recording, answering
@@ -87,6 +87,10 @@ HOSTILE = {
     "two million bytes": "#" * 2_000_000,
     "bytes": b"\xff\xfe\0",
 }
+
+
+def read_homodyne_yaml(file: Path) -> object:
+    return application("migration.translate_yaml").read_homodyne_yaml(file)
 
 
 @pytest.mark.parametrize("read", [read_config, read_homodyne_yaml])

@@ -14,7 +14,7 @@ from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.results.files import result_folder as folders
 from homodyne_dask.results.files.result_folder import check_index, claimed_folder, write_result
 from homodyne_dask.results.result_classes import FitResult
-from tests.apps.migration.configurations import SHORT_YAML
+from tests.applications import made_for
 from tests.results.made_results import result_for, scan_of
 from tests.run_command import run
 from tests.synthetic import CREEP
@@ -127,7 +127,7 @@ def test_results_of_data_outside_the_folder_of_a_file_lie_beside_the_file(
 @pytest.mark.parametrize("words", [("config",), ("from-homodyne", "h.yaml", "-o")])
 def test_a_configuration_is_not_written_through_a_link(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
-    Path("h.yaml").write_text(SHORT_YAML)
+    Path("h.yaml").write_text(made_for("migration.configurations").SHORT_YAML)
     Path("fit.yaml").symlink_to(tmp_path / "nowhere.yaml")
     said = run(*words, "fit.yaml")
     assert said.exit_code == 2

@@ -5,10 +5,10 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.apps.view.view_page import ViewPage
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.views.style import bin_name
+from tests.applications import application
 from tests.ingest_files import DT
 from tests.run_command import done
 
@@ -103,9 +103,8 @@ def test_a_result_knows_its_scans_again(result, store, tmp_path):
 def test_a_page_shows_the_bins_of_the_scan_that_was_chosen(store):
     whole = hd.open_dataset(store)
     some = whole.select(scan=[2, 5], phi=(-10, 70))
-    assert [name for _, name in ViewPage([some]).bins.options] == [
-        bin_name(some, n) for n in range(4)
-    ]
+    page = application("view.view_page").ViewPage([some])
+    assert [name for _, name in page.bins.options] == [bin_name(some, n) for n in range(4)]
     assert bin_name(some, 3).endswith("bin 3, scan 5")
 
 

@@ -12,6 +12,7 @@ from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_w
 from homodyne_dask.models.stretched_exponentials import STRETCHED
 from homodyne_dask.results.data.findings import MISFIT
 from homodyne_dask.sweep.sweep import sweep_of
+from tests.applications import public
 from tests.speckle_scans import (
     FLOW,
     RING,
@@ -81,7 +82,7 @@ def test_a_wrong_model_is_seen(tmp_path):
 @pytest.mark.long
 def test_the_posterior_is_as_wide_as_the_errors_and_reads_no_pair(bright, result):
     table = result.parameters
-    found = hd.posterior(result, bright, draws=500)
+    found = public("posterior")(result, bright, draws=500)
     free = found.theta[:, :2]
     np.testing.assert_allclose(free.std(axis=0), table["stderr"].values[:2], rtol=0.25)
     away = np.median(free, axis=0) - table["value"].values[:2]
@@ -224,7 +225,7 @@ def test_opposite_angles_that_see_one_pattern_count_once(masked, tmp_path):
     ratio = both.parameters["stderr"].values[:2] / alone.parameters["stderr"].values[:2]
     assert (ratio > 0.8).all()
     if not masked:
-        draws = hd.posterior(both, stores[1], draws=500).theta[:, :2]
+        draws = public("posterior")(both, stores[1], draws=500).theta[:, :2]
         stderr = both.parameters["stderr"].values[:2]
         np.testing.assert_allclose(draws.std(axis=0), stderr, rtol=0.25)
 

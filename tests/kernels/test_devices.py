@@ -30,6 +30,7 @@ from homodyne_dask.kernels.devices import (
 )
 from homodyne_dask.kernels.gpus import MEMORY_SHARES, Gpus, cuda_missing, first_gpu, gpus_of_machine
 from homodyne_dask.machine import cores_and_cgroup_limits
+from tests.applications import public
 from tests.synthetic import FLOW, measured, store
 
 
@@ -56,7 +57,7 @@ def test_fits_in_this_process_are_on_the_cpu(gpu, tmp_path):
     c2 = hd.predict(hd.LAMINAR_FLOW, FLOW, scan.time, q=scan.q, phi=scan.phi, gap="200 um")
     assert np.isfinite(c2[:, 0, 1]).all()
     points = xarray.Dataset({"x": ("i", np.arange(5.0)), "y": ("i", 2 * np.arange(5.0))})
-    assert hd.curve_fit(lambda x, a: a * x, points).popt[0] == pytest.approx(2)
+    assert public("curve_fit")(lambda x, a: a * x, points).popt[0] == pytest.approx(2)
 
 
 def test_two_blocks_are_under_way_on_a_device():

@@ -20,6 +20,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import sweep_of
+from tests.applications import public
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, of_rate, plan_here, store
 
 FORM = SplineForm(7, 0.0, 13.0)
@@ -162,8 +163,9 @@ def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
 
 @pytest.mark.long
 def test_a_posterior_is_refused_in_a_sentence(fitted, stepped):
+    posterior = public("posterior")
     with pytest.raises(OptionError, match="smoothed by a penalty"):
-        hd.posterior(fitted, stepped[0])
+        posterior(fitted, stepped[0])
 
 
 @pytest.mark.long

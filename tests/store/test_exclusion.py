@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.view.viewed_data import sources_of
 from homodyne_dask.assessment.cell_residuals import stored_cells
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.store.scan import coarse_use
+from tests.applications import application
 from tests.run_command import done
 from tests.synthetic import FAST_DECAY, FLOW, angles, fit_here, measured, store
 
@@ -187,6 +187,8 @@ def test_a_comma_between_values_is_as_good_as_a_second_option(tmp_path, monkeypa
 
 
 def test_the_page_shows_a_store_without_what_is_excluded(scans):
-    (scan,) = sources_of([scans[0].path], {"label": [2], "frames": (51, 61)})
+    (scan,) = application("view.viewed_data").sources_of(
+        [scans[0].path], {"label": [2], "frames": (51, 61)}
+    )
     assert scan.label.tolist() == [1, 3]
     assert scan.excluded_frames == ((51, 61),)

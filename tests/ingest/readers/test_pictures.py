@@ -10,7 +10,7 @@ import ingest
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.arrays import OPTIONAL_ARRAYS
 from ingest.readers.hdf5 import by_frame
-from tests.apps.trains.test_trains import midtools
+from tests.applications import made_for
 from tests.ingest_files import DT, edited, nexus, noisy, simulated
 
 N, TRAINS = 40, 40
@@ -43,7 +43,7 @@ def of_midtools(folder):
     by_pulse = np.repeat(np.tile(FLUX, TRAINS)[:, None], 7, axis=1)
     by_pulse[3] = np.nan
     ttc = np.stack([noisy(N, k) for k in range(TRAINS)])[:, None]
-    path = midtools(folder / "r0280.h5", ttc, t=DT * np.arange(N))
+    path = made_for("trains.test_trains").midtools(folder / "r0280.h5", ttc, t=DT * np.arange(N))
     pictures = {"pulse_resolved/azimuthal_intensity/I": by_pulse, "average/image_2d": IMAGE[None]}
     return edited(path, **pictures)
 
