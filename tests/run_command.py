@@ -1,12 +1,14 @@
 """Commands, run in this process; view in one of its own."""
 
 import csv
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from homodyne_dask.cli import main
@@ -16,8 +18,11 @@ FIT = ("fit", "A_c2.zarr", "--model", "static")
 
 
 def run(*words: str) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(main, words)
+    """Run a command in this process; skips the test where its application was taken out."""
+    ran = CliRunner().invoke(main, words)
+    if re.search("the command '.+' needs the application .+ not installed", ran.output):
+        pytest.skip(ran.output)
+    return ran
 
 
 def done(*words: str) -> str:

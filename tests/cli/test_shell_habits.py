@@ -19,6 +19,7 @@ import ingest
 from homodyne_dask.cli import main, progress_bar
 from homodyne_dask.cli.commands.simulate import Simulation
 from homodyne_dask.cli.printing import echo
+from tests.applications import application
 from tests.example_progress import ENDED, RUNNING
 from tests.run_command import FIT, done, run
 from tests.synthetic import FLOW, GAP, angles, measured, store
@@ -47,6 +48,8 @@ print([name for name in slow if name in sys.modules], file=sys.stderr)
     ],
 )
 def test_commands_and_options_are_completed(words, completions):
+    if needed := {"submit": "slurm", "explain": "guide"}.get(words.split()[1]):
+        application(needed)
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     result = CliRunner(env=asked | {"_HOMODYNE_DASK_COMPLETE": "bash_complete"}).invoke(
         main, prog_name="homodyne-dask"
