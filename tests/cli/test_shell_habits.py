@@ -88,6 +88,7 @@ def test_data_are_described_as_json(here):
 
 
 def test_workers_of_a_scheduler_are_described_as_json(monkeypatch, tmp_path):
+    application("slurm")
     from homodyne_dask.apps.slurm import cluster_command
 
     worker = {"name": 0, "nthreads": 2, "metrics": {"memory": 100, "executing": ["a"]}}
