@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.assessment.aliased_fringes import aliased_fringes
 from homodyne_dask.assessment.assessment import Assessment, FitEnd, names_in_model
 from homodyne_dask.assessment.misfit_findings import misfit
 from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
@@ -34,52 +35,6 @@ from homodyne_dask.solver.covariance import SPECKLE, Doubt, clusters_in, determi
 from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
 from homodyne_dask.store.rings_and_clusters import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
-
-HIGHEST = 0.5
-"""Turns per frame above which fringes look slower than they are."""
-
-
-def limit_of_fringes(request: Request) -> str:
-    """Return a sentence on the fastest fringes that the frames show, "" for models without fringes.
-
-    Where the user gave all that the fringes depend on, it says how fast they turn.
-    """
-    search, scan, beat = request.search, request.scan, request.problem.model.beat
-    if beat is None:
-        return ""
-    spacing = float(np.median(np.diff(scan.time)))
-    given = dict(zip(search.names, search.start.tolist(), strict=True))
-    known = search.names if beat.law else (beat.speed, beat.exponent, beat.direction)
-    if np.isfinite([given.get(name, 0.0) for name in known]).all():
-        for aliased in aliased_fringes(request, search.start):
-            return aliased.sentence
-    q, highest, unit = "", HIGHEST / spacing, "Hz"
-    if beat.direction:
-        fastest = float(scan.q.max())
-        q, highest, unit = f"{fastest:.4g}", 2 * np.pi * highest / fastest, "Å/s along q"
-    limits = {"spacing": spacing, "highest": highest, "unit": unit, "q": q}
-    return finding("fringes-limit", **limits).sentence
-
-
-def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> Iterator[Finding]:
-    """Yield the bins whose fringes at theta turn more than half a period per frame."""
-    model, scan = request.problem.model, request.scan
-    if model.beat is None:
-        return
-    time = scan.time[scan.use & (scan.time > 0)]
-    values = dict(zip(model.names, theta.tolist(), strict=True))
-    spacing = float(np.median(np.diff(scan.time)))
-    turns = spacing * np.array(
-        [model.beat.turns(values, time, *at).max() for at in zip(scan.q, scan.phi, strict=True)]
-    )
-    over = np.flatnonzero(turns > HIGHEST)
-    if not len(over):
-        return
-    speed = model.beat.speed
-    speed = f"{speed}(t)" if model.beat.law else f"{speed} = {values[speed]:.4g}"
-    numbers = {"bins": len(turns), "turns": turns.max(), "limit": HIGHEST}
-    yield finding("fringes-aliased", scan.label[over], speed=speed, fast=len(over), **numbers)
-
 
 MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """Reduced χ² of a bin above which a warning is given, by the source of σ. Pairs that see one speckle

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.assessment.result_findings import limit_of_fringes
+from homodyne_dask.assessment.aliased_fringes import limit_of_fringes
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback

@@ -1,6 +1,9 @@
 """The page /fit and report.html as a person sees them, in Chromium, while a real fit runs."""
 
 import threading
+import time
+from contextlib import suppress
+from urllib.request import urlopen
 
 import pytest
 
@@ -68,12 +71,24 @@ def tab(tmp_path):
         yield tab
 
 
+def wait_for_page(address: str) -> None:
+    """The first fit adds the page to its scheduler."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with suppress(OSError):
+            urlopen(address).close()
+            return
+        time.sleep(0.05)
+
+
 @pytest.mark.long
 def test_a_person_follows_two_fits_and_reads_how_they_ended(scan, tab):
     with cluster.local_cluster(processes=1, threads=2) as client:
         first = Fit(scan, client, **FLOWING)
         status = client.dashboard_link
-        tab.open(status.replace("status", "fit"))
+        page = status.replace("status", "fit")
+        wait_for_page(page)
+        tab.open(page)
         seen = {}
         for passes in (1, 2, 3):
             tab.until(f"{PASSES} == {passes}")

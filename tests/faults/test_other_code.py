@@ -36,7 +36,7 @@ def copied(folder: Path) -> Path:
 
 def edited(folder: Path) -> Path:
     """A copy in which data are read otherwise, of the same version."""
-    file = copied(folder) / "homodyne_dask" / "store" / "chunk_reader.py"
+    file = copied(folder) / "homodyne_dask" / "store" / "chunks.py"
     file.write_text(f"{file.read_text()}\nSOMETHING_ELSE = True\n")
     return folder
 
