@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import psutil
-from distributed import Client, Status, Worker, WorkerPlugin, secede
+from distributed import Client, Worker, WorkerPlugin, secede
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.connect import failures_logged, with_timeout
@@ -283,13 +283,12 @@ class WorkerCheck(WorkerPlugin):
         self.name, self.versions = name, package_versions()
 
     async def setup(self, worker: Worker) -> None:
-        """Check a worker that registers; those that run have passed the preflight."""
-        if worker.status is not Status.running:
-            compute_on_own_threads(worker)
-            theirs = await asyncio.to_thread(package_versions)
-            who = f"worker {worker.name}"
-            if failures := [*other_versions(who, theirs, "the workers", self.versions)]:
-                await internals.refuse_worker(worker, self.name, "\n".join(failures))
+        """Check a worker; those that run have passed the preflight, and pass again."""
+        compute_on_own_threads(worker)
+        theirs = await asyncio.to_thread(package_versions)
+        who = f"worker {worker.name}"
+        if failures := [*other_versions(who, theirs, "the workers", self.versions)]:
+            await internals.refuse_worker(worker, self.name, "\n".join(failures))
 
 
 @contextmanager

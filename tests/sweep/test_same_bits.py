@@ -146,8 +146,4 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
     assert "odd" not in done.by
     (words,) = refused[-1]
     assert any(words in logged for logged in caplog.messages)
-    version, threads = words.splitlines()
-    assert version.startswith("worker odd has jaxlib 0.0.1, but this program has ")
-    assert threads.startswith(
-        f"worker odd has 1 thread but computes on {MANY}, more than the cores of"
-    )
+    assert words.startswith("worker odd has jaxlib 0.0.1, but ")
