@@ -19,22 +19,13 @@ from importlib import import_module
 from types import ModuleType
 
 _NAMES = {
-    "api": (
-        "ingest",
-        "read_g2",
-    ),
+    "api": ("ingest", "read_g2"),
     "apps.curve_fit.curve_fit": ("curve_fit",),
     "apps.curve_fit.curve_fit_result": ("CurveFit",),
-    "apps.design.errors_of_plan": (
-        "design",
-        "design_like",
-    ),
+    "apps.design.errors_of_plan": ("design", "design_like"),
     "apps.design.planned_errors": ("Design",),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
-    "apps.posterior.posterior": (
-        "Posterior",
-        "load_posterior",
-    ),
+    "apps.posterior.posterior": ("Posterior", "load_posterior"),
     "apps.posterior.sample_posterior": ("posterior",),
     "apps.slurm.jobs": ("slurm_cluster",),
     "apps.view.view_server": ("view",),
@@ -42,10 +33,7 @@ _NAMES = {
     "cluster.local": ("local_cluster",),
     "errors": ("HomodyneDaskError",),
     "fitting.choose_model": ("compare_models",),
-    "fitting.fit": (
-        "iterate",
-        "plan",
-    ),
+    "fitting.fit": ("iterate", "plan"),
     "fitting.fit_any": ("fit",),
     "fitting.g2": ("g2",),
     "fitting.predict": ("predict",),
@@ -65,23 +53,11 @@ _NAMES = {
         "separable",
     ),
     "models.parameters": ("Parameter",),
-    "results.result_classes": (
-        "Comparison",
-        "FitResult",
-        "FitSeries",
-    ),
-    "results.saved_results": (
-        "compare",
-        "load_comparison",
-        "load_result",
-        "load_series",
-    ),
+    "results.result_classes": ("Comparison", "FitResult", "FitSeries"),
+    "results.saved_results": ("compare", "load_comparison", "load_result", "load_series"),
     "simulation": ("simulate",),
     "solver.state": ("Outcome",),
-    "store.scan": (
-        "Scan",
-        "open_dataset",
-    ),
+    "store.scan": ("Scan", "open_dataset"),
 }
 """Public names by the module that defines them."""
 _MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide"}

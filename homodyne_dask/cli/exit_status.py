@@ -39,6 +39,7 @@ MEMORY_ERRORS = (
 )
 """Words of libraries that found no memory."""
 
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+\b")
 _OF_LIBRARIES = ("JAX_", "XLA_", "DASK_", "PJRT_", "OMP_", "OPENBLAS_", "MKL_", "ZARR_", "BLOSC_")
 _OF_LIBRARIES += ("MPL", "SOURCE_DATE_EPOCH", "HDF5_")
 """Beginnings of variables that libraries read."""
@@ -113,16 +114,23 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def blamed(error: BaseException) -> str:
-    """Return the variable that an error names or quotes, or the package whose metadata cannot be read, and
-    the remedy, as a phrase; '' for none."""
-    text = one_line("".join(traceback.format_exception_only(error)))
-    if cause := error.__cause__ or error.__context__:
-        text += one_line(f" {cause!r} {cause}")
+    """Return what outside the program an error comes from, and the remedy, as a phrase; '' for nothing.
+
+    It names a variable, or quotes the value of one that libraries read; or a library could not read the
+    metadata of a package.
+    """
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
+        chain.append(cause)
+    text = one_line(" ".join(map(str, chain)))
+    names = {
+        *_VARIABLE.findall(text.upper())
+    }  # JAX calls its flags as the variables, in small letters
     for name, value in os.environ.items():
         quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in text
-        if quoted or ("_" in name and re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)):
+        if quoted or name in names:
             return f"the environment sets {name}={shown(value)}: correct or unset it"
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = (frame for e in chain for frame in traceback.extract_tb(e.__traceback__))
     if any("importlib/metadata" in frame.filename for frame in frames):  # others read them, too
         return ": repair or remove it; ".join([*broken_packages(), ""]).removesuffix("; ")
     return ""

@@ -20,7 +20,7 @@ HARMFUL = ("FAST_MATH", "PREFER_VECTOR_WIDTH", "MAX_ISA=SSE", "OPTIMIZATION_LEVE
 @click.command()
 @AS_JSON
 def doctor(as_json: bool) -> None:
-    """Check within a second whether this machine and its environment are ready for fits.
+    """Check whether this machine and its environment are ready for fits.
 
     The command checks the versions of libraries, cores and memory, what workers need to start, and
     variables that slow JAX. Exit status: 0 nothing to do, 1 a line says what to do.
@@ -38,9 +38,13 @@ def versions() -> Iterator[Finding]:
     """Yield each library of another version than required."""
     yield Finding("homodyne-dask", metadata.version("homodyne-dask"))
     for need in map(Requirement, metadata.requires("homodyne-dask") or []):
-        if "extra" not in str(need.marker) and metadata.version(need.name) not in need.specifier:
+        if (
+            "extra" not in str(need.marker)
+            and (version := metadata.version(need.name))
+            and not (need.specifier.contains(version, prereleases=True))
+        ):
             advice = f"pip install '{need.name}{need.specifier}'"
-            yield Finding(need.name, metadata.version(need.name), advice)
+            yield Finding(need.name, version, advice)
 
 
 def machine() -> Iterator[Finding]:
