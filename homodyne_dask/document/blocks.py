@@ -1,9 +1,6 @@
-"""A document is made once, of sections of blocks; `plain_text` and `html` show it and know no fit.
+"""Documents: sections of blocks, shown as text and as HTML, which know no fit.
 
-A document as text, in lines of at most `text.MAX_WIDTH` letters.
-
-HTML from templates: documents as pages and for notebooks, and the pages of applications.
-
+Text has lines of at most `text.MAX_WIDTH` letters. HTML is made from templates: pages, and notebooks.
 A value in a template is escaped unless it is markupsafe's `Markup`.
 """
 

@@ -3,10 +3,6 @@
 They stand in findings.txt. Its sentences are filled as by `str.format` with the numbers of a finding, `about`
 and `advice`. Besides, {n:is|are} is the word for one or several, for a number below 0 or not, for true or
 false; {x:change} calls one of `_WORDS`; and [ or `{advice}`] is left out where there is no advice.
-
-What a fit found out about itself, as data: a code, what it is about, numbers, and what to type.
-
-`finding_catalogue` has the sentence of each code.
 """
 
 import re
