@@ -5,8 +5,8 @@ Results, series and comparisons as plain values, as JSON holds them, and a resul
 The formats of files: their names, versions and places, and what writes and reads each.
 
 Those below are read back, and are JSON with a checksum; `saved_results` makes results of what they read.
-`result_folder.WRITERS` are the tables, texts and netCDF in the folder of a fit. Applications and other packages add
-formats by entry points of the group homodyne_dask.writers: a function from a `FitView` to bytes.
+`result_folder.WRITERS` are the tables, texts and netCDF in the folder of a fit. Applications and other
+packages add formats by entry points of the group homodyne_dask.writers: a function from a `FitView` to bytes.
 """
 
 import hashlib
