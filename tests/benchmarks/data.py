@@ -9,7 +9,6 @@ import numpy as np
 import zarr
 
 import homodyne_dask as hd
-import ingest
 from homodyne_dask.store import schema
 from ingest.store_writer import write_array
 from tests.ingest_files import manifest, reseal
@@ -27,7 +26,7 @@ def store(folder: Path, frames: int, angles: int = 23) -> Path:
     """The same, ingested."""
     path = folder / f"ageing_{angles}x{frames}_c2.zarr"
     if not path.exists():
-        ingest.ingest(source(folder, frames, angles), path)
+        hd.ingest(source(folder, frames, angles), path)
     return path
 
 
@@ -37,20 +36,20 @@ def widened(folder: Path, frames: int, times: int, angles: int = 23) -> Path:
     path = folder / f"ageing_{angles}x{frames}x{times}_c2.zarr"
     if path.exists():
         return path
-    shutil.copytree(once, path, ignore=lambda where, names: {"c"} & set(names))
+    shutil.copytree(once, path, ignore=shutil.ignore_patterns("c"))
     old: Any = zarr.open_group(once, mode="r")
     new: Any = zarr.open_group(path, mode="r+")
     for name, array in old.members(max_depth=None):
         if isinstance(array, zarr.Group):
             continue
-        dims = array.metadata.dimension_names
-        if dims[0] == "bin" and array.dtype == np.float32:
+        by_bin = array.metadata.dimension_names[0] == "bin"
+        if by_bin and array.dtype == np.float32:
             new[name].resize((times * angles, *array.shape[1:]))
             (path / name / "c").mkdir()
             for b in range(times * angles):
                 (path / name / "c" / str(b)).symlink_to(once / name / "c" / str(b % angles))
             continue
-        values = np.concatenate([array[...]] * times) if dims[0] == "bin" else array[...]
+        values = np.concatenate([array[...]] * times) if by_bin else array[...]
         if name == "label":
             values = np.arange(1, times * angles + 1)
         if array.chunks == array.shape:

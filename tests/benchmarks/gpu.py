@@ -11,7 +11,6 @@ import numpy as np
 from distributed import Client
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.devices import jax_device
@@ -30,25 +29,37 @@ FRAMES, WIDER, LIMIT = 2950, 10, 3600.0
 
 def run(folder: Path) -> Iterator[Row]:
     """Pairs per second beside one core; fits of 2e8 points beside all cores and homodyne; bits and memory."""
-    found = gpus_of_machine()
-    print(f"gpu: {found}")
-    if isinstance(found, str):
+    gpus = gpus_of_machine()
+    print(f"gpu: {gpus}")
+    if isinstance(gpus, str):
         return
     store, wide = data.store(folder, FRAMES), data.widened(folder, FRAMES, WIDER)
-    one = passes.rate(store, "resident", 1, 1)["M pairs/s"]
-    yield {"one core M pairs/s": one}
-    with local_cluster(gpus=1) as client:
+    theta = passes.truth(hd.open_dataset(store))
+    core = passes.rate(store, "resident", 1, 1)["M pairs/s"]
+    yield {"one core M pairs/s": core}
+    with hd.local_cluster(gpus=1) as client:
         client.wait_for_workers(1)
-        for name, of, options in (
+        for name, path, options in (
             ("resident", wide, {}),
             ("resident, 2e8 points", store, {}),
             ("resident, mixed", wide, {"precision": "mixed"}),
             ("streaming", store, {"memory": "stream"}),
         ):
-            there = rate(of, client, **options)
-            yield {f"{name} M pairs/s": there, f"{name}, times one core": there / one}
-        yield beside_processors(store, client)
-        yield memory(wide, client)
+            rate = passes.timed(sweep_on("gpu", path, client, **options)[0], theta)["M pairs/s"]
+            yield {f"{name} M pairs/s": rate, f"{name}, times one core": rate / core}
+        sweep, _ = sweep_on("gpu", store, client)
+        first, second = sweep.gram(theta).moments, sweep.gram(theta).moments
+        reference = sweep_on("cpu", store, client)[0].gram(theta).moments
+        size = np.sqrt(np.einsum("kii->ki", reference))
+        apart = abs(first - reference) / (size[:, :, None] * size[:, None, :])
+        yield {"same bits in two passes": float(first.tobytes() == second.tobytes())}
+        yield {"largest difference from processors": float(apart.max())}
+        answers: Any = client.run(lambda: jax_device(GPU).memory_stats()["peak_bytes_in_use"])
+        [peak] = answers.values()
+        _, plan = sweep_on("gpu", wide, client)
+        planned = plan.device.needed(plan.layout, plan.workers, plan.parameters)
+        planned += plan.layout.resident_bytes
+        yield {"peak of the GPU GB": peak / 1e9, "peak / the plan's": peak / planned}
     yield from fits(folder)
 
 
@@ -57,39 +68,6 @@ def sweep_on(device: str, store: Path, client: Client, **options: Any) -> tuple[
     request = prepare(scan, hd.LAMINAR_FLOW, device=device, **options)
     plan = plan_for(request, client)
     return sweep_of(plan, scan.selection, request.problem, client), plan
-
-
-def rate(store: Path, client: Client, **options: Any) -> float:
-    sweep, _ = sweep_on("gpu", store, client, **options)
-    return passes.timed(sweep, passes.truth(hd.open_dataset(store)))["M pairs/s"]
-
-
-def beside_processors(store: Path, client: Client) -> Row:
-    """Whether two passes on the GPU give the same bits, and how far they are from one on processors."""
-    theta = passes.truth(hd.open_dataset(store))
-    there, _ = sweep_on("gpu", store, client)
-    first, second = there.gram(theta).moments, there.gram(theta).moments
-    here = sweep_on("cpu", store, client)[0].gram(theta).moments
-    size = np.sqrt(np.einsum("kii->ki", here))
-    apart = abs(first - here) / (size[:, :, None] * size[:, None, :])
-    return {
-        "same bits in two passes": float(first.tobytes() == second.tobytes()),
-        "largest difference from processors": float(apart.max()),
-    }
-
-
-def memory(store: Path, client: Client) -> Row:
-    """The most memory that JAX has taken of the GPU, and what a plan says of the largest fit until now."""
-    answers: Any = client.run(peak_of_gpu)
-    [peak] = answers.values()
-    _, plan = sweep_on("gpu", store, client)
-    planned = plan.device.needed(plan.layout, plan.workers, plan.parameters)
-    planned += plan.layout.resident_bytes
-    return {"peak of the GPU GB": peak / 1e9, "peak / the plan's": peak / planned}
-
-
-def peak_of_gpu() -> int:
-    return jax_device(GPU).memory_stats()["peak_bytes_in_use"]
 
 
 def fits(folder: Path) -> Iterator[Row]:
@@ -101,9 +79,9 @@ def fits(folder: Path) -> Iterator[Row]:
             print("gpu: homodyne is not installed: make benchmark-peers installs it")
             continue
         rows.append(peers.measure(program, "shared", case, folder, LIMIT))
-        mine, seconds = rows[0].fit_seconds, rows[-1].fit_seconds
+        on_gpu, seconds = rows[0].fit_seconds, rows[-1].fit_seconds
         if seconds is not None:
             yield {f"fit by {program}, s": seconds}
-        if mine and seconds and "GPU" not in program:
-            yield {f"fit by {program} / on the GPU": seconds / mine}
+        if on_gpu and seconds and "GPU" not in program:
+            yield {f"fit by {program} / on the GPU": seconds / on_gpu}
     print(markdown(table(rows)))

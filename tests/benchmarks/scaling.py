@@ -18,7 +18,6 @@ MESSAGES_PER_TASK = 7
 EURO_PER_CORE_HOUR = 0.04
 CASES = [(pairs, workers) for pairs in (10, 11) for workers in (10, 100, 1000)]
 """Powers of ten of pairs, and workers of eight threads."""
-DIGITS = str.maketrans("01", "⁰¹")
 
 
 def layout_of(pairs: float) -> Layout:
@@ -30,23 +29,27 @@ def layout_of(pairs: float) -> Layout:
 
 def line(power: int, workers: int) -> str:
     """A row of the table."""
-    cut = layout_of(10.0**power)
+    pairs = 10.0**power
+    cut = layout_of(pairs)
     plan = make_plan(cut, workers_asked(workers), "laminar_flow", 7, BINS)
     tasks, threads = len(plan.tasks), plan.workers.threads
-    of_tile = cut.pairs / cut.blocks * SECONDS_PER_PAIR
-    of_tasks = [TASK_OVERHEAD_SECONDS + of_tile * len(task.tiles) for task in plan.tasks]
-    seconds = makespan(of_tasks, threads, SCHEDULER_SECONDS)
-    row = [
-        f"10{str(power).translate(DIGITS)}", str(workers), str(tasks),
-        str(rounded(MESSAGES_PER_TASK * tasks)), f"{plan.driver.seconds:.1f} s",
-        f"{plan.driver.memory / 1e9:.2f} GB", f"{10.0**power * SECONDS_PER_PAIR / threads:.2g} s",
-        f"{seconds:.2g} s", f"{rounded(plan.layout.bytes_per_pass / seconds / 1e9)}",
-        f"{seconds * threads / 3600 * EURO_PER_CORE_HOUR:.2g} €",
-    ]  # fmt: skip
-    return f"| {' | '.join(row)} |"
+    of_tile = pairs / cut.blocks * SECONDS_PER_PAIR
+    seconds = makespan(
+        [TASK_OVERHEAD_SECONDS + of_tile * len(task.tiles) for task in plan.tasks], threads
+    )
+    messages, rate = (  # to two digits
+        int(float(f"{number:.2g}"))
+        for number in (MESSAGES_PER_TASK * tasks, plan.layout.bytes_per_pass / seconds / 1e9)
+    )
+    return (
+        f"| 10{str(power).translate(str.maketrans('01', '⁰¹'))} | {workers} | {tasks} | {messages} "
+        f"| {plan.driver.seconds:.1f} s | {plan.driver.memory / 1e9:.2f} GB "
+        f"| {pairs * SECONDS_PER_PAIR / threads:.2g} s | {seconds:.2g} s | {rate} "
+        f"| {seconds * threads / 3600 * EURO_PER_CORE_HOUR:.2g} € |"
+    )
 
 
-def makespan(seconds: list[float], threads: int, serve: float) -> float:
+def makespan(seconds: list[float], threads: int, serve: float = SCHEDULER_SECONDS) -> float:
     """The time in which some threads that take tasks in turn complete all.
 
     serve: seconds in which the scheduler serves a task, one after the other.
@@ -55,11 +58,6 @@ def makespan(seconds: list[float], threads: int, serve: float) -> float:
     for n, task in enumerate(seconds):
         heapreplace(free, max(free[0], n * serve) + task)
     return max(free)
-
-
-def rounded(number: float) -> int:
-    """Two digits of a number."""
-    return int(float(f"{number:.2g}"))
 
 
 if __name__ == "__main__":

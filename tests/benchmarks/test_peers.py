@@ -1,13 +1,13 @@
 """What `make benchmark-peers` measures, its table, and that of large clusters in docs/performance.md."""
 
 import sys
-import time
 
 import numpy as np
 import pytest
 
+from tests.benchmarks import process
 from tests.benchmarks.peers import __main__ as peers
-from tests.benchmarks.peers import data, process
+from tests.benchmarks.peers import data
 from tests.benchmarks.peers.gallery import Row, table
 from tests.benchmarks.scaling import CASES, line
 from tests.documents import ROOT
@@ -48,18 +48,18 @@ def test_the_truth_has_a_chisqr_of_one_per_pair():
 def test_a_process_is_measured_with_its_children_and_stopped_at_its_limit(tmp_path):
     child = "held = bytearray(60_000_000); import time; time.sleep({})"
     parent = "import subprocess, sys; print('here'); subprocess.run([sys.executable, '-c', {!r}])"
-    command = [sys.executable, "-c", parent.format(child.format(0.5))]
-    ended = process.run(command, 20, tmp_path / "log")
-    assert ended.code == 0
+
+    def run(asleep: float, limit: float) -> process.Run:
+        code = parent.format(child.format(asleep))
+        return process.run([sys.executable, "-c", code], limit, tmp_path / "log")
+
+    ended = run(0.5, 20)
+    assert (ended.code, ended.output) == (0, "here\n")
     assert ended.peak > 60e6
     assert 0 < ended.cpu_seconds < 20
-    assert ended.output == "here\n"
-    began = time.perf_counter()
-    stopped = process.run(
-        [sys.executable, "-c", parent.format(child.format(60))], 0.5, tmp_path / "log"
-    )
+    stopped = run(60, 0.5)
     assert stopped.code is None
-    assert time.perf_counter() - began < 10
+    assert stopped.seconds < 10
 
 
 def test_a_program_that_cannot_run_has_a_row_that_says_why(tmp_path, monkeypatch):
@@ -67,7 +67,7 @@ def test_a_program_that_cannot_run_has_a_row_that_says_why(tmp_path, monkeypatch
     row = peers.measure("absent", "shared", data.make(2, 5), tmp_path, 20)
     assert row.ended == "failed"
     assert "exit status 1" in row.note
-    assert "No module named" in row.note
+    assert "KeyError" in row.note
     assert row.chisqr is None
 
 

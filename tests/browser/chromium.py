@@ -12,9 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 PROGRAM = shutil.which("chromium")
+NEEDED = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed"),
+]
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -61,13 +66,14 @@ class Tab:
             self._note(answer)
 
     def _note(self, event: dict[str, Any]) -> None:
-        given = event.get("params", {})
-        if event["method"] == "Runtime.exceptionThrown":
-            self.complaints.append(str(given["exceptionDetails"]))
-        if event["method"] == "Log.entryAdded" and given["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(str(given["entry"]))
-        if event["method"] == "Runtime.consoleAPICalled" and given["type"] in ("error", "warning"):
-            self.complaints.append(str(given["args"]))
+        told = event.get("params", {})
+        level = {
+            "Runtime.exceptionThrown": lambda: "error",
+            "Log.entryAdded": lambda: told["entry"]["level"],
+            "Runtime.consoleAPICalled": lambda: told["type"],
+        }.get(event["method"], lambda: "")()
+        if level in ("error", "warning"):
+            self.complaints.append(str(told))
 
     def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
@@ -94,38 +100,22 @@ class Tab:
 
     def press(self, key: str, code: int) -> None:
         """Press and release a key."""
-        text = {"text": "\r"} if key == "Enter" else {}
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         for kind in ("keyDown", "keyUp"):
-            self.command(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
-                **(text if kind == "keyDown" else {}),
-            )  # fmt: skip
+            self.command("Input.dispatchKeyEvent", type=kind, **given)
 
     def click(self, x: float, y: float) -> None:
         """Press and release the left button of the mouse."""
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self.command(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+        for kind in ("Moved", "Pressed", "Released"):
+            self.mouse(kind, x, y, button="left", clickCount=1)
 
-    def hover(self, x: float, y: float) -> None:
-        """Move the mouse to a place."""
-        self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
-    def wheel(self, x: float, y: float, turns: int) -> None:
-        """Turn the wheel of the mouse towards the screen, or away from it."""
-        for _ in range(abs(turns)):
-            self.command(
-                "Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0,
-                deltaY=-120 if turns > 0 else 120,
-            )  # fmt: skip
+    def mouse(self, kind: str, x: float, y: float, **parameters: Any) -> None:
+        self.command("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, **parameters)
 
     def look(self, width: int, scheme: str, height: int = 900) -> None:
         """Make the window so wide, and prefer a scheme: light or dark."""
-        self.command(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-            mobile=False,
-        )  # fmt: skip
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.command("Emulation.setDeviceMetricsOverride", **size)
         wish = [{"name": "prefers-color-scheme", "value": scheme}]
         self.command("Emulation.setEmulatedMedia", features=wish)
 
@@ -160,7 +150,8 @@ def browser(folder: Path) -> Iterator[Tab]:
             address = pages[0]["webSocketDebuggerUrl"]
             connection = loop.run_until_complete(_connected(address))
             yield Tab(connection, loop)
-            loop.run_until_complete(_closed(connection))
+            loop.call_soon(connection.close)
+            loop.run_until_complete(asyncio.sleep(0))
         finally:
             program.terminate()
             program.wait(PATIENCE)
@@ -169,10 +160,6 @@ def browser(folder: Path) -> Iterator[Tab]:
 
 async def _connected(address: str) -> WebSocketClientConnection:
     return await websocket_connect(address, max_message_size=100_000_000)
-
-
-async def _closed(connection: WebSocketClientConnection) -> None:
-    connection.close()
 
 
 def _port(file: Path) -> int:

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
-from tests.benchmarks.peers import data, process
+from tests.benchmarks import process
+from tests.benchmarks.peers import data
 from tests.benchmarks.peers.gallery import Row, markdown, table
 
 PYTHONS = {
@@ -27,8 +28,8 @@ PROGRAMS = {
     "homodyne_dask, ready": ("ours", "homodyne_dask", ("ready",)),
     "homodyne": ("peers", "homodyne", ()),
     "homodyne, exact": ("peers", "homodyne", ("exact",)),
-    "xpcsjax": ("xpcsjax", "homodyne", ("xpcsjax",)),
-    "xpcsjax, exact": ("xpcsjax", "homodyne", ("exact", "xpcsjax")),
+    "xpcsjax": ("xpcsjax", "xpcsjax", ()),
+    "xpcsjax, exact": ("xpcsjax", "xpcsjax", ("exact",)),
     "nlsq.curve_fit": ("peers", "nlsq", ()),
 }
 ON_GPU = {"homodyne_dask, GPU": ("ours", "homodyne_dask", ("gpu",))}
@@ -38,20 +39,20 @@ SCALINGS = ["shared", "individual"]
 
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
     """Return the row of one program."""
-    environment, module, more = (PROGRAMS | ON_GPU)[program]
-    place = folder / scaling / "-".join([module, *more])
+    environment, called, words = (PROGRAMS | ON_GPU)[program]
+    place = folder / scaling / "-".join([called, *words])
     place.mkdir(parents=True)
-    found = place / "result.json"
-    command = [PYTHONS[environment], "-m", f"tests.benchmarks.peers.{module}"]
-    given = [str(folder / "data.npz"), str(found), scaling, *more]
+    written = place / "result.json"
+    command = [PYTHONS[environment], "-m", "tests.benchmarks.peers.programs", called]
+    given = [str(folder / "data.npz"), str(written), scaling, *words]
     ran = process.run([*command, *given], limit, place / "log")
     seen = {"process_seconds": ran.seconds, "cpu_seconds": ran.cpu_seconds, "peak": ran.peak}
     if ran.code is None:
         return Row(program, scaling, "stopped", note=f"stopped at {limit / 60:g} min", **seen)
-    if ran.code or not found.exists():
+    if ran.code or not written.exists():
         last = (ran.output.strip().splitlines() or ["it printed nothing"])[-1]
         return Row(program, scaling, "failed", note=f"exit status {ran.code}: {last}", **seen)
-    answer = json.loads(found.read_text())
+    answer = json.loads(written.read_text())
     estimate = data.Estimate(**{key: answer.pop(key) for key in data.FIELDS if key in answer})
     ended, chisqr = answer.pop("status"), data.chisqr(case, estimate) if estimate.contrast else None
     return Row(program, scaling, ended, estimate=estimate, chisqr=chisqr, **seen, **answer)

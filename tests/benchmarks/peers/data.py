@@ -55,14 +55,12 @@ class Estimate:
 FIELDS = [field.name for field in fields(Estimate)]
 
 
-def distance(one: Estimate, other: Estimate) -> float:
-    """Return how far theta is from that of one with a covariance, in standard errors."""
-    covariance = np.array(one.covariance)
-    error = np.sqrt(np.diag(covariance))
-    difference = (np.array(other.theta) - one.theta) / error
-    return float(
-        np.sqrt(difference @ np.linalg.solve(covariance / np.outer(error, error), difference))
+def distance(estimate: Estimate, other: Estimate) -> float:
+    """Return how far theta is from that of an estimate with a covariance, in standard errors."""
+    whitened = np.linalg.solve(
+        np.linalg.cholesky(np.array(estimate.covariance)), np.subtract(other.theta, estimate.theta)
     )
+    return float(np.linalg.norm(whitened))
 
 
 def make(angles: int, frames: int, seed: int = 0) -> Case:
@@ -72,13 +70,10 @@ def make(angles: int, frames: int, seed: int = 0) -> Case:
     f = np.array([reference.f_homodyne(TRUTH, time, Q, p, GAP) for p in phi])
     c2 = offset[:, None, None] + contrast[:, None, None] * f
     c2 += SIGMA * np.random.default_rng(seed).standard_normal(c2.shape)
-    upper = np.triu(np.ones((frames, frames), bool), 1)
-    c2 = np.where(upper, c2, np.swapaxes(c2, 1, 2))
+    c2 = np.triu(c2, 1) + np.swapaxes(np.triu(c2, 1), 1, 2)
     near = np.einsum("kii->ki", c2[:, :-1, 1:])  # the first side diagonal
-    at = np.arange(frames)
-    c2[:, at, at] = np.concatenate(
-        [near[:, :1], 0.5 * (near[:, 1:] + near[:, :-1]), near[:, -1:]], axis=1
-    )
+    diagonal = (near[:, :1], 0.5 * (near[:, 1:] + near[:, :-1]), near[:, -1:])
+    np.einsum("kii->ki", c2)[...] = np.concatenate(diagonal, axis=1)
     return Case(phi, time, c2.astype(np.float32))
 
 
@@ -94,18 +89,15 @@ def load(path: Path) -> Case:
 
 def chisqr(case: Case, estimate: Estimate) -> float:
     """Return χ² of an estimate over each pair t1 < t2 once, by the reference in plain NumPy."""
-    n = len(case.time)
-    rows = np.full(n, np.sqrt(SIGMA))
-    contrast = np.broadcast_to(estimate.contrast, len(case.phi))
-    offset = np.broadcast_to(estimate.offset, len(case.phi))
-    total = 0.0
-    for k, phi in enumerate(case.phi):
-        r = reference.bin_residual(
-            np.array(estimate.theta), contrast[k], offset[k], case.c2[k].astype(float), case.time,
+    rows = np.full(len(case.time), np.sqrt(SIGMA))
+    scaling = np.broadcast_arrays(estimate.contrast, estimate.offset, case.phi)
+    return sum(
+        float(np.sum(reference.bin_residual(
+            np.array(estimate.theta), contrast, offset, c2.astype(float), case.time,
             Q, phi, GAP, rows, 1, "homodyne",
-        )  # fmt: skip
-        total += float(r @ r)
-    return total
+        ) ** 2))
+        for contrast, offset, phi, c2 in zip(*scaling, case.c2, strict=True)
+    )  # fmt: skip
 
 
 def report(path: Path, estimate: Estimate, **numbers: object) -> None:
