@@ -7,12 +7,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "README.md"
-PAGES = [
+LISTED = [
     ROOT / "docs" / f"{name}.md"
     for name in re.findall(r"^- \[(\w+)\]\(\1\.md\): ", INDEX.read_text(), re.MULTILINE)
 ]
-ALL = [README, INDEX, *PAGES]
+"""Pages that the index lists; that of an application goes when it is taken out, and the line may stay."""
+ALL = [README, INDEX, *(page for page in LISTED if page.is_file())]
 """In the order in which they are read, and in which their blocks run."""
+PROMISED = {
+    name
+    for row in re.findall(r"^\| (.*?) \|", (ROOT / "docs/stability.md").read_text(), re.MULTILINE)
+    for name in re.findall(r"`([^`]+)`", row)
+}
+"""Public names and commands that docs/stability.md lists, also of an application that was taken out."""
 
 
 def blocks(language: str, *files: Path) -> list[str]:
@@ -29,8 +36,14 @@ def commands(*files: Path) -> list[str]:
 
 def links(file: Path) -> list[str]:
     """Return the files that a page links to, without those of the web."""
-    found = re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text())
-    return [link for link in found if "://" not in link]
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text())
+    return [link for link in targets if "://" not in link]
+
+
+def broken_links(file: Path) -> list[str]:
+    """Return the links of a page that lead to no file, and not to the page of an application."""
+    there = {link: (file.parent / link).resolve() for link in links(file)}
+    return [link for link, path in there.items() if not path.is_file() and path not in LISTED]
 
 
 def code_spans(file: Path) -> list[str]:

@@ -1,13 +1,14 @@
-"""Public names: what tests/public_api.txt promises, what help says, and that wrong values are refused.
+"""Public names: what lists promise, what help says, and that wrong values are refused.
 
-To accept a change: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/test_public_api.py, then read the
-difference. docs/stability.md says which changes need which version.
+tests/public_api.txt promises those of the library, and such a file in tests/apps/NAME those of an
+application. To accept a change: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/test_public_api.py, then read
+the difference. docs/stability.md says which changes need which version.
 """
 
 import doctest
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from enum import Enum
 from importlib import import_module
@@ -20,17 +21,15 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli import main
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.result_classes import FitSeries
-from tests.apps.migration.configurations import write_yaml
-from tests.documents import kept_in
+from tests.applications import APPLICATIONS, command_owners, made_for, owner, public
+from tests.documents import PROMISED, kept_in
 from tests.results.made_results import flow_result
 from tests.synthetic import FLOW, angles, measured, module_scan
 
-PROMISED = Path(__file__).with_name("public_api.txt")
 CONSTRUCTED = {"Parameter"}
 """Classes that users call; others come from functions."""
 MODEL = {"name", "names", "parameters"}
@@ -84,23 +83,27 @@ def described(name: str) -> Iterator[str]:
 def commands(command: click.Command, words: str) -> Iterator[str]:
     """Yield a line for each command: its arguments and its options."""
     if isinstance(command, click.Group):
-        for name, one in sorted(command.commands.items()):
-            yield from commands(one, f"{words} {name}")
+        for name, below in sorted(command.commands.items()):
+            yield from commands(below, f"{words} {name}")
         return
-    options = sorted(
-        name
-        for one in command.params
-        if isinstance(one, click.Option)
-        for name in (*one.opts, *one.secondary_opts)
-    )
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    names = sorted(name for one in options for name in (*one.opts, *one.secondary_opts))
     arguments = [str(one.name) for one in command.params if isinstance(one, click.Argument)]
-    yield " ".join([words, *arguments, *options])
+    yield " ".join([words, *arguments, *names])
 
 
-def test_public_names_arguments_and_options_are_those_that_are_promised():
-    lines = [line for name in sorted(hd.__all__) for line in described(name)]
-    found = "\n".join([*lines, *commands(main, "homodyne-dask")]) + "\n"
-    assert found == kept_in(PROMISED, found)
+OWNERS = {*map(owner, hd.__all__), *command_owners().values()} & {"", *APPLICATIONS}
+
+
+@pytest.mark.parametrize("application", sorted(OWNERS))
+def test_public_names_arguments_and_options_are_those_that_are_promised(application):
+    lines = [line for n in sorted(hd.__all__) if owner(n) == application for line in described(n)]
+    for name, owner_of_command in sorted(command_owners().items()):
+        if owner_of_command == application:
+            lines += commands(main.commands[name], f"homodyne-dask {name}")
+    found = "".join(f"{line}\n" for line in lines)
+    list_of_names = Path(__file__).parent / ("apps" if application else "") / application
+    assert found == kept_in(list_of_names / "public_api.txt", found)
 
 
 def test_type_checkers_find_each_public_name_where_it_is_loaded_from():
@@ -108,14 +111,13 @@ def test_type_checkers_find_each_public_name_where_it_is_loaded_from():
     found = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
     assert {name for _, name in found} | {"__version__", "guide"} == set(hd.__all__)
     for module, name in found:
-        assert getattr(hd, name) is getattr(import_module(module), name)
+        if owner(name) in ("", *APPLICATIONS):
+            assert getattr(hd, name) is getattr(import_module(module), name)
 
 
 def test_the_page_lists_every_public_name_and_every_command():
-    rows = re.findall(r"^\| (.*?) \|", guide.page("stability"), re.MULTILINE)
-    listed = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
-    assert {name for name in listed if name.startswith("hd.")} == {f"hd.{n}" for n in hd.__all__}
-    assert set(main.commands) <= {name for name in listed if not name.startswith("hd.")}
+    assert {name for name in PROMISED if name.startswith("hd.")} == {f"hd.{n}" for n in hd.__all__}
+    assert set(main.commands) <= PROMISED
 
 
 SLOW = {
@@ -123,7 +125,8 @@ SLOW = {
     "iterate", "load_comparison", "load_posterior", "local_cluster", "posterior",
 }  # fmt: skip
 """They compile kernels, or start workers. Those of `slurm_cluster` and `view` are shown and not run."""
-FUNCTIONS = [name for name in hd.__all__ if inspect.isfunction(getattr(hd, name))]
+PUBLIC = [name for name in hd.__all__ if owner(name) in ("", *APPLICATIONS)]
+FUNCTIONS = [name for name in PUBLIC if inspect.isfunction(getattr(hd, name))]
 EXAMPLES = sorted({*FUNCTIONS, "FitResult", "Parameter"})
 
 
@@ -136,7 +139,6 @@ def folder(tmp_path_factory) -> Path:
     (where / "A0123_fit").mkdir()
     (where / "A0123_fit_q").mkdir()
     flow_result().to_json(where / "A0123_fit" / "summary.json")
-    write_yaml(where).rename(where / "homodyne.yaml")
     series = FitSeries("q", (fit_row("1", None, flow_result(), "", {"q": 0.0054}),))
     series.to_json(where / "A0123_fit_q" / "series.json")
     return where
@@ -147,6 +149,8 @@ def folder(tmp_path_factory) -> Path:
 )
 def test_the_example_runs(folder, monkeypatch, name):
     monkeypatch.chdir(folder)
+    if name == "from_homodyne_yaml":
+        made_for("migration.configurations").write_yaml(folder).rename("homodyne.yaml")
     text = inspect.getdoc(getattr(hd, name)) or ""
     example = doctest.DocTestParser().get_doctest(text, {"hd": hd, "np": np}, name, None, None)
     assert example.examples, f"{name} has no example"
@@ -176,36 +180,41 @@ def constant(theta, t1, t2, bin):
     return theta[0]
 
 
+def public_page(name):
+    return public("guide").page(name)
+
+
 scan = module_scan(lambda: measured(FLOW[:3], 30, angles(4)))
 
 
-CALLS = {
-    "open_dataset": (hd.open_dataset, {}),
+CALLS: dict[str, tuple[Callable[..., Any] | None, dict[str, Any]]] = {
+    "open_dataset": (None, {}),
     "select": (lambda scan, **given: scan.select(**given), {"scan": ...}),
-    "plan": (hd.plan, {"data": ..., "model": "static"}),
-    "fit": (hd.fit, {"data": ..., "model": "static"}),
-    "iterate": (hd.iterate, {"data": ..., "model": "static"}),
-    "fit_each": (hd.fit_each, {"data": ..., "model": "static", "over": "age", "windows": 2}),
-    "compare_models": (hd.compare_models, {"data": ...}),
-    "predict": (hd.predict, {"model": "static", "params": [1e4, 0, 0], "times": [0, 1, 2], "q": 0.01}),
+    "plan": (None, {"data": ..., "model": "static"}),
+    "fit": (None, {"data": ..., "model": "static"}),
+    "iterate": (None, {"data": ..., "model": "static"}),
+    "fit_each": (None, {"data": ..., "model": "static", "over": "age", "windows": 2}),
+    "compare_models": (None, {"data": ...}),
+    "predict": (None, {"model": "static", "params": [1e4, 0, 0], "times": [0, 1, 2], "q": 0.01}),
     "fit of a residual": (hd.fit, {"data": POINTS, "model": LINE, "initial": {"k": 1}}),
-    "curve_fit": (hd.curve_fit, {"f": lambda x, a: a * x, "xdata": POINTS}),
-    "model": (hd.model, {"residual": lambda theta, x: x, "parameters": [NUMBER]}),
-    "separable": (hd.separable, {"f": constant, "parameters": [NUMBER]}),
-    "Parameter": (hd.Parameter, {"name": "a"}),
-    "load_result": (hd.load_result, {}),
-    "load_series": (hd.load_series, {}),
-    "compare": (hd.compare, {}),
-    "load_comparison": (hd.load_comparison, {}),
-    "from_homodyne_yaml": (hd.from_homodyne_yaml, {}),
-    "local_cluster": (hd.local_cluster, {}),
-    "connect": (hd.connect, {"address": "tcp://127.0.0.1:1"}),
-    "slurm_cluster": (hd.slurm_cluster, {"jobs": 0}),
+    "curve_fit": (None, {"f": lambda x, a: a * x, "xdata": POINTS}),
+    "model": (None, {"residual": lambda theta, x: x, "parameters": [NUMBER]}),
+    "separable": (None, {"f": constant, "parameters": [NUMBER]}),
+    "Parameter": (None, {"name": "a"}),
+    "load_result": (None, {}),
+    "load_series": (None, {}),
+    "compare": (None, {}),
+    "load_comparison": (None, {}),
+    "from_homodyne_yaml": (None, {}),
+    "local_cluster": (None, {}),
+    "connect": (None, {"address": "tcp://127.0.0.1:1"}),
+    "slurm_cluster": (None, {"jobs": 0}),
     "cuts": (lambda scan, **given: scan.cuts(**given), {"scan": ...}),
-    "page": (hd.guide.page, {}),
-    "ingest": (hd.ingest, {"source": "none.npz"}),
-    "simulate": (hd.simulate, {"path": "none.h5"}),
+    "page": (public_page, {}),
+    "ingest": (None, {"source": "none.npz"}),
+    "simulate": (None, {"path": "none.h5"}),
 }  # fmt: skip
+"""What is called, the public function of the name where it says None, with arguments that fit."""
 ARGUMENTS = {
     "select": ["q", "phi", "label", "frames", "time"],
     "cuts": ["min_lag"],
@@ -229,6 +238,7 @@ def called(function, given):
 def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     function, valid = CALLS[name]
+    function = function or public(name)
     valid = {key: scan if value is ... else value for key, value in valid.items()}
     for argument in ARGUMENTS.get(name) or inspect.signature(function).parameters:
         for wrong in WRONG:

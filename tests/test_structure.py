@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from tests.applications import APPLICATIONS
 from tests.conftest import LONG
 from tests.documents import ROOT, code_spans
 from tests.versions import ROOMS
@@ -14,6 +15,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 NAMED = re.compile(r"([\w./-]+(?:/|\.(?:py|md|yaml|toml)))(?::(\w+))?")
 """A file or a folder, of the repository or of the package, and what is defined in it."""
 FILES = [found for span in code_spans(PAGE) if (found := NAMED.fullmatch(span))]
+TAKEN_OUT = re.compile(f"apps/(?!{'|'.join(APPLICATIONS)})\\w+/")
 
 
 def test_lists_of_tests_name_files_and_folders_that_exist():
@@ -22,7 +24,9 @@ def test_lists_of_tests_name_files_and_folders_that_exist():
     assert not [name for name in listed if not (ROOT / name).exists()]
 
 
-@pytest.mark.parametrize("named", sorted({found[0] for found in FILES}))
+@pytest.mark.parametrize(
+    "named", sorted({found[0] for found in FILES if not TAKEN_OUT.match(found[0])})
+)
 def test_what_the_page_names_exists(named):
     name, defined = NAMED.fullmatch(named).groups()
     (file,) = [at for at in (ROOT / name, ROOT / "homodyne_dask" / name) if at.exists()]

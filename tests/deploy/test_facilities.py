@@ -76,17 +76,15 @@ def test_a_workflow_of_ewoks_returns_the_json_of_the_fit(scan, monkeypatch):
     ewokscore = pytest.importorskip("ewokscore", reason="make test-deploy installs it")
     monkeypatch.syspath_prepend(FACILITIES)
     inputs = {"fit_yaml": scan / "fit.yaml", "output": scan / "ewoks"}
-    node = {
-        "id": "fit",
-        "task_type": "class",
-        "task_identifier": "ewoks_task.FitResultFile",
-        "default_inputs": [{"name": name, "value": str(path)} for name, path in inputs.items()],
-    }
-    source = {"id": "fit", "name": "source", "value": str(scan / "A0123_results.hdf")}
-    found = ewokscore.execute_graph({"graph": {"id": "fit"}, "nodes": [node]}, inputs=[source])
+    node = {"id": "fit", "task_type": "class", "task_identifier": "ewoks_task.FitResultFile"}
+    node["default_inputs"] = [{"name": name, "value": str(path)} for name, path in inputs.items()]
+
+    def executed(source: str):
+        given = [{"id": "fit", "name": "source", "value": source}]
+        return ewokscore.execute_graph({"graph": {"id": "fit"}, "nodes": [node]}, inputs=given)
+
+    found = executed(str(scan / "A0123_results.hdf"))
     assert found["fit"] == json.loads((scan / "ewoks/A0123_fit/summary.json").read_text())
     with pytest.raises(RuntimeError) as raised:
-        ewokscore.execute_graph(
-            {"graph": {"id": "fit"}, "nodes": [node]}, inputs=[source | {"value": "none.hdf"}]
-        )
+        executed("none.hdf")
     assert "none.hdf is not a file: check the name" in f"{raised.value} {raised.value.__cause__}"

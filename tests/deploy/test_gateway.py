@@ -34,20 +34,16 @@ def server(tmp_path) -> Iterator[str]:
     pytest.importorskip("dask_gateway_server", reason="make test-deploy installs it")
     outer = free_ports(2)
     (tmp_path / "clusters").mkdir()
-    lines = LOCAL.format(
-        ours=str(DEPLOY / "gateway/dask_gateway_config.py"), outer=outer, inner=outer + 1,
-        folder=str(tmp_path / "clusters"),
-    )  # fmt: skip
+    ours, clusters = str(DEPLOY / "gateway/dask_gateway_config.py"), str(tmp_path / "clusters")
+    lines = LOCAL.format(ours=ours, outer=outer, inner=outer + 1, folder=clusters)
     (tmp_path / "config.py").write_text(lines)
     command = Path(sys.executable).with_name("dask-gateway-server")
     path = os.pathsep.join([str(command.parent), os.environ["PATH"]])
+    words, environment = [command, "--config", tmp_path / "config.py"], os.environ | {"PATH": path}
     with (
         (tmp_path / "log").open("w") as log,
-        subprocess.Popen(
-            [command, "--config", tmp_path / "config.py"], cwd=tmp_path, stdout=log, stderr=log,
-            env=os.environ | {"PATH": path},
-        ) as process,
-    ):  # fmt: skip
+        subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log, env=environment) as process,
+    ):
         try:
             address, until = f"http://127.0.0.1:{outer}", time.monotonic() + 60
             while not serves(address):

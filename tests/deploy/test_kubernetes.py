@@ -24,12 +24,8 @@ OPEN = "x-kubernetes-preserve-unknown-fields"
 
 def documents() -> dict[str, dict[str, Any]]:
     """Every object of the manifests, by its kind."""
-    read = [
-        one
-        for file in sorted(MANIFESTS.glob("*.yaml"))
-        for one in yaml.safe_load_all(file.read_text())
-    ]
-    return {one["kind"]: one for one in read}
+    texts = [file.read_text() for file in sorted(MANIFESTS.glob("*.yaml"))]
+    return {part["kind"]: part for text in texts for part in yaml.safe_load_all(text)}
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +76,11 @@ def test_all_parts_are_of_one_cluster_and_one_image():
     cluster = found["DaskCluster"]["metadata"]["name"]
     assert found["DaskWorkerGroup"]["spec"]["cluster"] == cluster
     text = "".join(file.read_text() for file in MANIFESTS.glob("*.yaml"))
-    assert {line.split()[-1] for line in text.splitlines() if " image:" in line} == {
-        "homodyne-dask:1"
-    }
+    images = {line.split()[-1] for line in text.splitlines() if " image:" in line}
+    assert images == {"homodyne-dask:1"}
     address = f"tls://{cluster}-scheduler:8786"
-    assert {word for word in text.split() if "tls://" in word} == {
-        address,
-        f"--scheduler={address}",
-    }
+    words = {word for word in text.split() if "tls://" in word}
+    assert words == {address, f"--scheduler={address}"}
 
 
 def container(pod: dict[str, Any]) -> dict[str, Any]:
@@ -99,16 +92,12 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 def started(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen]:
     """A command of a pod as a process of this machine; the volumes are folders here."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    variables = os.environ | {"PATH": path} | environment
     with (folder / "log").open("a") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=log,
-            env=os.environ | {"PATH": path} | environment,
-        )  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(60)
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=variables)
+        yield process
+        process.terminate()
+        process.wait(60)
 
 
 def test_the_commands_of_the_pods_give_the_bits_of_a_fit_in_this_process(tmp_path):

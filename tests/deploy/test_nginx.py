@@ -4,7 +4,6 @@ import asyncio
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
@@ -13,9 +12,10 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.websocket import websocket_connect
 
+from tests.applications import application
 from tests.deploy.small_fit import DEPLOY
 from tests.free_ports import free_ports
-from tests.run_command import run
+from tests.run_command import run, viewing
 from tests.synthetic import CREEP, measured, store
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
@@ -29,14 +29,11 @@ def site(tmp_path) -> Iterator[tuple[str, Path]]:
         pytest.skip("make test-deploy installs nginx")
     view = free_ports(2)
     port = view + 1
+    files = {name: tmp_path / f"site.{name}" for name in ("key", "crt", "users")}
     certificate = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x"]
-    files = {name: str(tmp_path / f"site.{name}") for name in ("key", "crt", "users")}
-    subprocess.run(
-        ["openssl", *certificate, "-keyout", files["key"], "-out", files["crt"]],
-        check=True,
-        capture_output=True,
-    )
-    Path(files["users"]).write_text("ada:{PLAIN}secret\n")
+    words = ["openssl", *certificate, "-keyout", files["key"], "-out", files["crt"]]
+    subprocess.run(words, check=True, capture_output=True)
+    files["users"].write_text("ada:{PLAIN}secret\n")
     fits = tmp_path / "fits"
     fits.mkdir()
     text = (DEPLOY / "nginx/homodyne-dask.conf").read_text()
@@ -44,15 +41,13 @@ def site(tmp_path) -> Iterator[tuple[str, Path]]:
         "listen 443": f"listen 127.0.0.1:{port}",
         "127.0.0.1:5006": f"127.0.0.1:{view}",
         "/data/fits/": f"{fits}/",
-        **{f"/etc/nginx/xpcs.example.org.{name}": files[name] for name in ("key", "crt")},
-        "/etc/nginx/homodyne-dask.users": files["users"],
+        **{f"/etc/nginx/xpcs.example.org.{name}": str(files[name]) for name in ("key", "crt")},
+        "/etc/nginx/homodyne-dask.users": str(files["users"]),
     }.items():
         assert before in text
         text = text.replace(before, after)
-    temporary = "".join(
-        f"{kind}_temp_path {tmp_path}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
     user = "user root;" if tmp_path.owner() == "root" else ""
     (tmp_path / "nginx.conf").write_text(
         f"{user} daemon off; pid {tmp_path}/pid; error_log stderr; worker_processes 1; events {{}}"
@@ -78,34 +73,25 @@ def fetched(address: str, **who: str) -> HTTPResponse:
     return asyncio.run(fetch())
 
 
+CODES = {
+    "scans.html": 200,
+    "A_fit/report.html": 200,
+    "watch.json": 403,
+    ".scans.lock": 403,
+    "stores/A/c2/0": 403,
+}
+
+
 def test_who_has_the_password_sees_the_pages_of_a_watched_folder_and_not_its_data(site):
     address, fits = site
-    for name in ("scans.html", "watch.json", ".scans.lock", "A_fit/report.html", "stores/A/c2/0"):
+    for name in CODES:
         (fits / name).parent.mkdir(parents=True, exist_ok=True)
         (fits / name).write_text(name)
     assert fetched(f"{address}/scans/").code == 401
-    assert (
-        fetched(f"{address}/scans/scans.html", auth_username="ada", auth_password="no").code == 401
-    )
-    codes = {
-        name: fetched(f"{address}/scans/{name}", **WHO).code
-        for name in (
-            "",
-            "scans.html",
-            "A_fit/report.html",
-            "watch.json",
-            ".scans.lock",
-            "stores/A/c2/0",
-        )
-    }
-    assert codes == {
-        "": 200,
-        "scans.html": 200,
-        "A_fit/report.html": 200,
-        "watch.json": 403,
-        ".scans.lock": 403,
-        "stores/A/c2/0": 403,
-    }
+    wrong = {"auth_username": "ada", "auth_password": "no"}
+    assert fetched(f"{address}/scans/scans.html", **wrong).code == 401
+    codes = {"": 200} | CODES
+    assert {name: fetched(f"{address}/scans/{name}", **WHO).code for name in codes} == codes
     assert fetched(f"{address}/scans/../../site.users", **WHO).code in (400, 401, 404)
 
 
@@ -113,24 +99,18 @@ def test_who_has_the_password_sees_the_pages_of_a_watched_folder_and_not_its_dat
 def test_view_works_below_a_path_of_the_proxy(site, tmp_path):
     address, _ = site
     scan = store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), tmp_path)
-    port = re.search(
-        r"proxy_pass\s+http://127\.0\.0\.1:(\d+)", (tmp_path / "nginx.conf").read_text()
+    application("view")
+    [port] = re.findall(
+        r"proxy_pass\s+http://127.0.0.1:(\d+)", (tmp_path / "nginx.conf").read_text()
     )
-    assert port
-    words = [sys.executable, "-m", "homodyne_dask.cli", "view", scan.path, "--no-browser"]
-    with subprocess.Popen(
-        [*words, "--port", port[1]], stdout=subprocess.PIPE, text=True
-    ) as program:
-        assert program.stdout
-        token = program.stdout.readline().strip().rpartition("/")[2]
-        page = f"{address}/view/{token}"
+    with viewing(scan.path, "--port", port) as (_, printed):
+        page = f"{address}/view/{printed.rpartition('/')[2]}"
         body = fetched(page, **WHO).body.decode()
         assert fetched(page).code == 401
         scripts = re.findall(r'<script[^>]* src="([^"]+)"', body)
         assert scripts
         assert {fetched(f"{address}/view/{path}", **WHO).code for path in scripts} == {200}
         asyncio.run(opened(page.replace("https", "wss") + "/ws", body))
-        program.terminate()
 
 
 async def opened(address: str, body: str) -> None:

@@ -23,13 +23,7 @@ YEARS = 10
 EPHEMERIS = {"F0": 339.315687288, "F1": -1.6148e-13, "F2": 2e-24, "DM": 10.3940}
 TRUTH = {"dF0": 3e-13, "dF1": -2e-20, "dF2": 3e-28, "dDM": 2e-4, "offset": 4e-6}
 """What the ephemeris is short of: Hz, Hz/s, Hz/s², pc/cm³, s."""
-PARAMETERS = (
-    hd.Parameter("dF0", "Hz"),
-    hd.Parameter("dF1", "Hz/s"),
-    hd.Parameter("dF2", "Hz/s²"),
-    hd.Parameter("dDM", "pc/cm³"),
-    hd.Parameter("offset", "s"),
-)
+UNITS = {"dF0": "Hz", "dF1": "Hz/s", "dF2": "Hz/s²", "dDM": "pc/cm³", "offset": "s"}
 
 
 @dataclass(frozen=True)
@@ -71,15 +65,10 @@ def residuals(observed: Arrivals) -> xarray.Dataset:
     """Arrival less the nearest pulse of the ephemeris [s], the one use of extended precision."""
     tau = (observed.day.astype(np.longdouble) + observed.fraction) * 86400
     tau = tau - EPHEMERIS["DM"] * K / np.longdouble(observed.band) ** 2
-    cycles = phase(tau, EPHEMERIS["F0"], EPHEMERIS["F1"], EPHEMERIS["F2"])
+    cycles = phase(tau, *(EPHEMERIS[name] for name in ("F0", "F1", "F2")))
     apart = (cycles - np.rint(cycles)) / EPHEMERIS["F0"]
-    columns = {
-        "late": apart.astype(float),
-        "tau": tau.astype(float),
-        "band": observed.band,
-        "sigma": observed.sigma,
-    }
-    return xarray.Dataset({name: ("arrival", values) for name, values in columns.items()})
+    columns = {"late": apart, "tau": tau, "band": observed.band, "sigma": observed.sigma}
+    return xarray.Dataset({n: ("arrival", values.astype(float)) for n, values in columns.items()})
 
 
 def timing(theta, late, tau, band, sigma):
@@ -89,7 +78,7 @@ def timing(theta, late, tau, band, sigma):
     return (late + turned / EPHEMERIS["F0"] - dDM * K / band**2 - offset) / sigma
 
 
-MODEL = hd.model(timing, parameters=PARAMETERS)
+MODEL = hd.model(timing, parameters=[hd.Parameter(*named) for named in UNITS.items()])
 FIRST = dict.fromkeys(TRUTH, 0.0)
 
 

@@ -25,22 +25,22 @@ def disturbed(scan, client, disturb: Callable[[int], None], memory="stream", cal
 
     It ends before the pass after that one begins. more: other options of `fit`.
     """
-    threads = []
+    threads: list[threading.Thread] = []
 
     def after(event):
-        for thread in threads:
-            thread.join()
+        join()
         threads.append(threading.Thread(target=disturb, args=(event.number,)))
         threads[-1].start()
 
-    try:
-        return hd.fit(
-            scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory=memory,
-            callbacks=[on_pass(after), *callbacks], **more,
-        )  # fmt: skip
-    finally:
+    def join() -> None:
         for thread in threads:
             thread.join()
+
+    given = {"gap": "200 um", "initial": POOR, "callbacks": [on_pass(after), *callbacks]}
+    try:
+        return hd.fit(scan, hd.LAMINAR_FLOW, client=client, memory=memory, **given, **more)
+    finally:
+        join()
 
 
 def nannies(client) -> dict[int, psutil.Process]:
@@ -62,37 +62,34 @@ def processes(client) -> list[psutil.Process]:
 def by_address(client) -> dict[str, psutil.Process]:
     """The worker processes that the scheduler knows and that are alive, by address."""
     addresses = {w.name: w.address for w in list(client.cluster.scheduler.workers.values())}
-    found = {}
+    alive = {}
     for name, nanny in nannies(client).items():
         for child in children(nanny):
             with suppress(psutil.NoSuchProcess):
                 if name in addresses and "spawn_main" in " ".join(child.cmdline()):
-                    found[addresses[name]] = child
-    return found
+                    alive[addresses[name]] = child
+    return alive
 
 
 def shared_memory(client) -> set[Path]:
     """The files of the system's shared memory that a local cluster's processes hold."""
-    found: set[Path] = set()
+    paths: set[str] = set()
     for process in everything(client):
         with suppress(psutil.NoSuchProcess):
-            maps = process.memory_maps()
-            found |= {Path(m.path) for m in maps if m.path.startswith("/dev/shm/")}
-    return found
+            paths |= {m.path for m in process.memory_maps() if m.path.startswith("/dev/shm/")}
+    return set(map(Path, paths))
 
 
 def children(process: psutil.Process) -> list[psutil.Process]:
-    """What a process has started, none when it is gone."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         return process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    return []
 
 
-def busy(client) -> bool:
-    """Whether a worker holds a task of a pass."""
-    workers = list(client.cluster.scheduler.workers.values())
-    return any("gram-" in str(task.key) for worker in workers for task in list(worker.processing))
+def busy(client, named: str = "gram-") -> list[str]:
+    """The addresses of the workers that hold a task, of a pass unless said otherwise."""
+    workers = list(client.cluster.scheduler.workers.items())
+    return [at for at, w in workers if any(named in str(task.key) for task in list(w.processing))]
 
 
 def when_busy(client, seconds: float = 5) -> None:
@@ -119,28 +116,22 @@ class Given(SchedulerPlugin):
         return {key: found[:-1] for key, found in self.workers.items() if len(found) > 1}
 
 
-def kill_while_it_computes(
-    client, pids: dict[str, int], killed: list[int], named: str = "gram-"
-) -> None:
-    """Wait until a worker holds a task, of a pass unless said otherwise, then end it."""
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        for address, worker in list(client.cluster.scheduler.workers.items()):
-            if any(named in str(task.key) for task in list(worker.processing)):
-                os.kill(pids[address], signal.SIGKILL)
-                killed.append(pids[address])
-                return
-
-
 @contextmanager
 def workers(processes: int, doomed: str = ""):
     """Workers, one of which is killed while it computes a task of this name."""
     killed: list[int] = []
     with local_cluster(processes=processes, threads=1) as client:
         client.wait_for_workers(processes, timeout=120)
-        killer = threading.Thread(
-            target=kill_while_it_computes, args=(client, client.run(os.getpid), killed, doomed)
-        )
+        pids = client.run(os.getpid)
+
+        def kill() -> None:
+            until = time.monotonic() + 30
+            while time.monotonic() < until and not killed:
+                for address in busy(client, doomed)[:1]:
+                    killed.append(pids[address])
+                    os.kill(pids[address], signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
         if doomed:
             killer.start()
         yield client

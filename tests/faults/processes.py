@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -58,10 +58,9 @@ def ended(*words: str | Path, folder: Path, program: str = PROGRAM) -> str:
     return said
 
 
-def passes(lines: list[str] | str) -> list[int]:
+def passes(text: str) -> list[int]:
     """Return the numbers of the passes a fit has said it did."""
-    lines = lines.splitlines() if isinstance(lines, str) else lines
-    return [int(found[1]) for line in lines if (found := re.match(r"pass +(\d+) ", line))]
+    return [int(number) for number in re.findall(r"^pass +(\d+) ", text, re.MULTILINE)]
 
 
 def family(process: subprocess.Popen) -> list[psutil.Process]:
@@ -79,10 +78,9 @@ def still_there(processes: list[psutil.Process], seconds: float) -> list[psutil.
 
 
 def _alive(process: psutil.Process) -> bool:
-    try:
+    with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return False
 
 
 @contextmanager
@@ -96,9 +94,10 @@ def dask(folder: Path, *words: str | Path, **environment: str) -> Iterator[subpr
     try:
         yield process
     finally:
-        for one in (*(whole.children(recursive=True) if whole.is_running() else ()), whole):
-            if one.is_running():
-                one.kill()
+        for descendant in whole.children(recursive=True) if whole.is_running() else ():
+            with suppress(psutil.NoSuchProcess):
+                descendant.kill()
+        process.kill()
         process.wait()
 
 

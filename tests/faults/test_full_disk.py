@@ -10,14 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from matplotlib.image import imsave
 
 import homodyne_dask as hd
 from homodyne_dask.document.blocks import Picture
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import result_folder as folders
-from homodyne_dask.results.files import result_folder as index
-from homodyne_dask.results.files.result_folder import write_result
 from homodyne_dask.results.views import fit_figures as plots
 from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.solver import checkpoint
@@ -31,10 +29,8 @@ from tests.synthetic import CREEP
 
 pytestmark = pytest.mark.timeout(600)
 
-PIXELS = np.frombuffer(os.urandom(3 * 50 * 60), np.uint8).reshape(50, 60, 3)
-with io.BytesIO() as png:
-    Image.fromarray(PIXELS).save(png, format="png")
-    PICTURE = png.getvalue()
+imsave(png := io.BytesIO(), np.frombuffer(os.urandom(4 * 50 * 60), np.uint8).reshape(50, 60, 4))
+PICTURE = png.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -110,18 +106,13 @@ def unchanged(folder: Path, before: dict[str, bytes], write) -> None:
         raise
 
 
-def index_of(at: Path, result, scan, number: int = 60) -> None:
+def index_of(at: Path, result, _, number: int = 60) -> None:
     entries = [fit_row(f"{n}.zarr", None, result, "", {}) for n in range(number)]
-    index.write_index(at, list(result.parameters["param"].values), entries, 61)
-
-
-def series_of(at: Path, result, scan) -> None:
-    entries = [fit_row("part 1", None, result, "", {"q": 1})]  # a second one would be drawn
-    index.write_index(at, list(result.parameters["param"].values), entries, 1, index.PARTS)
+    folders.write_index(at, list(result.parameters["param"].values), entries, 61)
 
 
 WRITERS = {
-    "a result": lambda at, result, scan: write_result(result, scan, at),
+    "a result": lambda at, result, scan: folders.write_result(result, scan, at),
     "an index": index_of,
     "JSON": lambda at, result, scan: result.to_json(at / "result.json"),
 }
@@ -132,7 +123,7 @@ WRITERS = {
 def test_a_file_without_room_is_named_and_what_was_there_is_kept(
     disk, fitted, one_picture, capfd, monkeypatch, what
 ):
-    monkeypatch.setattr(index, "_picture", lambda *_: Picture("title", "text", PICTURE))
+    monkeypatch.setattr(folders, "_picture", lambda *_: Picture("title", "text", PICTURE))
     folder, write = disk / "here", partial(WRITERS[what], disk / "here", *fitted)
     folder.mkdir()
     leave_free(disk, None)
@@ -151,11 +142,13 @@ def test_a_file_without_room_is_named_and_what_was_there_is_kept(
 
 @pytest.mark.long
 def test_a_series_of_which_not_all_is_written_is_none(disk, fitted, capfd):
-    folder = disk / "A_fit_q"
+    folder, result = disk / "A_fit_q", fitted[0]
+    entries = [fit_row("part 1", None, result, "", {"q": 1})]  # a second one would be drawn
 
     def write():
         try:
-            series_of(folder, *fitted)
+            names = list(result.parameters["param"].values)
+            folders.write_index(folder, names, entries, 1, folders.PARTS)
         except OSError:
             assert not (folder / "series.json").exists()
             assert not list(folder.glob("*.partial"))

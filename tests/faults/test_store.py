@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice, product
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, StoreError
 from homodyne_dask.fitting.events import on_pass
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.views.fit_figures import save_all
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS
 from homodyne_dask.store.scan import Chunk, open_dataset
@@ -43,16 +46,13 @@ def flipped(file: Path, at: float = 0.5) -> None:
     file.write_bytes(held)
 
 
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-10])
-
-
+WRONG = "its checksum is wrong"
 DAMAGE = {
-    "a bit turned": (flipped, "its checksum is wrong"),
-    "a bit of the checksum turned": (lambda file: flipped(file, 0.999999), "its checksum is wrong"),
+    "a bit turned": (flipped, WRONG),
+    "a bit of the checksum turned": (lambda file: flipped(file, 0.999999), WRONG),
     "missing": (Path.unlink, "it is missing"),
-    "cut off": (cut, "its checksum is wrong"),
-    "empty": (lambda file: file.write_bytes(b""), "its checksum is wrong|it has"),
+    "cut off": (lambda file: file.write_bytes(file.read_bytes()[:-10]), WRONG),
+    "empty": (lambda file: file.write_bytes(b""), f"{WRONG}|it has"),
     "a folder": (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
 }
 
@@ -76,37 +76,32 @@ def edited(path: Path, name: str, **changes) -> None:
 
 BIG = [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "blosc"}, {"name": "crc32c"}]
 PLAIN = [{"name": "bytes", "configuration": {"endian": "little"}}]
-GRIDS = [
-    {"name": "regular"},
-    *(
-        {"name": "regular", "configuration": {"chunk_shape": [1, side, side]}}
-        for side in (256, 600)
-    ),
-]
+GRIDS = [{}, *({"configuration": {"chunk_shape": [1, side, side]}} for side in (256, 600))]
 METADATA = [
-    ("shape", lambda held: [n - 1 for n in held["shape"]], "shape of"),
-    ("shape", lambda held: [*held["shape"], 1], "shape of"),
-    ("shape", lambda held: "all", "shape of"),
-    ("data_type", lambda held: "float16", "data_type of .* is 'float16' instead of"),
-    ("codecs", lambda held: BIG, "codecs of .*big"),
-    ("codecs", lambda held: PLAIN, "codecs of .*bytes"),
-    ("codecs", lambda held: None, "codecs of .* is None"),
-    ("chunk_key_encoding", lambda held: {"name": "v2"}, "chunk_key_encoding of"),
-    *(("chunk_grid", lambda held, grid=grid: grid, "chunk_grid of .* is") for grid in GRIDS),
-    ("fill_value", lambda held: 7, "fill_value of .* is 7 instead of"),
-    ("attributes", lambda held: {"units": "fortnight"}, "units of .* is 'fortnight' instead of"),
-    ("attributes", lambda held: [], "is not metadata"),
-    ("node_type", lambda held: "group", "node_type of .* is 'group'"),
-    ("zarr_format", lambda held: 4, "zarr_format of"),
+    ("shape", lambda shape: [n - 1 for n in shape], "shape of"),
+    ("shape", lambda shape: [*shape, 1], "shape of"),
+    ("shape", "all", "shape of"),
+    ("data_type", "float16", "data_type of .* is 'float16' instead of"),
+    ("codecs", BIG, "codecs of .*big"),
+    ("codecs", PLAIN, "codecs of .*bytes"),
+    ("codecs", None, "codecs of .* is None"),
+    ("chunk_key_encoding", {"name": "v2"}, "chunk_key_encoding of"),
+    *(("chunk_grid", {"name": "regular"} | grid, "chunk_grid of .* is") for grid in GRIDS),
+    ("fill_value", 7, "fill_value of .* is 7 instead of"),
+    ("attributes", {"units": "fortnight"}, "units of .* is 'fortnight' instead of"),
+    ("attributes", [], "is not metadata"),
+    ("node_type", "group", "node_type of .* is 'group'"),
+    ("zarr_format", 4, "zarr_format of"),
 ]
+"""What is said of a value in place of the one that is there."""
 
 
 @pytest.mark.parametrize("name", ["c2", "level4/c2", *SMALL_ARRAYS])
 def test_edited_metadata_of_any_array_are_refused(copy, name):
     file = copy / name / "zarr.json"
     before = file.read_text()
-    for key, change, says in METADATA:
-        edited(copy, name, **{key: change(json.loads(before))})
+    for key, value, says in METADATA:
+        edited(copy, name, **{key: value(json.loads(before)[key]) if callable(value) else value})
         with pytest.raises(StoreError, match=says):
             open_dataset(copy)
         file.write_text(before)
@@ -162,10 +157,11 @@ def test_a_manifest_edited_or_missing_is_refused(copy):
 START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.5, 1, 1, 1.5, 1, 1, 1], strict=True))
 
 
+FLOWING = {"model": "laminar_flow", "gap": "200 um", "initial": START}
+
+
 def skipping(path, **options):
-    return hd.fit(
-        path, hd.LAMINAR_FLOW, gap="200 um", initial=START, on_bad_tile="skip", **options
-    )  # fmt: skip
+    return hd.fit(path, **FLOWING, on_bad_tile="skip", **options)
 
 
 def spoil(path: Path) -> None:
@@ -216,22 +212,16 @@ def test_a_store_replaced_between_two_passes_ends_the_fit(copy, other, client, o
         shutil.rmtree(copy)
         shutil.copytree(other.path, copy)
 
+    workers = client if on_workers else None
     with pytest.raises(StoreError, match=r"chunk .* it was swapped or replaced"):
-        hd.fit(
-            copy, hd.LAMINAR_FLOW, gap="200 um", initial=START, memory="stream",
-            callbacks=[on_pass(replaced)],
-            client=client if on_workers else None,
-        )  # fmt: skip
+        hd.fit(copy, **FLOWING, memory="stream", callbacks=[on_pass(replaced)], client=workers)
     assert passes == [1]
 
 
 @pytest.mark.long
 def test_two_fits_at_once_and_leaving_out_nothing_change_no_bit(copy):
-    def plain(_):
-        return result_bits(hd.fit(copy, hd.LAMINAR_FLOW, gap="200 um", initial=START))
-
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(plain, range(2))
+        first, second = pool.map(lambda _: result_bits(hd.fit(copy, **FLOWING)), range(2))
     assert first == second == result_bits(skipping(copy))
 
 
@@ -243,9 +233,6 @@ def test_a_store_without_a_readable_chunk_is_refused(copy):
 
 @pytest.mark.long
 def test_the_pictures_leave_out_what_the_fit_left_out(copy, tmp_path):
-    from homodyne_dask.results.data.fit_view import FitView
-    from homodyne_dask.results.views.fit_figures import save_all
-
     spoil(copy)
     save_all(FitView(skipping(copy), open_dataset(copy)), tmp_path / "pictures")
     assert (tmp_path / "pictures" / "maps.png").exists()
@@ -260,70 +247,68 @@ def test_a_fit_is_not_resumed_on_a_store_that_lost_chunks_since(copy, tmp_path):
         skipping(copy, checkpoint=path, resume=True)
 
 
-Damage = tuple[str, Path, bytes | None]
-"""What is done, the file, and what it then holds; None: it is deleted."""
+Damage = tuple[Path, bytes | None]
+"""A file, and what it holds after the damage; None: it is deleted."""
 
 
 def everything_read(path: Path) -> str:
     """A digest of all that a fit and its report read of a store."""
     scan = open_dataset(path)
-    cuts = vars(scan.cuts())
-    found = hashlib.sha256(json.dumps(scan.attrs, sort_keys=True).encode())
-    small = [scan.time, scan.frame_mask, *scan.all_bins.values(), scan.chunk_sums, *cuts.values()]
+    digest = hashlib.sha256(json.dumps(scan.attrs, sort_keys=True).encode())
+    small = [scan.time, scan.frame_mask, *scan.all_bins.values(), scan.chunk_sums]
     side = schema.tile_side(scan.n_frames)
-    into = np.empty((side, side), np.float32)
-    for array in small:
-        found.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    tile = np.empty((side, side), np.float32)
+    for array in (*small, *vars(scan.cuts()).values()):
+        digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     for factor in schema.factors(scan.n_frames):
         tiles = range(schema.tiles_per_side(scan.n_frames, factor))
-        for place in ((b, i, j) for b in scan.bins for i in tiles for j in tiles if i <= j):
-            scan.read_chunk(Chunk(factor, *place), into)
-            found.update(into.tobytes())
-    return found.hexdigest()
+        for b, i, j in product(scan.bins, tiles, tiles):
+            if i <= j:
+                scan.read_chunk(Chunk(factor, b, i, j), tile)
+                digest.update(tile.tobytes())
+    return digest.hexdigest()
 
 
-def files_of(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.is_file())
+def contents(path: Path) -> dict[Path, bytes]:
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return {file: file.read_bytes() for file in files}
 
 
 def bits(path: Path, number: int, seed: int) -> Iterator[Damage]:
     """Single bits turned: in each file in turn, so that small ones have their share."""
-    chosen, files = random.Random(seed), files_of(path)
-    for n in range(number):
-        file = files[n % len(files)]
-        held = bytearray(file.read_bytes())
-        bit = chosen.randrange(8 * len(held))
+    chosen = random.Random(seed)
+    for file, content in islice(cycle(contents(path).items()), number):
+        held, bit = bytearray(content), chosen.randrange(8 * len(content))
         held[bit // 8] ^= 1 << bit % 8
-        yield f"bit {bit}", file, bytes(held)
+        yield file, bytes(held)
 
 
 def directed(path: Path, other: Path) -> Iterator[Damage]:
     """What is done to every file: other is a store of the same shape with other data."""
-    files = {file: file.read_bytes() for file in files_of(path)}
+    files = contents(path)
     for file, held in files.items():
         of_other = (other / file.relative_to(path)).read_bytes()
-        changes = {"deleted": None, "cut": held[:-10], "empty": b"", "of zeros": bytes(len(held))}
-        yield from ((words, file, to) for words, to in (changes | {"another's": of_other}).items())
-        for like, content in files.items():
-            if like != file and like.name == file.name:
-                yield f"is {like}", file, content
+        yield from ((file, to) for to in (None, held[:-10], b"", bytes(len(held)), of_other))
+        yield from (
+            (file, to) for like, to in files.items() if like != file and like.name == file.name
+        )
 
 
 def outcomes(path: Path, changes: Iterable[Damage]) -> tuple[Counter, list[str]]:
     """How many changes end with a sentence or the same data, and those that do neither."""
     whole, counted, differ = everything_read(path), Counter(), []
-    for words, file, content in changes:
+    for file, content in changes:
         held = file.read_bytes()
         file.unlink() if content is None else file.write_bytes(content)
         try:
             if everything_read(path) == whole:
                 counted["same"] += 1
             else:
-                differ.append(f"{file} {words}")
+                differ.append(f"{file} {content!r:.99}")
         except HomodyneDaskError as e:
             counted["several lines" if "\n" in str(e) else "sentence"] += 1
         except Exception as e:
-            differ.append(f"{file} {words}: {type(e).__name__}: {e}")
+            differ.append(f"{file} {content!r:.99}: {type(e).__name__}: {e}")
         file.write_bytes(held)
     return counted, differ
 
@@ -339,7 +324,7 @@ def test_a_bit_turned_or_a_file_exchanged_is_a_sentence_or_changes_nothing(
     exchanged = list(directed(copy, Path(other.path)))
     if not all_of_them:
         exchanged = random.Random(seed).sample(exchanged, 60)
-    number = 6000 if all_of_them else len(files_of(copy))
+    number = 6000 if all_of_them else len(contents(copy))
     counted, differ = outcomes(copy, [*bits(copy, number, seed), *exchanged])
     print(dict(counted), len(differ))
     assert not differ

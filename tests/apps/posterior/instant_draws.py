@@ -1,0 +1,23 @@
+"""`hd.posterior` from draws of the errors of the fit, without pictures: real ones take too long on pages."""
+
+import pytest
+from matplotlib.figure import Figure
+
+import homodyne_dask as hd
+from homodyne_dask.apps.posterior import posterior as posterior_files
+from homodyne_dask.apps.posterior import posterior_figures as corner_figure
+from homodyne_dask.apps.posterior.log_density import target_priors
+from homodyne_dask.apps.posterior.sample_posterior import request_of
+from tests.apps.posterior.made_draws import draws_of, gaussian
+
+
+def drawn(result, scan, *, priors=None, draws=4000, seed=1, **_) -> hd.Posterior:
+    target_priors(request_of(result, scan), priors)
+    theta = gaussian(result, draws)
+    return posterior_files.posterior_of(result, draws_of(result, theta, seed=seed), scan)
+
+
+def use(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hd, "posterior", drawn, raising=False)
+    patch.setattr(posterior_files, "_write_pictures", lambda *_: [])
+    patch.setattr(corner_figure, "draw_corner", lambda _: Figure())
