@@ -24,12 +24,9 @@ def averaged(c2: np.ndarray, ages: int, decade: int, lags: int):
     cells = (age[use], lag[use])
     count = np.histogram2d(*cells, bins=(age_edges, lag_edges))[0]
     with np.errstate(invalid="ignore"):
-        ttcf = np.stack(
-            [
-                np.histogram2d(*cells, bins=(age_edges, lag_edges), weights=one[use])[0] / count
-                for one in c2
-            ]
-        )
+        bins = (age_edges, lag_edges)
+        sums = [np.histogram2d(*cells, bins=bins, weights=matrix[use])[0] for matrix in c2]
+        ttcf = np.stack(sums) / count
     split = np.searchsorted(lag_edges, 10**decade)
     middle = 0.5 * (lag_edges[1:] + lag_edges[:-1])
     root = np.sqrt(np.maximum(lag_edges[1:] * lag_edges[:-1], 0))
@@ -100,9 +97,7 @@ def cells_fit(start, data, loss="linear", f_scale=1.0, full=lambda theta: theta)
             parts.append((y - x[p + k + b] - x[p + b] * f) * root)
         return np.concatenate(parts)
 
-    def jacobian(x):
-        return np.stack([residual(x + e).imag / 1e-30 for e in 1e-30j * np.eye(len(x))], axis=1)
-
+    jacobian = reference.by_complex_step(residual)
     x = np.concatenate([np.ones(p), np.full(k, 0.2), np.ones(k)])
     for _ in range(2):
         best = scipy.optimize.least_squares(

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
+from unittest.mock import patch
 
 from homodyne_dask.store import object_stores as objects
 
@@ -66,18 +67,12 @@ def environment(address: str) -> AbstractContextManager[None]:
 @contextmanager
 def named(given: dict[str, str]) -> Iterator[None]:
     """Set variables of the environment; connections are made anew."""
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    objects.connection.cache_clear()
-    try:
-        yield
-    finally:
+    with patch.dict(os.environ, given):
         objects.connection.cache_clear()
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        try:
+            yield
+        finally:
+            objects.connection.cache_clear()
 
 
 def _wait(address: str) -> None:
@@ -115,19 +110,35 @@ def uploaded(folder: Path, name: str, bucket: str = BUCKET) -> str:
     return f"s3://{bucket}/{name}"
 
 
-class _Proxy(BaseHTTPRequestHandler):
+class _Quiet(BaseHTTPRequestHandler):
+    """Has an address on another server, and says nothing."""
+
+    target: ClassVar[str] = ""
+    seen: ClassVar[list] = []
+
+    def reply(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            if name not in ("Connection", "Transfer-Encoding", "Date", "Server"):
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class _Proxy(_Quiet):
     """Passes requests on; of each 20 one fails, one gets no answer and one is slow."""
 
     protocol_version = "HTTP/1.1"
-    target = ""
-    seen: ClassVar[list[int]] = []
 
     def answer(self) -> None:
         self.seen.append(1)
         turn = len(self.seen) % 20
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if turn == 3:
-            self.reply(503, {}, b"")
+            self.reply(503, {})
         elif turn == 9:
             self.close_connection = True
         else:
@@ -136,59 +147,23 @@ class _Proxy(BaseHTTPRequestHandler):
                 self.target + self.path, body or None, dict(self.headers), method=self.command
             )
             try:
-                with urllib.request.urlopen(request) as found:
-                    self.reply(found.status, dict(found.headers), found.read())
+                with urllib.request.urlopen(request) as answer:
+                    self.reply(answer.status, dict(answer.headers), answer.read())
             except urllib.error.HTTPError as refused:
                 self.reply(refused.code, {}, refused.read())
 
-    def reply(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in (headers | {"Content-Length": str(len(body))}).items():
-            if name not in ("Connection", "Transfer-Encoding", "Date", "Server"):
-                self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
     do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - names of http.server
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
-
-@contextmanager
-def faulty(address: str) -> Iterator[list[int]]:
-    """Put a proxy before a server that fails, is silent or is slow; yield an entry for each request."""
-    _Proxy.target, _Proxy.seen = address, []
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Proxy) as proxy:
-        running = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
-        running.start()
-        try:
-            with environment(f"http://127.0.0.1:{proxy.server_address[1]}"):
-                yield _Proxy.seen
-        finally:
-            proxy.shutdown()
-            running.join()
-
-
-class _Redirecting(BaseHTTPRequestHandler):
+class _Redirecting(_Quiet):
     """Answers every request with an address on another server."""
 
-    target: ClassVar[str] = ""
-
     def do_GET(self) -> None:
-        self.send_response(307)
-        self.send_header("Location", self.target + self.path.removeprefix("/here"))
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        self.reply(307, {"Location": self.target + self.path.removeprefix("/here")})
 
 
-class Recording(_Redirecting):
+class Recording(_Quiet):
     """Keeps the requests it gets, and has nothing."""
-
-    seen: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         self.seen.append(f"{self.path}\n{self.headers}")
@@ -210,6 +185,14 @@ def answering(handler: type[BaseHTTPRequestHandler], host: str, key: Path | None
         finally:
             server.shutdown()
             running.join()
+
+
+@contextmanager
+def faulty(address: str) -> Iterator[list[int]]:
+    """Put a proxy before a server that fails, is silent or is slow; yield an entry for each request."""
+    _Proxy.target, _Proxy.seen = address, []
+    with answering(_Proxy, "127.0.0.1") as proxy, environment(f"http://{proxy}"):
+        yield _Proxy.seen
 
 
 @contextmanager

@@ -76,14 +76,17 @@ def unsmoothed(theta, time):
     return square / (square + 1e-12)
 
 
+def pairs_used(c2, min_lag):
+    frames = np.arange(c2.shape[-1])
+    return (frames[None, :] - frames[:, None] >= min_lag) & np.isfinite(c2)
+
+
 def gram(
     theta, c2, time, q, phi, gap, sigma_row, min_lag=1, convention="physical", exact_phi0=False
 ):
     """(moments, count) of one bin: Xᵀ W X over all known pairs, X = [1, y - 1, f, ∂f/∂theta]."""
     model = lambda p: CONVENTIONS[convention](p, time, q, phi, gap)  # noqa: E731
-    n = len(time)
-    lag = np.arange(n)[None, :] - np.arange(n)[:, None]
-    use = (lag >= min_lag) & np.isfinite(c2)
+    use = pairs_used(c2, min_lag)
     weight = 1 / (sigma_row[:, None] * sigma_row[None, :]) ** 2
     f, df = model(np.array(theta, float)), gradient(model, theta)
     if convention == "homodyne" and len(theta) == 7 and not exact_phi0:
@@ -93,12 +96,9 @@ def gram(
 
 
 def bin_residual(theta, contrast, offset, c2, time, q, phi, gap, sigma_row, min_lag, convention):
-    n = len(time)
-    lag = np.arange(n)[None, :] - np.arange(n)[:, None]
-    use = (lag >= min_lag) & np.isfinite(c2)
     f = CONVENTIONS[convention](theta, time, q, phi, gap)
     sigma = sigma_row[:, None] * sigma_row[None, :]
-    return ((c2 - offset - contrast * f) / sigma)[use]
+    return ((c2 - offset - contrast * f) / sigma)[pairs_used(c2, min_lag)]
 
 
 def by_complex_step(residual):
@@ -120,19 +120,16 @@ def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical
     size = np.maximum(np.abs(np.asarray(start, float)), 1e-3)
 
     def residual(x):
-        at = range(len(data)) if scaling == "individual" else [0] * len(data)
+        theta, contrast, offset = x[:p] * size, *np.tile(x[p:].reshape(2, k), len(data) // k)
+        each = zip(contrast, offset, data, strict=True)
         return np.concatenate(
-            [
-                bin_residual(x[:p] * size, x[p + n], x[p + k + n], *part, min_lag, convention)
-                for n, part in zip(at, data, strict=True)
-            ]
+            [bin_residual(theta, a, b, *part, min_lag, convention) for a, b, part in each]
         )
 
     x0 = np.concatenate([np.asarray(start) / size, np.full(k, 0.2), np.ones(k)])
+    exact = {"method": "lm", "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
     with np.errstate(all="ignore"):  # far from the optimum it may try anything
-        best = scipy.optimize.least_squares(
-            residual, x0, by_complex_step(residual), method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
-        )
+        best = scipy.optimize.least_squares(residual, x0, by_complex_step(residual), **exact)
     return best.x[:p] * size, best.x[p : p + k], best.x[p + k :], 2 * best.cost
 
 
@@ -148,8 +145,7 @@ def robust_gram(theta, linear_params, part, min_lag, loss, f_scale):
     """(moments, twice the cost, count) of one bin, (offset - 1, contrast) = linear_params."""
     c2, time, q, phi, gap, sigma_row = part
     model = lambda p: f_physical(p, time, q, phi, gap)  # noqa: E731
-    lag = np.arange(len(time))[None, :] - np.arange(len(time))[:, None]
-    use = (lag >= min_lag) & np.isfinite(c2)
+    use = pairs_used(c2, min_lag)
     sigma = (sigma_row[:, None] * sigma_row[None, :])[use]
     r = bin_residual(theta, linear_params[1], 1 + linear_params[0], *part, min_lag, "physical")
     with np.errstate(divide="ignore"):

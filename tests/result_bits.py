@@ -23,14 +23,13 @@ FLOW = {"model": "laminar_flow", "gap": "200 um"}
 def result_bits(result: FitResult) -> tuple[Any, ...]:
     """All that must be the same whoever computes it."""
     passed = [h for h in result.run.history if "pass" in h]
+    covariance = result.errors.covariance_naive
     return (
         result.outcome,
         result.passes,
         result.chisqr.hex(),
         result.parameters[["value", "stderr"]].to_array().values.tobytes(),
-        result.errors.covariance_naive.values.tobytes()
-        if result.errors.covariance_naive is not None
-        else None,
+        None if covariance is None else covariance.values.tobytes(),
         result.scaling["contrast"].values.tobytes(),
         [(h["pass"], h["theta"], h["chisqr"], h["damping"], h["accepted"]) for h in passed],
     )
@@ -56,10 +55,8 @@ def make_data(folder: Path) -> None:
     hd.simulate(folder / "one.h5", "static", angles=1, frames=400, noise="speckle")
     hd.ingest(folder / "one.h5", folder / "one.zarr")
     n, rng = 90, np.random.default_rng(0)
-    f = [
-        f_physical(np.array([3000.0, -0.2, 50.0]), 0.1 * np.arange(n), q, 0.0)
-        for q in (0.01, 0.014)
-    ]
+    theta, t = np.array([3000.0, -0.2, 50.0]), 0.1 * np.arange(n)
+    f = [f_physical(theta, t, q, 0.0) for q in (0.01, 0.014)]
     upper = np.triu(1 + 0.3 * np.array(f) + 0.003 * rng.standard_normal((2, n, n)), 1)
     full = upper + upper.transpose(0, 2, 1) + 2 * np.eye(n)
     ttcf, age, lag, _ = averaged(full, 12, 1, 6)

@@ -1,5 +1,6 @@
 """Scans of known truth: as arrays, as blocks for the kernel, as averages for the start, as stores."""
 
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -160,14 +161,12 @@ def evaluator(
     pieces = blocks(scans, side, cuts, padded)
 
     def evaluate(theta, linear_params=None):
-        groups = {tuple(members): [] for members, _ in pieces}
+        groups, point = defaultdict(list), transport_point(problem, theta, scans.time)
         for members, block in pieces:
-            at = transport_point(problem, theta, scans.time)
-            gram = (
-                transport_gram(at, block)[0]
-                if linear_params is None
-                else transport_robust_gram(at, block, linear_params[members])
-            )
+            if linear_params is None:
+                gram = transport_gram(point, block)[0]
+            else:
+                gram = transport_robust_gram(point, block, linear_params[members])
             groups[tuple(members)].append(gram)
         totals = {members: merge_tree(grams) for members, grams in groups.items()}
         order = np.argsort(np.concatenate([list(members) for members in totals]))
@@ -201,24 +200,20 @@ def solve_robust(
     """All states of a fit with the loss of the evaluator's problem."""
     if linear_params is None:
         linear_params = reduce(evaluate(theta), scaling).linear_params
-    start = lm.Trial(np.asarray(theta, float), linear_params)
+    return solve(evaluate, chosen, theta, scaling, options, linear_params)
+
+
+def solve(
+    evaluate, chosen, theta, mode="individual", options=None, linear_params=None
+) -> list[lm.State]:
+    """All states of a fit that starts at theta."""
 
     def problem(trial):
-        return reduce(
-            evaluate(trial.theta, trial.linear_params), scaling,
-            prior=chosen.prior_terms(trial.theta), linear_params=trial.linear_params,
-        )  # fmt: skip
+        known = () if linear_params is None else (trial.linear_params,)
+        prior, grams = chosen.prior_terms(trial.theta), evaluate(trial.theta, *known)
+        return reduce(grams, mode, prior=prior, linear_params=trial.linear_params)
 
-    return list(lm.iterate(chosen, problem, start, options or lm.Options()))
-
-
-def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.State]:
-    """All states of a fit that starts at theta."""
-    start = lm.Trial(np.asarray(theta, float))
-
-    def problem(at):
-        return reduce(evaluate(at.theta), mode, prior=chosen.prior_terms(at.theta))
-
+    start = lm.Trial(np.asarray(theta, float), linear_params)
     return list(lm.iterate(chosen, problem, start, options or lm.Options()))
 
 
@@ -244,13 +239,9 @@ def lowest_fit(evaluate, chosen, starts) -> list[lm.State]:
 def store(scans: Scans, folder, name="scan", keep_outliers=False, **changes):
     """The same scan, ingested from an .npz and opened."""
     source, target = folder / f"{name}.npz", folder / f"{name}.zarr"
-    held = {
-        "c2": np.where(np.isnan(scans.c2), np.swapaxes(scans.c2, 1, 2), scans.c2),
-        "q": scans.q,
-        "phi": scans.phi,
-        "time": scans.time,
-        "sigma": scans.sigma_row[:, 0] ** 2,
-    } | changes
+    c2 = np.where(np.isnan(scans.c2), np.swapaxes(scans.c2, 1, 2), scans.c2)
+    held = {name: getattr(scans, name) for name in ("q", "phi", "time")}
+    held |= {"c2": c2, "sigma": scans.sigma_row[:, 0] ** 2} | changes
     np.savez(source, **{key: value for key, value in held.items() if value is not None})
     ingest.ingest(source, target, overwrite=True, keep_copies=True, keep_outliers=keep_outliers)
     return open_dataset(target)
@@ -302,9 +293,8 @@ def started_as_given():
 
     def given(request, data=None):
         start = request.search.start
-        return (
-            [Minimum(start, np.nan, 1)] if np.isfinite(start).all() else search_for(request, data)
-        )
+        known = np.isfinite(start).all()
+        return [Minimum(start, np.nan, 1)] if known else search_for(request, data)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(initial_values, "find_initial_values", given)

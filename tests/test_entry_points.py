@@ -87,11 +87,11 @@ def installed(tmp_path_factory) -> Path:
 
 def python(installed: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python where the package is installed."""
-    path = os.pathsep.join([str(installed), *filter(None, sys.path)])
-    return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-    )  # fmt: skip
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(installed), *filter(None, sys.path)])
+    }
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
 
 
 def command(installed: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -117,23 +117,23 @@ def test_no_command_of_a_package_is_imported_for_the_list(installed, tmp_path):
     assert python(installed, tmp_path, "-c", code).stdout.endswith("\n[]\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("broken", "ModuleNotFoundError: No module named 'ours_missing'"),
-        ("ends", "(SystemExit)"),
-        ("both", "ours_missing:other has the same name"),
-        ("number", "it is not a click command"),
-        ("words", "NoneType"),
-    ],
-)
-def test_a_broken_command_is_one_sentence_when_it_is_called(installed, tmp_path, name, why):
+COMMANDS = {
+    "broken": "ModuleNotFoundError: No module named 'ours_missing'",
+    "ends": "(SystemExit)",
+    "both": "ours_missing:other has the same name",
+    "number": "it is not a click command",
+    "words": "NoneType",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_broken_command_is_one_sentence_when_it_is_called(installed, tmp_path, name):
     ended = command(installed, tmp_path, name, "--some", "words")
     assert ended.returncode == 2
     shadowed, refused = ended.stderr.splitlines()
     assert shadowed.startswith("warning: the command 'fit' (ours_commands:greet) cannot be used")
     assert refused.startswith(f"error: the command '{name}' (")
-    assert why in refused
+    assert COMMANDS[name] in refused
     assert "repair or remove the package " in refused
 
 
@@ -187,23 +187,21 @@ def test_each_broken_model_is_named_once_and_says_why_it_is_not_there(installed,
 
 @pytest.mark.long
 def test_built_in_models_are_fitted_whatever_packages_are_broken(installed, tmp_path):
-    for words in (
-        ["simulate", "A.h5", "--scenario", "brownian", "--angles", "2", "--frames", "20"],
-        ["ingest", "A.h5"],
-    ):
-        assert command(installed, tmp_path, *words).returncode == 0
+    for line in ("simulate A.h5 --scenario brownian --angles 2 --frames 20", "ingest A.h5"):
+        assert command(installed, tmp_path, *line.split()).returncode == 0
     ended = command(installed, tmp_path, "fit", "A_c2.zarr", "--model", "brownian", "--no-pictures")
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "A_fit" / "summary.json").exists()
     warned = [line for line in ended.stderr.splitlines() if line.startswith("warning: ")]
     assert len(warned) == len(set(warned)) == len(BROKEN) + 6
-    for of in (
-        "the callback 'ends' (ours_ends:callback) cannot be used (SystemExit)",
-        "the callback 'number' (ours_callbacks:number) cannot be used (it is not a function)",
-        "the callback 'five' (ours_callbacks:five) cannot be used (it returned int, not a Subscriber)",
-        "the callback 'late' (ours_callbacks:late) cannot be used (SystemExit: enough)",
+    for name, where, why in (
+        ("ends", "ours_ends:callback", "SystemExit"),
+        ("number", "ours_callbacks:number", "it is not a function"),
+        ("five", "ours_callbacks:five", "it returned int, not a Subscriber"),
+        ("late", "ours_callbacks:late", "SystemExit: enough"),
     ):
-        assert len([line for line in warned if of in line]) == 1, of
+        sentence = f"the callback '{name}' ({where}) cannot be used ({why})"
+        assert [sentence in line for line in warned].count(True) == 1, name
     refused = command(installed, tmp_path, "fit", "A_c2.zarr", "--model", "ends")
     assert refused.returncode == 2
     assert f"error: {BROKEN['ends']}" in refused.stderr

@@ -28,10 +28,17 @@ PAPER = ROOT / "paper"
 TEXT = (PAPER / "paper.md").read_text().split("---\n", 2)[2]
 
 
+def printed(command: list, cwd: Path = ROOT, **environment: str) -> str:
+    """Return what a command prints, which must succeed."""
+    variables = os.environ | environment
+    ran = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 def build(what: str, source: Path, into: Path) -> Path:
     """Build a wheel or a source distribution of the project in a folder, as pip does."""
-    command = [sys.executable, "-c", BUILD, f"build_{what}", str(into)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=100)
+    printed([sys.executable, "-c", BUILD, f"build_{what}", str(into)], source)
     (made,) = into.iterdir()
     return made
 
@@ -52,10 +59,8 @@ def wheel(source, tmp_path_factory) -> zipfile.ZipFile:
 
 
 def tracked(*paths: str) -> set[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--", *paths], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    return {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    listed = printed(["git", "ls-files", "--", *paths]).splitlines()
+    return {name for name in listed if (ROOT / name).exists()}
 
 
 def pages() -> set[str]:
@@ -80,14 +85,10 @@ def test_a_source_distribution_holds_what_a_wheel_is_made_of_and_no_tests(source
 def test_pages_are_read_from_the_wheel_alone(wheel, tmp_path):
     wheel.extractall(tmp_path)
     program = "import homodyne_dask as hd; print(hd.__file__); print(hd.guide.page('errors'))"
-    path = {"PYTHONPATH": str(tmp_path), "PATH": ""}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], env=path, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
-    where, _, printed = ran.stdout.partition("\n")
+    words = [sys.executable, "-c", program]
+    where, _, page = printed(words, tmp_path, PYTHONPATH=str(tmp_path)).partition("\n")
     assert where.startswith(str(tmp_path))
-    assert printed == (ROOT / "docs" / "errors.md").read_text()
+    assert page == (ROOT / "docs" / "errors.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -137,40 +138,27 @@ def test_figures_are_there_and_the_table_is_that_of_the_script():
 
 
 def test_a_release_has_one_version_a_tag_checksums_and_metadata(tmp_path):
-    clone = tmp_path / "clone"
-
-    def git(*words: str) -> str:
-        who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-        command = ["git", "-C", str(clone), *who, *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    clone, dist = tmp_path / "clone", tmp_path / "clone" / "dist"
+    who = {f"GIT_{role}_NAME": "A" for role in ("AUTHOR", "COMMITTER")}
+    who |= {name.replace("NAME", "EMAIL"): "a@example.org" for name in who}
 
     def release(version: str) -> subprocess.CompletedProcess[str]:
         builds = "import sys, hatchling.build as b; b.build_wheel(sys.argv[1]); b.build_sdist(sys.argv[1])"
-        who = {
-            f"GIT_{who}_{what}": "a@example.org"
-            for who in ("AUTHOR", "COMMITTER")
-            for what in ("NAME", "EMAIL")
-        }
         command = ["deploy/release.sh", version, sys.executable, "-c", builds]
         return subprocess.run(
             command, cwd=clone, capture_output=True, text=True, env=os.environ | who
         )
 
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    printed(["git", "clone", "-q", ROOT, clone])
     assert "give one such as 1.0.0" in release("1.0").stderr
     assert "CHANGELOG.md has no section '## 9.0.0" in release("9.0.0").stderr
     made = release("1.0.0")
     assert made.returncode == 0, made.stderr
-    assert git("describe", "--exact-match") == "v1.0.0\n"
-    assert git("status", "--porcelain") == ""
-    assert not [
-        name
-        for name in git("grep", "-l", "1.0.0.dev0").split()
-        if name != "tests/test_packaging.py"
-    ]
-    dist = clone / "dist"
-    checked = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
-    subprocess.run(checked, cwd=dist, check=True)
+    assert printed(["git", "describe", "--exact-match"], clone) == "v1.0.0\n"
+    assert printed(["git", "status", "--porcelain"], clone) == ""
+    named = printed(["git", "grep", "-l", "1.0.0.dev0"], clone).split()
+    assert named == ["tests/test_packaging.py"]
+    printed(["sha256sum", "--check", "--quiet", "SHA256SUMS"], dist)
     assert "homodyne_dask-1.0.0-py3-none-any.whl" in (dist / "SHA256SUMS").read_text()
     metadata = json.loads((dist / ".zenodo.json").read_text())
     assert (metadata["version"], metadata["license"]) == ("1.0.0", "BSD-3-Clause")

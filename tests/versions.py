@@ -49,21 +49,17 @@ def environment(uv: str, python: str, age: str) -> Path:
 def versions(python: Path) -> str:
     """Return the versions of the closely watched packages in an environment."""
     code = "import sys; from importlib.metadata import version as v; print(*map(v, sys.argv[1:]))"
-    shown = subprocess.run(
-        [python, "-c", code, *CLOSELY_WATCHED], check=True, capture_output=True, text=True
-    )
-    pairs = zip(CLOSELY_WATCHED, shown.stdout.split(), strict=True)
-    return ", ".join(f"{name} {version}" for name, version in pairs)
+    printed = subprocess.check_output([python, "-c", code, *CLOSELY_WATCHED], text=True).split()
+    return ", ".join(map(" ".join, zip(CLOSELY_WATCHED, printed, strict=True)))
 
 
 def tests(python: Path, rooms: list[str], more: list[str]) -> int:
     """Run the quick tests of some rooms in an environment; return pytest's exit status."""
-    folders = [f"tests/{room}" for room in rooms]
-    quick = [*QUICK_TESTS, "--ignore=tests/apps/slurm"]
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # old packages beside new ones warn about each other
-    lenient = ["--override-ini", "filterwarnings=default"]
-    command = [python, "-m", "pytest", "-q", *quick, *lenient, *more, *folders]
+    lenient = ["--override-ini", "filterwarnings=default", "--ignore=tests/apps/slurm"]
+    command = [python, "-m", "pytest", "-q", *QUICK_TESTS, *lenient, *more]
+    command += [f"tests/{room}" for room in rooms]
     return subprocess.run(command, cwd=ROOT, env=settings).returncode
 
 

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -87,26 +86,19 @@ def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeyp
     assert result_bits(result) == result_bits(quiet)
 
 
-@contextmanager
-def hanging(client) -> Iterator[list[psutil.Process]]:
-    """Nothing of a cluster's workers moves, nannies included, until the end of the `with`."""
-    whole = everything(client)
-    for process in whole:
-        process.suspend()
-    try:
-        yield whole
-    finally:
-        for process in whole:
-            if process.is_running():
-                process.resume()
-
-
 def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
     monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 2.0)
     with workers(1) as client:
         client.submit(sum, [1]).result()
-        with hanging(client), pytest.raises(ClusterError, match="no task finished within 2 s"):
-            hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client)
+        whole = everything(client)  # the nanny, too
+        for process in whole:
+            process.suspend()
+        try:
+            with pytest.raises(ClusterError, match="no task finished within 2 s"):
+                hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client)
+        finally:
+            for process in filter(psutil.Process.is_running, whole):
+                process.resume()
 
 
 @pytest.mark.slow
@@ -116,7 +108,7 @@ def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
         def leave(number):
             if number == 2:
                 when_busy(client)
-                gone = list(everything(client))
+                gone = everything(client)
                 # starts within seconds; if none were to come, the fit would end at once
                 client.cluster.scale(3)
                 for process in gone:
@@ -128,15 +120,13 @@ def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
 
 @pytest.mark.slow
 def test_no_worker_coming_back_is_said(scan, monkeypatch):
-    monkeypatch.setitem(
-        cluster.SCHEDULER_SETTINGS, "distributed.scheduler.no-workers-timeout", "2s"
-    )
+    setting = "distributed.scheduler.no-workers-timeout"
+    monkeypatch.setitem(cluster.SCHEDULER_SETTINGS, setting, "2s")
     with workers(1) as client:
 
-        def leave(number):
-            if number == 1:
-                for process in everything(client):
-                    process.kill()
+        def leave(_):
+            for process in everything(client):
+                process.kill()
 
         with pytest.raises(ClusterError, match="there have been no workers for too long"):
             disturbed(scan, client, leave)

@@ -54,27 +54,20 @@ def all_read(kind: str, number: int, seed: int, folder: Path) -> int:
     done, found = folder / "done", folder / "found"
     done.touch()
     while (left := number - done.stat().st_size) > 0:  # Hypothesis may end before the number
-        program = start(kind, left, seed, folder)
+        command = [sys.executable, "-m", "tests.faults.fuzz", kind, str(left), str(seed)]
+        with (folder / "said").open("w") as said:
+            program = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=said)
         said = watched(program, done)
         if program.returncode != 0:
             assert "Traceback" not in said, said[-3000:]
             with pytest.raises(
                 SourceError, match=r"did not finish reading|crashed on its metadata"
             ):
-                check_opens([folder / "current.hdf"], NOTHING)
+                check_opens([folder / "current.hdf"], checked_options())
             print(f"{kind}: {done.stat().st_size} read, then {program.returncode}")
         seed += 1000
     assert not found.exists(), found.read_text()[:5000]
     return done.stat().st_size
-
-
-NOTHING = checked_options()
-
-
-def start(kind: str, number: int, seed: int, folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "tests.faults.fuzz", kind, str(number), str(seed)]
-    with (folder / "said").open("w") as said:
-        return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=said)
 
 
 def watched(program: subprocess.Popen, done: Path) -> str:

@@ -89,14 +89,12 @@ HOSTILE = {
 }
 
 
-def read_homodyne_yaml(file: Path) -> object:
-    return application("migration.translate_yaml").read_homodyne_yaml(file)
-
-
-@pytest.mark.parametrize("read", [read_config, read_homodyne_yaml])
+@pytest.mark.parametrize("reader", ["read_config", "read_homodyne_yaml"])
 @pytest.mark.parametrize("word", HOSTILE)
-def test_a_configuration_that_is_a_trap_is_one_sentence(tmp_path, monkeypatch, word, read):
+def test_a_configuration_that_is_a_trap_is_one_sentence(tmp_path, monkeypatch, word, reader):
     monkeypatch.chdir(tmp_path)
+    ours = reader == "read_config"
+    read = read_config if ours else application("migration.translate_yaml").read_homodyne_yaml
     content, file = HOSTILE[word], tmp_path / "fit.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(OptionError, match=r"fit\.yaml") as found:
@@ -240,28 +238,14 @@ def test_a_configuration_writes_nowhere_but_below_its_folder(tmp_path, key, path
         read_config(file)
 
 
-@pytest.fixture
-def sent(tmp_path):
-    """A result in a folder, whose data lie in the folder of others."""
-    (tmp_path / "theirs").mkdir()
-    scan = store(measured(FLOW, 60, angles(3)), tmp_path / "theirs", "A_c2")
-    return flow_result_of(scan), scan, tmp_path / "mine" / "fits" / "A_fit"
-
-
-def written(result, folder: Path, store_path: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    inputs = result.provenance.inputs | {"store_path": store_path}
-    changed(result, inputs=inputs).to_json(folder / "summary.json")
-    return folder
-
-
 @pytest.mark.parametrize("words", [["show", "--pictures"], ["posterior"], ["view"]])
-def test_a_server_that_a_result_names_is_asked_only_if_the_user_names_it(sent, words):
-    result, _, folder = sent
+def test_a_server_that_a_result_names_is_asked_only_if_the_user_names_it(tmp_path, words):
+    result = flow_result_of(store(measured(FLOW, 60, angles(3)), tmp_path, "A_c2"))
     with answering(Recording, "127.0.0.1") as there:
-        Recording.seen = []
-        url = f"http://{there}/A_c2.zarr"
-        written(result, folder, url)
+        Recording.seen, url = [], f"http://{there}/A_c2.zarr"
+        inputs = result.provenance.inputs | {"store_path": url}
+        (folder := tmp_path / "A_fit").mkdir()
+        changed(result, inputs=inputs).to_json(folder / "summary.json")
         said = run(*words, str(folder))
         assert said.exit_code == 2
         assert f"the data of {folder} are at {url}, which is asked only on request" in said.output

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.cluster.local import SCHEDULER_SETTINGS, local_cluster
 from homodyne_dask.errors import ClusterError, StoreError
 from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
@@ -39,24 +39,19 @@ def test_two_ingests_into_one_target_at_once_are_one_and_a_reason(source, tmp_pa
     assert files_of_store(store) == files_of_store(source.with_name("quiet.zarr"))
 
 
-def begun(source, store) -> None:
-    """Leave an ingest as if killed after two bins."""
-
-    def stop(done, total):
-        if done == 2:
-            raise InterruptedError
-
-    with pytest.raises(StoreError, match="cannot be written"):
-        ingest.ingest(source, store, progress=stop)
-
-
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize(
     "text", ["{", '{"tiles": {}}', *(pytest.param(t, marks=pytest.mark.slow) for t in ("", "[]"))]
 )
 def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, text):
     store = tmp_path / "damaged.zarr"
-    begun(source, store)
+
+    def stop(done, _):
+        if done == 2:
+            raise InterruptedError
+
+    with pytest.raises(StoreError, match="cannot be written"):
+        ingest.ingest(source, store, progress=stop)
     next((store / store_writer.WORK_FOLDER).glob("bin-*.json")).write_text(text)
     with pytest.raises(StoreError, match="give overwrite=True to start over"):
         ingest.ingest(source, store)
@@ -68,9 +63,7 @@ def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, tex
 @pytest.mark.cluster
 def test_an_ingest_whose_workers_die_with_every_task_ends_as_ours(source, tmp_path, monkeypatch):
     """A worker is killed whenever there is one, as by a system short of memory."""
-    from homodyne_dask.cluster import local as cluster
-
-    monkeypatch.setitem(cluster.SCHEDULER_SETTINGS, "distributed.scheduler.allowed-failures", 1)
+    monkeypatch.setitem(SCHEDULER_SETTINGS, "distributed.scheduler.allowed-failures", 1)
     over = threading.Event()
 
     with local_cluster(processes=1, threads=1) as client:

@@ -11,7 +11,6 @@ import pytest
 
 from homodyne_dask.cli.exit_status import BAD_INPUT, BUG, error_sentence, print_error
 from homodyne_dask.cluster import local, workers
-from homodyne_dask.cluster import workers as memory
 from homodyne_dask.errors import PlanError, SourceError
 from homodyne_dask.machine import cores_and_cgroup_limits as limits
 from homodyne_dask.sweep.layout import layout
@@ -54,7 +53,7 @@ def test_the_room_in_a_cgroup_is_that_of_the_narrowest(inside, kind):
     outer = {f"memory__{limit}": 300 * MB, f"memory__{used}": 140 * MB}
     cgroup(inside / root / "job", **outer, memory__stat=STAT)
     cgroup(inside / root / "job/step", **inner, memory__stat=STAT)
-    assert memory.available_memory() == room
+    assert workers.available_memory() == room
 
 
 @pytest.mark.parametrize(
@@ -90,13 +89,12 @@ def test_threads_follow_quotas_the_job_and_the_affinity(
 def small_driver(monkeypatch):
     """A driver that has taken 100 MB."""
     used = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=100 * MB))
-    monkeypatch.setattr(memory.psutil, "Process", lambda: used)
+    monkeypatch.setattr(workers.psutil, "Process", lambda: used)
 
 
 @pytest.mark.usefixtures("small_driver")
 def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypatch):
-    for module in (workers, memory):
-        monkeypatch.setattr(module, "available_memory", lambda: 300 * MB)
+    monkeypatch.setattr(workers, "available_memory", lambda: 300 * MB)
     cut = layout(scan_to_plan(300, 3))
     here = r"^this process would need 7\d\d MB, but only 300 MB is available here: free memory"
     with pytest.raises(PlanError, match=here):
@@ -106,17 +104,16 @@ def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypa
 
 
 @pytest.mark.usefixtures("small_driver")
-def test_workers_leave_room_for_the_driver_and_get_three_quarters_of_much(monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: 40_000 * MB)
-    assert memory.memory_for_workers(2) == 30_000 * MB
-    monkeypatch.setattr(memory, "available_memory", lambda: 1000 * MB)
-    assert memory.memory_for_workers(2) == 300 * MB
+@pytest.mark.parametrize(("free", "given"), [(40_000, 30_000), (1000, 300)])
+def test_workers_leave_room_for_the_driver_and_get_three_quarters_of_much(monkeypatch, free, given):
+    monkeypatch.setattr(workers, "available_memory", lambda: free * MB)
+    assert workers.memory_for_workers(2) == given * MB
 
 
 @pytest.mark.parametrize(("free", "given"), [(0, None), (900 * MB, None), (40_000 * MB, 200)])
 def test_workers_without_room_are_not_started(monkeypatch, free, given):
     """To Dask a limit of 0 is none, and a worker over its limit is started again without end."""
-    monkeypatch.setattr(memory, "available_memory", lambda: free)
+    monkeypatch.setattr(workers, "available_memory", lambda: free)
     refused = pytest.raises(PlanError, match=r"^a worker would need 200 MB, .* only \d")
     with refused, local.local_cluster(processes=4, memory=given):
         pass

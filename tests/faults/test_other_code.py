@@ -27,17 +27,9 @@ GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
 
 def copied(folder: Path) -> Path:
     """A copy of the packages, as a wheel would install them."""
+    left_out = shutil.ignore_patterns("__pycache__")
     for package in ("homodyne_dask", "ingest"):
-        shutil.copytree(
-            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    return folder
-
-
-def edited(folder: Path) -> Path:
-    """A copy in which data are read otherwise, of the same version."""
-    file = copied(folder) / "homodyne_dask" / "store" / "chunks.py"
-    file.write_text(f"{file.read_text()}\nSOMETHING_ELSE = True\n")
+        shutil.copytree(ROOT / package, folder / package, ignore=left_out)
     return folder
 
 
@@ -52,7 +44,11 @@ def digest_in(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory) -> Path:
-    return edited(tmp_path_factory.mktemp("other"))
+    """A copy in which data are read otherwise, of the same version."""
+    folder = copied(tmp_path_factory.mktemp("other"))
+    file = folder / "homodyne_dask" / "store" / "chunks.py"
+    file.write_text(f"{file.read_text()}\nSOMETHING_ELSE = True\n")
+    return folder
 
 
 scan = module_scan(lambda: measured(CREEP, 60, angles(8), dt=0.1))

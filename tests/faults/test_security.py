@@ -93,29 +93,26 @@ def test_without_the_key_nobody_gets_in(key, encrypted, tmp_path):
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path):
-    tls.make_key(tmp_path / "key")
-    (tmp_path / "key" / tls.KEY).chmod(0o640)
-    with (
-        pytest.raises(ClusterError, match="has mode 0640"),
-        hd.connect("tls://x:1", tmp_path / "key"),
-    ):
+    key = tmp_path / "key"
+    tls.make_key(key)
+    (key / tls.KEY).chmod(0o640)
+    with pytest.raises(ClusterError, match="has mode 0640"), hd.connect("tls://x:1", key):
         pass
+
+
+PLAIN = "over the network would not be encrypted"
 
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:8786", "192.168.0.7:8786", "tcp://no.such:1"])
 def test_an_address_beyond_this_machine_must_be_encrypted(address):
-    with pytest.raises(ClusterError, match="over the network would not be encrypted"):  # noqa: SIM117
-        with hd.connect(address):
-            pass
+    with pytest.raises(ClusterError, match=PLAIN), hd.connect(address):
+        pass
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (
-            {"type": "Scheduler", "address": "tcp://192.0.2.1:8786"},
-            "over the network would not be encrypted",
-        ),
+        ({"type": "Scheduler", "address": "tcp://192.0.2.1:8786"}, PLAIN),
         ({"address": 1}, "is not the file of a scheduler"),
         ([1], "is not the file of a scheduler"),
     ],

@@ -78,12 +78,8 @@ def test_a_model_takes_along_what_it_uses_of_the_working_folder(tmp_path, monkey
 @pytest.mark.slow
 def test_no_command_and_no_process_it_starts_runs_it(hostile_folder):
     def run(*words: str) -> None:
-        ended = subprocess.run(
-            [SCRIPT, *words],
-            env=ENVIRONMENT | {"PYTHONSAFEPATH": ""},
-            capture_output=True,
-            text=True,
-        )
+        environment = ENVIRONMENT | {"PYTHONSAFEPATH": ""}
+        ended = subprocess.run([SCRIPT, *words], env=environment, capture_output=True, text=True)
         assert "bug" not in ended.stderr, ended.stderr
         assert ended.returncode in (0, 1), ended.stderr  # doctor: something has to be done
 

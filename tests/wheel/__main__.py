@@ -34,58 +34,41 @@ QUICK = (
 SCRIPT = Path(__file__).with_name("uses_public_api.py")
 
 
-class Environment:
-    """An environment of a Python in a folder, and a folder beside it in which commands run."""
-
-    def __init__(self, uv: str, python: str, folder: Path) -> None:
-        self.uv, self.folder, self.work = uv, folder / "environment", folder / "work"
-        self.work.mkdir()
-        self.settings = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        self.settings["PYENV_VERSION"] = python  # pyenv offers only those chosen
-        self.run([uv, "venv", "--quiet", "--no-python-downloads", "--python", python, self.folder])
-        self.python = self.folder / "bin/python"
-
-    def run(self, command: list[str | Path]) -> str:
-        """Return what a command prints; raises CalledProcessError where it fails."""
-        ran = subprocess.run(
-            command, cwd=self.work, env=self.settings, check=True, capture_output=True, text=True
-        )
-        return ran.stdout
-
-    def install(self, *packages: str) -> None:
-        """Install packages, nothing of which is compiled here."""
-        install: list[str | Path] = [self.uv, "pip", "install", "--quiet", "--python", self.python]
-        self.run([*install, "--only-binary", ":all:", *packages])
-
-    def size(self) -> str:
-        """Return how many packages there are, and their megabytes."""
-        site = next(self.folder.glob("lib/python*/site-packages"))
-        files = [path for path in site.rglob("*") if path.is_file()]
-        megabytes = sum(path.stat().st_size for path in files) / 1e6
-        return f"{len(list(site.glob('*.dist-info')))} packages, {megabytes:.0f} MB"
-
-
 def checked(uv: str, wheel: Path, python: str, folder: Path) -> str:
     """Check a wheel with a Python; return what was seen. Raises CalledProcessError for what fails."""
-    there = Environment(uv, python, folder)
-    there.install(str(wheel))
-    core = there.size()
+    there, work = folder / "environment", folder / "work"
+    work.mkdir()
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    settings["PYENV_VERSION"] = python  # pyenv offers only those chosen
+
+    def run(*command: str | Path) -> str:
+        return subprocess.run(
+            command, cwd=work, env=settings, check=True, capture_output=True, text=True
+        ).stdout
+
+    run(uv, "venv", "--quiet", "--no-python-downloads", "--python", python, there)
+    inside = there / "bin/python"
+    install = (uv, "pip", "install", "--quiet", "--python", inside, "--only-binary", ":all:")
+    run(*install, wheel)
+    site = next(there.glob("lib/python*/site-packages"))
+    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    core = f"{len(list(site.glob('*.dist-info')))} packages, {size / 1e6:.0f} MB"
     for line in COMMANDS:
-        there.run(["bash", "-c", f"{there.folder}/bin/homodyne-dask {line}"])
-    script = shutil.copy(SCRIPT, there.work)
-    there.run([there.python, "-W", "error", script])
-    types = [sys.executable, "-m", "pyright", "--pythonpath", str(there.python)]
-    there.run([*types, script])
-    wrong = there.work / "wrong.py"
+        run("bash", "-c", f"{there}/bin/homodyne-dask {line}")
+    script = shutil.copy(SCRIPT, work)
+    run(inside, "-W", "error", script)
+    types = [sys.executable, "-m", "pyright", "--pythonpath", str(inside)]
+    run(*types, script)
+    wrong = work / "wrong.py"
     wrong.write_text("import homodyne_dask as hd\nx: int = hd.open_dataset('a')\n")
-    there.run(["bash", "-c", f"! {shlex.join(types)} {wrong}"])  # types are known, not Any
-    there.install(f"{wheel}[all]", *TOOLS)
-    shutil.copytree(ROOT / "tests", there.work / "tests")
+    run("bash", "-c", f"! {shlex.join(types)} {wrong}")  # types are known, not Any
+    run(*install, f"{wheel}[all]", *TOOLS)
+    shutil.copytree(ROOT / "tests", work / "tests")
     for name in ("pyproject.toml", "docs", "README.md"):  # read by tests, not imported
-        (there.work / name).symlink_to(ROOT / name)
+        (work / name).symlink_to(ROOT / name)
     quick = [f"tests/{name}" for name in QUICK]
-    found = there.run([there.python, "-m", "pytest", "-q", *QUICK_TESTS, *quick])
-    return f"core {core}; {found.splitlines()[-1]}"
+    said = run(inside, "-m", "pytest", "-q", *QUICK_TESTS, *quick)
+    return f"core {core}; {said.splitlines()[-1]}"
 
 
 def main() -> int:
@@ -95,20 +78,19 @@ def main() -> int:
     parser.add_argument("--uv", default="uv", help="the program uv")
     parser.add_argument("--python", nargs="+", default=PYTHONS, help="for example 3.12")
     given = parser.parse_args()
-    summary, failed, ran = [], False, False
+    failed = ran = False
     for python in given.python:
         with TemporaryDirectory() as folder:
             try:
-                found = checked(given.uv, given.wheel.absolute(), python, Path(folder))
+                seen = checked(given.uv, given.wheel.absolute(), python, Path(folder))
                 ran = True
             except subprocess.CalledProcessError as error:
                 missing = "venv" in error.cmd
                 failed = failed or not missing
-                found = (
+                seen = (
                     reason(error) if missing else f"FAILED: {error}\n{error.output}{error.stderr}"
                 )
-        summary.append(f"Python {python}: {found}")
-        print(summary[-1], flush=True)
+        print(f"Python {python}: {seen}", flush=True)
     return 1 if failed or not ran else 0
 
 
