@@ -47,7 +47,6 @@ def broken_links(file: Path) -> list[str]:
 
 
 def code_spans(file: Path) -> list[str]:
-    """Return what stands between backquotes outside fenced blocks."""
     text = re.sub(r"^```.*?^```", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
 

@@ -65,7 +65,6 @@ def members(n: int, ages: int, decade: int, lags: int) -> np.ndarray:
 
 
 def mean_over(inside: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The mean of values (i, j) over the pairs of each cell."""
     return np.array([values[cell].mean() for cell in inside])
 
 

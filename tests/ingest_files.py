@@ -18,7 +18,6 @@ Q, DT = 0.0054, 0.1
 
 
 def decay(n: int, k: int = 0) -> np.ndarray:
-    """A noise-free ageing c2 of bin k."""
     t = DT * np.arange(n)
     lag, age = np.abs(t[:, None] - t), np.minimum(t[:, None], t)
     return 1.02 + 0.25 * np.exp(-lag * (1 + 0.2 * k) / (0.3 + 0.2 * age))
@@ -31,7 +30,6 @@ def noisy(n: int, k: int = 0, sigma: float = 0.02) -> np.ndarray:
 
 
 def simulated(path: Path, layout: str = "aps-u", n: int = 40, bins: int = 3, **options) -> Path:
-    """A file written by simulate()."""
     phi = np.linspace(-60, 60, bins)
     defaults = {"q": Q, "contrast": 0.25, "frame_time": DT, "n_frames": n}
     return ingest.simulate(
@@ -104,7 +102,6 @@ def manifest(store: Path) -> bytes:
 
 
 def arrays(store: Path) -> dict[str, np.ndarray]:
-    """All arrays of the root group."""
     root = zarr.open_group(store, mode="r")
     return {name: np.asarray(array) for name, array in root.arrays()}
 

@@ -46,7 +46,6 @@ def s3_server() -> Iterator[str]:
 
 @contextmanager
 def running(command: list[str], answering: str) -> Iterator[None]:
-    """Run a server, which answers at an address."""
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
         try:
@@ -66,7 +65,6 @@ def environment(address: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def named(given: dict[str, str]) -> Iterator[None]:
-    """Set variables of the environment; connections are made anew."""
     with patch.dict(os.environ, given):
         objects.connection.cache_clear()
         try:
@@ -90,7 +88,6 @@ def _wait(address: str) -> None:
 
 
 def ask(method: str, url: str, body: bytes | None = None, **headers: str) -> bytes:
-    """Return what a server answers."""
     given = {"Content-Type": "text/plain"} | headers
     request = urllib.request.Request(url, body, given, method=method)
     with urllib.request.urlopen(request) as answer:
@@ -102,7 +99,6 @@ def make_bucket(address: str, name: str = BUCKET) -> None:
 
 
 def uploaded(folder: Path, name: str, bucket: str = BUCKET) -> str:
-    """Copy a folder of files into a bucket; return its URL."""
     store = objects.connection(f"s3://{bucket}")
     for file in folder.rglob("*"):
         if file.is_file():
@@ -156,15 +152,11 @@ class _Proxy(_Quiet):
 
 
 class _Redirecting(_Quiet):
-    """Answers every request with an address on another server."""
-
     def do_GET(self) -> None:
         self.reply(307, {"Location": self.target + self.path.removeprefix("/here")})
 
 
 class Recording(_Quiet):
-    """Keeps the requests it gets, and has nothing."""
-
     def do_GET(self) -> None:
         self.seen.append(f"{self.path}\n{self.headers}")
         self.send_error(404)

@@ -65,7 +65,6 @@ def make_data(folder: Path) -> None:
 
 
 def of_result(result: FitResult) -> dict[str, Any]:
-    """The numbers that a user quotes, of one fit."""
     told = dict(result.parameters.data_vars)
     names = ("optimum", "stderr", "stderr_naive", "dof")
     return {name: told[name].values for name in names} | {
@@ -105,7 +104,6 @@ def reference_fits(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Print a hash of each array of each reference fit."""
     folder = Path(sys.argv[1])
     if not (folder / "cells.zarr").exists():
         folder.mkdir(parents=True, exist_ok=True)

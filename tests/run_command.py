@@ -28,14 +28,12 @@ def run(*words: str) -> Result:
 
 
 def done(*words: str) -> str:
-    """Run a command that must succeed and return what it prints."""
     result = run(*words)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def csv_rows(*path: str | Path) -> list[dict[str, str]]:
-    """Return the rows of a table that a command has written."""
     with Path(*path).open() as file:
         return list(csv.DictReader(file))
 

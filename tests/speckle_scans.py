@@ -71,7 +71,6 @@ class Photons:
         return np.zeros(len(self.q)) if self.phi is None else np.array(self.phi)
 
     def g(self, bin):
-        """The field correlation, with its sign, on all pairs of frames."""
         theta, t = np.asarray(self.theta, float), self.time
         at = np.maximum(t, self.spacing / 2)
         J = theta[0] * at ** theta[1] + theta[2] if self.J is None else self.J(t / t[-1])
@@ -90,7 +89,6 @@ class Photons:
 
     @property
     def rate(self):
-        """The shear rate at the frames."""
         if self.shear is not None:
             return self.shear(self.time / self.time[-1])
         return (
@@ -114,7 +112,6 @@ class Photons:
         return rng.poisson((1 + beam) * self.mean * intensity / (2 * self.modes)).astype(np.float32)
 
     def scan(self, seed) -> Scans:
-        """The two-time correlation of each bin as beamlines compute it."""
         rng = np.random.default_rng(seed)
         c2 = []
         for bin in range(len(self.q)):

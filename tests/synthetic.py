@@ -117,7 +117,6 @@ def angles(n: int) -> np.ndarray:
 
 
 def published_case() -> Scans:
-    """The case of PHYSICS.md §5."""
     phi, offset = np.arange(23) * 180.0 / 23, 1 + 0.002 * np.arange(23)
     contrast = 0.15 + 0.03 * np.cos(2 * np.deg2rad(phi))
     return measured(FLOW, 300, phi, contrast=contrast, offset=offset, convention="homodyne")
@@ -197,7 +196,6 @@ def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
 def solve_robust(
     evaluate, chosen, theta, scaling, options=None, linear_params=None
 ) -> list[lm.State]:
-    """All states of a fit with the loss of the evaluator's problem."""
     if linear_params is None:
         linear_params = reduce(evaluate(theta), scaling).linear_params
     return solve(evaluate, chosen, theta, scaling, options, linear_params)
@@ -206,8 +204,6 @@ def solve_robust(
 def solve(
     evaluate, chosen, theta, mode="individual", options=None, linear_params=None
 ) -> list[lm.State]:
-    """All states of a fit that starts at theta."""
-
     def problem(trial):
         known = () if linear_params is None else (trial.linear_params,)
         prior, grams = chosen.prior_terms(trial.theta), evaluate(trial.theta, *known)
@@ -218,20 +214,17 @@ def solve(
 
 
 def asked(scans: Scans, **given) -> Search:
-    """The search that a fit of these scans makes."""
     laws = power_laws(scans.model.names, scans.model.power_laws, scans.time)
     return search(scans.model.parameters, **given, laws=laws)
 
 
 def searched(scans: Scans, **given) -> list[lm.State]:
-    """All states of a fit that starts from the data alone."""
     chosen = asked(scans, **given)
     minima = transport_minima(summary(scans), chosen, "individual")
     return lowest_fit(evaluator(scans), chosen, undecided_minima(minima))
 
 
 def lowest_fit(evaluate, chosen, starts) -> list[lm.State]:
-    """All states of the fit that ends lowest."""
     fits = [solve(evaluate, chosen, theta) for theta in starts]
     return min(fits, key=lambda states: states[-1].reduced.chisqr)
 
@@ -258,7 +251,6 @@ def module_scan(make, name="scan"):
 
 
 def plan_here(request):
-    """The plan of a fit in this process."""
     work = layout(request.scan, request.problem.min_lag)
     levels = coarse_levels(request.scan, work, request.problem.min_lag)
     model, bins = request.problem.model, len(request.scan.bins)
@@ -280,7 +272,6 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
 
 
 def minimized(request, sweep):
-    """The last state of a fit over a sweep."""
     *_, state = minimize(request, sweep, partial(find_start, request, [sweep]), FitRecord(0.0))
     return state
 

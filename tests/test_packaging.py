@@ -29,7 +29,6 @@ TEXT = (PAPER / "paper.md").read_text().split("---\n", 2)[2]
 
 
 def printed(command: list, cwd: Path = ROOT, **environment: str) -> str:
-    """Return what a command prints, which must succeed."""
     variables = os.environ | environment
     ran = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -45,7 +44,6 @@ def build(what: str, source: Path, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
-    """The content of the source distribution."""
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(build("sdist", ROOT, folder)) as archive:
         archive.extractall(folder, filter="data")

@@ -65,7 +65,6 @@ def members(of: type) -> Iterator[str]:
 
 
 def described(name: str) -> Iterator[str]:
-    """Yield the lines on a public name of Python."""
     value = getattr(hd, name)
     if isinstance(value, type) and issubclass(value, Enum):
         yield f"hd.{name}: " + ", ".join(one.name for one in value)
@@ -81,7 +80,6 @@ def described(name: str) -> Iterator[str]:
 
 
 def commands(command: click.Command, words: str) -> Iterator[str]:
-    """Yield a line for each command: its arguments and its options."""
     if isinstance(command, click.Group):
         for name, below in sorted(command.commands.items()):
             yield from commands(below, f"{words} {name}")
@@ -132,7 +130,6 @@ EXAMPLES = sorted({*FUNCTIONS, "FitResult", "Parameter"})
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A folder with the files that the examples name."""
     where = tmp_path_factory.mktemp("examples")
     hd.simulate(where / "A0123_results.hdf", "creep", angles=9, frames=24)
     hd.ingest(where / "A0123_results.hdf", where / "A0123_c2.zarr")

@@ -122,7 +122,6 @@ def test_every_command_exists_with_its_options():
 
 
 def options(command: click.Command) -> set[str]:
-    """Return the options of a command and of those below it."""
     names = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     below = command.commands.values() if isinstance(command, click.Group) else []
     return names.union(*map(options, below))

@@ -24,7 +24,6 @@ COMMANDS = [
 
 
 def imported(file: Path) -> set[str]:
-    """Return all that a file imports, wherever it does."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -93,7 +93,6 @@ def resolved(scans: Scans) -> bool:
 
 
 def attempt(scans: Scans) -> Found:
-    """Fit from the data alone and from points near the truth."""
     chosen, averages = synthetic.asked(scans), synthetic.summary(scans)
     evaluate = synthetic.evaluator(scans, side=128)
     minima = transport_minima(averages, chosen, "individual")

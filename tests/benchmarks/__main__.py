@@ -81,7 +81,6 @@ def measured(name: str, folder: str) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print the table, and write it to benchmark.json."""
     table: dict[str, Row] = {}
 
     def told(name: str, part: Row) -> None:

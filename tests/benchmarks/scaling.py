@@ -28,7 +28,6 @@ def layout_of(pairs: float) -> Layout:
 
 
 def line(power: int, workers: int) -> str:
-    """A row of the table."""
     pairs = 10.0**power
     cut = layout_of(pairs)
     plan = make_plan(cut, workers_asked(workers), "laminar_flow", 7, BINS)

@@ -36,8 +36,6 @@ NAMELESS = """[...document.querySelectorAll("img, svg")].filter(e =>
 
 
 class Tab:
-    """One page of the browser."""
-
     def __init__(self, connection: WebSocketClientConnection, loop: asyncio.AbstractEventLoop):
         self.connection, self.loop = connection, loop
         self.sent = 0
@@ -47,7 +45,6 @@ class Tab:
             self.command(f"{domain}.enable")
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send a command and return its answer."""
         return self.loop.run_until_complete(
             asyncio.wait_for(self._command(method, parameters), PATIENCE)
         )
@@ -76,13 +73,11 @@ class Tab:
             self.complaints.append(str(told))
 
     def value(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression."""
         found = self.command("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def until(self, expression: str) -> Any:
-        """Return the value of an expression as soon as it is true."""
         end = time.monotonic() + PATIENCE
         while not (value := self.value(expression)):
             assert time.monotonic() < end, f"never true: {expression}\n{self.text()}"
@@ -90,22 +85,18 @@ class Tab:
         return value
 
     def open(self, address: str) -> None:
-        """Open an address and wait until it is there."""
         self.command("Page.navigate", url=address)
         self.until("location.href != 'about:blank' && document.readyState == 'complete'")
 
     def text(self) -> str:
-        """Return what the page says."""
         return self.value("document.body.innerText")
 
     def press(self, key: str, code: int) -> None:
-        """Press and release a key."""
         given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         for kind in ("keyDown", "keyUp"):
             self.command("Input.dispatchKeyEvent", type=kind, **given)
 
     def click(self, x: float, y: float) -> None:
-        """Press and release the left button of the mouse."""
         for kind in ("Moved", "Pressed", "Released"):
             self.mouse(kind, x, y, button="left", clickCount=1)
 
@@ -120,7 +111,6 @@ class Tab:
         self.command("Emulation.setEmulatedMedia", features=wish)
 
     def shot(self, name: str) -> None:
-        """Write a picture of the whole page."""
         found = self.command("Page.captureScreenshot", captureBeyondViewport=True)
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
         (ARTEFACTS / f"{name}.png").write_bytes(base64.b64decode(found["data"]))

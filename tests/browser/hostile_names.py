@@ -19,7 +19,6 @@ scan = module_scan(lambda: measured(FLOW, 60, angles(3), dt=0.1), f"{FILE}A_c2")
 
 
 def named(scan) -> FitResult:
-    """A result whose texts from files are all hostile."""
     result = flow_result_of(scan)
     inputs = result.provenance.inputs | dict.fromkeys(("store", "source_file"), HOSTILE)
     findings = Findings([finding("undetermined", [HOSTILE])])
@@ -38,7 +37,6 @@ def tab(tmp_path_factory):
 
 
 def check(tab, page: Path) -> None:
-    """Open a page on which nothing of the names may run."""
     tab.open(page.as_uri())
     assert tab.value("window.taken") is None
     assert tab.value(LEADS_TO_A_SCRIPT) == 0

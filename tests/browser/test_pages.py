@@ -22,7 +22,6 @@ def report(folder: Path, scan) -> Path:
 
 
 def reprs(folder: Path, scan) -> Path:
-    """What notebooks show of a scan, a result and a series."""
     result, at = named(scan), {"q": 0.0054}
     entries = (fit_row(HOSTILE, None, result, at=at), fit_row(HOSTILE, None, None, HOSTILE, at))
     shown = (scan, result, FitSeries("q", entries))
@@ -30,7 +29,6 @@ def reprs(folder: Path, scan) -> Path:
 
 
 def scans_page(folder: Path, scan) -> Path:
-    """The page of several fits."""
     good = fit_row(HOSTILE, folder / FILE, named(scan))
     entries = [good, good, fit_row(HOSTILE, None, None, HOSTILE)]
     write_index(folder, hd.LAMINAR_FLOW.names, entries, len(entries))

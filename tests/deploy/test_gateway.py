@@ -30,7 +30,6 @@ c.ClusterConfig.worker_memory = "2 G"
 
 @pytest.fixture
 def server(tmp_path) -> Iterator[str]:
-    """The address of a server."""
     pytest.importorskip("dask_gateway_server", reason="make test-deploy installs it")
     outer = free_ports(2)
     (tmp_path / "clusters").mkdir()

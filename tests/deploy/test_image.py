@@ -17,7 +17,6 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def steps() -> list[tuple[str, str]]:
-    """The instructions of the file and what follows them."""
     lines = [line for line in FILE.read_text().splitlines() if line and not line.startswith("#")]
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
 

@@ -23,7 +23,6 @@ OPEN = "x-kubernetes-preserve-unknown-fields"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """Every object of the manifests, by its kind."""
     texts = [file.read_text() for file in sorted(MANIFESTS.glob("*.yaml"))]
     return {part["kind"]: part for text in texts for part in yaml.safe_load_all(text)}
 
@@ -44,7 +43,6 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def closed(schema: Any) -> Any:
-    """The same schema without fields that are not named in it."""
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, dict):

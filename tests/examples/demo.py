@@ -41,7 +41,6 @@ def words_of_rings(folder: Path) -> list[str]:
 
 
 def main(folder: Path, begun: Path) -> None:
-    """Print six lines."""
     words = words_of_rings if (folder / "series.json").is_file() else words_of_fit
     seconds = time.time() - begun.stat().st_mtime
     print("", *words(folder), f"time:    {seconds:.0f} s, simulation included", sep="\n")

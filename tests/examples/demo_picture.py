@@ -18,7 +18,6 @@ COLOURS = 128
 
 
 def main() -> None:
-    """Fit two angles of the demo and draw data, model and residual."""
     scan = hd.open_dataset(STORE).select(phi=[(angle - 1, angle + 1) for angle in ANGLES])
     result = hd.fit(scan, hd.LAMINAR_FLOW)
     drawn = io.BytesIO()

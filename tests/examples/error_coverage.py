@@ -28,7 +28,6 @@ FEWEST_CLUSTERS = 2
 
 
 def main(record: str, first: str, stop: str) -> None:
-    """Add repeats to a record, and print its table."""
     file = Path(record)
     with TemporaryDirectory() as folder:
         for seed in range(int(first), int(stop)):

@@ -27,8 +27,6 @@ class Program(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """A program that nobody disturbs."""
-
     data: Path
     left: Any
     seconds: float

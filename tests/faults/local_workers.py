@@ -50,12 +50,10 @@ def nannies(client) -> dict[int, psutil.Process]:
 
 
 def everything(client) -> list[psutil.Process]:
-    """The workers of a local cluster and their nannies."""
     return [p for nanny in nannies(client).values() for p in (nanny, *children(nanny))]
 
 
 def processes(client) -> list[psutil.Process]:
-    """The worker processes of a local cluster, not their nannies."""
     return list(by_address(client).values())
 
 

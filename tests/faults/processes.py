@@ -59,12 +59,10 @@ def ended(*words: str | Path, folder: Path, program: str = PROGRAM) -> str:
 
 
 def passes(text: str) -> list[int]:
-    """Return the numbers of the passes a fit has said it did."""
     return [int(number) for number in re.findall(r"^pass +(\d+) ", text, re.MULTILINE)]
 
 
 def family(process: subprocess.Popen) -> list[psutil.Process]:
-    """Return a process and all that it has started."""
     whole = psutil.Process(process.pid)
     return [whole, *whole.children(recursive=True)]
 

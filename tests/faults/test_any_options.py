@@ -75,7 +75,6 @@ def test_a_fit_with_any_options_ends_with_a_result_or_a_sentence(scan, chosen):
 
 
 def few_passes(scan, model, given):
-    """A fit that is cut short, all that is made of its result."""
     few = {"max_passes": min(given["max_passes"], 4), "starts": min(given["starts"] or 1, 2)}
     with np.errstate(all="ignore"):
         result = hd.fit(scan, model, **(given | few))

@@ -41,7 +41,6 @@ scan = module_scan(lambda: measured(FLOW, 1100, angles(4), dt=0.1))
 
 @pytest.fixture(scope="module")
 def quiet(scan):
-    """The fit in this process."""
     return fit_here(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR)
 
 

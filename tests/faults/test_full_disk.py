@@ -35,7 +35,6 @@ PICTURE = png.getvalue()
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory) -> Iterator[Path]:
-    """A file system of 1 MB."""
     place = tmp_path_factory.mktemp("disk")
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True, check=False
@@ -48,7 +47,6 @@ def mounted(tmp_path_factory) -> Iterator[Path]:
 
 @pytest.fixture
 def disk(mounted) -> Path:
-    """It, empty."""
     for path in mounted.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     return mounted
@@ -56,8 +54,6 @@ def disk(mounted) -> Path:
 
 @pytest.fixture
 def one_picture(monkeypatch):
-    """Drawing takes long: one picture of random bytes."""
-
     def save_all(view, folder, suffix):
         path = folder / f"{next(iter(TITLES))}.png"
         write_file(path, PICTURE)

@@ -54,8 +54,6 @@ def test_no_file_of_ours_runs_what_it_reads(word):
 
 
 class Bomb:
-    """Makes a file when it is unpickled."""
-
     def __reduce__(self):
         return Path.touch, (Path("bomb"),)
 

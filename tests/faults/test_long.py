@@ -25,7 +25,6 @@ BYTES_OF_OBJECT = 100
 
 
 def fitted(path, kill):
-    """A fit on two workers, and what was left behind."""
     shared = set()
     with workers(2) as client:
 

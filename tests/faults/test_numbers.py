@@ -20,7 +20,6 @@ def data(n=60, bins=3, theta=TRUTH, **options):
 
 
 def with_pairs(value, share=0.02, **options):
-    """Some pairs of every bin replaced."""
     scans = data(**options)
     chosen = np.random.default_rng(1).random(scans.c2.shape) < share
     scans.c2[chosen & np.isfinite(scans.c2)] = value
@@ -28,7 +27,6 @@ def with_pairs(value, share=0.02, **options):
 
 
 def with_one(value):
-    """A single pair of the first bin replaced."""
     scans = data()
     scans.c2[0, 10, 20] = value
     return scans

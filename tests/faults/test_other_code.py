@@ -56,7 +56,6 @@ scan = module_scan(lambda: measured(CREEP, 60, angles(8), dt=0.1))
 
 @pytest.fixture(scope="module")
 def odd_worker(tmp_path_factory, other) -> Iterator[str]:
-    """The address of a scheduler with a worker of other code."""
     folder = tmp_path_factory.mktemp("odd")
     with scheduler_at(folder) as (_, address):
         odd = dask(folder, *JOINING, address, "--name", "odd", PYTHONPATH=str(other))

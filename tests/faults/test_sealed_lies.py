@@ -86,8 +86,6 @@ def test_a_store_that_no_ingest_writes_is_a_sentence(scan, tmp_path, change):
 
 
 def replaced(change):
-    """Write the draws of D0 anew, as changed."""
-
     def write(held):
         draws = held["posterior/D0"][...]
         del held["posterior/D0"]

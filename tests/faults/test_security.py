@@ -28,7 +28,6 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory) -> Path:
-    """A key as the command makes it."""
     folder = tmp_path_factory.mktemp("mine") / "key"
     said = run("key", str(folder)).output
     assert f"dask scheduler --protocol tls --tls-ca-file {folder}/certificate.pem" in said

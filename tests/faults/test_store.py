@@ -40,7 +40,6 @@ def fit(path, **options):
 
 
 def flipped(file: Path, at: float = 0.5) -> None:
-    """Turn one bit."""
     held = bytearray(file.read_bytes())
     held[int(at * len(held))] ^= 4
     file.write_bytes(held)

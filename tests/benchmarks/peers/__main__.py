@@ -38,7 +38,6 @@ SCALINGS = ["shared", "individual"]
 
 
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
-    """Return the row of one program."""
     environment, called, words = (PROGRAMS | ON_GPU)[program]
     place = folder / scaling / "-".join([called, *words])
     place.mkdir(parents=True)

@@ -83,7 +83,6 @@ def freer(row: Row) -> bool:
 
 
 def costs(rows: list[Row], title: str) -> Figure:
-    """Draw processor time and memory of each program."""
     figure = Figure(figsize=(8, 0.5 * len(rows) + 1.2), layout="constrained")
     for axes, label, values in zip(
         figure.subplots(1, 2, sharey=True),
