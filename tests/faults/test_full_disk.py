@@ -29,7 +29,7 @@ from tests.synthetic import CREEP
 
 pytestmark = pytest.mark.timeout(600)
 
-imsave(png := io.BytesIO(), np.frombuffer(os.urandom(4 * 50 * 60), np.uint8).reshape(50, 60, 4))
+imsave(png := io.BytesIO(), np.frombuffer(os.urandom(4 * 50 * 45), np.uint8).reshape(50, 45, 4))
 PICTURE = png.getvalue()
 
 
