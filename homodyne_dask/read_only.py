@@ -16,23 +16,21 @@ class _Refusing:
     clear = pop = popitem = setdefault = update = _refuse
     append = extend = insert = remove = reverse = sort = _refuse
 
+    def __reduce__(self) -> Any:
+        made: Any = type(self)
+        return made, (made.__mro__[2](self),)  # of a plain one
+
 
 class ReadOnlyDict(_Refusing, dict[Any, Any]):
     """A dictionary that refuses changes."""
-
-    def __reduce__(self) -> Any:
-        return ReadOnlyDict, (dict(self),)
 
 
 class ReadOnlyList(_Refusing, list[Any]):
     """A list that refuses changes; unlike a tuple it equals the list that it was made from."""
 
-    def __reduce__(self) -> Any:
-        return ReadOnlyList, (list(self),)
-
 
 class HandedOut:
-    """A dataclass whose fields and properties cannot be changed through what it hands out.
+    """A dataclass that cannot be changed through what it hands out.
 
     Its fields are made read-only once. Tables of xarray, whose columns can be exchanged, are handed out as
     copies that share the arrays.
@@ -49,8 +47,7 @@ class HandedOut:
         value = object.__getattribute__(self, name)
         if name.startswith("_"):
             return value
-        is_field = name in getattr(type(self), "__dataclass_fields__", ())
-        if not is_field and (type(value) in (dict, list, np.ndarray) or _is_table(value)):
+        if type(value) in (dict, list, np.ndarray) or _is_table(value):  # of a property, too
             value = read_only(value)
         return _copy_of_tables(value)
 
@@ -68,7 +65,7 @@ def _is_table(value: Any) -> bool:
 
 
 def make_read_only(values: Any) -> None:
-    """Make the fields of a dataclass read-only (`read_only`)."""
+    """Make the fields of a dataclass read-only."""
     vars(values).update({name: read_only(value) for name, value in vars(values).items()})
 
 

@@ -20,8 +20,7 @@ ShowProgress = Callable[[Progress], None]
 
 
 class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Go on without progress, where rich would end the fit."""
+    def on_broken_pipe(self) -> None:  # where rich would end the fit
         self.quiet = True
         print_nowhere(sys.stderr)
 
@@ -42,10 +41,7 @@ def progress_on(console: Console) -> AbstractContextManager[ShowProgress]:
 
 
 def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
-    """Return a function that prints a line on the data at the start and one after each pass.
-
-    interval: seconds between two more lines during a long pass.
-    """
+    """Return what prints a line at the start, after each pass, and each interval [s] during one."""
     passes, refused, last = -1, 0, 0.0
 
     def show(progress: Progress) -> None:
@@ -77,24 +73,17 @@ def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
 
 @contextmanager
 def _bar(console: Console) -> Iterator[ShowProgress]:
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20)
-    with ProgressBar(
-        *columns, TextColumn("{task.fields[more]}"), console=console, transient=True
-    ) as bar:
+    words = (TextColumn(f"{{task.{name}}}") for name in ("description", "fields[more]"))
+    columns = SpinnerColumn(), next(words), BarColumn(20), next(words)
+    with ProgressBar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting workers, finding initial values", total=None, more="")
         print_lines = _lines(console)
 
         def show(progress: Progress) -> None:
             print_lines(progress)
-            now = progress.now
-            bar.update(
-                task,
-                description=progress.doing,
-                total=now.tiles if now else None,
-                completed=now.done if now else 0,
-                more=pass_state(progress),
-                refresh=True,
-            )
+            total, done = (now.tiles, now.done) if (now := progress.now) else (None, 0)
+            words = {"description": progress.doing, "more": pass_state(progress)}
+            bar.update(task, total=total, completed=done, refresh=True, **words)
 
         yield show
 
