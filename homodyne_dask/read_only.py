@@ -16,17 +16,19 @@ class _Refusing:
     clear = pop = popitem = setdefault = update = _refuse
     append = extend = insert = remove = reverse = sort = _refuse
 
-    def __reduce__(self) -> Any:
-        made: Any = type(self)
-        return made, (made.__mro__[2](self),)  # of a plain one
-
 
 class ReadOnlyDict(_Refusing, dict[Any, Any]):
     """A dictionary that refuses changes."""
 
+    def __reduce__(self) -> Any:
+        return ReadOnlyDict, (dict(self),)
+
 
 class ReadOnlyList(_Refusing, list[Any]):
     """A list that refuses changes; unlike a tuple it equals the list that it was made from."""
+
+    def __reduce__(self) -> Any:
+        return ReadOnlyList, (list(self),)
 
 
 class HandedOut:
@@ -47,7 +49,8 @@ class HandedOut:
         value = object.__getattribute__(self, name)
         if name.startswith("_"):
             return value
-        if type(value) in (dict, list, np.ndarray) or _is_table(value):  # of a property, too
+        is_field = name in getattr(type(self), "__dataclass_fields__", ())
+        if not is_field and (type(value) in (dict, list, np.ndarray) or _is_table(value)):
             value = read_only(value)
         return _copy_of_tables(value)
 

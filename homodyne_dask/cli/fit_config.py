@@ -103,9 +103,9 @@ _PATH = types.Form("the path of a file or folder", "PATH")
 _OF_Q = types.Form("q in 1/Å (1 1/nm is 0.1 1/Å), or a list", "FLOAT")
 _ANY_PATH = BeforeValidator(lambda value, about: any_path(str(about.field_name), value))
 _LOCAL_PATH = BeforeValidator(lambda value, about: path_of(str(about.field_name), value))
-_AS_TEXT = PlainSerializer(str), WithJsonSchema({"type": "string"}), _PATH
-PathOrUrl = Annotated[AnyPath, _ANY_PATH, *_AS_TEXT]
-LocalPath = Annotated[Path, _LOCAL_PATH, PlainSerializer(str), _PATH]
+_AS_TEXT, _STRING = PlainSerializer(str), WithJsonSchema({"type": "string"})
+PathOrUrl = Annotated[AnyPath, _ANY_PATH, _AS_TEXT, _STRING, _PATH]
+LocalPath = Annotated[Path, _LOCAL_PATH, _AS_TEXT, _PATH]
 Name = Annotated[str, types.Form("a name", "NAME")]
 
 

@@ -186,7 +186,7 @@ class Program(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with what is typed."""
         sections = self.commands.short_help().values()
-        commands = [(name, text) for of in sections for name, text in of.items()]
+        commands = [item for section in sections for item in section.items()]
         items = [CompletionItem(n, help=text) for n, text in commands if n.startswith(incomplete)]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 

@@ -73,9 +73,9 @@ def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
 
 @contextmanager
 def _bar(console: Console) -> Iterator[ShowProgress]:
-    words = (TextColumn(f"{{task.{name}}}") for name in ("description", "fields[more]"))
-    columns = SpinnerColumn(), next(words), BarColumn(20), next(words)
-    with ProgressBar(*columns, console=console, transient=True) as bar:
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20)
+    more = TextColumn("{task.fields[more]}")
+    with ProgressBar(*columns, more, console=console, transient=True) as bar:
         task = bar.add_task("starting workers, finding initial values", total=None, more="")
         print_lines = _lines(console)
 

@@ -95,8 +95,8 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
             f"rings with --q"
         )
     over = "scan" if config.together else over
-    of = {"over": over, "scaling": options["scaling"], "together": together}
-    return config.replaced(**of, per=None, per_scan=own)
+    chosen = {"over": over, "scaling": options["scaling"], "together": together}
+    return config.replaced(**chosen, per=None, per_scan=own)
 
 
 def model_of(config: FitConfig) -> Model:
@@ -255,8 +255,8 @@ def _fit_together(
     data, model = [selected(config, store) for store in config.data], model_of(config)
     parts = _parts(config, data)
     with progress_bar.progress_on_stderr() as show:
-        of = model, parts, config.per_scan, over, client, [show], config.values()
-        series = fit_parts_together(data, *of)
+        given = config.per_scan, over, client, [show], config.values()
+        series = fit_parts_together(data, model, parts, *given)
     made = zip(jobs, series.results, strict=True)
     return [job._replace(made=result) for job, result in made], series.global_fit
 

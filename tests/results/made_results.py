@@ -46,13 +46,17 @@ def config_of(model: str, **changes: Any) -> dict[str, Any]:
 
 
 def inputs_of(bins: int, **changes: Any) -> dict[str, Any]:
-    of: dict[str, Any] = {"store": "A0001_c2.zarr", "store_path": "A0001_c2.zarr"}
-    of |= {"store_sha256": "ab" * 32, "source_file": "A0001_results.hdf", "source_format": "aps-u"}
-    of |= {"source_sha256": "0123456789abcdef" * 4, "frame_time": 0.1, "sigma_source": "counts"}
-    of |= {"notes": [], "selection": "", "frames": [0, 300], "seconds": [0.0, 29.9]}
-    of |= {"chunks_left_out": [], "frames_masked": 0, "frames_excluded": []}
-    of |= {"bins": bins, "independent_bins": bins, "labels": list(range(9, 9 + bins))}
-    return of | changes
+    inputs: dict[str, Any] = {"store": "A0001_c2.zarr", "store_path": "A0001_c2.zarr"}
+    inputs |= {
+        "store_sha256": "ab" * 32,
+        "source_file": "A0001_results.hdf",
+        "source_format": "aps-u",
+    }
+    inputs |= {"source_sha256": "0123456789abcdef" * 4, "frame_time": 0.1, "sigma_source": "counts"}
+    inputs |= {"notes": [], "selection": "", "frames": [0, 300], "seconds": [0.0, 29.9]}
+    inputs |= {"chunks_left_out": [], "frames_masked": 0, "frames_excluded": []}
+    inputs |= {"bins": bins, "independent_bins": bins, "labels": list(range(9, 9 + bins))}
+    return inputs | changes
 
 
 def rate_dof(**of_rate: float) -> xarray.Dataset:

@@ -220,12 +220,9 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
     by_left_out = bins >= MIN_INDEPENDENT_BINS
     each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
-    scores, penalties = (
-        np.array([getattr(of, key) for of in each]) for key in ("chisqr", "penalty")
-    )
-    sizes, misfit = (
-        np.array(of) for of in zip(*((s.order[0], s.fit.misfit) for s in each), strict=True)
-    )
+    scores, penalties = (np.array([getattr(s, k) for s in each]) for k in ("chisqr", "penalty"))
+    sizes = np.array([scored.order[0] for scored in each])
+    misfit = np.array([scored.fit.misfit for scored in each])
     totals = scores.sum(1)
     known = np.isfinite(totals)
     if not known.any():

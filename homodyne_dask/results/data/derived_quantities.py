@@ -307,9 +307,9 @@ def _rate_at(
         slope, linear = form.basis(t)[:, 0], True
         value = theta @ slope
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
-    of = sign * slope, sign * float(value), fitted[0].unit, dof, linear
+    known = sign * slope, sign * float(value), fitted[0].unit, dof, linear
     about = f"at the mean age of {age:.4g} s"
-    derived = _follows(result, parameters, *of)._replace(formula=about)
+    derived = _follows(result, parameters, *known)._replace(formula=about)
     if form is None:
         return derived
     bias, smoothing = 0.0, result.diagnosis.smoothing

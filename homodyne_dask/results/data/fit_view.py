@@ -170,7 +170,7 @@ class FitView:
         rows, columns, lags = window.rows, window.columns, window.lags
         nodes, weights = means.quadrature(rows.side)
         frames = (axis.middles[:, None] + nodes for axis in (rows, columns))
-        t1, t2 = (means.times_of(self.scan, of).ravel() for of in frames)
+        t1, t2 = (means.times_of(self.scan, side).ravel() for side in frames)
         c2 = self.c2(bin, t1[:, None], t2).reshape(rows.number, len(nodes), -1, len(nodes))
         model = np.where(lags > 0, np.einsum("inkm,n,m->ik", c2, weights, weights), np.nan)
         fitted = lags >= self.result.config["min_lag"]

@@ -13,6 +13,7 @@ from homodyne_dask.models.rate_forms import LogDensityForm, basis_error, rate_st
 from homodyne_dask.models.spline_rates import LOG_DENSITY, slopes_of, weights_of
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data import derived_quantities as derived
+from homodyne_dask.results.data.derived_quantities import quoted_sign
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
@@ -112,7 +113,7 @@ def rates_in(view: FitView) -> xarray.Dataset:
             law = nearest_power_law(curve.time, curve.value, band["stderr"])
             about = {"units": unit, "long_name": f"power law nearest to the {words}"}
             columns[f"{name}_power_law"] = ("t", law, about)
-    if derived.quoted_sign(result, "gamma_dot") < 0:
+    if quoted_sign(result, "gamma_dot") < 0:
         columns |= _mirrored(columns)
     about = {name: result.config[name] for name in ("model", "convention")}
     about |= {"covariance": kind, "bands": ERRORS[kind]}

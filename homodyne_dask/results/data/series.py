@@ -241,7 +241,7 @@ class SeriesValues(HandedOut):
         }
         columns: dict[str, dict[str, Any]] = {
             "fit param": {key: [[getattr(q, key) for q in row] for row in rows] for key in keys},
-            "fit": of_fit | {key: [of[key] for of in rings] for key in rings[0]},
+            "fit": of_fit | {key: [numbers[key] for numbers in rings] for key in rings[0]},
             "param": {
                 key: np.array([getattr(tests.get(name), of, np.nan) for name in names], float)
                 for tests, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
@@ -380,7 +380,7 @@ class SeriesValues(HandedOut):
         if self.over != "q" or name not in self.names or self.correlated:
             return None
         q = np.array([entry.at["q"] for entry in self._good])
-        value, errors, dof = (column(self._good, name, of) for of in ("value", self.errors, "dof"))
+        value, errors, dof = (column(self._good, name, k) for k in ("value", self.errors, "dof"))
         return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 
     @property

@@ -19,6 +19,7 @@ from homodyne_dask.results.data.numbers_and_intervals import format_range
 from homodyne_dask.results.data.series import GlobalFit, SeriesValues
 from homodyne_dask.results.files import csv_and_netcdf as tables
 from homodyne_dask.results.files import json_files as formats
+from homodyne_dask.results.files.csv_and_netcdf import result_netcdf
 from homodyne_dask.results.views.fits_report import report_of_fits, report_of_series, series_title
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.results.views.style import TITLES
@@ -44,7 +45,7 @@ WRITERS: dict[str, Callable[[FitView], str | bytes | None]] = {
         else None
     ),
     "report.txt": lambda view: as_text(report_of(view.result), all=True) + "\n",
-    "result.nc": tables.result_netcdf,
+    "result.nc": result_netcdf,
 }
 """What writes each file in the folder of a result; None: it has no such file."""
 _PICTURES = tuple(f"{picture}.{suffix}" for picture in TITLES for suffix in FORMATS)
@@ -151,9 +152,8 @@ def write_result(
         for name, write in WRITERS.items():
             if (content := write(view)) is not None:
                 write_file(there / name, content)
-        write_report(
-            result, there, _figures()[0].save_all(view, there, pictures) if pictures else ()
-        )
+        drawn = _figures()[0].save_all(view, there, pictures) if pictures else ()
+        write_report(result, there, drawn)
         if nexus:
             write_file(there / NEXUS, formats.writer_of("nexus", "--nexus")(view))
         formats.write_json(formats.RESULT.to_dict(result), there / SUMMARY)
@@ -293,7 +293,7 @@ def write_index(
 
 def write_series_for_print(series: SeriesValues, folder: Path, suffix: str) -> Path:
     """Write the figure of a series as PDF or SVG, and return its path."""
-    file, figures = folder / f"{PARTS}.{suffix}", _figures()[1]
+    file, (_, figures) = folder / f"{PARTS}.{suffix}", _figures()
     write_atomic(file, figures.draw.vector_of(figures.draw_series(series), suffix))
     return file
 
@@ -320,7 +320,7 @@ def write_table_and_page(
 
 
 def _picture(names: Sequence[str], good: Sequence[FitRow], whole: SeriesValues | None) -> Picture:
-    figures = _figures()[1]
+    _, figures = _figures()
     drawn = figures.draw_scans(good) if whole is None else figures.draw_series(whole)
     known = [name for name in names if name in good[0].quantities]
     spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in known]

@@ -21,7 +21,7 @@ from homodyne_dask.document.blocks import (
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import fit_rows
 from homodyne_dask.results.data import numbers_and_intervals as numbers
-from homodyne_dask.results.data import series as of_series
+from homodyne_dask.results.data import series as series_data
 from homodyne_dask.results.data.comparison import ComparisonValues
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.findings import CATALOGUE, OF_MISFIT
@@ -51,20 +51,20 @@ _CORRELATED = (
 )
 
 
-def report_of_series(series: of_series.SeriesValues) -> Document:
+def report_of_series(series: series_data.SeriesValues) -> Document:
     """Return the report of a series: its fits in a table, and whether they agree."""
     title, rows = series_title(series), series.entries
     return report_of_fits(title, series.names, rows, len(rows), fit_rows.PARTS, series=series)
 
 
-def series_title(series: of_series.SeriesValues) -> str:
+def series_title(series: series_data.SeriesValues) -> str:
     """Return the model, the store and what was fitted of it."""
     results = [result for result in series.results if result is not None]
     if not results:
         return "no fit"
     first, *others = dict.fromkeys(of.provenance.inputs["store"] for of in results)
     of = f"{first} and {counted(len(others), 'other store')}" if others else first
-    where = of_series.WORDS.get(series.over, f"fits over {series.over}")
+    where = series_data.WORDS.get(series.over, f"fits over {series.over}")
     return f"{results[0].config['model']} fitted to {of}: {len(series.entries)} {where}"
 
 
@@ -76,7 +76,7 @@ def report_of_fits(
     prefix: str,
     folder: Path | None = None,
     pictures: Sequence[Picture] = (),
-    series: of_series.SeriesValues | None = None,
+    series: series_data.SeriesValues | None = None,
     watcher: Sequence[str] = (),
 ) -> Document:
     """Return the report of the fits done so far, `of` how many in all, and of their series when all are done.
@@ -148,7 +148,7 @@ def _section_of_fits(
     folder: Path | None,
     one: str,
     notes: list[str],
-    series: of_series.SeriesValues | None,
+    series: series_data.SeriesValues | None,
 ) -> Section:
     constant = fit_rows.constant_quantities(rows)
     names = [name for name in shown_names(names) if name not in constant]
@@ -157,10 +157,10 @@ def _section_of_fits(
     words = [row.outcome_words for row in rows]
     columns = [
         [one, *(_linked(row, folder) for row in rows)],
-        ["outcome", *(f"{'✓' if of == fit_rows.CONVERGED else '✗'} {of}" for of in words)],
+        ["outcome", *(f"{'✓' if word == fit_rows.CONVERGED else '✗'} {word}" for word in words)],
         ["reduced χ²", *(numbers.or_dash(row.redchi, ".4f") for row in rows)],
     ]
-    if series is not None and series.over not in of_series.UNITS:
+    if series is not None and series.over not in series_data.UNITS:
         head = in_brackets(series.over, series.unit_of(series.over))
         columns.append([head, *(f"{row.at[series.over]:.6g}" for row in rows)])
     if aged and len(set(ages)) > 1:
@@ -208,7 +208,7 @@ def _linked(entry: fit_rows.FitRow, folder: Path | None) -> str:
     return Link(entry.name, quote(os.fsencode(link)))
 
 
-def _together(series: of_series.SeriesValues) -> list[str]:
+def _together(series: series_data.SeriesValues) -> list[str]:
     together = series.global_fit
     if together is None:
         return []
@@ -219,13 +219,13 @@ def _together(series: of_series.SeriesValues) -> list[str]:
     own = [f"{joined_with_and(together.per_scan)} for each {one}"] * bool(together.per_scan)
     own += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
-        f"one fit of all {of_series.WORDS.get(series.over, 'scans')}: {'; '.join(own)}; reduced χ² "
+        f"one fit of all {series_data.WORDS.get(series.over, 'scans')}: {'; '.join(own)}; reduced χ² "
         f"{together.redchi:.4f}",
         *map(str, together.findings),
     ]
 
 
-def _agreement(series: of_series.SeriesValues) -> list[Table | Sentences]:
+def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
     if series.overlap or series.correlated:
         return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
     if not series.agreement:
@@ -253,7 +253,7 @@ def _agreement(series: of_series.SeriesValues) -> list[Table | Sentences]:
     return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes)]
 
 
-def _tested(series: of_series.SeriesValues, name: str, sure: float) -> list[str]:
+def _tested(series: series_data.SeriesValues, name: str, sure: float) -> list[str]:
     same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
     if series.is_of_variable:
         words = "no change", "marginal", "changes"
@@ -264,7 +264,7 @@ def _tested(series: of_series.SeriesValues, name: str, sure: float) -> list[str]
     return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
 
 
-def _powers(series: of_series.SeriesValues) -> list[Table | Sentences]:
+def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
     rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     over_q = series.over_q.items()
     laws = [(place, rings, *law) for place, rings in over_q for law in rings.powers_of_q.items()]
@@ -285,7 +285,7 @@ def _powers(series: of_series.SeriesValues) -> list[Table | Sentences]:
     return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])] if laws else []
 
 
-def _scatter(of: of_series.HomogeneityTest | of_series.PowerLawOfQ) -> list[str]:
+def _scatter(of: series_data.HomogeneityTest | series_data.PowerLawOfQ) -> list[str]:
     if not of.freedom:
         return ["-", "0", "-"]
     p = f"{of.p:.2g}" if of.p >= SMALLEST_P else f"< {SMALLEST_P:g}"

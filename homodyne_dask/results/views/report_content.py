@@ -272,8 +272,8 @@ def _modes(table: xarray.Dataset) -> list[list[str]]:
 def _profile(table: xarray.Dataset) -> list[list[str]]:
     middle = int(table["parabola"].values.argmin())
     best = table["chisqr"].values[middle]
-    value = [f"{of:.6g}" for of in table["value"].values]
-    above = ([f"{of - best:.3g}" for of in table[key].values] for key in ("chisqr", "parabola"))
+    value = [f"{number:.6g}" for number in table["value"].values]
+    above = ([f"{chisqr - best:.3g}" for chisqr in table[k].values] for k in ("chisqr", "parabola"))
     points = [list(row) for row in zip(value, *above, strict=True)]
     del points[middle]
     return [["value", "χ² − lowest χ²", "of a parabola"], *points]

@@ -172,7 +172,6 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(word, tmp_path, monk
 
 
 def test_shared_and_given_scalings_are_compared():
-    """All of them predict contrast and offset of an angle left out."""
     shared, series = (in_config(GOOD, scaling=mode) for mode in ("shared", "fourier1"))
     assert hd.compare({"shared": shared, "series": series}).chosen in ("shared", "series")
 

@@ -51,7 +51,6 @@ def folder(tmp_path_factory) -> Path:
 
 
 def content(path: Path):
-    """All that a file says once it is read."""
     read = READ[path.name](path)
     if isinstance(read, FitSeries):
         return [
@@ -132,7 +131,6 @@ def test_a_fit_of_a_series_in_a_folder_elsewhere_is_refused(folder, tmp_path, na
 
 
 def test_every_number_of_a_result_is_read_back(tmp_path):
-    """Also those of a table without rows, as where all parameters are at bounds."""
     columns = {"direction": {"eigenvalue": []}, "direction param": {"vector": np.empty((0, 7))}}
     none = table_of(columns, param=flow_result().parameters["param"].values)
     made = changed(flow_result(), identifiability=none)
@@ -161,7 +159,6 @@ def filled(folder: Path, names: tuple[str, ...], content: str) -> Path:
 
 
 def visible(folder: Path) -> dict[str, str]:
-    """The files of a folder but its temporary ones."""
     found = (path for path in folder.rglob("*") if path.is_file())
     names = {str(path.relative_to(folder)): path for path in found}
     return {name: p.read_text() for name, p in names.items() if ".partial" not in name}

@@ -28,16 +28,6 @@ from tests.results.made_results import (
 REPORTS = Path(__file__).parent / "reports"
 
 
-def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
-    made = flow_result()
-    values = made.parameters["value"].copy()
-    values.loc["phi0"] = -89.9
-    truth = TRUTH | {"parameters": TRUTH["parameters"] | {"phi0": 90.05}}
-    turned = changed(made, truth=truth, parameters=made.parameters.assign(value=values))
-    assert abs(pulls(turned)["phi0"]) < 5
-    assert pulls(turned)["D0"] == pulls(made)["D0"]
-
-
 def test_a_limit_of_a_rate_is_quoted_without_an_error(monkeypatch):
     limit = Quantity("1/s", 1e-6, NAN, NAN, NAN, formula="at 30 s", upper_limit=1e-5)
     monkeypatch.setattr(report_content, "derived_quantities", lambda _: {"gamma_dot": limit})
@@ -51,8 +41,14 @@ def test_a_report_reads_as_its_file(make):
     assert text == kept_in(path, text)
 
 
-def test_a_pull_is_a_normal_deviate_of_the_probability_by_t():
+def test_a_pull_is_a_normal_deviate_of_the_probability_by_t_and_of_the_shorter_turn():
     made = flow_result()
+    values = made.parameters["value"].copy()
+    values.loc["phi0"] = -89.9  # for a truth of 90.05, 0.05° away
+    truth = TRUTH | {"parameters": TRUTH["parameters"] | {"phi0": 90.05}}
+    turned = changed(made, truth=truth, parameters=made.parameters.assign(value=values))
+    assert abs(pulls(turned)["phi0"]) < 5
+    assert pulls(turned)["D0"] == pulls(made)["D0"]
     found, D0 = pulls(made), made.parameters.sel(param="D0")
     beyond = scipy.stats.t.sf((68612.3 - 68480) / 1532, float(D0["dof"]))
     assert found["D0"] == pytest.approx(scipy.stats.norm.isf(beyond))
