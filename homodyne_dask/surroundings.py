@@ -49,10 +49,8 @@ def loopback() -> Finding:
     """Return whether processes of this machine can reach each other."""
     advice = "workers do not start: ip link set lo up"
     try:
-        with (
-            socket.create_server(("127.0.0.1", 0)) as s,
-            socket.create_connection(s.getsockname(), 1),
-        ):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=1.0).close()
             return Finding("loopback", "127.0.0.1")
     except OSError as e:
         return Finding("loopback", f"127.0.0.1: {e.strerror or e}", advice)

@@ -26,12 +26,8 @@ def doctor(as_json: bool) -> None:
     findings = [*_versions(), *_machine(), *examined(), *_variables()]
     ok = not any(finding.advice for finding in findings)
     if as_json:
-        echo_json(
-            {
-                "ok": ok,
-                "lines": [finding._asdict() | {"ok": not finding.advice} for finding in findings],
-            }
-        )
+        lines = [finding._asdict() | {"ok": not finding.advice} for finding in findings]
+        echo_json({"ok": ok, "lines": lines})
     for what, value, advice in [] if as_json else findings:
         echo(f"{what:<20} {value:<58} {f'to do: {advice}' if advice else 'ok'}")
     click.get_current_context().exit(0 if ok else 1)

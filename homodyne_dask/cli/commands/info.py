@@ -44,9 +44,7 @@ def info(store: AnyPath, table: Path | None, overwrite: bool, as_json: bool) -> 
 
 def _write_csv(path: Path, source: str, table: "Dataset") -> None:
     """Write a row for each bin and lag of g2: lag in s, q in 1/Å, φ in degrees."""
-    from homodyne_dask.results.files.csv_and_netcdf import (
-        rows_csv,
-    )  # lazy: it loads xarray and pandas
+    from homodyne_dask.results.files.csv_and_netcdf import rows_csv  # lazy: it loads xarray
 
     names, columns = ("scan", "label", "q", "phi", "lag"), ["g2", "stderr", "pairs"]
     rows = table[columns].to_dataframe(dim_order=["bin", "lag"]).reset_index()
@@ -55,20 +53,13 @@ def _write_csv(path: Path, source: str, table: "Dataset") -> None:
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:
     """Return what `info` prints as values, with units in the names."""
-    kept = (
-        "source_file",
-        "source_format",
-        "source_sha256",
-        "store_sha256",
-        "sigma_source",
-        "notes",
-    )
+    kept = ("source_file", "source_format", "source_sha256", "store_sha256")
     columns = {"label": scan.label, "q_per_angstrom": scan.q, "phi_degree": scan.phi}
     columns |= {"pixels": scan.n_pixels, "sigma": scan.median_sigma}
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     return {
         "store": str(scan.path),
-        **{key: scan.attrs[key] for key in kept},
+        **{key: scan.attrs[key] for key in (*kept, "sigma_source", "notes")},
         "frames": scan.n_frames,
         "frame_time_s": scan.attrs["frame_time"],
         "first_and_last_s": [float(scan.time[0]), float(scan.time[-1])],

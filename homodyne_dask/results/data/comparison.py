@@ -201,16 +201,37 @@ def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
     return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr)
 
 
-def _row(scored: _Scored, noise: float, **judged: Any) -> ComparedFit:
-    fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
-    # a prior of a parameter is no datum of all fits
-    chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
-    at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
-    judged |= {"at_bound": ", ".join(map(str, at_bound)), "penalty": penalty}
-    judged |= {"clic": chisqr + 2 * penalty, "aic_naive": chisqr + 2 * scored.order[0]}
-    judged |= {key: getattr(fit, key) for key in ("chisqr", "redchi", "misfit")}
-    size = {"parameters": scored.free, "linear": np.nan if table is None else scored.linear}
-    return ComparedFit(scored.name, fit.config["model"], fit.outcome.name, **size, **judged)
+def _rows(
+    each: Sequence[_Scored], noise: float, judged: Mapping[str, np.ndarray]
+) -> list[ComparedFit]:
+    """Return the rows of fits, the best first; judged: further columns."""
+    rows = []
+    for scored, *values in zip(each, *(column.tolist() for column in judged.values()), strict=True):
+        fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
+        # a prior of a parameter is no datum of all fits
+        chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
+        at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
+        row: dict[str, Any] = dict(zip(judged, values, strict=True))
+        row |= {"at_bound": ", ".join(map(str, at_bound)), "penalty": penalty}
+        row |= {"clic": chisqr + 2 * penalty, "aic_naive": chisqr + 2 * scored.order[0]}
+        row |= {key: getattr(fit, key) for key in ("chisqr", "redchi", "misfit")}
+        row |= {"parameters": scored.free, "linear": np.nan if table is None else scored.linear}
+        rows.append(ComparedFit(scored.name, fit.config["model"], fit.outcome.name, **row))
+    return sorted(
+        rows, key=lambda of: (not of.best, -of.score if np.isfinite(of.score) else np.inf)
+    )
+
+
+def _scores_of(each: Sequence[_Scored], by_left_out: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores by bin, and of which fits they are known; OptionError where of none."""
+    scores = np.array([scored.chisqr for scored in each])
+    known = np.isfinite(scores.sum(1))
+    if not known.any():
+        raise OptionError(
+            f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
+            f"parameters, or see the report of one fit"
+        )
+    return scores, known
 
 
 def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
@@ -220,16 +241,10 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
     by_left_out = bins >= MIN_INDEPENDENT_BINS
     each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
-    scores, penalties = (np.array([getattr(s, k) for s in each]) for k in ("chisqr", "penalty"))
+    scores, known = _scores_of(each, by_left_out)
+    totals, penalties = scores.sum(1), np.array([scored.penalty for scored in each])
     sizes = np.array([scored.order[0] for scored in each])
     misfit = np.array([scored.fit.misfit for scored in each])
-    totals = scores.sum(1)
-    known = np.isfinite(totals)
-    if not known.any():
-        raise OptionError(
-            f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
-            f"parameters, or see the report of one fit"
-        )
     unsure = {"not-checked", "points-correlated"}
     checked = np.array([unsure.isdisjoint(scored.fit.findings.codes) for scored in each])
     left = next(some for some in (known & ~misfit & checked, known & ~misfit, known) if some.any())
@@ -256,11 +271,7 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     order = np.arange(len(each))
     judged = {"checked": checked, "told": told, "best": order == lowest, "chosen": order == chosen}
     judged |= {"score": -0.5 * totals / noise, "worse_by": 0.5 * above / noise}
-    judged |= {"stderr": 0.5 * stderr / noise}
-    columns = {key: values.tolist() for key, values in judged.items()}
-    each_judged = ({key: of[n] for key, of in columns.items()} for n in order)
-    rows = [_row(scored, noise, **of) for scored, of in zip(each, each_judged, strict=True)]
-    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
+    rows = _rows(each, noise, judged | {"stderr": 0.5 * stderr / noise})
     store = each[0].fit.provenance.inputs["store"]
     return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
 

@@ -219,15 +219,19 @@ def _decay_rates(
     elif RATE in rates:
         yield from _of_one_ring(rates[RATE], rings)
     elif model in _POWERS and RATE in result.parameters["param"].values:
-        power = _POWERS[model]
-        if power != "q_exponent" and len(rings) != 1:
-            each = [("Gamma", np.nan)]
-        for name, ring in each:
-            about = "rate" if np.isnan(ring) else f"rate, q = {ring:.6g} 1/Å"
-            about = f"at the mean age of {age:.4g} s" if power == "mu" else about
-            base = ring / Q_REFERENCE if power == "q_exponent" else age
-            Gamma = _power_law(result, power, base)._replace(formula=about)
-            yield from _of_one_ring(Gamma, rings) if len(rings) == 1 else [(name, Gamma)]
+        yield from _rates_by_power(result, _POWERS[model], each, age)
+
+
+def _rates_by_power(
+    result: FitValues, power: str, each: Sequence[tuple[str, float]], age: float
+) -> Iterator[tuple[str, Quantity]]:
+    rings = [ring for _, ring in each]
+    for name, ring in each if power == "q_exponent" or len(rings) == 1 else [("Gamma", np.nan)]:
+        about = "rate" if np.isnan(ring) else f"rate, q = {ring:.6g} 1/Å"
+        about = f"at the mean age of {age:.4g} s" if power == "mu" else about
+        base = ring / Q_REFERENCE if power == "q_exponent" else age
+        Gamma = _power_law(result, power, base)._replace(formula=about)
+        yield from _of_one_ring(Gamma, rings) if len(rings) == 1 else [(name, Gamma)]
 
 
 def _of_one_ring(Gamma: Quantity, rings: Sequence[float]) -> Iterator[tuple[str, Quantity]]:
@@ -361,10 +365,7 @@ def _follows(
     stderr = _propagated_error(result, parameters, slope, result.covariance)
     naive = _propagated_error(result, parameters, slope, result.errors.covariance_naive)
     if np.isnan(dof) or np.isnan(stderr):
-        alone = {said.about[0] for said in result.findings if len(said.about) == 1}
-        lost = alone.intersection(n for n in parameters if np.isnan(quantities[n].value))
-        if lost or result.outcome is Outcome.NO_DECAY:
-            value = np.nan
+        value = np.nan if _is_lost(result, parameters) else value
         return unknown._replace(value=value, stderr_naive=naive)
     derived = Quantity(unit, value, stderr, naive, dof, method=result.parameters.attrs["method"])
     pairs = zip(fitted, slope, strict=True)
@@ -373,12 +374,20 @@ def _follows(
         return derived
     if not linear:  # a limit of a parameter gives none of a curve through it
         return unknown
-    if len(varied) > 1:
-        return derived
-    ((parameter, by),) = varied
+    return derived if len(varied) > 1 else _with_limits(derived, *varied[0])
+
+
+def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
+    quantities = fitted_quantities(result)
+    lost = {name for name in parameters if np.isnan(quantities[name].value)}
+    alone = {said.about[0] for said in result.findings if len(said.about) == 1}
+    return result.outcome is Outcome.NO_DECAY or bool(lost & alone)
+
+
+def _with_limits(derived: Quantity, parameter: Quantity, by: float) -> Quantity:
     keys = LIMITS if by > 0 else LIMITS[::-1]
-    low, high = (value + by * (getattr(parameter, key) - parameter.optimum) for key in keys)
-    return derived._replace(lower_limit=low, upper_limit=high)
+    ends = (by * (getattr(parameter, key) - parameter.optimum) for key in keys)
+    return derived._replace(**{k: derived.value + end for k, end in zip(LIMITS, ends, strict=True)})
 
 
 def _propagated_error(

@@ -194,15 +194,14 @@ def _band(
     below, above = _reach(result, name, curve, stderr)
     if any(not np.array_equal(of, stderr, equal_nan=True) for of in (below, above)):
         about["wider"] = "the bands include errors due to splines and smoothing"
-    halves = [half_width(100 * level, dof) for level in LEVELS.values()]
-    halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
-    lowest, highest = _ends(result, name, curve)
-    low = [np.maximum(curve.value - half * below, lowest) for half in halves]
-    high = [np.minimum(curve.value + half * above, highest) for half in halves]
     known_sides = np.isfinite(below) & np.isfinite(above) & ~unsure
     band = {"stderr": np.where(known_sides, stderr, np.nan), "dof": dof}  # held at a bound
-    for name, *both in zip(BANDS, low, high, strict=True):
-        band |= dict(zip((f"low_{name}", f"high_{name}"), both, strict=True))
+    halves = {key: half_width(100 * level, dof) for key, level in LEVELS.items()}
+    halves[EVERYWHERE] = half_width_everywhere(LEVEL, curve.gradient, covariance, dof)
+    lowest, highest = _ends(result, name, curve)
+    for key, half in halves.items():
+        band[f"low_{key}"] = np.maximum(curve.value - half * below, lowest)
+        band[f"high_{key}"] = np.minimum(curve.value + half * above, highest)
     return band, about
 
 

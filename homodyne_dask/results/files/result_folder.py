@@ -118,8 +118,7 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
             f"{checkpoint} belongs to an interrupted fit: give --resume to continue, --overwrite to start "
             f"again, or another --output"
         )
-    present = [path.name for path in folder.iterdir()] if folder.exists() else []
-    if all(".partial" in name or name == LOCK for name in present):  # a killed fit left them
+    if not (present := _contents(folder)):
         return
     whole = (folder / SUMMARY).exists()
     half_written = any(name.startswith(TEMPORARY) for name in present)  # its fit was killed
@@ -129,6 +128,12 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     if (whole or half_written) and not (overwrite or resume):
         what = "exists" if whole else "contains an incomplete result"
         raise OptionError(f"{folder} {what}: give --overwrite to replace it, or another --output")
+
+
+def _contents(folder: Path) -> list[str]:
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    left = [name for name in names if ".partial" in name or name == LOCK]  # by a killed fit
+    return names if len(left) < len(names) else []
 
 
 def _head_of(file: Path) -> bytes:

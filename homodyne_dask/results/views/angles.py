@@ -185,12 +185,7 @@ def _by_angle(
             draw.points(axis, x[some], values[some], error, **look)
         if line is None:
             continue
-        order, f = np.argsort(x[here]), np.where(hollow, np.nan, line(view.model))
-        line_x, line_y = x[here][order], f[here][order]
-        if name.startswith("φ"):
-            line_x = np.linspace(line_x[0], line_x[-1], LINE_POINTS)
-            q = float(np.mean(scan.q[here]))
-            line_y = line(view.at_angles(q if np.isfinite(q) else 1.0, line_x))
+        line_x, line_y = _line_of_model(view, line, x, here, hollow, name.startswith("φ"))
         one = len(np.unique(line_x)) == 1  # a line of one point is not seen
         look = {"marker": "_", "ms": 14} if one else {}
         of_all = GREY if of is not scan.q else colour  # one model of all scans
@@ -204,6 +199,17 @@ def _by_angle(
     if whole and np.ptp(x) < 1:
         middle, reach = float(np.mean(x)), 50.0 if steps else 1.0
         axis.set_xlim(middle - reach, middle + reach)
+
+
+def _line_of_model(
+    view: FitView, line: OfModel, x: np.ndarray, here: np.ndarray, hollow: np.ndarray, of_phi: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(x[here])
+    line_x = x[here][order]
+    if not of_phi:
+        return line_x, np.where(hollow, np.nan, line(view.model))[here][order]
+    line_x, q = np.linspace(line_x[0], line_x[-1], LINE_POINTS), float(np.mean(view.scan.q[here]))
+    return line_x, line(view.at_angles(q if np.isfinite(q) else 1.0, line_x))
 
 
 def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:

@@ -1,7 +1,7 @@
 """Reports of several fits: a series with tests of whether its fits agree, and a comparison of models."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -167,16 +167,19 @@ def _section_of_fits(
         columns.append(["mean age [s]", *(numbers.or_dash(age, ".6g") for age in ages)])
     for name in names:
         columns += _columns_of(name, rows, names)
+    table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
+    return Section(f"{one.capitalize()}s", [table, Sentences([*_on_fits(rows, constant), *notes])])
+
+
+def _on_fits(rows: Sequence[fit_rows.FitRow], constant: Mapping[str, str]) -> list[str]:
     known = fit_rows.methods_of(rows)
     values = ", ".join(f"{name} = {value}" for name, value in constant.items())
-    misfit = any(of.misfit for row in rows for of in row.quantities.values())
+    misfit = any(quantity.misfit for row in rows for quantity in row.quantities.values())
     on_errors = (
         f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
         f"the report of each fit says why and lists naive errors"
     )
-    said = [*[f"constant: {values}"] * bool(values), on_errors, *[OF_MISFIT] * misfit, *notes]
-    table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
-    return Section(f"{one.capitalize()}s", [table, Sentences(said)])
+    return [*[f"constant: {values}"] * bool(values), on_errors, *[OF_MISFIT] * misfit]
 
 
 def _columns_of(
