@@ -42,8 +42,9 @@ def wrapped(head: str, sentences: Sequence[str]) -> list[str]:
     Further lines begin below the sentence where `head` is a column, which ends in two spaces.
     """
     indent = " " * (len(head) if head.endswith("  ") else 2) if head else ""
-    whole = {"break_long_words": False, "break_on_hyphens": False}
-    wrapper = textwrap.TextWrapper(MAX_WIDTH, head, indent, **whole)
+    wrapper = textwrap.TextWrapper(
+        MAX_WIDTH, head, indent, break_long_words=False, break_on_hyphens=False
+    )
     paragraphs = (wrapper.wrap(" ".join(printable(sentence).split())) for sentence in sentences)
     return [line for lines in paragraphs for line in lines or [head.rstrip()]]
 

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
@@ -82,7 +83,7 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
         def show(progress: Progress) -> None:
             print_lines(progress)
             total, done = (now.tiles, now.done) if (now := progress.now) else (None, 0)
-            words = {"description": progress.doing, "more": pass_state(progress)}
+            words: dict[str, Any] = {"description": progress.doing, "more": pass_state(progress)}
             bar.update(task, total=total, completed=done, refresh=True, **words)
 
         yield show

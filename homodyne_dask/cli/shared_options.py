@@ -152,7 +152,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if files and len(sources) > 1:
         raise OptionError(f"{files[0]} specifies its own data: give this file alone")
-    of_stores = given | {"data": list(sources)}
+    of_stores: dict[str, Any] = given | {"data": list(sources)}
     config = read_config(files[0], given) if files else FitConfig(**of_stores)
     if not any(isinstance(path, Path) and is_file(path) for path in config.data):
         return config

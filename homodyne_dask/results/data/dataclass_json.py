@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import xarray
@@ -69,6 +69,7 @@ def read_as(kind: Any, value: Any) -> Any:
     if of_several:
         first, *others = (of for of in args if of is not NoneType)
         return value if others else read_as(first, value)
+    value = cast("Any", value)
     _require_type(origin or kind, value)
     if origin is tuple:
         kinds = args[:1] * len(value) if args[-1] is ... else args
@@ -86,7 +87,7 @@ def _read_class(kind: Any, value: Any) -> Any:
     if issubclass(kind, Enum):
         return kind[value]
     record = is_dataclass(kind) or hasattr(kind, "_fields")
-    return read_fields(kind, value) if record else value
+    return read_fields(cast("type[Any]", kind), value) if record else value
 
 
 def _table(read: Mapping[str, Any]) -> xarray.Dataset:

@@ -123,23 +123,15 @@ def _found(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
     for row in rows:
         for code in dict.fromkeys(row.findings.at_least("warning").codes):
             fits.setdefault(code, []).append(row.name)
-    known = [row for row in rows if row.result]
-    by_chance = [row.name for row in known if len(row.findings) < len(row.result.findings)]
-    said = [
-        (
-            "note",
-            by_chance,
-            f"a deviation that its own report names is chance in one of {len(rows)} fits",
-        )
-    ]
+    known = [(row, row.result) for row in rows if row.result]
+    by_chance = [row.name for row, made in known if len(row.findings) < len(made.findings)]
+    chance = f"a deviation that its own report names is chance in one of {len(rows)} fits"
+    said = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
         entry = CATALOGUE[code]
         said.append((entry.severity.value, names, f"{entry.meaning}; {entry.remedy} ({code})"))
-    return [
-        (level, f"{some_of(names, MOST_NAMED, 'others')}: {words}")
-        for level, names, words in said
-        if names
-    ]
+    named = ((level, some_of(names, MOST_NAMED, "others"), words) for level, names, words in said)
+    return [(level, f"{where}: {words}") for level, where, words in named]
 
 
 def _section_of_fits(
