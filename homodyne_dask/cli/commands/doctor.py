@@ -26,8 +26,7 @@ def doctor(as_json: bool) -> None:
     findings = [*_versions(), *_machine(), *examined(), *_variables()]
     ok = not any(finding.advice for finding in findings)
     if as_json:
-        lines = [finding._asdict() | {"ok": not finding.advice} for finding in findings]
-        echo_json({"ok": ok, "lines": lines})
+        echo_json({"ok": ok, "lines": [f._asdict() | {"ok": not f.advice} for f in findings]})
     for what, value, advice in [] if as_json else findings:
         echo(f"{what:<20} {value:<58} {f'to do: {advice}' if advice else 'ok'}")
     click.get_current_context().exit(0 if ok else 1)
