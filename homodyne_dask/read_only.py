@@ -32,7 +32,7 @@ class ReadOnlyList(_Refusing, list[Any]):
 
 
 class HandedOut:
-    """A dataclass whose fields and properties cannot be changed through what it hands out.
+    """A dataclass that cannot be changed through what it hands out.
 
     Its fields are made read-only once. Tables of xarray, whose columns can be exchanged, are handed out as
     copies that share the arrays.
@@ -68,7 +68,7 @@ def _is_table(value: Any) -> bool:
 
 
 def make_read_only(values: Any) -> None:
-    """Make the fields of a dataclass read-only (`read_only`)."""
+    """Make the fields of a dataclass read-only."""
     vars(values).update({name: read_only(value) for name, value in vars(values).items()})
 
 

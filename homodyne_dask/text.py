@@ -1,8 +1,6 @@
 """Tables, lines and sizes as text.
 
-The tables of rich would fold cells at the width of a terminal, and its import takes 40 ms of each short
-command.
-"""
+The tables of rich would fold cells at the width of a terminal, and its import takes 40 ms."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -34,13 +32,8 @@ def aligned_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Return a table, a line for each row; its first `left` columns begin at the left."""
     rows = [[in_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if n < left else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    form = "  ".join(f"{{:{'<' if n < left else '>'}{width}}}" for n, width in enumerate(widths))
+    return [form.format(*row).rstrip() for row in rows]
 
 
 def wrapped(head: str, sentences: Sequence[str]) -> list[str]:

@@ -25,18 +25,13 @@ from homodyne_dask.surroundings import room_for_threads
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 LEAST_ADDRESSES = 450_000_000
-"""Bytes of address space below which libraries cannot be loaded, and end the process."""
+"""Bytes of address space below which libraries end the process as they are loaded."""
 LEAST_THREADS = 8
-"""Threads beside those of each core without which libraries end the process as they are loaded."""
+"""Threads beside those of each core, for the same."""
 MOST_SAID = 300
-"""Most letters of what a library says, where the cause is named."""
-MEMORY_ERRORS = (
-    "RESOURCE_EXHAUSTED",  # XLA
-    "Cannot allocate memory",
-    "failed to map segment",  # of a shared library
-    "can't start new thread",
-    "bad_alloc",
-)
+"""Letters of what a library says, where the cause is named."""
+MEMORY_ERRORS = ("RESOURCE_EXHAUSTED", "Cannot allocate memory", "failed to map segment")
+MEMORY_ERRORS += ("can't start new thread", "bad_alloc")
 """Words of libraries that found no memory."""
 
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+\b")
@@ -70,11 +65,11 @@ def error_sentence(
     """Return an error and its remedy in one line; then: what follows when there is room again."""
     if is_out_of_memory(error):
         room = room_for_threads()
-        if not room.ok:
+        if room.advice:
             return f"no more processes or threads can be started here ({room.value}): {room.advice}{then}"
+        said = one_line(str(error)) or type(error).__name__
         return (
-            f"the memory available to this process is used up "
-            f"({one_line(str(error)) or type(error).__name__}): free memory, or raise the limit "
+            f"the memory available to this process is used up ({said}): free memory, or raise the limit "
             f"(of the job or of ulimit -v){then}"
         )
     if isinstance(error, USER_ERRORS):
@@ -89,8 +84,8 @@ def error_sentence(
 
 
 def check_limits() -> None:
-    """Raise PlanError where the address space or the threads are limited to less than the libraries take."""
-    if not (room := room_for_threads(least=LEAST_THREADS)).ok:
+    """Raise PlanError where the address space or the threads are limited to less than libraries take."""
+    if (room := room_for_threads(least=LEAST_THREADS)).advice:
         raise PlanError(
             f"too few processes and threads can be started here ({room.value}): {room.advice}"
         )
@@ -114,18 +109,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def blamed(error: BaseException) -> str:
-    """Return what outside the program an error comes from, and the remedy, as a phrase; '' for nothing.
-
-    It names a variable, or quotes the value of one that libraries read; or a library could not read the
-    metadata of a package.
-    """
+    """Return what outside the program an error comes from, and the remedy, as a phrase; '' for nothing."""
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
     text = one_line(" ".join(map(str, chain)))
-    names = {
-        *_VARIABLE.findall(text.upper())
-    }  # JAX calls its flags as the variables, in small letters
+    # JAX calls its flags as the variables, in small letters
+    names = set(_VARIABLE.findall(text.upper()))
     for name, value in os.environ.items():
         quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in text
         if quoted or name in names:

@@ -1,11 +1,9 @@
-"""Reading of a YAML file that may be a stranger's: plain values, of limited size.
-
-The options of `homodyne-dask fit`, each defined once for the command line and for fit.yaml.
-"""
+"""The options of `homodyne-dask fit`, each defined once for the command line and for fit.yaml."""
 
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,23 +14,7 @@ from yaml.constructor import ConstructorError
 from yaml.error import MarkedYAMLError
 
 from homodyne_dask.errors import OptionError, one_line, why_unreadable
-from homodyne_dask.request.option_types import (
-    Angles,
-    Count,
-    Form,
-    FrameRanges,
-    Frames,
-    Integers,
-    Jobs,
-    Names,
-    NamesByGroup,
-    Numbers,
-    Range,
-    Ranges,
-    ScanNames,
-    ScanValues,
-    Windows,
-)
+from homodyne_dask.request import option_types as types
 from homodyne_dask.request.options import (
     COMMON,
     DATA,
@@ -60,41 +42,28 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
-            raise ComposerError(
-                None, None, "aliases (*name) are not supported: write the value itself", mark
-            )
+            why = "aliases (*name) are not supported: write the value itself"
+            raise ComposerError(None, None, why, self.peek_event().start_mark)
         return super().compose_node(parent, index)
 
     def construct_scalar(self, node: Any) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
-            raise ConstructorError(
-                None, None, "a character that is not allowed in text", node.start_mark
-            )
+            why = "a character that is not allowed in text"
+            raise ConstructorError(None, None, why, node.start_mark)
         return value
 
 
-def _read_number(tag: str) -> None:
-    """Let the loader read a number as before, but one with a colon as text."""
-    before = _PlainLoader.yaml_constructors[tag]
-
-    def read(loader: _PlainLoader, node: Any) -> Any:
-        return loader.construct_scalar(node) if ":" in node.value else before(loader, node)
-
-    _PlainLoader.add_constructor(tag, read)
+def _read_number(read: Any, loader: _PlainLoader, node: Any) -> Any:
+    return loader.construct_scalar(node) if ":" in node.value else read(loader, node)
 
 
-_read_number("tag:yaml.org,2002:int")
-_read_number("tag:yaml.org,2002:float")
+for _tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+    _PlainLoader.add_constructor(_tag, partial(_read_number, _PlainLoader.yaml_constructors[_tag]))
 
 
 def read_yaml(path: Path, remedy: str) -> Any:
-    """Return the content of a YAML file as plain values.
-
-    remedy: what to do where there is no such file, the end of the sentence. Raises OptionError for a file
-    that cannot be read, is not YAML, has aliases, or holds values that Python has no form for.
-    """
+    """Return the content of a YAML file as plain values; remedy: what to do where there is none."""
     try:
         return _PlainLoader(read_regular_file(path, MAX_BYTES).decode()).get_single_data()
     except OSError as e:
@@ -125,36 +94,31 @@ MODELS = (
 """Names that `model` may have, beside those of installed packages; help lists them and loads no models."""
 SITES = ("generic", "perlmutter", "esrf", "alcf")
 SELECTION = ("q", "phi", "label", "frames", "time", "scan")
-"""Names of the options that select bins and frames of a store."""
+"""Of the options that select bins and frames of a store."""
 EXCLUSION = ("exclude_frames", "exclude_time", "exclude_phi", "exclude_label")
-"""Names of the options that exclude bins and frames of a store."""
 _WRITTEN = ("output", "checkpoint")
-_PATH = Form("the path of a file or folder", "PATH")
-_OF_Q = Form("q in 1/Å (1 1/nm is 0.1 1/Å), or a list", "FLOAT")
-PathOrUrl = Annotated[
-    AnyPath,
-    BeforeValidator(lambda value, about: any_path(str(about.field_name), value)),
-    PlainSerializer(str),
-    WithJsonSchema({"type": "string"}),
-    _PATH,
-]
-LocalPath = Annotated[
-    Path,
-    BeforeValidator(lambda value, about: path_of(str(about.field_name), value)),
-    PlainSerializer(str),
-    _PATH,
-]
-Name = Annotated[str, Form("a name", "NAME")]
+_RELATIVE = {"scheduler_file", "scan_values", "key", *_WRITTEN}
+"""Options that are paths relative to the file, where they are paths."""
+_PATH = types.Form("the path of a file or folder", "PATH")
+_OF_Q = types.Form("q in 1/Å (1 1/nm is 0.1 1/Å), or a list", "FLOAT")
+_ANY_PATH = BeforeValidator(lambda value, about: any_path(str(about.field_name), value))
+_LOCAL_PATH = BeforeValidator(lambda value, about: path_of(str(about.field_name), value))
+_AS_TEXT, _STRING = PlainSerializer(str), WithJsonSchema({"type": "string"})
+PathOrUrl = Annotated[AnyPath, _ANY_PATH, _AS_TEXT, _STRING, _PATH]
+LocalPath = Annotated[Path, _LOCAL_PATH, _AS_TEXT, _PATH]
+Name = Annotated[str, types.Form("a name", "NAME")]
+
+
+_AS_LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
+_OF_DATA = types.Form("the path of a store, or a list of them", "PATH")
 
 
 class _Source(Options):
     """The data and the model."""
 
-    data: Annotated[
-        list[PathOrUrl],
-        BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value]),
-        Form("the path of a store, or a list of them", "PATH"),
-    ] = option(..., DATA, "A0123_c2.zarr", COMMON)
+    data: Annotated[list[PathOrUrl], _AS_LIST, _OF_DATA] = option(
+        ..., DATA, "A0123_c2.zarr", COMMON
+    )
     """Store written by ingest, or a list of stores, each as a path relative to this file or as a URL such as
     s3://bucket/A0123_c2.zarr."""
     model: Name = option(..., MODEL, "laminar_flow", COMMON, suggestions=MODELS)
@@ -165,26 +129,26 @@ class _Source(Options):
 class FitConfig(FitOptions, _Source):
     """All options of `homodyne-dask fit`, by the names they have in Python, in YAML and as --options."""
 
-    q: Annotated[Numbers, _OF_Q] = option(None, DATA, "0.0054", COMMON)
+    q: Annotated[types.Numbers, _OF_Q] = option(None, DATA, "0.0054", COMMON)
     """Rings to fit, by q in 1/Å; the nearest ring within 2 % is selected; default: all."""
-    phi: Angles = option(None, DATA, "[-30, 30]", COMMON)
+    phi: types.Angles = option(None, DATA, "[-30, 30]", COMMON)
     """Angles to fit, by φ in degrees: an angle (the nearest within 1° is selected), a range, or a list of
     ranges; default: all."""
-    label: Integers = option(None, DATA, "[2, 3]")
+    label: types.Integers = option(None, DATA, "[2, 3]")
     """Bins to fit, by the numbers that the beamline assigned to them; default: all."""
-    scan: ScanNames = option(None, DATA, "[1, 2]")
+    scan: types.ScanNames = option(None, DATA, "[1, 2]")
     """Scans of a store of repeats to fit, by number (from 1) or by name; default: all."""
-    frames: Frames | None = option(None, DATA, "[0, 300]", COMMON)
+    frames: types.Frames | None = option(None, DATA, "[0, 300]", COMMON)
     """Frames to fit, counted from 0: the first and the one after the last; default: all."""
-    time: Range | None = option(None, DATA, "[0, 30]")
+    time: types.Range | None = option(None, DATA, "[0, 30]")
     """Times to fit in seconds: start and end; the end itself is not included; default: all."""
-    exclude_frames: FrameRanges = option(None, DATA, "[[51, 61], [100, 101]]", COMMON)
+    exclude_frames: types.FrameRanges = option(None, DATA, "[[51, 61], [100, 101]]", COMMON)
     """Frames to exclude, counted from 0: 2,5 are two, 10-14 five and 10:14 four; or a text file of these."""
-    exclude_time: Ranges = option(None, DATA, "[[3.0, 3.5]]")
+    exclude_time: types.Ranges = option(None, DATA, "[[3.0, 3.5]]")
     """Times to exclude in seconds: start and end; the end itself is not excluded."""
-    exclude_phi: Angles = option(None, DATA, "[80, 100]")
+    exclude_phi: types.Angles = option(None, DATA, "[80, 100]")
     """Angles to exclude, given as for phi."""
-    exclude_label: Integers = option(None, DATA, "[7]")
+    exclude_label: types.Integers = option(None, DATA, "[7]")
     """Bins to exclude, given as for label."""
     over: Literal["q", "phi", "angle", "label", "age", "scan"] | None = option(
         None, DATA, "q", COMMON
@@ -195,23 +159,23 @@ class FitConfig(FitOptions, _Source):
     """Fit each store, or each scan of one store, and show all against this variable of theirs, such as
     temperature, or the path of a number that `ingest --keep` kept; 'scan' is the number. With over, fit the
     parts of each."""
-    scan_values: ScanValues = option(None, DATA, "{A0123: 25 C, A0124: 35 C}")
+    scan_values: types.ScanValues = option(None, DATA, "{A0123: 25 C, A0124: 35 C}")
     """With over_scans: its values, as a CSV table of scans and values or one by one; default: those that
     ingest found."""
-    per: NamesByGroup = option(None, DATA, "{ring: D0}")
+    per: types.NamesByGroup = option(None, DATA, "{ring: D0}")
     """Parameters that differ between groups of bins (ring, angle, label or scan), in one fit of all bins that
     share the other parameters; contrast and offset may be among them."""
-    per_scan: Names = option((), DATA, "D0")
+    per_scan: types.Names = option((), DATA, "D0")
     """Parameters that differ between scans, as with per and scan."""
     together: bool = option(False, DATA, "false")
     """Fit all stores, or all scans of a store of repeats, as one fit: they share the parameters but those of
     per_scan; each has its own frames, bins, contrasts and offsets."""
-    windows: Windows = option(None, DATA, "4")
+    windows: types.Windows = option(None, DATA, "4")
     """With over age: number of windows of equal length, or the start and end of each in seconds."""
-    workers: Count | None = option(None, WORKERS, "4")
+    workers: types.Count | None = option(None, WORKERS, "4")
     """Number of worker processes on this machine; default: none if the data fit in memory, which threads of
     this process then share."""
-    scheduler: Annotated[str, Form("an address", "ADDRESS")] | None = option(
+    scheduler: Annotated[str, types.Form("an address", "ADDRESS")] | None = option(
         None, WORKERS, "tls://host:8786"
     )
     """Address of a running Dask scheduler; default: this machine."""
@@ -221,7 +185,7 @@ class FitConfig(FitOptions, _Source):
     """File of a persistent scheduler, written by `homodyne-dask cluster start`."""
     site: Name | None = option(None, WORKERS, "perlmutter", COMMON, suggestions=SITES)
     """Site, here or user-defined, whose batch system runs the workers as jobs."""
-    jobs: Jobs = option(None, WORKERS, "[1, 20]", COMMON)
+    jobs: types.Jobs = option(None, WORKERS, "[1, 20]", COMMON)
     """With site: number of jobs, or their minimum and maximum; default: 1."""
     output: LocalPath | None = option(None, OUTPUT, "A0123_fit", COMMON, names=("--output", "-o"))
     """Folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr, or
@@ -234,8 +198,7 @@ class FitConfig(FitOptions, _Source):
     @field_validator("gap", mode="before")
     @classmethod
     def _has_unit(cls, value: Any) -> Any:
-        """Return a gap as it is written; a plain number, whose unit would be a guess, is refused."""
-        from homodyne_dask.models.units import length_in_angstrom  # it loads NumPy
+        from homodyne_dask.models.units import length_in_angstrom  # lazy: it loads NumPy
 
         return value if value is None or length_in_angstrom(value) else None
 
@@ -261,9 +224,7 @@ def read_config(
 
     Paths in the file are relative to the file, and what it has written is below its folder: results
     of data elsewhere lie beside the file.
-    Raises OptionError for mistakes, naming the file.
     """
-
     where = Path(path)
     read = read_yaml(where, f"`homodyne-dask config {where}` writes a template")
     if not isinstance(read, dict):
@@ -278,12 +239,10 @@ def read_config(
         raise OptionError(f"{where}: {e}") from None
     _stay_below(where, config)
     in_file = {name: getattr(config, name) for name in config.model_fields_set}
-    for name in in_file.keys() & {"scheduler_file", *_WRITTEN}:
-        in_file[name] = where.parent / in_file[name]
-    if isinstance(config.scan_values, str):
-        in_file["scan_values"] = str(where.parent / config.scan_values)
-    if config.key not in (None, "none"):
-        in_file["key"] = str(where.parent / config.key)
+    for name in in_file.keys() & _RELATIVE:
+        value = in_file[name]
+        if isinstance(value, str | Path) and (name, value) != ("key", "none"):
+            in_file[name] = type(value)(where.parent / value)
     in_file["data"] = [where.parent / store for store in config.data]
     given = dict(given or {})
     for name in given.keys() & {"contrast", "offset"}:  # bounds and prior are given each by itself
@@ -294,7 +253,7 @@ def read_config(
 
 
 def _stay_below(file: Path, config: FitConfig) -> None:
-    """Raise OptionError if a file, which may be from someone else, writes outside its own folder."""
+    """Raise OptionError if a file, perhaps of someone else, writes outside its own folder."""
     folder = file.parent.resolve()
     for name in _WRITTEN:
         path = getattr(config, name)
@@ -306,8 +265,7 @@ def _stay_below(file: Path, config: FitConfig) -> None:
 
 
 def _with_output_below(folder: Path, config: FitConfig) -> FitConfig:
-    """Return the configuration with results beside its file where its data lie outside that folder."""
-    from homodyne_dask.results.files.result_folder import default_folder  # it loads xarray
+    from homodyne_dask.results.files.result_folder import default_folder  # lazy: it loads xarray
 
     beside = [default_folder(store, config.over) for store in config.data]
     inside = [path.resolve().is_relative_to(folder.resolve()) for path in beside]

@@ -31,18 +31,15 @@ ANY_PATH, LOCAL_PATH = _PathType(any_path), _PathType(path_of)
 PICTURES = (".png", ".pdf", ".svg")
 """Ends of names of files to which figures are drawn."""
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace existing files.")
-STORE = click.option(
-    "--store",
-    type=ANY_PATH,
-    help="Store of the fitted data, if it was moved or is at a URL.",
-)
+_MOVED = "Store of the fitted data, if it was moved or is at a URL."
+STORE = click.option("--store", type=ANY_PATH, help=_MOVED)
 WITH_STORE = "give --store {}"
 """How to ask for the data of a result that are at a URL."""
 
 
 def require_one_fit(folder: Path) -> None:
     """Raise OptionError for a folder that contains fits, but no result itself."""
-    from homodyne_dask.results.saved_results import SUMMARY, fits_in  # it loads xarray
+    from homodyne_dask.results.saved_results import SUMMARY, fits_in  # lazy: it loads xarray
 
     fits = [] if (folder / SUMMARY).is_file() else fits_in(folder)
     if fits:
@@ -52,11 +49,12 @@ def require_one_fit(folder: Path) -> None:
 
 def check_new(path: Path | None, overwrite: bool, kinds: Collection[str] = ()) -> None:
     """Raise OptionError for a file that exists and is not to be replaced, or whose name ends otherwise."""
-    if path is not None and kinds and path.suffix.lower() not in kinds:
-        raise OptionError(
-            f"{path} cannot be written: give a name that ends with {' or '.join(kinds)}"
-        )
-    if path is not None and os.path.lexists(path) and not overwrite:
+    if path is None:
+        return
+    if kinds and path.suffix.lower() not in kinds:
+        ends = " or ".join(kinds)
+        raise OptionError(f"{path} cannot be written: give a name that ends with {ends}")
+    if os.path.lexists(path) and not overwrite:
         raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
 
 

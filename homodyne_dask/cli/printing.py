@@ -16,7 +16,6 @@ from homodyne_dask.errors import in_line, printable
 from homodyne_dask.store.files import replace_file
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-"""Option of commands that print facts."""
 _HIDDEN: ContextVar[bool] = ContextVar("progress is hidden", default=False)
 _TEXT_TO_STDERR: ContextVar[bool] = ContextVar("text is printed to stderr", default=False)
 
@@ -44,6 +43,7 @@ def echo_progress(text: str) -> None:
 
 def echo_json(value: Any) -> None:
     """Print a value as one JSON object or list; numbers that are not known are null."""
+    # lazy: it loads xarray
     from homodyne_dask.results.data.dataclass_json import plain_values
 
     text = json.dumps(plain_values(value), indent=1, ensure_ascii=False, allow_nan=False)
@@ -65,10 +65,7 @@ def echo_found(found: Any, as_json: bool, picture: Path | None = None) -> None:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text to stdout, or to stderr, without control characters.
-
-    Nothing is printed from then on where it was closed, as by `| head`: the command goes on.
-    """
+    """Print text without control characters; nothing from then on where it was closed, as by `| head`."""
     err = err or _TEXT_TO_STDERR.get()
     try:
         click.echo(printable(text), err=err, nl=nl)

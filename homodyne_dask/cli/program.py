@@ -19,24 +19,10 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from homodyne_dask.cli.exit_status import (
-    Interrupted,
-    check_limits,
-    messages,
-    print_error,
-    sigterm_interrupts,
-)
+from homodyne_dask import plugins
+from homodyne_dask.cli import exit_status
 from homodyne_dask.cli.printing import echo, printing
 from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
-from homodyne_dask.plugins import (
-    applications_in,
-    load_application,
-    loaded,
-    metadata_of,
-    offered_in,
-    unusable,
-    warn_of,
-)
 
 GROUP = "homodyne_dask.commands"
 """The group of entry points in which installed packages register commands."""
@@ -70,47 +56,47 @@ ANYWHERE = ({"--debug"}, {"--verbose", "-v"}, {"--quiet", "-q"})
 
 
 class Commands(Mapping[str, click.Command]):
-    """The commands by name: those of the library, of its applications, and of installed packages.
-
-    Looking one up imports its module; names and short help do not.
-    """
+    """The commands by name; looking one up imports its module, names and short help do not."""
 
     @cached_property
     def applications(self) -> dict[str, dict[str, EntryPoint]]:
         """The commands of applications by section and name."""
         return {
-            section: {p.name: p for p in applications_in(f"{GROUP}.{section.lower()}")}
+            section: {p.name: p for p in plugins.applications_in(f"{GROUP}.{section.lower()}")}
             for section in SECTIONS
         }
+
+    @cached_property
+    def _of_applications(self) -> dict[str, EntryPoint]:
+        return {name: p for points in self.applications.values() for name, p in points.items()}
 
     @cached_property
     def installed(self) -> dict[str, list[EntryPoint]]:
         """The commands of other packages by name; one with a name of this package is not among them."""
         found: dict[str, list[EntryPoint]] = {}
-        for point in offered_in(GROUP):
-            if self._of_application(point.name) or point.name in _LIBRARY:
-                warn_of(str(unusable(point, "homodyne-dask has a command of that name")))
+        for point in plugins.offered_in(GROUP):
+            if point.name in self._of_applications or point.name in _LIBRARY:
+                plugins.warn_of(
+                    str(plugins.unusable(point, "homodyne-dask has a command of that name"))
+                )
             else:
                 found.setdefault(point.name, []).append(point)
         return found
 
-    def _of_application(self, name: object) -> EntryPoint | None:
-        return next(
-            (p for s in self.applications.values() for n, p in s.items() if n == name), None
-        )
-
     def __contains__(self, name: object) -> bool:
-        return name in _LIBRARY or bool(self._of_application(name)) or name in self.installed
+        return name in _LIBRARY or name in self._of_applications or name in self.installed
 
     def __getitem__(self, name: str) -> click.Command:
         if name in _LIBRARY:
             return resolve_name(f"{_MODULES}.{name}:{name}")
-        if point := self._of_application(name):
-            return load_application(point, f"the command {name!r}")
+        if point := self._of_applications.get(name):
+            return plugins.load_application(point, f"the command {name!r}")
         point, *others = self.installed[name]
         if others:
-            raise unusable(point, f"{others[0].value} has the same name")
-        return loaded(point, lambda found: isinstance(found, click.Command), "a click command")
+            raise plugins.unusable(point, f"{others[0].value} has the same name")
+        return plugins.loaded(
+            point, lambda found: isinstance(found, click.Command), "a click command"
+        )
 
     def __iter__(self) -> Iterator[str]:
         for section, names in SECTIONS.items():
@@ -126,11 +112,10 @@ class Commands(Mapping[str, click.Command]):
             section: names | {n: _first_line(p) for n, p in self.applications[section].items()}
             for section, names in SECTIONS.items()
         }
-        others = {
-            name: metadata_of(point, "Summary")
-            or f"From the package {point.value.partition(':')[0].partition('.')[0]}."
-            for name, (point, *_) in self.installed.items()
-        }
+        others = {}
+        for name, (point, *_) in self.installed.items():
+            package = point.value.partition(":")[0].partition(".")[0]
+            others[name] = plugins.metadata_of(point, "Summary") or f"From the package {package}."
         return found | ({"Other packages": others} if others else {})
 
 
@@ -163,14 +148,18 @@ class Program(click.Group):
         debug, verbose, quiet = (not names.isdisjoint(words) for names in ANYWHERE)
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
-            check_limits()
-            with sigterm_interrupts(), printing(hidden=quiet), messages(debug, verbose):
+            exit_status.check_limits()
+            with (
+                exit_status.sigterm_interrupts(),
+                printing(hidden=quiet),
+                exit_status.messages(debug, verbose),
+            ):
                 extra |= {"standalone_mode": False}
                 status = super().main(words, prog_name or "homodyne-dask", **extra)
-        except (Exception, KeyboardInterrupt, Interrupted) as e:
+        except (Exception, KeyboardInterrupt, exit_status.Interrupted) as e:
             if debug:
                 traceback.print_exc()
-            status = print_error(e)
+            status = exit_status.print_error(e)
         sys.exit(status if isinstance(status, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -196,26 +185,22 @@ class Program(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with what is typed."""
-        items = [
-            CompletionItem(name, help=text)
-            for of in self.commands.short_help().values()
-            for name, text in of.items()
-            if name.startswith(incomplete)
-        ]
+        sections = self.commands.short_help().values()
+        commands = [item for section in sections for item in section.items()]
+        items = [CompletionItem(n, help=text) for n, text in commands if n.startswith(incomplete)]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+_EVERY = "accepted by every command."
 
 
 @click.group(
     cls=Program, commands=Commands(), invoke_without_command=True, context_settings=SETTINGS
 )
-@click.option(
-    "--debug", is_flag=True, help="Show tracebacks, warnings and logs; accepted by every command."
-)
-@click.option("--verbose", "-v", is_flag=True, help="Show logs; accepted by every command.")
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress; accepted by every command.")
+@click.option("--debug", is_flag=True, help=f"Show tracebacks, warnings and logs; {_EVERY}")
+@click.option("--verbose", "-v", is_flag=True, help=f"Show logs; {_EVERY}")
+@click.option("--quiet", "-q", is_flag=True, help=f"Show no progress; {_EVERY}")
 @click.version_option(package_name="homodyne-dask", prog_name="homodyne-dask")
 @click.pass_context
 def main(context: click.Context, debug: bool, verbose: bool, quiet: bool) -> None:

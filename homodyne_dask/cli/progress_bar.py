@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
@@ -20,8 +21,7 @@ ShowProgress = Callable[[Progress], None]
 
 
 class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Go on without progress, where rich would end the fit."""
+    def on_broken_pipe(self) -> None:  # where rich would end the fit
         self.quiet = True
         print_nowhere(sys.stderr)
 
@@ -42,10 +42,7 @@ def progress_on(console: Console) -> AbstractContextManager[ShowProgress]:
 
 
 def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
-    """Return a function that prints a line on the data at the start and one after each pass.
-
-    interval: seconds between two more lines during a long pass.
-    """
+    """Return what prints a line at the start, after each pass, and each interval [s] during one."""
     passes, refused, last = -1, 0, 0.0
 
     def show(progress: Progress) -> None:
@@ -78,23 +75,16 @@ def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
 @contextmanager
 def _bar(console: Console) -> Iterator[ShowProgress]:
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20)
-    with ProgressBar(
-        *columns, TextColumn("{task.fields[more]}"), console=console, transient=True
-    ) as bar:
+    more = TextColumn("{task.fields[more]}")
+    with ProgressBar(*columns, more, console=console, transient=True) as bar:
         task = bar.add_task("starting workers, finding initial values", total=None, more="")
         print_lines = _lines(console)
 
         def show(progress: Progress) -> None:
             print_lines(progress)
-            now = progress.now
-            bar.update(
-                task,
-                description=progress.doing,
-                total=now.tiles if now else None,
-                completed=now.done if now else 0,
-                more=pass_state(progress),
-                refresh=True,
-            )
+            total, done = (now.tiles, now.done) if (now := progress.now) else (None, 0)
+            words: dict[str, Any] = {"description": progress.doing, "more": pass_state(progress)}
+            bar.update(task, total=total, completed=done, refresh=True, **words)
 
         yield show
 

@@ -1,7 +1,7 @@
 """What `homodyne-dask fit` does: the model, the workers, one fit or many, their reports and their index."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -25,7 +25,8 @@ from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare, require_gap
-from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, fit_job
+from homodyne_dask.fitting.series import many_fits as many
+from homodyne_dask.fitting.series.many_fits import FitOutput, Job, PreviousFit, fit_job
 from homodyne_dask.fitting.series.parts import axis_of
 from homodyne_dask.fitting.series.rings_and_windows import (
     Part,
@@ -36,18 +37,12 @@ from homodyne_dask.fitting.series.rings_and_windows import (
 )
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
-from homodyne_dask.results.data.fit_rows import (
-    PARTS,
-    SCANS,
-    fit_row,
-    outcome_counts,
-    quantity_names,
-    without_chance,
-)
+from homodyne_dask.results.data import fit_rows
+from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.results.files import result_folder as folders
-from homodyne_dask.results.files import result_folder as index
 from homodyne_dask.results.files.json_files import writer_of
 from homodyne_dask.results.result_classes import FitResult, FitSeries
+from homodyne_dask.results.views.fits_report import report_of_fits
 from homodyne_dask.solver.checkpoint import checkpoint_exists
 
 if TYPE_CHECKING:
@@ -57,14 +52,37 @@ if TYPE_CHECKING:
 
 MOST_DRAWN = 8
 """Number of fits of one command up to which the figures of each are drawn by default."""
-
-
 ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 
 def run_fits(config: FitConfig, chosen: RunOptions) -> int:
     """Make the fits of a configuration, print and write their results; return the exit status."""
-    resume = chosen.resume
+    resume, config = chosen.resume, _grouped(config, chosen.resume)
+    if chosen.nexus:
+        writer_of("nexus", "--nexus")  # before the fit, not after it
+    if config.model == AUTO:
+        config, jobs = _with_chosen_model(config, resume)
+    else:
+        jobs = fit_jobs(config)
+    drawn = format_of(chosen.pictures) if chosen.pictures or len(jobs) <= MOST_DRAWN else ""
+    jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
+    shown = partial(_print_result, chosen.as_json)
+    if len(jobs) == 1 and not (config.over or config.over_scans):
+        return _fit_one(config, jobs[0], resume, shown)
+    if config.checkpoint:
+        raise OptionError(
+            f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
+        )
+    status = _fit_many(config, jobs, resume, shown if chosen.as_json else None)
+    if not drawn and chosen.pictures is None:
+        folder = in_line(str(jobs[0].folder))
+        command = f"`homodyne-dask show {folder} --pictures`"
+        echo(f"figures of individual fits were not drawn: {command} draws them")
+    return status
+
+
+def _grouped(config: FitConfig, resume: bool) -> FitConfig:
+    """Return a configuration whose groups of bins or scans are those of `over`, `together` and `per_scan`."""
     own, over, options = grouping_of(config.per, config.per_scan, config.over, config.values())
     together = config.together or bool(own)
     if together and resume:
@@ -77,32 +95,8 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
             f"rings with --q"
         )
     over = "scan" if config.together else over
-    chosen_of = {"over": over, "scaling": options["scaling"], "together": together}
-    config = config.replaced(**chosen_of, per=None, per_scan=own)
-    if chosen.nexus:
-        writer_of("nexus", "--nexus")  # before the fit, not after it
-    if config.model == AUTO:
-        config, jobs = _with_chosen_model(config, resume)
-    else:
-        jobs = fit_jobs(config)
-    series = config.over or config.over_scans
-    drawn = format_of(chosen.pictures) if chosen.pictures or len(jobs) <= MOST_DRAWN else ""
-    jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
-    shown = partial(_print_result, chosen.as_json)
-    if len(jobs) == 1 and not series:
-        return _fit_one(config, jobs[0], resume, shown)
-    if config.checkpoint:
-        raise OptionError(
-            f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
-        )
-    with client_of(config) as client:
-        status = _fit_many(config, jobs, client, resume, shown if chosen.as_json else None)
-    if not drawn and chosen.pictures is None:
-        echo(
-            f"figures of individual fits were not drawn: `homodyne-dask show "
-            f"{in_line(str(jobs[0].folder))} --pictures` draws them"
-        )
-    return status
+    chosen = {"over": over, "scaling": options["scaling"], "together": together}
+    return config.replaced(**chosen, per=None, per_scan=own)
 
 
 def model_of(config: FitConfig) -> Model:
@@ -141,7 +135,6 @@ def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Part, ...]]
 
 
 def _folders(config: FitConfig) -> list[Path]:
-    """Return the folder of each result: beside its store, or in the folder `output`."""
     beside = [folders.default_folder(store) for store in config.data]
     if len(beside) == 1:
         return [config.output or beside[0]]
@@ -157,10 +150,7 @@ def _folders(config: FitConfig) -> list[Path]:
 
 
 def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list[Job]]:
-    """Return the configuration with the simplest adequate model, and the job of its fit.
-
-    Raises OptionError where that is not one new fit.
-    """
+    """Return the configuration with the simplest adequate model, and the job of its fit."""
     if len(config.data) > 1 or config.over or config.over_scans or resume:
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one store first, then "
@@ -190,7 +180,6 @@ def _print_result(as_json: bool, job: Job, result: FitResult, files: Sequence[Pa
 
 
 def _fit_one(config: FitConfig, job: Job, resume: bool, shown: ShowResult) -> int:
-    """Make a single fit, by all workers; return the exit status."""
     checkpoint = config.checkpoint or folders.checkpoint_in(job.folder)
     with client_of(config) as client:
         resume = resume and checkpoint_exists(checkpoint)
@@ -203,10 +192,7 @@ def _fit_one(config: FitConfig, job: Job, resume: bool, shown: ShowResult) -> in
 
 @contextmanager
 def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Sequence[Callback]]:
-    """Yield callbacks that show the progress of a fit; an interrupt says what was saved of it.
-
-    again: how to go on with a fit of which nothing was saved.
-    """
+    """Yield callbacks that show the progress of a fit; an interrupt says what was saved of it."""
     passes = 0
 
     def count(event: PassEnded) -> None:
@@ -217,41 +203,72 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
         with progress_bar.progress_on_stderr() as show:
             yield [on_pass(count), show]
     except KeyboardInterrupt:
-        if not (passes or resume):
-            raise Interrupted(
-                f"interrupted before the end of the first pass: nothing was saved{again}"
-            ) from None
-        raise Interrupted(
-            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; repeat the command "
-            f"with --resume to continue"
-        ) from None
+        what = f"interrupted before the end of the first pass: nothing was saved{again}"
+        if passes or resume:
+            what = (
+                f"interrupted after pass {passes}: the checkpoint is {checkpoint}; repeat the command "
+                f"with --resume to continue"
+            )
+        raise Interrupted(what) from None
 
 
 def _fit_many(
-    config: FitConfig,
-    jobs: Sequence[Job],
-    client: "Client | None",
-    resume: bool,
-    shown: ShowResult | None,
+    config: FitConfig, jobs: Sequence[Job], resume: bool, shown: ShowResult | None
 ) -> int:
     """Make the fits of all jobs, list them in an index, and return the worst exit status.
 
     A fit that fails does not stop the others. shown: of each result; without it the report of each is in its
     folder alone.
     """
-    from homodyne_dask.fitting.series import many_fits as many  # it loads Dask's client
-    from homodyne_dask.results.views.fits_report import report_of_fits
-
     over = axis_of(config.over_scans or config.over or "")
-    model, kind = model_of(config), PARTS if over else SCANS
-    where = jobs[0].folder.parent
+    model, kind, where = model_of(config), fit_rows.PARTS, jobs[0].folder.parent
     if not over:
         common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
-        where = config.output or Path(common)
-    min_fits = many.MIN_FITS_FOR_WORKERS
-    if jobs[0].pictures:
-        min_fits = many.MIN_DRAWN_FITS_FOR_WORKERS
-    rows, statuses, files, together = [], set(), [], None
+        kind, where = fit_rows.SCANS, config.output or Path(common)
+    rows, statuses, files, together = list[fit_rows.FitRow](), set(), [], None
+    with client_of(config) as client, folders.locked_folder(where, f".{kind}.lock"):
+        folders.check_index(where, config.overwrite or resume, kind)
+        if config.together:
+            jobs, together = _fit_together(config, jobs, client, over or "scan")
+        with closing(_outputs(config, jobs, client, resume, rows)) as outputs:
+            for job, output in zip(jobs, outputs, strict=True):
+                row, status = _ended(job, output, shown)
+                statuses.add(status)
+                rows[:] = fit_rows.without_chance([*rows, row], len(jobs))
+                files = folders.write_index(
+                    where, model.names, rows, len(jobs), kind, together, jobs[0].pictures
+                )
+    if over:
+        echo(f"\n{FitSeries(over, tuple(rows), together)}")
+    else:
+        names = fit_rows.quantity_names(rows, model.names)
+        echo(f"\n{as_text(report_of_fits(config.model, names, rows, len(rows), kind))}")
+    echo(
+        f"\n{fit_rows.outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}"
+    )
+    return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
+
+
+def _fit_together(
+    config: FitConfig, jobs: Sequence[Job], client: "Client | None", over: str
+) -> tuple[list[Job], GlobalFit | None]:
+    data, model = [selected(config, store) for store in config.data], model_of(config)
+    parts = _parts(config, data)
+    with progress_bar.progress_on_stderr() as show:
+        given = config.per_scan, over, client, [show], config.values()
+        series = fit_parts_together(data, model, parts, *given)
+    made = zip(jobs, series.results, strict=True)
+    return [job._replace(made=result) for job, result in made], series.global_fit
+
+
+def _outputs(
+    config: FitConfig,
+    jobs: Sequence[Job],
+    client: "Client | None",
+    resume: bool,
+    rows: Sequence[fit_rows.FitRow],
+) -> Generator[FitOutput]:
+    """Return what becomes of each job, whose progress is shown; rows: of those that have ended."""
 
     def observed(job: Job, before: PreviousFit) -> AbstractContextManager[Sequence[Callback]]:
         echo_progress(f"\n{in_line(job.name)}, {len(rows) + 1} of {len(jobs)}")
@@ -265,40 +282,19 @@ def _fit_many(
         again = "; repeat the command with --resume to continue with it"
         return _observed(folders.checkpoint_in(job.folder), before.resume, again)
 
-    with folders.locked_folder(where, f".{kind}.lock"):
-        index.check_index(where, config.overwrite or resume, kind)
-        if config.together:
-            data = [selected(config, store) for store in config.data]
-            with progress_bar.progress_on_stderr() as show:
-                series = fit_parts_together(
-                    data, model, _parts(config, data), config.per_scan,
-                    over or "scan", client, [show], config.values(),
-                )  # fmt: skip
-            together = series.global_fit
-            made = zip(jobs, series.results, strict=True)
-            jobs = [job._replace(made=result) for job, result in made]
-        shared_disk = workers_are_local(config)
-        given = {"resume": resume, "many": min_fits, "shared_disk": shared_disk}
-        with closing(many.run_many(jobs, model, client, observed, **given)) as outputs:
-            for job, output in zip(jobs, outputs, strict=True):
-                result, message = output.result, ""
-                if output.error is not None:
-                    message = error_sentence(output.error)
-                    statuses.add(print_error(output.error))
-                elif result is not None:
-                    statuses.add(0 if result.converged else NOT_CONVERGED)
-                    if shown and output.files:  # it is not that of an earlier run
-                        shown(job, result, output.files)
-                rows.append(fit_row(job.name, job.folder, result, message, job.at))
-                rows = without_chance(rows, len(jobs))
-                files = index.write_index(
-                    where, model.names, rows, len(jobs), kind, together, jobs[0].pictures
-                )
-    if over:
-        echo(f"\n{FitSeries(over, tuple(rows), together)}")
-    else:
-        names = quantity_names(rows, model.names)
-        page = report_of_fits(config.model, names, rows, len(rows), kind)
-        echo(f"\n{as_text(page)}")
-    echo(f"\n{outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}")
-    return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
+    drawn = many.MIN_DRAWN_FITS_FOR_WORKERS, many.MIN_FITS_FOR_WORKERS
+    given = {"resume": resume, "many": drawn[not jobs[0].pictures]}
+    given["shared_disk"] = workers_are_local(config)
+    return many.run_many(jobs, model_of(config), client, observed, **given)
+
+
+def _ended(job: Job, output: FitOutput, shown: ShowResult | None) -> tuple[fit_rows.FitRow, int]:
+    """Return the row of a fit and its exit status; print its error, or its result."""
+    result, message, status = output.result, "", 0
+    if output.error is not None:
+        message, status = error_sentence(output.error), print_error(output.error)
+    elif result is not None:
+        status = 0 if result.converged else NOT_CONVERGED
+        if shown and output.files:  # it is not that of an earlier run
+            shown(job, result, output.files)
+    return fit_rows.fit_row(job.name, job.folder, result, message, job.at), status

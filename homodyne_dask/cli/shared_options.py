@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 SELECTED = (*SELECTION, *EXCLUSION)
-"""Names of the options that select bins and frames of a store."""
 ELSEWHERE = ("scheduler", "key", "scheduler_file", "site", "jobs")
 """Names of the options that choose workers on other machines."""
 CLUSTER = ("workers", *ELSEWHERE)
-"""Names of all options that choose workers."""
 _HELP_ALL = "homodyne_dask.help_all"
 
 
@@ -82,13 +80,11 @@ class PicturesCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments, --pictures with its format in one."""
-        given = []
-        for word, following in pairwise([*args, ""]):
-            alone = word == "--pictures" and following not in (*FORMATS, "none")
-            given.append("--pictures=png" if alone else word)
-        return super().parse_args(
-            ctx, ["--pictures=none" if w == "--no-pictures" else w for w in given]
-        )
+        given = ["--pictures=none" if word == "--no-pictures" else word for word in args]
+        for n, (word, following) in enumerate(pairwise([*given, ""])):
+            if word == "--pictures" and following not in (*FORMATS, "none"):
+                given[n] = "--pictures=png"
+        return super().parse_args(ctx, given)
 
 
 class SectionCommand(PicturesCommand):
@@ -103,15 +99,9 @@ class SectionCommand(PicturesCommand):
                 echo(ctx.get_help())
                 ctx.exit()
 
-        everything = click.Option(
-            ["--help-all"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=print_all,
-            help="Show all options and exit.",
-        )
-        return [*super().get_params(ctx), everything]
+        look: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+        look |= {"callback": print_all, "help": "Show all options and exit."}
+        return [*super().get_params(ctx), click.Option(["--help-all"], **look)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
@@ -119,20 +109,18 @@ class SectionCommand(PicturesCommand):
         params = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         params.sort(key=lambda one: sections.index(_section(one)))
         for section, options in groupby(params, key=_section):
-            records = [
-                record
-                for one in options
-                if not isinstance(one, ModelOption)
-                or COMMON in one.option.use
-                or _HELP_ALL in ctx.meta
-                if (record := one.get_help_record(ctx))
-            ]
+            shown = [one for one in options if _HELP_ALL in ctx.meta or _is_common(one)]
+            records = [record for one in shown if (record := one.get_help_record(ctx))]
             with formatter.section(section or "Other options"):
                 formatter.write_dl(records)
 
 
 def _section(option: click.Option) -> str:
     return option.option.section if isinstance(option, ModelOption) else ""
+
+
+def _is_common(option: click.Option) -> bool:
+    return not isinstance(option, ModelOption) or COMMON in option.option.use
 
 
 def options_of(
@@ -156,22 +144,19 @@ def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfig:
-    """Return the configuration of stores, or of a YAML file of which options given replace those there."""
+    """Return the configuration of stores, or of a YAML file of which options given replace those there.
+
+    Stores are in place of tables of g2, which are written beside these.
+    """
     given: dict[str, Any] = given_of(options)
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
-    if not files:
-        given["data"] = list(sources)
-        return _with_tables_read(FitConfig(**given))
-    if len(sources) > 1:
+    if files and len(sources) > 1:
         raise OptionError(f"{files[0]} specifies its own data: give this file alone")
-    return _with_tables_read(read_config(files[0], given))
-
-
-def _with_tables_read(config: FitConfig) -> FitConfig:
-    """Return the configuration with stores in place of tables of g2, which are written beside these."""
+    of_stores: dict[str, Any] = given | {"data": list(sources)}
+    config = read_config(files[0], given) if files else FitConfig(**of_stores)
     if not any(isinstance(path, Path) and is_file(path) for path in config.data):
         return config
-    from homodyne_dask.api import tables_read  # it loads h5py
+    from homodyne_dask.api import tables_read  # lazy: it loads h5py
 
     return config.replaced(data=tables_read(config.data, config.overwrite))
 

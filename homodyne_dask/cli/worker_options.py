@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WORKER_OPTIONS = ("scheduler", "scheduler_file", "site")
 MOST_PROCESSES = 8
-"""Workers of one thread or more up to which each small fit gets a process of its own."""
+"""Workers up to which each small fit gets a process of its own."""
 
 
 def workers_are_local(config: FitConfig) -> bool:
@@ -48,7 +48,7 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
         with hd.connect(config.scheduler, config.key) as client:
             yield client
     elif config.scheduler_file:
-        from homodyne_dask.cluster.connect import connect_by_file  # it loads Dask's client
+        from homodyne_dask.cluster.connect import connect_by_file  # lazy: it loads Dask's client
 
         with connect_by_file(config.scheduler_file, config.key) as client:
             yield client
@@ -65,11 +65,8 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
 
 @contextmanager
 def workers_for_small_fits(config: FitConfig) -> Iterator[tuple["Client", int]]:
-    """Yield a client, and the threads of its workers: those of the options, else some on this machine.
-
-    Raises ClusterError where there are none.
-    """
-    from homodyne_dask.cluster.local import workers_of  # it loads Dask's client
+    """Yield a client, and the threads of its workers: those of the options, else some on this machine."""
+    from homodyne_dask.cluster.local import workers_of  # lazy: it loads Dask's client
 
     with client_of(config) as given:
         processes = max(min(cores(), MOST_PROCESSES), -(-cores() // MAX_THREADS_PER_WORKER))

@@ -1,13 +1,11 @@
 """Documents: sections of blocks, shown as text and as HTML, which know no fit.
 
-Text has lines of at most `text.MAX_WIDTH` letters. HTML is made from templates: pages, and notebooks.
-A value in a template is escaped unless it is markupsafe's `Markup`.
-"""
+HTML is made from templates: a value in one is escaped unless it is markupsafe's `Markup`."""
 
 import re
 import struct
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,8 +33,7 @@ class Link(str):
     href: str
     """Where it leads, relative to the page, percent-encoded."""
 
-    def __new__(cls, text: str, href: str) -> Self:
-        """Return the text with its address."""
+    def __new__(cls, text: str, href: str) -> Self:  # noqa: D102
         link = super().__new__(cls, text)
         link.href = href
         return link
@@ -82,7 +79,6 @@ class Picture:
 
     title: str
     alt: str
-    """Text alternative: what the figure shows, with the main numbers."""
     png: bytes
 
     @classmethod
@@ -163,7 +159,6 @@ class Printed:
         return abridged(str(self))
 
     def _repr_html_(self) -> str:
-
         return as_fragment(self._document())
 
 
@@ -196,44 +191,36 @@ def _section(section: Section) -> list[str]:
 def _block(block: Block) -> list[str]:
     match block:
         case Outcome():
-            lines = wrapped("", [block.sentence])
-            for severity, sentence in block.findings:
-                lines += wrapped(f"{severity}: ", [sentence])
-            return lines
+            named = [(f"{severity}: ", sentence) for severity, sentence in block.findings]
+            named.insert(0, ("", block.sentence))
         case Sentences():
-            return wrapped("", block.sentences)
-        case Table():
-            return _table(block)
+            named = [("", sentence) for sentence in block.sentences]
         case Facts():
             width = max((len(name) for name, _ in block.rows), default=0) + 2
-            return [
-                line for name, text in block.rows for line in wrapped(f"{name:<{width}}", [text])
-            ]
+            named = [(f"{name:<{width}}", text) for name, text in block.rows]
+        case Table():
+            return _table(block)
         case Pictures():
             return []
+    return [line for name, sentence in named for line in wrapped(name, [sentence])]
 
 
 def _table(table: Table) -> list[str]:
     """Return a table; one that is too wide is cut between columns, and each part has the first column."""
     if len(table.rows) < 2:
         return []
-    parts = []
-    for columns in _columns_per_part(table.rows):
-        left = sum(n < table.left for n in columns)
-        parts.append(aligned_columns([[row[n] for n in columns] for row in table.rows], left))
-    lines = [line for part in parts for line in ["", *part]]
-    return [*filter(None, [table.caption]), *lines[1:]]
-
-
-def _columns_per_part(rows: Sequence[Sequence[str]]) -> Iterator[list[int]]:
-    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
-    columns = [0]
+    widths = [max(map(len, column)) + 2 for column in zip(*table.rows, strict=True)]
+    parts = [[0]]
     for n in range(1, len(widths)):
-        if len(columns) > 1 and sum(widths[c] for c in [*columns, n]) - 2 > MAX_WIDTH:
-            yield columns
-            columns = [0]
-        columns.append(n)
-    yield columns
+        if len(parts[-1]) > 1 and sum(widths[c] for c in [*parts[-1], n]) - 2 > MAX_WIDTH:
+            parts.append([0])
+        parts[-1].append(n)
+    lines: list[str] = []
+    for columns in parts:
+        left = sum(n < table.left for n in columns)
+        rows = [[row[n] for n in columns] for row in table.rows]
+        lines += ["", *aligned_columns(rows, left)]
+    return [*filter(None, [table.caption]), *lines[1:]]
 
 
 _PACKAGE = "homodyne_dask.document"
@@ -263,17 +250,11 @@ def with_commands(value: Any) -> Any:
 
 
 def _render(document: Document, template: str, **values: object) -> str:
-    bodies = ((section, _body(section)) for section in document.sections)
-    shown = [
-        (re.sub(r"\W+", "-", section.heading.lower()), section, body)
-        for section, body in bodies
-        if body
-    ]
+    shown = []
+    for section in document.sections:
+        if body := Markup("\n").join(filter(None, map(_html_of, section.blocks))):
+            shown.append((re.sub(r"\W+", "-", section.heading.lower()), section, body))
     return render(_PACKAGE, template, title=document.title, sections=shown, **values)
-
-
-def _body(section: Section) -> Markup:
-    return Markup("\n").join(filter(None, map(_html_of, section.blocks)))
 
 
 def _html_of(block: Block) -> Markup:
@@ -292,22 +273,20 @@ def _html_of(block: Block) -> Markup:
 
 
 def _printable(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return (Markup if isinstance(value, Markup) else str)(printable(value))
+    shown = printable(value) if isinstance(value, str) else value
+    return Markup(shown) if isinstance(value, Markup) else shown
 
 
 @cache
 def _environment(package: str) -> "Environment":
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, _PACKAGE))]),
-        autoescape=True,
-        finalize=_printable,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, _PACKAGE))])
+    look: dict[str, Any] = {
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "undefined": StrictUndefined,
+    }
+    environment = Environment(loader=loader, autoescape=True, finalize=_printable, **look)
     environment.filters["with_commands"] = with_commands
     return environment

@@ -18,10 +18,8 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 def set_allocator_thresholds(spare: int = 2 * LARGE_BYTES) -> None:
     """Set the thresholds of this process's allocator, once; without glibc this does nothing.
 
-    spare: freed bytes that each thread keeps for its next allocations.
-
-    Dask starts workers with a threshold of 64 kB, above which every freed array is returned to the
-    system: allocating the kernel's tables anew then takes a tenth of the time of a kernel call.
+    spare: freed bytes that each thread keeps. Dask's threshold is 64 kB, above which every freed array is
+    returned to the system: allocating the kernel's tables anew takes a tenth of its time.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -45,10 +43,8 @@ def worker_address() -> str:
 
 
 def in_thread[T](call: Callable[[], T], *, daemon: bool = False) -> Future[T]:
-    """Return what a call returns or raises in a thread of its own; daemon: the process may end before.
-
-    Those of a ThreadPoolExecutor do not start any more when the main thread has ended.
-    """
+    """Return what a call returns or raises in a thread of its own; daemon: the process may end before."""
+    # threads of a ThreadPoolExecutor do not start any more when the main thread has ended
     answer: Future[T] = Future()
 
     def run() -> None:

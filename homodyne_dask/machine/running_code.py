@@ -1,4 +1,4 @@
-"""The code that this process runs, its digest and versions, and the command that starts another of it."""
+"""The code that this process runs, and the command that starts another of it."""
 
 import hashlib
 import sys
@@ -15,21 +15,15 @@ OUR_CODE = "code of homodyne-dask"
 def python_command(*words: str) -> list[str]:
     """Return the command of this Python with arguments; its own child processes get -P, too.
 
-    Python puts the working folder first on the path of a program that is started with -m or -c: a file
-    json.py or dask.py that lies there, of a stranger's data perhaps, would be run.
+    Without -P, a json.py or dask.py in the working folder, of a stranger's data perhaps, would be run.
     """
     return [sys.executable, "-P", *words]
 
 
 def digest_of_sources() -> str:
-    """Return the digest of the sources of homodyne_dask and ingest as they are on disk: 16 hex digits.
-
-    That of a version would be the same for all copies of a repository between two releases.
-    """
+    """Return the digest of the sources of homodyne_dask and ingest as they are on disk: 16 hex digits."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
-    files = (
-        file for package in ("homodyne_dask", "ingest") for file in (root / package).rglob("*.py")
-    )
+    files = [*(root / "homodyne_dask").rglob("*.py"), *(root / "ingest").rglob("*.py")]
     for file in sorted(map(str, files)):
         content = Path(file).read_bytes()
         digest.update(f"{file.removeprefix(str(root))} {len(content)}\n".encode() + content)

@@ -1,8 +1,6 @@
 """What fits return: values of a fit, a series and a comparison, with the methods that show and write them.
 
-The values are in `data`. Methods import views and files when they are called, and these know the values
-alone: printing a result does not load matplotlib.
-"""
+The values are in `data`; views and files know these alone. Printing a result does not load matplotlib."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,9 +14,12 @@ from homodyne_dask.results.data.derived_quantities import Quantity, derived_quan
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues
 from homodyne_dask.results.data.fit_view import c2_at, fitted_c2, view_of
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
+from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.files import json_files as formats
 from homodyne_dask.results.files.json_files import Format, dataset_of
+from homodyne_dask.results.views.fits_report import report_of_comparison, report_of_series
+from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.store.files import path_of, replace_file
 
@@ -55,7 +56,7 @@ def _figure(name: str, about: str) -> Callable[..., Any]:
         ax: "Axes | None" = None,
         panel: str | None = None,
     ) -> Any:
-        from homodyne_dask.results.views.fit_figures import PICTURES
+        from homodyne_dask.results.views.fit_figures import PICTURES  # lazy: it loads matplotlib
 
         with in_place_of(ax, panel):
             return PICTURES[name](view_of(self.result, scan))
@@ -98,8 +99,6 @@ class FitResult(FitValues, Saved):
     _format = formats.RESULT
 
     def _document(self) -> Document:
-        from homodyne_dask.results.views.report_content import report_of
-
         return report_of(self)
 
     @property
@@ -174,8 +173,6 @@ class FitResult(FitValues, Saved):
     @property
     def rates(self) -> xarray.Dataset:
         """J, gamma_dot and their integrals against t [s] with bands, from the fitted store (docs: rates)."""
-        from homodyne_dask.results.data.rate_curves import rates_in
-
         return rates_in(view_of(self))
 
     def to_dataset(self) -> xarray.Dataset:
@@ -194,8 +191,6 @@ class FitSeries(SeriesValues, Saved):
     _format = formats.SERIES
 
     def _document(self) -> Document:
-        from homodyne_dask.results.views.fits_report import report_of_series
-
         return report_of_series(self)
 
     @property
@@ -205,7 +200,7 @@ class FitSeries(SeriesValues, Saved):
 
     def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.scans_figure import draw_series
+        from homodyne_dask.results.views.scans_figure import draw_series  # lazy: matplotlib
 
         with in_place_of(ax, panel):
             return draw_series(self)
@@ -221,8 +216,6 @@ class Comparison(ComparisonValues, Saved):
     _format = formats.COMPARISON
 
     def _document(self) -> Document:
-        from homodyne_dask.results.views.fits_report import report_of_comparison
-
         return report_of_comparison(self)
 
 

@@ -1,4 +1,4 @@
-"""Results that were written, read back: of a fit, of a series, a comparison; and fits in folders compared."""
+"""Results that were written, read back: of a fit, a series, a comparison; fits in folders compared."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,10 +30,15 @@ def load_result(path: str | Path) -> FitResult:
     >>> hd.load_result("A0123_fit").params["D0"]
     <D0 68600 ± 1500 Å²/s>
     """
-    where = file_in(path_of("path", path), SUMMARY)
-    read = formats.RESULT.read(where)
+    read, where = _read(formats.RESULT, path)
     with missing_values(where):
         return reportable(from_summary(read))
+
+
+def _read(form: formats.Format, path: str | Path) -> tuple[dict[str, Any], Path]:
+    where = path_of("path", path)
+    where = where / form.file if form.file and where.is_dir() else where
+    return form.read(where), where
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:
@@ -54,17 +59,11 @@ def fits_in(folder: Path) -> list[str]:
     return sorted(file.parent.name for file in folder.glob(f"*/{SUMMARY}") if file.is_file())
 
 
-def file_in(path: Path, name: str) -> Path:
-    """Return the file of that name in a folder; of a file itself the file."""
-    return path / name if path.is_dir() else path
-
-
 def data_of(result: FitResult, folder: Path, way_out: str, store: AnyPath | None = None) -> Scan:
     """Return the data of a result that was read from a folder: of a store that was asked for, else its own.
 
     Its own is opened only on disk: whoever sends a result could have any server asked with the keys of its
-    reader. way_out: how to ask for it, with {} for where it is. Raises OptionError for a store at a URL, and
-    as `fitted_scan`.
+    reader. way_out: how to ask for it, with {} for where it is.
     """
     named = any_path(f"store_path of {folder}", result.provenance.inputs["store_path"])
     if store is None and isinstance(named, UrlPath):
@@ -82,17 +81,12 @@ def load_series(path: str | Path) -> FitSeries:
     >>> hd.load_series("A0123_fit_q").names[:2]
     ['D0', 'alpha']
     """
-    where = file_in(path_of("path", path), SERIES)
-    read = formats.SERIES.read(where)
+    read, where = _read(formats.SERIES, path)
     with missing_values(where):
-        together, rows = read.get("global_fit"), [_entry(fit, where.parent) for fit in read["fits"]]
-        return reportable(
-            FitSeries(
-                read["over"],
-                tuple(without_chance(rows, len(rows))),
-                None if together is None else GlobalFit.from_plain(together),
-            )
-        )
+        rows = [_entry(fit, where.parent) for fit in read["fits"]]
+        together = read.get("global_fit") and GlobalFit.from_plain(read["global_fit"])
+        rows = tuple(without_chance(rows, len(rows)))
+        return reportable(FitSeries(read["over"], rows, together))
 
 
 def _entry(read: dict[str, Any], folder: Path) -> FitRow:
@@ -112,8 +106,7 @@ def load_comparison(path: str | Path) -> Comparison:
     >>> hd.load_comparison("models.json").chosen
     'power_law'
     """
-    where = path_of("path", path)
-    read = formats.COMPARISON.read(where)
+    read, where = _read(formats.COMPARISON, path)
     with missing_values(where):
         return reportable(read_fields(Comparison, read))
 
@@ -162,8 +155,8 @@ def draw_saved(
 ) -> Iterator[list[Path]]:
     """Draw the figures of a result, or of each in a folder; yield the files of each that are written.
 
-    store: the data of all of them, by default those they name. suffix: a format beside PNG; the figure of a
-    series is written in it, too. remedy: how to give the data where they are not found (see `data_of`).
+    store: the data of all, by default those they name. suffix: a format beside PNG, of a series, too. remedy:
+    how to give the data where they are not found.
     """
     if suffix != "png" and (folder / SERIES).is_file():
         yield [write_series_for_print(load_series(folder / SERIES), folder, suffix)]

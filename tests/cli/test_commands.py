@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ingest
@@ -76,18 +75,6 @@ def test_a_selection_and_other_options_reach_the_fit(here, no_pictures):
     assert result.provenance.inputs["frames"] == [0, 30]
     assert (result.config["min_lag"], result.config["scaling"]) == (2, "shared")
     assert result.ndata == 2 * 29 * 28 // 2
-
-
-@pytest.mark.long
-def test_plain_arrays_are_ingested_with_the_values_they_lack(here):
-    c2 = np.ones((2, 8, 8)) + np.arange(8)
-    np.save("chx.npy", (c2 + c2.transpose(0, 2, 1)) / 20)
-    options = ("--q", "0.01,0.02", "--phi", "0", "--phi", "90", "--dt", "0.5", "--sigma", "0.1")
-    printed = done("ingest", "chx.npy", "C.zarr", *options, "--gap", "1 mm", "--time-offset", "3")
-    assert "2 bins" in printed
-    info = done("info", "C.zarr")
-    assert "3 to 6.5 s" in info
-    assert "gap 1000 um" in info
 
 
 def test_the_template_goes_to_a_file_or_to_standard_output(here):
@@ -182,14 +169,11 @@ def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
     assert not list(here.glob("*_fit"))
 
 
-def test_debug_shows_the_traceback_before_and_after_the_command(here):
+def test_debug_shows_the_traceback_and_a_bug_is_reported_as_a_bug(here, monkeypatch):
     for words in (("--debug", "show", "none"), ("show", "none", "--debug")):
         result = run(*words)
         assert result.exit_code == 2
         assert "Traceback" in result.stderr
-
-
-def test_a_bug_is_reported_as_a_bug(here, monkeypatch):
     monkeypatch.setattr(plots, "save_all", lambda *_: 1 / 0)
     result = run(*FIT)
     assert result.exit_code == 1

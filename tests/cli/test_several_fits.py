@@ -11,7 +11,6 @@ import pytest
 from homodyne_dask.cli import progress_bar, run_fits
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import result_folder as folder
-from homodyne_dask.results.files import result_folder as index
 from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.results.views import fit_figures as plots
 from tests.html_pages import ParsedPage
@@ -165,10 +164,8 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     ]  # fmt: skip
     assert result.stderr.count("already contains its result") == 1
     after = {name: load_result(f"{name}_fit") for name in "ANQ"}
-    assert (
-        after["A"].provenance.inputs["seconds"][0]
-        == before["A"].provenance.inputs["seconds"][0] + 100
-    )
+    first, again = (of["A"].provenance.inputs["seconds"][0] for of in (before, after))
+    assert again == first + 100
     assert after["N"].chisqr != before["N"].chisqr
     assert str(after["Q"]) == str(before["Q"])
     assert run(*FIT, *stores, "--resume").stderr.count("already contains its result") == 4
@@ -194,23 +191,17 @@ def test_ctrl_c_ends_the_command_and_the_index_lists_the_finished_fits(three, mo
         result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
     assert result.exit_code == 130
     assert [row["scan"] for row in rows()] == ["A_c2.zarr"]
-    assert (
-        "1 of 1 scans converged, 1 not yet done" in ParsedPage(Path("scans.html").read_text()).text
-    )
+    page = ParsedPage(Path("scans.html").read_text())
+    assert "1 of 1 scans converged, 1 not yet done" in page.text
     done(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
     assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 2
 
 
 @pytest.mark.long
-def test_with_output_all_of_several_results_go_into_one_folder(three):
-    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--output", "all")
-    assert {path.name for path in Path("all").iterdir()} == {
-        "A_fit", "N_fit", "scans.csv", "scans.html"
-    }  # fmt: skip
-
-
-@pytest.mark.long
-def test_two_stores_of_one_name_cannot_share_an_output(three):
+def test_an_output_holds_all_results_but_not_those_of_two_stores_of_one_name(three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--output", "both")
+    names = {path.name for path in Path("both").iterdir()}
+    assert names == {"A_fit", "N_fit", "scans.csv", "scans.html"}
     shutil.copytree("A_c2.zarr", "other/A_c2.zarr")
     result = run(*FIT, "A_c2.zarr", "other/A_c2.zarr", "--output", "all")
     assert result.exit_code == 2
@@ -222,11 +213,12 @@ def test_two_stores_of_one_name_cannot_share_an_output(three):
 
 def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     nasty = '<b>"&'
-    entries = [
+    names = tuple(flow_result().parameters["param"].values)
+    good, failed = (
         fit_row(nasty, tmp_path / "a b <i>", flow_result()),
-        fit_row("x", tmp_path / "c", None, nasty),
-    ]
-    index.write_index(tmp_path, tuple(flow_result().parameters["param"].values), entries, 2)
+        fit_row("x", None, None, nasty),
+    )
+    folder.write_index(tmp_path, names, [good, failed], 2)
     page = ParsedPage((tmp_path / "scans.html").read_text())
     assert not page.all("i") + page.all("b")
     assert page.all("a")[2]["href"] == "a%20b%20%3Ci%3E/report.html"
@@ -236,7 +228,7 @@ def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
 def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
     names = tuple(flow_result().parameters["param"].values)
     entries = [fit_row(f"{n}", tmp_path / f"{n}", flow_result()) for n in range(2)]
-    index.write_index(tmp_path, names, entries, 3)
+    folder.write_index(tmp_path, names, entries, 3)
     assert not ParsedPage((tmp_path / "scans.html").read_text()).all("img")
-    index.write_index(tmp_path, names, entries, 2)
+    folder.write_index(tmp_path, names, entries, 2)
     assert len(ParsedPage((tmp_path / "scans.html").read_text()).all("img")) == 1

@@ -1,7 +1,6 @@
 """Options that commands share, completion, JSON for programs, progress, colours, closed pipes."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -22,7 +20,6 @@ from homodyne_dask.cli.printing import echo
 from tests.applications import application
 from tests.example_progress import ENDED, RUNNING
 from tests.run_command import FIT, done, run
-from tests.synthetic import FLOW, GAP, angles, measured, store
 
 LOADED = """
 import sys
@@ -64,19 +61,15 @@ def test_a_command_loads_only_the_libraries_that_it_needs(here, words, loaded):
     assert ran.stderr.splitlines()[-1] == str(loaded)
 
 
-def test_every_scenario_is_completed():
-    assert set(Simulation.options()["scenario"].choices) == set(ingest.SCENARIOS)
-
-
 def test_frames_that_a_store_does_not_have_are_said(here):
     said = run("fit", "A_c2.zarr", "--model", "brownian", "--frames", "0:5000", "--no-pictures")
     assert "A_c2.zarr has only 40 frames: 0 to 39 are used" in said.stderr
-    assert (
-        "are used" not in run("plan", "A_c2.zarr", "--model", "static", "--frames", "0:40").stderr
-    )
+    planned = run("plan", "A_c2.zarr", "--model", "static", "--frames", "0:40")
+    assert "are used" not in planned.stderr
 
 
 def test_data_are_described_as_json(here):
+    assert set(Simulation.options()["scenario"].choices) == set(ingest.SCENARIOS)
     size = ("--angles", "3", "--frames", "40")
     made = json.loads(done("simulate", "N.hdf", "--scenario", "static", *size, "--json"))
     assert made["parameters"]["D0"] > 0
@@ -87,61 +80,12 @@ def test_data_are_described_as_json(here):
     assert again == json.loads(done("info", "A_c2.zarr", "--json"))
 
 
-def test_workers_of_a_scheduler_are_described_as_json(monkeypatch, tmp_path):
-    application("slurm")
-    from homodyne_dask.apps.slurm import cluster_command
-
-    worker = {"name": 0, "nthreads": 2, "metrics": {"memory": 100, "executing": ["a"]}}
-
-    class Scheduler:
-        def identity(self, n_workers):
-            return {"workers": {"tcp://127.0.0.1:1": worker}}
-
-    class Connected:
-        scheduler = Scheduler()
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def sync(self, asked, **more):
-            return asked(**more)
-
-    monkeypatch.setattr(cluster_command, "connect_by_file", lambda *_: Connected())
-    file = Path(tmp_path / "scheduler.json")
-    file.write_text('{"address": "a"}')
-    told = json.loads(done("cluster", "status", "--scheduler-file", str(file), "--json"))
-    assert told["workers"] == [
-        {"name": "0", "address": "tcp://127.0.0.1:1", "threads": 2, "memory_bytes": 100, "tasks_running": 1}
-    ]  # fmt: skip
-    assert told["address"] == "a"
-
-
-@pytest.mark.parametrize("unwanted", [True, False])
-def test_there_is_no_colour_where_no_color_is_set(unwanted, monkeypatch):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    if unwanted:
-        monkeypatch.setenv("NO_COLOR", "1")
-    written = lines([RUNNING], terminal=True)
-    coloured = "\x1b[3" in written or "\x1b[38" in written
-    assert coloured != unwanted
-
-
 def test_a_fit_prints_json_alone_to_stdout(here, no_pictures):
     ended = run("fit", "A_c2.zarr", "--model", "static", "--fixed", "alpha=0", "--json")
     told = json.loads(ended.stdout)
     assert told.pop("folder") == "A_fit"
     assert told == json.loads(done("show", "A_fit", "--json"))
     assert "A_fit/ written:" in ended.stderr
-
-
-def test_what_is_examined_before_a_fit_is_described_as_json(here):
-    told = json.loads(done("preflight", "A_c2.zarr", "--model", "static", "--json"))
-    plan = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--json"))
-    assert told == {"stores": {"A_c2.zarr": plan["A_c2.zarr"] | {"workers_examined": False}}}
 
 
 def test_a_plan_without_data_is_that_of_data_of_this_size(here):
@@ -209,9 +153,8 @@ BEGUN = replace(RUNNING, now=None, done=(), at=1001.0, page="http://127.0.0.1:87
 def lines(states, terminal=False):
     """What is printed for a sequence of states of a fit."""
     written = StringIO()
-    console = Console(
-        file=written, force_terminal=terminal, width=150, soft_wrap=True, highlight=False
-    )
+    look = {"width": 150, "soft_wrap": True, "highlight": False}
+    console = Console(file=written, force_terminal=terminal, **look)
     with progress_bar.progress_on(console) as show:
         for state in states:
             show(state)
@@ -219,9 +162,8 @@ def lines(states, terminal=False):
 
 
 def test_tiles_rate_time_left_and_chisqr_are_in_one_line():
-    assert (
-        progress_bar.pass_state(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  reduced χ² 1.01"
-    )
+    state = "12/45 tiles  15 M pairs/s  6 s left  reduced χ² 1.01"
+    assert progress_bar.pass_state(RUNNING) == state
     assert progress_bar.pass_state(replace(RUNNING, now=None)) == "reduced χ² 1.01"
     assert progress_bar.pass_state(BEGUN) == ""
 
@@ -252,24 +194,14 @@ def test_h_is_help(command):
     assert "Usage: " in done(*words, "-h")
 
 
-@pytest.fixture
-def fitted(here):
-    """The printed output and the progress of a fit without pictures."""
-    result = run(*FIT, "--no-pictures")
-    assert result.exit_code == 0
-    return result
-
-
-def test_a_quiet_fit_prints_its_report_and_no_progress(fitted):
+def test_a_quiet_fit_prints_its_report_alone_and_a_verbose_one_logs(here, caplog):
+    fitted, again = run(*FIT, "--no-pictures"), (*FIT, "--no-pictures", "--overwrite")
     assert "pass   1" in fitted.stderr
-    quiet = run(*FIT, "--no-pictures", "--overwrite", "-q")
+    quiet = run(*again, "-q")
     assert quiet.stderr == ""
     assert quiet.stdout.splitlines()[:3] == fitted.stdout.splitlines()[:3]
-
-
-def test_a_verbose_fit_shows_logs(fitted, caplog):
     with caplog.at_level("INFO", "homodyne_dask"):
-        assert run(*FIT, "--no-pictures", "--overwrite", "-v").exit_code == 0
+        assert run(*again, "-v").exit_code == 0
     assert any("pass   1" in record.message for record in caplog.records)
 
 
@@ -281,6 +213,8 @@ def test_info_and_plan_as_json_have_what_they_print_as_values(here):
     (plan,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--json")).values()
     assert (plan["model"], plan["bins"], plan["pairs"]) == ("static", 3, 3 * 40 * 39 // 2)
     assert plan["pass_s"] == plan["pairs"] / 150e6 / plan["worker_threads"]
+    told = json.loads(done("preflight", "A_c2.zarr", "--model", "static", "--json"))
+    assert told == {"stores": {"A_c2.zarr": plan | {"workers_examined": False}}}
 
 
 @pytest.mark.long
@@ -290,16 +224,10 @@ def test_show_prints_json_and_intervals(here):
     assert shown["model"] == "brownian"
     saved = json.loads((here / "F_fit/summary.json").read_text())
     assert shown == {key: value for key, value in saved.items() if key != "sha256"}
-    printed = done("show", "F_fit", "--ci", "95")
-    assert "95 % confidence intervals" in printed
+    assert "95 % confidence intervals" in done("show", "F_fit", "--ci", "95")
     assert run("show", "F_fit", "--ci", "100").exit_code == 2
-
-
-@pytest.mark.long
-def test_show_prints_a_series_as_json(here):
     done("fit", "A_c2.zarr", *BROWNIAN, "--over", "age", "--windows", "2")
-    shown = json.loads(done("show", "A_fit_age", "--json"))
-    assert len(shown["fits"]) == 2
+    assert len(json.loads(done("show", "A_fit_age", "--json"))["fits"]) == 2
     assert done("show", "A_fit_age", "--ci", "68").count("68 % confidence intervals") == 2
 
 
@@ -311,24 +239,6 @@ def test_times_before_0_are_not_fitted_with_powers_of_time(here):
     assert "the selected times begin at -0.5 s" in wrong.stderr
     words = ["fit", "N_c2.zarr", "--model", "static", "--time", "0:9", "--no-pictures"]
     assert run(*words).exit_code in (0, 3)
-
-
-FIXED = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
-
-
-@pytest.mark.slow
-def test_a_fit_says_each_pass_at_level_info_under_the_name_of_its_module(tmp_path, caplog):
-    scan = store(measured(FLOW, 12, angles(2)), tmp_path)
-    before = list(logging.root.handlers)
-    with caplog.at_level(logging.INFO, "homodyne_dask"):
-        result = hd.fit(scan, "laminar_flow", gap=GAP, fixed=FIXED)
-    ours = [one for one in caplog.records if one.name.startswith("homodyne_dask.")]
-    assert {one.levelno for one in ours} == {logging.INFO}
-    assert {one.name for one in ours} >= {"homodyne_dask.fitting.observer"}
-    assert sum("χ²" in one.getMessage() for one in ours) >= result.passes
-    assert logging.root.handlers == before
-    names = [name for name in logging.root.manager.loggerDict if name.startswith("homodyne_dask")]
-    assert not [name for name in names if logging.getLogger(name).handlers]
 
 
 def test_only_a_verbose_command_shows_logs_with_their_levels_on_stderr():
@@ -344,11 +254,6 @@ def test_only_a_verbose_command_shows_logs_with_their_levels_on_stderr():
     lines = [line.partition(" homodyne_dask.x ")[2] for line in ran.stderr.splitlines()]
     assert lines == ["WARNING: verbose: True", "INFO: verbose: True"]
     assert not ran.stdout
-
-
-def test_the_settings_of_a_site_are_printed_for_those_who_have_the_package_alone():
-    settings = yaml.safe_load(done("preflight", "--site", "template"))
-    assert {"cores", "walltime", "account"} <= settings.keys()
 
 
 def test_no_backend_of_pictures_that_the_shell_of_a_notebook_names_is_needed(monkeypatch):

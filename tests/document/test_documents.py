@@ -26,7 +26,6 @@ from tests.html_pages import NASTY, ParsedPage
 
 
 def png() -> bytes:
-    """A white picture."""
     with io.BytesIO() as file:
         Image.new("L", (300, 150), 255).save(file, format="png")
         return file.getvalue()
@@ -60,8 +59,6 @@ SHORT, DETAILS = (
 
 
 class Shown(Printed):
-    """What shows itself as the document."""
-
     def _document(self) -> Document:
         return document()
 

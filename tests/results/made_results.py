@@ -10,54 +10,35 @@ import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC
 from homodyne_dask.request.options import FitOptions
+from homodyne_dask.results.data import fit_result as fits
 from homodyne_dask.results.data.findings import Finding, Findings, finding
-from homodyne_dask.results.data.fit_result import (
-    PARTS,
-    covariance_table,
-    parameter_table,
-    scaling_table,
-    table_of,
-)
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import synthetic
 from tests.synthetic import CREEP
 
 NAN = math.nan
-TRUTH = {
-    "scenario": "creep",
-    "model": "laminar_flow",
-    "convention": "physical",
-    "gap_angstrom": 2e6,
-    "parameters": {
-        "D0": 68480.0,
-        "alpha": -1.327,
-        "D_offset": 1708.0,
-        "gamma_dot_t0": 9e-4,
-        "beta": -0.212,
-        "gamma_dot_t_offset": -2.7e-4,
-        "phi0": 2.0,
-    },
-}
+TRUTH: dict[str, Any] = {"scenario": "creep", "model": "laminar_flow", "convention": "physical"}
+TRUTH |= {"gap_angstrom": 2e6}
+TRUTH["parameters"] = dict(
+    zip(LAMINAR_FLOW.names, (68480.0, -1.327, 1708.0, 9e-4, -0.212, -2.7e-4, 2.0), strict=True)
+)
 
 
 def parameters_of(
     columns: dict[str, Any], method: str = "cluster-robust", findings: Sequence[Finding] = ()
 ) -> xarray.Dataset:
-    """A table of parameters; the standard errors that are known are of one method."""
     known = np.isfinite(columns["stderr"])
-    return parameter_table(columns | {"method": np.where(known, method, "")}, findings)
+    return fits.parameter_table(columns | {"method": np.where(known, method, "")}, findings)
 
 
 def by_speckle(result: FitResult) -> FitResult:
-    """The same with standard errors of speckle."""
     table = result.parameters
     columns = {str(key): table[key].values for key in ("param", *table.data_vars)}
     return replace(result, parameters=parameters_of(columns, "speckle"))
 
 
 def config_of(model: str, **changes: Any) -> dict[str, Any]:
-    """The options of a fit, as far as they are not given those by default."""
     known = {"model_digest": MODELS[model].digest if model in MODELS else "unknown"}
     others = {"periods": {"phi0": 180.0}, "gap_angstrom": 2e6, "gap_from": "option gap"}
     others |= {"changed": [], "splines": {}}
@@ -65,31 +46,20 @@ def config_of(model: str, **changes: Any) -> dict[str, Any]:
 
 
 def inputs_of(bins: int, **changes: Any) -> dict[str, Any]:
-    """Where data of so many bins are from."""
-    return {
-        "store": "A0001_c2.zarr",
-        "store_path": "A0001_c2.zarr",
+    inputs: dict[str, Any] = {"store": "A0001_c2.zarr", "store_path": "A0001_c2.zarr"}
+    inputs |= {
         "store_sha256": "ab" * 32,
         "source_file": "A0001_results.hdf",
-        "source_sha256": "0123456789abcdef" * 4,
         "source_format": "aps-u",
-        "frame_time": 0.1,
-        "sigma_source": "counts",
-        "notes": [],
-        "selection": "",
-        "frames": [0, 300],
-        "seconds": [0.0, 29.9],
-        "chunks_left_out": [],
-        "frames_masked": 0,
-        "frames_excluded": [],
-        "bins": bins,
-        "independent_bins": bins,
-        "labels": list(range(9, 9 + bins)),
-    } | changes
+    }
+    inputs |= {"source_sha256": "0123456789abcdef" * 4, "frame_time": 0.1, "sigma_source": "counts"}
+    inputs |= {"notes": [], "selection": "", "frames": [0, 300], "seconds": [0.0, 29.9]}
+    inputs |= {"chunks_left_out": [], "frames_masked": 0, "frames_excluded": []}
+    inputs |= {"bins": bins, "independent_bins": bins, "labels": list(range(9, 9 + bins))}
+    return inputs | changes
 
 
 def rate_dof(**of_rate: float) -> xarray.Dataset:
-    """Degrees of freedom of the errors of rates, the same at all ages."""
     return xarray.Dataset({name: ("age", [dof]) for name, dof in of_rate.items()}, {"age": [0.0]})
 
 
@@ -115,9 +85,9 @@ def flow_result() -> FitResult:
                 "unit": ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"],
             }
         ),
-        covariance=covariance_table(np.eye(7), names),
-        covariance_naive=covariance_table(np.eye(7), names),
-        scaling=scaling_table(
+        covariance=fits.covariance_table(np.eye(7), names),
+        covariance_naive=fits.covariance_table(np.eye(7), names),
+        scaling=fits.scaling_table(
             {
                 "label": np.arange(9, 9 + n),
                 "q": np.full(n, 0.0054),
@@ -187,18 +157,6 @@ def static_result() -> FitResult:
     )
 
 
-def many_bins_result() -> FitResult:
-    """More bins than are listed, in a convention other than that of the simulation."""
-    base = flow_result()
-    return changed(
-        base,
-        outcome=Outcome.MAX_PASSES,
-        scaling=base.scaling.isel(bin=np.arange(45) % 8),
-        findings=Findings([finding("simulated-otherwise", option="convention", value="physical")]),
-        config=base.config | {"convention": "homodyne"},
-    )
-
-
 LEFT_OUT_CHISQR = np.linspace(100.0, 140.0, 9)
 """χ² of nine independent bins left out, of the best model."""
 
@@ -206,7 +164,6 @@ MISFIT = Findings([finding("model-misfit-shape", share=0.1, p=1e-5)])
 
 
 def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **changes) -> FitResult:
-    """A fit of so many parameters with χ² of bins left out that are so much above BASE."""
     of = flow_result()
     chisqr = 1000.0 - 10 * free
     columns = {
@@ -251,9 +208,9 @@ def result_for(
             columns | flags | {"param": names} | (table or {}),
             findings=changes.get("findings", ()),
         ),
-        covariance=covariance_table(covariance, names),
-        covariance_naive=covariance_table(naive, names),
-        scaling=scaling_table(bins | {"label": scan.label}),
+        covariance=fits.covariance_table(covariance, names),
+        covariance_naive=fits.covariance_table(naive, names),
+        scaling=fits.scaling_table(bins | {"label": scan.label}),
         chisqr=100.0,
         redchi=1.0,
         ndata=10 * k,
@@ -269,14 +226,12 @@ def result_for(
 
 
 def influence_of_bins(scan, names):
-    """By how many standard errors each parameter moves without each bin; the last is fixed."""
     change = np.outer(np.sin(1.0 + np.arange(len(scan.q))), 0.5 * np.arange(1.0, len(names) + 1))
     change[:, -1] = np.nan
-    return table_of({"bin param": {"change": change}}, param=names, label=("bin", scan.label))
+    return fits.table_of({"bin param": {"change": change}}, param=names, label=("bin", scan.label))
 
 
 def scan_of(folder, theta, n=60, phi=(0.0, 45.0, 90.0), dt=0.1, dead=(), q=None, **given):
-    """A store of a scan; frames in `dead` have no counts."""
     scans = synthetic.measured(theta, n, phi, dt=dt, **given)
     c2 = scans.c2.copy()
     c2[:, list(dead)] = c2[:, :, list(dead)] = np.nan
@@ -312,7 +267,6 @@ UNITS = ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"]
 
 
 def fit_of(scan, fixed=(), theta=FLOW):
-    """A converged fit whose stderr is 2 % of each parameter, of 6 degrees of freedom; some are fixed."""
     is_fixed = np.isin(LAMINAR_FLOW.names, fixed)
     stderr = np.where(is_fixed, np.nan, 0.02 * np.abs(theta))
     table = {"stderr": stderr, "stderr_naive": stderr / 2, "dof": np.full(7, 6.0)}
@@ -331,27 +285,23 @@ def fit_of(scan, fixed=(), theta=FLOW):
 
 
 def flow_result_of(scan) -> FitResult:
-    """A fit that found the parameters synthetic.FLOW, from which bins of `measured` were made."""
     return fit_of(scan, theta=synthetic.FLOW)
 
 
 def _by_part(values: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return the values of each part, and those of the result itself."""
     parts = {
         name: {one.name: values.pop(one.name) for one in fields(part) if one.name in values}
-        for name, part in PARTS.items()
+        for name, part in fits.PARTS.items()
     }
     return {name: found for name, found in parts.items() if found}, values
 
 
 def result_of(**values: Any) -> FitResult:
-    """Return the result of these fields of it and of its parts."""
     parts, own = _by_part(values)
-    return FitResult(**own, **{name: PARTS[name](**found) for name, found in parts.items()})
+    return FitResult(**own, **{name: fits.PARTS[name](**found) for name, found in parts.items()})
 
 
 def changed(result: FitResult, **values: Any) -> FitResult:
-    """Return a result with other values of some fields of it and of its parts."""
     parts, own = _by_part(values)
     made = {name: replace(getattr(result, name), **found) for name, found in parts.items()}
     return replace(result, **own, **made)

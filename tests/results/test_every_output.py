@@ -56,7 +56,6 @@ FINDINGS = Findings(
 
 
 def partly_determined(scan):
-    """A fit of a flow that does not determine everything; FOUND is what is known."""
     flags = {"fixed": np.isin(NAMES, ["beta"]), "unit": UNITS}
     flags |= {"at_bound": np.isin(NAMES, ["gamma_dot_t0", "gamma_dot_t_offset"])}
     table = flags | {"stderr": SIGMA, "stderr_naive": SIGMA / 2, "dof": np.full(7, 50.0)}
@@ -95,7 +94,6 @@ def of_table(table):
 
 
 def of_result(result, scan, folder):
-    """By output, value and limits of each parameter and of gamma_dot."""
     view, series = FitView(result, scan), series_of(result)
     result.to_json(folder / "summary.json")
     again = hd.load_result(folder / "summary.json")

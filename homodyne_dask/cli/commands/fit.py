@@ -4,21 +4,15 @@ from typing import Any
 
 import click
 
+from homodyne_dask.cli import shared_options as shared
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import printing
-from homodyne_dask.cli.shared_options import (
-    RunOptions,
-    SectionCommand,
-    configuration,
-    given_of,
-    options_of,
-)
 
 
-@click.command(cls=SectionCommand)
+@click.command(cls=shared.SectionCommand)
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
-@options_of(FitConfig, [name for name in FitConfig.model_fields if name != "data"])
-@options_of(RunOptions)
+@shared.options_of(FitConfig, [name for name in FitConfig.model_fields if name != "data"])
+@shared.options_of(shared.RunOptions)
 def fit(sources: tuple[str, ...], **options: Any) -> None:
     """Fit a model to each STORE, or run the fit of FIT.yaml, and write the result to A0123_fit/.
 
@@ -27,10 +21,12 @@ def fit(sources: tuple[str, ...], **options: Any) -> None:
 
     Exit status: 0 converged, 2 bad input, 3 ended without converging, 130 interrupted.
     """
-    chosen = RunOptions(**given_of({name: options.pop(name) for name in RunOptions.model_fields}))
+    chosen = shared.RunOptions(
+        **shared.given_of({name: options.pop(name) for name in shared.RunOptions.model_fields})
+    )
     context = click.get_current_context()
     context.with_resource(printing(to_stderr=chosen.as_json))
-    config = configuration(sources, options)
-    from homodyne_dask.cli.run_fits import run_fits  # with xarray and all of a fit
+    config = shared.configuration(sources, options)
+    from homodyne_dask.cli.run_fits import run_fits  # lazy: it loads xarray and all of a fit
 
     context.exit(run_fits(config, chosen))

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 
+_G2 = "g2 of every bin (c2 averaged over age)"
+
+
 @click.command()
 @click.argument("store", type=ANY_PATH)
-@click.option(
-    "--csv",
-    "table",
-    type=LOCAL_PATH,
-    help="Write g2 of every bin (c2 averaged over age) to this CSV file.",
-)
+@click.option("--csv", "table", type=LOCAL_PATH, help=f"Write {_G2} to this CSV file.")
 @OVERWRITE
 @AS_JSON
 def info(store: AnyPath, table: Path | None, overwrite: bool, as_json: bool) -> None:
@@ -46,7 +44,7 @@ def info(store: AnyPath, table: Path | None, overwrite: bool, as_json: bool) -> 
 
 def _write_csv(path: Path, source: str, table: "Dataset") -> None:
     """Write a row for each bin and lag of g2: lag in s, q in 1/Å, φ in degrees."""
-    from homodyne_dask.results.files.csv_and_netcdf import rows_csv  # it loads xarray and pandas
+    from homodyne_dask.results.files.csv_and_netcdf import rows_csv  # lazy: it loads xarray
 
     names, columns = ("scan", "label", "q", "phi", "lag"), ["g2", "stderr", "pairs"]
     rows = table[columns].to_dataframe(dim_order=["bin", "lag"]).reset_index()
@@ -55,19 +53,13 @@ def _write_csv(path: Path, source: str, table: "Dataset") -> None:
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:
     """Return what `info` prints as values, with units in the names."""
-    source = ("source_file", "source_format", "source_sha256")
-    kept = (*source, "store_sha256", "sigma_source", "notes")
-    columns = {
-        "label": scan.label,
-        "q_per_angstrom": scan.q,
-        "phi_degree": scan.phi,
-        "pixels": scan.n_pixels,
-        "sigma": scan.median_sigma,
-    }
+    kept = ("source_file", "source_format", "source_sha256", "store_sha256")
+    columns = {"label": scan.label, "q_per_angstrom": scan.q, "phi_degree": scan.phi}
+    columns |= {"pixels": scan.n_pixels, "sigma": scan.median_sigma}
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     return {
         "store": str(scan.path),
-        **{key: scan.attrs[key] for key in kept},
+        **{key: scan.attrs[key] for key in (*kept, "sigma_source", "notes")},
         "frames": scan.n_frames,
         "frame_time_s": scan.attrs["frame_time"],
         "first_and_last_s": [float(scan.time[0]), float(scan.time[-1])],

@@ -106,11 +106,8 @@ def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
     options = IngestCommandOptions(**given_of(given)).model_dump()
     *first, last = sources
     # without --output the second of two is the store if it is no file
-    if (
-        options["store"] is None
-        and len(first) == 1
-        and not (isinstance(last, Path) and last.is_file())
-    ):
+    is_file = isinstance(last, Path) and last.is_file()
+    if options["store"] is None and len(first) == 1 and not is_file:
         sources, options["store"] = tuple(first), last
     files = [path_of("source", one) for one in sources]
     size = sum(path.stat().st_size for path in files if path.is_file())

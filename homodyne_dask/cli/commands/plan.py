@@ -5,20 +5,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.cli import shared_options as shared
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import (
-    ELSEWHERE,
-    SELECTED,
-    SectionCommand,
-    configuration,
-    options_of,
-    selected,
-)
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import model_named
 from homodyne_dask.request.options import PLAN, FitOptions
+from homodyne_dask.store.scan import scan_of_size
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Plan
@@ -28,9 +22,9 @@ PLANNED = "planned"
 _PLANNED = [name for name, known in FitOptions.options().items() if PLAN in known.use]
 
 
-@click.command(cls=SectionCommand)
+@click.command(cls=shared.SectionCommand)
 @click.argument("source", required=False)
-@options_of(FitConfig, ["model", *_PLANNED, *SELECTED, *ELSEWHERE])
+@shared.options_of(FitConfig, ["model", *_PLANNED, *shared.SELECTED, *shared.ELSEWHERE])
 @click.option(
     "--workers",
     help="Plan for a hypothetical cluster: the number of workers, optionally with the threads and memory of "
@@ -55,9 +49,7 @@ def plan(
     """
     of_size = None
     if source is None:
-        from homodyne_dask.store.scan import scan_of_size  # with all of a store
-
-        if chosen := [name for name in SELECTED if name != "frames" and options.get(name)]:
+        if chosen := [name for name in shared.SELECTED if name != "frames" and options.get(name)]:
             raise OptionError(
                 f"{chosen[0]} selects from a store, and no SOURCE is given: leave it out"
             )
@@ -66,7 +58,7 @@ def plan(
         raise OptionError(
             "--bins and --repeats plan without data: leave out SOURCE, or these options"
         )
-    config = configuration((source or PLANNED,), options)
+    config = shared.configuration((source or PLANNED,), options)
     model = model_named(config.model)
     if workers and not workers_are_local(config):
         raise OptionError(
@@ -75,7 +67,7 @@ def plan(
     values = {}
     with client_of(config) as client:
         for store in config.data:
-            scan = of_size or selected(config, store)
+            scan = of_size or shared.selected(config, store)
             given = config.plan_options() | {"workers": workers}
             made = hd.plan(scan, model, **given, client=client)
             values[str(store)] = plan_values(made)
@@ -87,22 +79,12 @@ def plan(
 
 def plan_values(made: "Plan") -> dict[str, Any]:
     """Return what `plan` prints as values, with units in the names."""
-    return {
-        "model": made.model,
-        "bins": made.bins,
-        "pairs": made.layout.pairs,
-        "tiles": made.layout.blocks,
-        "tasks_per_pass": len(made.tasks),
-        "pass_s": made.seconds_per_pass,
-        "longest_task_s": made.longest_task,
-        "bytes_per_pass": made.layout.bytes_per_pass,
-        "resident": made.resident,
-        "memory_per_worker_bytes": made.memory_per_worker,
-        "device": made.device.name,
-        "device_reason": made.device.why,
-        "in_this_process": made.workers.local,
-        "worker_processes": made.workers.processes,
-        "worker_threads": made.workers.threads,
-        "driver_memory_bytes": made.driver.memory,
-        "scheduler_s": made.driver.seconds,
-    }
+    layout, workers, driver = made.layout, made.workers, made.driver
+    values = {"model": made.model, "bins": made.bins, "pairs": layout.pairs, "tiles": layout.blocks}
+    values |= {"tasks_per_pass": len(made.tasks), "pass_s": made.seconds_per_pass}
+    values |= {"longest_task_s": made.longest_task, "bytes_per_pass": layout.bytes_per_pass}
+    values |= {"resident": made.resident, "memory_per_worker_bytes": made.memory_per_worker}
+    values |= {"device": made.device.name, "device_reason": made.device.why}
+    values |= {"in_this_process": workers.local, "worker_processes": workers.processes}
+    values |= {"worker_threads": workers.threads, "driver_memory_bytes": driver.memory}
+    return values | {"scheduler_s": driver.seconds}

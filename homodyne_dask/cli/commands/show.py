@@ -36,7 +36,9 @@ def show(
     store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.saved_results import SERIES
+    # lazy: it loads xarray, models, and what writes folders
+    from homodyne_dask.results.saved_results import SERIES, draw_saved
+    from homodyne_dask.results.views.report_content import intervals_of
 
     of_series = (folder / SERIES).is_file()
     if not of_series:
@@ -47,11 +49,7 @@ def show(
     else:
         echo(found.report(all_details))
     if ci is not None and not as_json:
-        from homodyne_dask.results.views.report_content import intervals_of  # it loads models
-
         echo(f"\n{as_text(intervals_of(found, ci))}")
     if pictures:
-        from homodyne_dask.results.saved_results import draw_saved  # it loads what writes folders
-
         for files in draw_saved(folder, store, pictures, WITH_STORE):
             echo(f"written: {in_line(', '.join(map(str, files)))}")

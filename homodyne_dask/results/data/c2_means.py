@@ -1,11 +1,8 @@
-"""A window of the matrix of one bin: square cells of pairs, and the means of c2 over them.
-
-c2 of one bin against lag at one age, or against age at one lag, from the averages of a store.
-"""
+"""Means of c2 of one bin: over square cells in a window of its matrix, and over cells of age or lag."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -46,7 +43,7 @@ class CellAxis:
 
     @property
     def cells(self) -> Int[np.ndarray, " n"]:
-        """Numbers of the cells, counted from the first frame of the store."""
+        """Counted from the first frame of the store."""
         return np.arange(self.first, self.first + self.number)
 
     @property
@@ -76,7 +73,6 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
     """Return the cells of a window (columns, rows): single pairs where at most `MAX_CELLS` a side are in it.
 
     Else squares of 2, 4, 8, ... frames, read from the coarsest level that has them.
-    Raises SelectionError where no selected frame is in it.
     """
     columns, rows = (_frames_in(scan, span) for span in (x, y))
     widest = max(stop - start for start, stop in (columns, rows))
@@ -104,20 +100,17 @@ def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
 
 
 def tile_reader(scan: Scan) -> ReadTile:
-    """Return a function that reads chunks, the latest of which are kept decoded."""
-    return lru_cache(MAX_TILES)(partial(_read_tile, scan))
+    """Return a function that reads chunks, one on the diagonal symmetric; the latest are kept decoded."""
 
+    @lru_cache(MAX_TILES)
+    def read(chunk: Chunk) -> Tile:
+        tile = np.empty((schema.tile_side(scan.n_frames),) * 2, np.float32)
+        scan.read_chunk(chunk, tile)
+        if chunk.i == chunk.j:
+            np.copyto(tile, tile.T, where=np.tri(len(tile), k=-1, dtype=bool))
+        return tile
 
-def _read_tile(scan: Scan, chunk: Chunk) -> Tile:
-    """Return a chunk on or above the diagonal, the one on it symmetric; NaN where a pair is unknown.
-
-    Raises StoreError for a chunk that is damaged.
-    """
-    tile = np.empty((schema.tile_side(scan.n_frames),) * 2, np.float32)
-    scan.read_chunk(chunk, tile)
-    if chunk.i == chunk.j:
-        np.copyto(tile, tile.T, where=np.tri(len(tile), k=-1, dtype=bool))
-    return tile
+    return read
 
 
 @dataclass(frozen=True)
@@ -201,11 +194,9 @@ def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " 
 AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
 """Ages shown, as fractions of the selected time."""
 MIN_LAGS = 4
-"""Fewest lags at which an age is shown."""
 NEAR_LAG = 1.5
 """Factor within which lags of a cut at one lag are."""
 CURVE_POINTS = 200
-"""Points of a model curve."""
 
 
 @dataclass(frozen=True)

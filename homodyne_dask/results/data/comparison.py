@@ -1,14 +1,13 @@
 """A comparison of fits to the same data, by bins left out or by CLIC: rows, ranking and verdict.
 
 The score of a bin is its χ² at the parameters that the other bins determine, so that a model with parameters
-that the data do not need scores worse (leave-one-out cross-validation, Stone 1974). Models that do not
-describe the data are left out, unless none does. Of the others the simplest is chosen whose score is not
-worse than the best by more than the standard error of that difference over the bins (Breiman et al. 1984).
+that the data do not need scores worse (leave-one-out cross-validation, Stone 1974). Of models that describe
+the data, if any does, the simplest is chosen whose score is not worse than the best by more than the standard
+error of that difference over the bins (Breiman et al. 1984).
 
 One or two independent bins cannot predict each other. Their score is -CLIC/2 with the variance that speckle
 noise theory gives parameters: χ² of parameters that the data do not need falls by λ z², z standard normal,
-where λ is their part of the penalty.
-"""
+where λ is their part of the penalty."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,27 +36,23 @@ class ComparedFit(NamedTuple):
     name: str
     model: str
     outcome: str
-    """CONVERGED, or the name of another outcome: such a fit has no score."""
+    """Of another one than CONVERGED a fit has no score."""
     at_bound: str
-    """Parameters that ended at a bound: the score is that of the model with these values fixed there."""
+    """Parameters that ended at a bound: the score is that of the model with these fixed there."""
     parameters: int
-    """Of f, fitted."""
     linear: float
-    """Number of contrasts and offsets fitted."""
+    """Fitted contrasts and offsets; `parameters` are those of f."""
     chisqr: float
     redchi: float
     misfit: bool
-    """Whether the check of the model says that it does not describe the data."""
     checked: bool
-    """Whether it was checked."""
+    """Whether a check could say that the model does not describe the data, a `misfit`."""
     score: float
-    """Σ -χ²/(2s²) of the independent bins, each at the parameters that the others determine: the log
-    predictive density up to a constant that is common to all fits; larger is better. Of fewer than 3
-    independent bins -clic/2."""
+    """Σ -χ²/(2s²) of the independent bins, each at the parameters that the others determine, the log
+    predictive density up to a common constant; of fewer than 3 independent bins -clic/2."""
     worse_by: float
-    """The best score less this one."""
+    """The best score less this one; its `stderr` from the scatter over bins, or from penalties."""
     stderr: float
-    """Of that difference, from its scatter over independent bins, or from the difference of penalties."""
     penalty: float
     """tr(H⁻¹J)/s²: about the number of parameters that bins share, times the design effect."""
     clic: float
@@ -69,7 +64,7 @@ class ComparedFit(NamedTuple):
     best: bool
     """Whether it has the best score of those that describe the data."""
     chosen: bool
-    """Whether it is the one to take: the simplest that is not worse by more than the standard error."""
+    """The simplest that is not worse by more than the standard error."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,13 +74,12 @@ class ComparisonValues(HandedOut):
     fits: tuple[ComparedFit, ...]
     """The best score first."""
     store: str
-    """Name of the store."""
     bins: int
     """Independent bins with pairs."""
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
     results: Mapping[str, FitValues] = field(default_factory=dict, compare=False)
-    """The fits by name; none in a comparison that was read from a file."""
+    """None in a comparison that was read from a file."""
 
     @property
     def by_left_out(self) -> bool:
@@ -116,27 +110,12 @@ class ComparisonValues(HandedOut):
         """The verdict: which fit the data prefer, or which fits they do not distinguish."""
         best = next(fit for fit in self.fits if fit.best)
         others = [fit for fit in self.fits if not fit.best]
-        equal = [
-            fit
-            for fit in others
-            if np.isfinite(fit.score) and not fit.told and (best.misfit or not fit.misfit)
-        ]
+        scored = [fit for fit in others if np.isfinite(fit.score) and not fit.told]
+        equal = [fit for fit in scored if best.misfit or not fit.misfit]
         parts = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
-        for fit in others:
-            if not np.isfinite(fit.score):
-                why = Outcome[fit.outcome].value
-                if fit.outcome == Outcome.CONVERGED.name:
-                    why = _NO_SCORE[self.by_left_out]
-                parts.append(f"{fit.name} has no score: {why}")
-            elif fit not in equal:
-                order = "worse" if fit.worse_by >= 0 else "better"
-                by = value_and_error(abs(fit.worse_by), fit.stderr)
-                wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
-                verb = "predicts the left-out bins" if self.by_left_out else "scores"
-                parts.append(f"{fit.name} {verb} {order} by {by}{wrong}")
-        (chosen,) = (fit for fit in self.fits if fit.chosen)
-        if chosen.at_bound:
-            parts.append(f"{chosen.name} is scored with {chosen.at_bound} fixed at a bound")
+        parts += [self._beside(best, fit) for fit in others if fit not in equal]
+        bounded = [fit for fit in self.fits if fit.chosen and fit.at_bound]
+        parts += [f"{fit.name} is scored with {fit.at_bound} fixed at a bound" for fit in bounded]
         parts += ["none of the models describes the data"] * best.misfit
         if any("frozen" in fit.model for fit in self.fits):
             parts.append("a frozen part is told from an offset only if c2 without correlation is 1")
@@ -144,16 +123,26 @@ class ComparisonValues(HandedOut):
         parts += [f"whether {names} describes the data was not checked"] * bool(names)
         return "; ".join(parts)
 
+    def _beside(self, best: ComparedFit, fit: ComparedFit) -> str:
+        if fit.outcome != Outcome.CONVERGED.name and not np.isfinite(fit.score):
+            return f"{fit.name} has no score: {Outcome[fit.outcome].value}"
+        if not np.isfinite(fit.score):
+            return f"{fit.name} has no score: {_NO_SCORE[self.by_left_out]}"
+        verb = "predicts the left-out bins" if self.by_left_out else "scores"
+        order = "worse" if fit.worse_by >= 0 else "better"
+        wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
+        return (
+            f"{fit.name} {verb} {order} by {value_and_error(abs(fit.worse_by), fit.stderr)}{wrong}"
+        )
+
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
-    others = " or ".join(
-        f"{fit.name} (difference {value_and_error(fit.worse_by, fit.stderr)})" for fit in equal
-    )
-    fewest = min(fit.parameters + fit.linear for fit in (best, *equal))
-    simplest = [fit for fit in (best, *equal) if fit.parameters + fit.linear == fewest]
+    differences = [(fit.name, value_and_error(fit.worse_by, fit.stderr)) for fit in equal]
+    others = " or ".join(f"{name} (difference {of})" for name, of in differences)
+    sizes = [fit.parameters + fit.linear for fit in (best, *equal)]
     chosen = next(fit.name for fit in (best, *equal) if fit.chosen)
-    if len(simplest) > 1:
-        take = f"{chosen}, the better of those with {fewest} parameters"
+    if sizes.count(min(sizes)) > 1:
+        take = f"{chosen}, the better of those with {min(sizes)} parameters"
     else:
         take = f"the one with {'fewer' if len(equal) == 1 else 'the fewest'} parameters, {chosen}"
     return f"the data do not distinguish {best.name} from {others}: use {take}"
@@ -175,13 +164,9 @@ def _penalty(fit: FitValues) -> float:
     """
     wide, naive = fit.errors.covariance, fit.errors.covariance_naive
     free = ~(fit.parameters["fixed"].values | fit.parameters["at_bound"].values)
-    least = (
-        free.sum() * fit.redchi
-        if fit.misfit or "points-correlated" in fit.findings.codes
-        else np.nan
-    )
     if wide is None or naive is None or not np.isfinite(wide.values[free][:, free]).all():
-        return float(least)
+        least = fit.misfit or "points-correlated" in fit.findings.codes
+        return float(free.sum() * fit.redchi) if least else np.nan
     return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
 
 
@@ -199,47 +184,54 @@ class _Scored(NamedTuple):
     """χ² of each bin left out, or its share of CLIC; NaN if unknown."""
 
     @property
-    def size(self) -> float:
-        """Number of fitted parameters of all kinds."""
-        return self.free + self.linear
-
-    @property
     def order(self) -> tuple[float, float, str]:
         """Puts the simplest fit first, those without a score last."""
-        return self.size, float(np.nan_to_num(self.chisqr.sum(), nan=np.inf)), self.name
+        total = float(np.nan_to_num(self.chisqr.sum(), nan=np.inf))
+        return self.free + self.linear, total, self.name
 
 
 def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
     free, table = int((~fit.parameters["fixed"].values).sum()), fit.diagnosis.left_out
     if table is None:
         return _Scored(name, fit, free, np.inf, _penalty(fit), np.full(bins, np.nan))
-    linear, chisqr = float(table["linear"]), table["left_out_chisqr"].values
-    if bins >= MIN_INDEPENDENT_BINS:
-        return _Scored(name, fit, free, linear, float(table["penalty"]), chisqr)
-    penalty = _penalty(fit)
-    return _Scored(name, fit, free, linear, penalty, table["chisqr"].values + 2 * penalty / bins)
+    penalty, chisqr = float(table["penalty"]), table["left_out_chisqr"].values
+    if bins < MIN_INDEPENDENT_BINS:
+        penalty = _penalty(fit)
+        chisqr = table["chisqr"].values + 2 * penalty / bins
+    return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr)
 
 
-def _row(scored: _Scored, noise: float, **judged: Any) -> ComparedFit:
-    fit, table = scored.fit, scored.fit.diagnosis.left_out
-    # a prior of a parameter is no datum of all fits
-    chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
-    at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
-    return ComparedFit(
-        name=scored.name,
-        model=fit.config["model"],
-        outcome=fit.outcome.name,
-        at_bound=", ".join(map(str, at_bound)),
-        parameters=scored.free,
-        linear=np.nan if table is None else scored.linear,
-        chisqr=fit.chisqr,
-        redchi=fit.redchi,
-        misfit=fit.misfit,
-        penalty=scored.penalty / noise,
-        clic=chisqr + 2 * (scored.penalty / noise),
-        aic_naive=chisqr + 2 * scored.size,
-        **judged,
+def _rows(
+    each: Sequence[_Scored], noise: float, judged: Mapping[str, np.ndarray]
+) -> list[ComparedFit]:
+    """Return the rows of fits, the best first; judged: further columns."""
+    rows = []
+    for scored, *values in zip(each, *(column.tolist() for column in judged.values()), strict=True):
+        fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
+        # a prior of a parameter is no datum of all fits
+        chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
+        at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
+        row: dict[str, Any] = dict(zip(judged, values, strict=True))
+        row |= {"at_bound": ", ".join(map(str, at_bound)), "penalty": penalty}
+        row |= {"clic": chisqr + 2 * penalty, "aic_naive": chisqr + 2 * scored.order[0]}
+        row |= {key: getattr(fit, key) for key in ("chisqr", "redchi", "misfit")}
+        row |= {"parameters": scored.free, "linear": np.nan if table is None else scored.linear}
+        rows.append(ComparedFit(scored.name, fit.config["model"], fit.outcome.name, **row))
+    return sorted(
+        rows, key=lambda of: (not of.best, -of.score if np.isfinite(of.score) else np.inf)
     )
+
+
+def _scores_of(each: Sequence[_Scored], by_left_out: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores by bin, and of which fits they are known; OptionError where of none."""
+    scores = np.array([scored.chisqr for scored in each])
+    known = np.isfinite(scores.sum(1))
+    if not known.any():
+        raise OptionError(
+            f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
+            f"parameters, or see the report of one fit"
+        )
+    return scores, known
 
 
 def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
@@ -249,16 +241,10 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
     by_left_out = bins >= MIN_INDEPENDENT_BINS
     each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
-    scores, sizes, penalties = (
-        np.array([getattr(scored, key) for scored in each]) for key in ("chisqr", "size", "penalty")
-    )
-    totals, misfit = scores.sum(1), np.array([scored.fit.misfit for scored in each])
-    known = np.isfinite(totals)
-    if not known.any():
-        raise OptionError(
-            f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
-            f"parameters, or see the report of one fit"
-        )
+    scores, known = _scores_of(each, by_left_out)
+    totals, penalties = scores.sum(1), np.array([scored.penalty for scored in each])
+    sizes = np.array([scored.order[0] for scored in each])
+    misfit = np.array([scored.fit.misfit for scored in each])
     unsure = {"not-checked", "points-correlated"}
     checked = np.array([unsure.isdisjoint(scored.fit.findings.codes) for scored in each])
     left = next(some for some in (known & ~misfit & checked, known & ~misfit, known) if some.any())
@@ -282,21 +268,10 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     enough = 1.0 if by_left_out else 2.0
     told = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
     chosen = next(n for n in np.flatnonzero(left) if above[n] <= enough * stderr[n])
-    rows = [
-        _row(
-            scored,
-            noise,
-            checked=bool(checked[n]),
-            score=float(-0.5 * totals[n] / noise),
-            worse_by=float(0.5 * above[n] / noise),
-            stderr=float(0.5 * stderr[n] / noise),
-            told=bool(told[n]),
-            best=n == lowest,
-            chosen=bool(n == chosen),
-        )
-        for n, scored in enumerate(each)
-    ]
-    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
+    order = np.arange(len(each))
+    judged = {"checked": checked, "told": told, "best": order == lowest, "chosen": order == chosen}
+    judged |= {"score": -0.5 * totals / noise, "worse_by": 0.5 * above / noise}
+    rows = _rows(each, noise, judged | {"stderr": 0.5 * stderr / noise})
     store = each[0].fit.provenance.inputs["store"]
     return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
 
@@ -311,22 +286,18 @@ _SAME_INPUTS = {
 
 
 def _in_common(fit: FitValues) -> dict[str, Any]:
-    inputs, config = fit.provenance.inputs, fit.config
-    priors = {  # of contrast or offset, which count as measurements
-        name: given.get("prior") if isinstance(given := config[name], dict) else None
-        for name in ("contrast", "offset")
-    }
-    return {
-        "data": f"{inputs['store']} (SHA-256 {inputs['store_sha256'][:12]})",
-        **{name: inputs[key] for name, key in _SAME_INPUTS.items()},
-        "numbers of pairs": fit.scaling["ndata"].values.tolist(),
-        **{name: config[name] for name in ("min_lag", "precision")},
-        **{f"prior of the {name}": prior for name, prior in priors.items()},
-    }
+    inputs, config, values = fit.provenance.inputs, fit.config, dict[str, Any]()
+    values["data"] = f"{inputs['store']} (SHA-256 {inputs['store_sha256'][:12]})"
+    values |= {name: inputs[key] for name, key in _SAME_INPUTS.items()}
+    values["numbers of pairs"] = fit.scaling["ndata"].values.tolist()
+    values |= {name: config[name] for name in ("min_lag", "precision")}
+    for name in ("contrast", "offset"):  # their priors count as measurements
+        given = config[name]
+        values[f"prior of the {name}"] = given.get("prior") if isinstance(given, dict) else None
+    return values
 
 
 def _require_comparable(fits: Mapping[str, FitValues]) -> None:
-    """Raise OptionError for fits whose χ² are of other data, weights or parts of a measurement."""
     for name, fit in fits.items():
         if (loss := fit.config["loss"]) != "linear":
             raise OptionError(

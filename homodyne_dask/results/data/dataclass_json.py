@@ -43,10 +43,7 @@ def plain_values(value: Any) -> Any:
 
 
 def read_fields[T](kind: type[T], read: Mapping[str, Any], **known: Any) -> T:
-    """Return a dataclass or named tuple from plain values of its fields; those that are absent have defaults.
-
-    known: values of fields that are not read.
-    """
+    """Return a dataclass or named tuple from plain values of its fields; known: other fields."""
     types = {name: of for name, of in get_type_hints(kind).items() if name in read}
     return kind(**{name: read_as(of, read[name]) for name, of in types.items()} | known)
 
@@ -64,33 +61,33 @@ def _require_type(kind: Any, value: Any) -> None:
 
 
 def read_as(kind: Any, value: Any) -> Any:
-    """Return a value of an annotated type from plain values; None is NaN where a number is required.
-
-    Raises ValueError for a value of another type, and for a number that is none of float64.
-    """
+    """Return a value of an annotated type from plain values, else ValueError; None is NaN for a number."""
     origin, args = get_origin(kind), get_args(kind)
-    if value is None and (kind in (float, Any) or origin in (UnionType, Union)):
+    of_several = origin in (UnionType, Union)
+    if value is None and (kind in (float, Any) or of_several):
         return np.nan if kind is float else None
-    value = cast("Any", value)
-    if origin in (UnionType, Union):
+    if of_several:
         first, *others = (of for of in args if of is not NoneType)
         return value if others else read_as(first, value)
+    value = cast("Any", value)
     _require_type(origin or kind, value)
     if origin is tuple:
         kinds = args[:1] * len(value) if args[-1] is ... else args
         return tuple(read_as(of, part) for of, part in zip(kinds, value, strict=True))
     if origin is dict:
         return {key: read_as(args[1], part) for key, part in value.items()}
+    return _read_class(kind, value) if isinstance(kind, type) else value
+
+
+def _read_class(kind: Any, value: Any) -> Any:
     if kind is xarray.Dataset:
         return _table(value)
     if hasattr(kind, "from_plain"):
         return kind.from_plain(value)
-    if isinstance(kind, type):
-        if issubclass(kind, Enum):
-            return kind[value]
-        if is_dataclass(kind) or hasattr(kind, "_fields"):
-            return read_fields(kind, value)
-    return value
+    if issubclass(kind, Enum):
+        return kind[value]
+    record = is_dataclass(kind) or hasattr(kind, "_fields")
+    return read_fields(cast("type[Any]", kind), value) if record else value
 
 
 def _table(read: Mapping[str, Any]) -> xarray.Dataset:

@@ -1,9 +1,8 @@
 """All that a fit can find: of each code its severity, its sentence, what it means, and what to do.
 
-They stand in findings.txt. Its sentences are filled as by `str.format` with the numbers of a finding, `about`
-and `advice`. Besides, {n:is|are} is the word for one or several, for a number below 0 or not, for true or
-false; {x:change} calls one of `_WORDS`; and [ or `{advice}`] is left out where there is no advice.
-"""
+The sentences in findings.txt are filled as by `str.format` with the numbers of a finding, `about` and
+`advice`. {n:is|are} is the word for one or several, for a number below 0 or not, for true or false;
+{x:change} calls one of `_WORDS`; [ or `{advice}`] is left out where there is no advice."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,16 +23,12 @@ if TYPE_CHECKING:
 
 
 class Severity(StrEnum):
-    """How much a finding weighs, the least first."""
+    """How much a finding weighs, the least first: values of errors are not to be used as they are."""
 
     INFO = "info"
-    """To know."""
     NOTE = "note"
-    """It limits what the values say; none of them is doubtful."""
     WARNING = "warning"
-    """A value or an error is unknown, or doubtful."""
     ERROR = "error"
-    """The values are not to be used as they are: part of the verdict."""
 
 
 class Entry(NamedTuple):
@@ -175,7 +170,6 @@ class Finding(HandedOut):
     about: tuple[str, ...] = ()
     """Names of parameters, labels of bins, rates; none for what is about the whole fit."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """Plain values by the names that the template of the code uses."""
     advice: str = ""
     """The option or command to type: --bounds D0=1:1e+14; '' for none."""
 
@@ -200,7 +194,7 @@ class Finding(HandedOut):
 
 def finding(code: str, about: Iterable[object] = (), advice: str = "", **numbers: Any) -> Finding:
     """Return a finding of plain values, as JSON takes them: numbers that are not finite are None."""
-    from homodyne_dask.results.data.dataclass_json import plain_values  # loads xarray
+    from homodyne_dask.results.data.dataclass_json import plain_values  # lazy: it loads xarray
 
     return Finding(code, tuple(map(str, about)), plain_values(numbers), advice)
 

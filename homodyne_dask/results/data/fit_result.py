@@ -1,9 +1,4 @@
-"""Whether a fitted model describes the data: the test of averaged residuals, as numbers.
-
-Tables of a result: made from columns.
-
-The values of a fit: parameters with errors and units, outcome, options and inputs.
-"""
+"""The values of a fit and their tables: parameters with units, checks, outcome, options, inputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,15 +26,13 @@ class Alternative(NamedTuple):
     """What explains the deviations of a model from the data, by a score test."""
 
     name: str
-    """rate, jump, stretching, lag, power_of_q, shear, contrast_drift, baseline, own_average, bin, frames,
-    frame or smoothness."""
+    """rate, jump, stretching, lag, power_of_q, shear, contrast_drift, baseline, bin, frames, ..."""
     place: tuple[int | str, ...]
-    """What it is of: (label,) of a bin, or (label, scan) in one of several scans; the first frame and the
-    last; the frame of a jump; (rate,); or ()."""
+    """(label,) or (label, scan) of a bin; first and last frame; frame of a jump; (rate,); or ()."""
     size: float
     """One step from the fit, about: of the exponent, of the power of q, of a rate, of the contrast."""
     share: float
-    """The largest change of c2 by it that no parameter of the model could make, over the contrast."""
+    """The largest change of c2 by it that no parameter could make, over the contrast."""
     p_value: float
     """Probability of so large a score of any alternative if the model is right."""
 
@@ -49,14 +42,13 @@ LARGEST_P, SMALLEST = IMPROBABLE, 0.05
 
 
 class PowerOfQ(NamedTuple):
-    """The power of q with which rates scale, by the score test of it, and the test whether it is 2."""
+    """The power of q with which rates scale, by the score test whether it is 2."""
 
     power: float
     """2 and one step from the fit: far from 2 it is about right only."""
     stderr: float
-    """From the speckle and counting noise."""
+    """From the speckle and counting noise, whose size has `dof`."""
     dof: float
-    """Degrees of freedom of the size of that noise."""
     p: float
     """Probability of so much from 2 if rates scale as q²."""
 
@@ -73,20 +65,16 @@ class ModelCheck(NamedTuple):
     """
 
     tests: int
-    """Number of means tested."""
     threshold: float
-    """Standard errors that no mean exceeds in 199 of 200 fits of a right model, by what is known of the noise
-    of the one that deviates most."""
+    """Standard errors that no mean exceeds in 199 of 200 fits of a right model."""
     deviating: int
-    """Number of means beyond it."""
     largest: float
-    """The largest deviation, in standard errors."""
+    """In standard errors, of the `deviating` means."""
     where: str
     """Of the largest deviation: 'all bins', 'the bins at q = 0.004 1/Å' or 'the bin labelled 5'."""
     age: tuple[float, float]
-    """Its ages, s."""
     lag: tuple[float, float]
-    """Its lags, s."""
+    """Its ages and lags, s."""
     residual: float
     """c2 - model there."""
     share: float
@@ -112,25 +100,16 @@ class ModelCheck(NamedTuple):
         return of_means if self.alternative is None else min(of_means, self.alternative.p_value)
 
 
-_UNDETERMINED = (
-    *("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record", "constant-rate"),
-)
+_UNDETERMINED = ("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record")
+_UNDETERMINED += ("constant-rate",)
 """Codes of findings about parameters that have no value."""
 LIMITS = ("lower_limit", "upper_limit")
 _NUMBERS = ("redchi_per_bin", "ndata_per_bin", "left_out_chisqr", "chisqr", "redchi")
 DATASET_UNITS = {"q": "1/angstrom", "phi": "degree"}
 DATASET_UNITS |= dict.fromkeys(("contrast", "offset", *_NUMBERS), "1")
 """In UDUNITS notation; units of the parameters are the coordinate `unit`."""
-PARAMETER_COLUMNS = [
-    "value",
-    "stderr",
-    "stderr_naive",
-    "dof",
-    "method",
-    "at_bound",
-    "fixed",
-    "unit",
-]
+PARAMETER_COLUMNS = ["value", "stderr", "stderr_naive", "dof"]
+PARAMETER_COLUMNS += ["method", "at_bound", "fixed", "unit"]
 """Of `FitResult.parameters`, beside its limits and optimum."""
 _DTYPES: dict[str, Any] = dict.fromkeys(("param", "unit", "method"), str)
 _DTYPES |= dict.fromkeys(("at_bound", "fixed", "undetermined"), bool)
@@ -151,8 +130,7 @@ def parameter_table(
 ) -> xarray.Dataset:
     """Return the Dataset over `param` from columns; None becomes NaN. attrs: the method of stderr, or ''.
 
-    findings: a parameter that the data do not determine by these has no value and no error, but the limits
-    that are known. Its `optimum`, the place of the lowest χ², is that of the model.
+    What the data do not determine by the findings has no value and no error, but limits, and its `optimum`.
     """
     method = max(map(str, np.asarray(columns.get("method", []))), default="")
     none = np.full(len(np.asarray(columns["param"])), np.nan)
@@ -193,18 +171,13 @@ def covariance_table(matrix: ArrayLike | None, names: list[str]) -> xarray.DataA
     """Return the matrix with parameter names on both sides, None becoming NaN; None for None."""
     if matrix is None:
         return None
-    return xarray.DataArray(
-        np.array(matrix, float),
-        dims=("cov_i", "cov_j"),
-        coords={"cov_i": names, "cov_j": names},
-        name="covariance",
-    )
+    sides = {"cov_i": names, "cov_j": names}
+    return xarray.DataArray(np.array(matrix, float), sides, list(sides), "covariance")
 
 
 def covariances_in(read: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     """Return both covariances from the plain values of a fit."""
-    keys = ("covariance", "covariance_naive")
-    return {key: covariance_table(read[key], names) for key in keys}
+    return {k: covariance_table(read[k], names) for k in ("covariance", "covariance_naive")}
 
 
 def correlation_of(covariance: xarray.DataArray | None) -> xarray.DataArray | None:
@@ -230,10 +203,10 @@ class FitStatistics:
     chisqr: float
     redchi: float
     ndata: int
-    """Number of data: pairs of frames, or cells of age and lag that c2 is the mean of, times bins; priors."""
+    """Number of data: pairs of frames, or cells of age and lag, times bins; priors."""
     nbins: int
     mean_weight: float | None = None
-    """With a robust loss: the mean of the weights ρ' of all pairs; chisqr is then Σ scale²·ρ."""
+    """With a robust loss: the mean weight ρ' of all pairs; chisqr is then Σ scale²·ρ."""
 
 
 @dataclass(frozen=True)
@@ -245,14 +218,14 @@ class FitErrors(HandedOut):
     covariance_naive: xarray.DataArray | None
     """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
     noise: xarray.Dataset | None = None
-    """Over `bin`: independent pixels and mean_counts per pixel and frame; over `param`: stderr and dof of
-    Gaussian speckle and counting; objection: what speaks against them, or ''."""
+    """Over `bin`: independent pixels, mean_counts per pixel and frame; over `param`: stderr and dof of
+    speckle and counting; objection: what speaks against them, or ''."""
     rate_dof: xarray.Dataset | None = None
     """Over `age`: degrees of freedom of the robust error of each rate in `rates`."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, evaluations, converged, theta(point, param)."""
     posterior: dict[str, Any] | None = None
-    """Quantiles of the posterior, and how it was drawn, where it was saved in the folder of the fit."""
+    """Quantiles of the posterior, and how it was drawn, where it was saved with the fit."""
 
 
 @dataclass(frozen=True)
@@ -260,11 +233,10 @@ class Diagnosis(HandedOut):
     """What speaks for a fit or against it, and what depends on what."""
 
     findings: Findings
-    """What is to be known before the numbers are used: whether the model describes the data first."""
     check: ModelCheck | None = None
-    """Whether the model describes the data; None where too little is known to test it."""
+    """None where too little is known to test whether the model describes the data."""
     power_of_q: PowerOfQ | None = None
-    """The power of q of the rates, of fits of three rings or more with contrasts of each bin."""
+    """Of fits of three rings or more with contrasts of each bin."""
     influence: xarray.Dataset | None = None
     """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
     scalings: xarray.Dataset | None = None
@@ -278,8 +250,7 @@ class Diagnosis(HandedOut):
     """Over `rate` of free form: strength λ, exponent, design_effect, degrees of freedom, splines; over
     `param`: bias, what the penalty adds to a parameter on average, to first order."""
     minima: tuple[dict[str, Any], ...] = ()
-    """Competing minima of χ² of the binned averages, the best first: theta by name, chisqr, starts
-    (how many of the fits ended there)."""
+    """Minima of χ² of binned averages, the best first: theta by name, chisqr, starts that ended there."""
     comparison: tuple[dict[str, Any], ...] = ()
     """The models that were compared, for a model chosen by `auto`: the rows of `Comparison.fits`."""
 
@@ -289,7 +260,6 @@ class FitRun(HandedOut):
     """The passes of a fit, and what they took."""
 
     passes: int
-    """Passes over all data, one per trial step."""
     history: tuple[dict[str, Any], ...]
     """One entry per pass: theta, chisqr, damping, accepted, decrement, seconds."""
     compilations: dict[str, int]
@@ -307,11 +277,8 @@ class Provenance(HandedOut):
     inputs: dict[str, Any]
     """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
     truth: dict[str, Any] | None = None
-    """True model and parameters of simulated data."""
     version: str = ""
-    """Of homodyne-dask."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Versions of Python and of the numerical packages."""
     definition: Model | None = field(default=None, repr=False, compare=False)
     """The model that was fitted; None for a result that was read from a file."""
 
@@ -320,10 +287,7 @@ class Provenance(HandedOut):
         vars(self).update(read_only(vars(self) | {"definition": None}) | {"definition": model})
 
     def fitted_model(self) -> Model:
-        """Return the model that was fitted.
-
-        Raises OptionError where this process does not have it, or where its functions read other values.
-        """
+        """Return the model; OptionError where this process lacks it, or its functions read other values."""
         name, held = self.config["model"], self.definition
         if held is not None:
             if known_part(held.current().digest) == known_part(held.digest):
@@ -343,19 +307,14 @@ class Provenance(HandedOut):
         return with_ties(model, self.config["tie"])
 
 
-PARTS: dict[str, type] = {
-    "statistics": FitStatistics,
-    "errors": FitErrors,
-    "diagnosis": Diagnosis,
-    "run": FitRun,
-    "provenance": Provenance,
-}
+PARTS: dict[str, type] = {"statistics": FitStatistics, "errors": FitErrors, "diagnosis": Diagnosis}
+PARTS |= {"run": FitRun, "provenance": Provenance}
 """The parts of a result by name; the names of their fields are those of summary.json."""
 
 
 @dataclass(frozen=True, repr=False)
 class FitValues(HandedOut):
-    """What a fit found, without the methods that show and write it: those of `FitValues`."""
+    """What a fit found, without the methods that show and write it."""
 
     outcome: Outcome
     parameters: xarray.Dataset
@@ -431,11 +390,9 @@ class FitValues(HandedOut):
         return error_used(*(self.parameters[key].values for key in ("stderr", "stderr_naive")))
 
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
-        """Return the confidence intervals of the parameters: low and high over `param`.
+        """Return the confidence intervals of the parameters: low and high over `param`, value ± t·stderr.
 
-        value ± t·stderr, with t for `dof` degrees of freedom; NaN if stderr is unknown: the naive error makes
-        no interval. percent: probability that an interval contains the true value. Raises OptionError for
-        percent outside 0 to 100.
+        t is for `dof` degrees of freedom. NaN if stderr is unknown: the naive error makes no interval.
         """
         value, stderr, dof = (self.parameters[key].values for key in ("value", "stderr", "dof"))
         half = half_width(percent, dof) * stderr
@@ -458,10 +415,7 @@ class FitValues(HandedOut):
     def verdict(self) -> str:
         """The outcome of the fit in words, with the findings of severity error."""
         wrong = "; ".join(map(str, self.findings.at_least(Severity.ERROR)))
+        ended = self.outcome.value
         if not wrong:
-            return self.outcome.value
-        return (
-            f"converged, but {wrong}"
-            if self.converged
-            else f"{wrong}; besides, {self.outcome.value}"
-        )
+            return ended
+        return f"converged, but {wrong}" if self.converged else f"{wrong}; besides, {ended}"

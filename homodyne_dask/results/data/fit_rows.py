@@ -25,8 +25,6 @@ SCANS, PARTS = "scans", "series"
 ONE_OF = {SCANS: "scan", PARTS: "fit"}
 CONVERGED = "converged"
 """The words of an outcome without a misfit."""
-
-
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan)
 
 
@@ -35,27 +33,22 @@ class FitRow(HandedOut):
     """One fit of many; made by `fit_row`."""
 
     name: str
-    """Name of the store, of its part or of the file."""
+    """Of the store, of its part or of the file."""
     folder: Path | None = None
-    """Folder of its result, if written on this machine."""
+    """Of its result, if written on this machine."""
     result: FitValues | None = None
     """None if the fit failed, and in the table of a watched folder, which keeps the numbers alone."""
     message: str = ""
-    """Why it failed."""
     at: Mapping[str, Any] = field(default_factory=dict)
-    """What a table has beside the name: of a part q [1/Å] and age [s], or age, from and to [s]; of a
-    watched file number, time and contrast; empty for a whole store."""
+    """Of a part q [1/Å] and age [s], or age, from and to [s]; of a watched file number, time and contrast."""
     outcome: str = FAILED
-    """CONVERGED, another outcome's name, or FAILED."""
     outcome_words: str = "failed"
-    """The outcome as it is printed: 'converged', 'max passes', 'converged, misfit'."""
+    """'converged', 'max passes', 'converged, misfit'."""
     redchi: float = np.nan
     ndata: int | None = None
     passes: int | None = None
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
-    """By name, parameters and what follows from them (`derived_quantities`), with rates at the mean age.
-
-    A rate of free form stands for its coefficients."""
+    """Parameters and what follows from them (`quantities_of`), with rates at the mean age."""
     findings: Findings = field(default_factory=Findings)
     """Those that are no chance in one of all fits of the series (`without_chance`)."""
     warnings: tuple[str, ...] = ()
@@ -83,17 +76,17 @@ def fit_row(
     at: Mapping[str, Any] | None = None,
 ) -> FitRow:
     """Return the row of a fit; result: None if it failed."""
-    at = at or {}
+    row = FitRow(name, folder, result, message, at or {})
     if result is None:
-        return FitRow(name, folder, None, message, at)
+        return row
     known: dict[str, Any] = {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
-    known["quantities"] = quantities_of(result, at.get("age"))
-    row = FitRow(name, folder, result, message, at, result.outcome.name, **known)
-    return _with_findings(row, 1)
+    known["quantities"] = quantities_of(result, row.at.get("age"))
+    return _with_findings(replace(row, outcome=result.outcome.name, **known), 1)
 
 
 def _with_findings(row: FitRow, fits: float) -> FitRow:
-    assert row.result is not None
+    if row.result is None:
+        return row
     clear = Findings(said for said in row.result.findings if _p_over_level(said) * fits < 1)
     misfit = ", misfit" * (not MISFIT.isdisjoint(clear.codes))
     words = row.outcome.lower().replace("_", " ") + misfit
@@ -116,12 +109,15 @@ def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
     least = np.sort([min(map(_p_over_level, misfits), default=1.0) for misfits in tests])
     clear = np.flatnonzero(least * fits < np.arange(1, len(least) + 1))
     level, redchi = fits / (clear.max(initial=0) + 1), np.array([one.redchi for one in results])
-    return [
-        row
-        if row.result is None
-        else _with_findings(row, 1 if beyond_scatter(row.redchi, redchi) > 0 else level)
-        for row in rows
-    ]
+    far = [beyond_scatter(row.redchi, redchi) > 0 for row in rows]
+    return [_with_findings(row, 1 if of else level) for row, of in zip(rows, far, strict=True)]
+
+
+FEWEST = 3
+SHARE, SCATTERS = 0.2, 5.0
+"""A change is said where it is more than this share of the median, and than so many robust scatters."""
+_OF_NORMAL = 1.4826
+"""Standard deviation of normal noise over its median absolute deviation."""
 
 
 def beyond_scatter(now: float, others: np.ndarray) -> float:
@@ -136,10 +132,7 @@ def beyond_scatter(now: float, others: np.ndarray) -> float:
 
 
 def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
-    """Return the parameters of a fit and what follows from them, rates at an age [s] or the mean one.
-
-    Rates of free form stand for their coefficients (see `derived_quantities`).
-    """
+    """Return the parameters of a fit and what follows from them; rates stand for their coefficients."""
     quantities = fitted_quantities(result)
     ended = [name for name, one in quantities.items() if one.at_bound and not one.limit]
     bound = {name for name in ended if np.isnan(quantities[name].stderr)}
@@ -153,7 +146,7 @@ def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quan
 
 
 def column(rows: Sequence[FitRow], name: str, key: str = "value") -> np.ndarray:
-    """Return the values of a quantity in some fits, or by the name of a field what else is known of it."""
+    """Return the values of a quantity in some fits, or another field of it."""
     return np.array([getattr(row.quantities[name], key) for row in rows])
 
 
@@ -177,13 +170,6 @@ def quantity_names(rows: Sequence[FitRow], parameters: Sequence[str] = ()) -> li
     return [*parameters, *(name for name, of in RATES.items() if {*of} <= {*parameters})]
 
 
-FEWEST = 3
-SHARE, SCATTERS = 0.2, 5.0
-"""A change is said where it is more than this share of the median, and than so many robust scatters."""
-_OF_NORMAL = 1.4826
-"""Standard deviation of normal noise over its median absolute deviation."""
-
-
 def methods_of(rows: Sequence[FitRow]) -> str:
     """Return how the standard errors of several fits are estimated, as 'cluster-robust or speckle'."""
     return " or ".join(sorted({row.method for row in rows} - {""}))
@@ -193,9 +179,10 @@ def outcome_counts(rows: Sequence[FitRow], of: int, prefix: str = SCANS) -> str:
     """Return how many fits converged, ended otherwise, failed and are not yet done."""
     outcomes = [row.outcome for row in rows]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
-    others = len(rows) - converged - failed
+    others = len(rows) - converged - failed, failed, of - len(rows)
     words = [f"{converged} of {len(rows)} {ONE_OF[prefix]}s converged"]
-    words += [f"{others} ended without converging"] * (others > 0)
-    words += [f"{failed} failed"] * (failed > 0)
-    words += [f"{of - len(rows)} not yet done"] * (of > len(rows))
+    for number, ended in zip(
+        others, ("ended without converging", "failed", "not yet done"), strict=True
+    ):
+        words += [f"{number} {ended}"] * (number > 0)
     return ", ".join(words)

@@ -10,35 +10,19 @@ import xarray
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from homodyne_dask.errors import (
-    OptionError,
-    SelectionError,
-    StoreError,
-    nearest,
-    require_type,
-    shown,
-)
+from homodyne_dask import errors
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import convention_named
 from homodyne_dask.models.transport import frame_spacing
-from homodyne_dask.results.data.c2_means import (
-    CellAxis,
-    Cut,
-    ReadTile,
-    Window,
-    cell_axes,
-    quadrature,
-    read_window,
-    tile_reader,
-    times_of,
-    whole_span,
-)
+from homodyne_dask.results.data import c2_means as means
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, with_bins
 
+Times = Float[np.ndarray, "..."]
+"""s, which broadcast with others."""
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 MOST_SHOWN = 4
@@ -46,14 +30,11 @@ MOST_SHOWN = 4
 
 
 def fitted_scan(result: FitValues, store: AnyPath | None = None) -> Scan:
-    """Return the data of a fit: its bins and frames, from a store, by default from where it was.
-
-    Raises StoreError where the store is no longer there, or has changed.
-    """
+    """Return the data of a fit: its bins and frames, from a store, by default from where it was."""
     where = store or result.provenance.inputs["store_path"]
     scan = open_dataset(where)
     if scan.digest != result.provenance.inputs["store_sha256"]:
-        raise StoreError(
+        raise errors.StoreError(
             f"{where} has changed since the fit: fit again, or give the scan in its original state"
         )
     return as_selected(scan, result)
@@ -86,20 +67,14 @@ class FittedModel:
     phi: Float[np.ndarray, " bin"]
 
     def shape(
-        self,
-        bins: Int[np.ndarray, " b"],
-        t1: Float[np.ndarray, "..."],
-        t2: Float[np.ndarray, "..."],
+        self, bins: Int[np.ndarray, " b"], t1: Times, t2: Times
     ) -> Float[np.ndarray, "b ..."]:
         """Return f of some bins at times that broadcast together; between frames f is interpolated."""
         f_at = evaluation_of(self.at.problem.model).f_at
         return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
     def slopes(
-        self,
-        bins: Int[np.ndarray, " b"],
-        t1: Float[np.ndarray, "..."],
-        t2: Float[np.ndarray, "..."],
+        self, bins: Int[np.ndarray, " b"], t1: Times, t2: Times
     ) -> Float[np.ndarray, "b p ..."]:
         """Return the derivatives of f by the parameters at such times."""
         both = evaluation_of(self.at.problem.model).f_and_derivatives_at
@@ -111,7 +86,6 @@ class BinMap:
     """Maps of one bin over all that was fitted, as means over cells: symmetric, NaN where unknown."""
 
     bin: int
-    """Position in the selection."""
     data: Float[np.ndarray, "n n"]
     model: Float[np.ndarray, "n n"]
     residual: Float[np.ndarray, "n n"]
@@ -120,20 +94,17 @@ class BinMap:
 
 @dataclass(frozen=True)
 class FitView:
-    """A result and the scan that was fitted; raises SelectionError where the scan has other bins.
-
-    OptionError for what is not a scan.
-    """
+    """A result and the scan that was fitted; raises SelectionError where the scan has other bins."""
 
     result: FitValues
     scan: Scan
 
     def __post_init__(self) -> None:
-        require_type("scan", self.scan, Scan, "the scan that was fitted")
+        errors.require_type("scan", self.scan, Scan, "the scan that was fitted")
         fitted, given = self.result.scaling["label"].values, self.scan.label
         scans = self.result.provenance.inputs.get("scans", [1] * len(given))
         if not np.array_equal(fitted, given) or not np.array_equal(scans, self.scan.scan_number):
-            raise SelectionError(
+            raise errors.SelectionError(
                 f"the result is for {len(fitted)} bins (labels {fitted[0]} to {fitted[-1]}), but the scan "
                 f"has {len(given)} (labels {given[0]} to {given[-1]}): give the selection that was fitted"
             )
@@ -153,15 +124,15 @@ class FitView:
         """Return the model with bins at any angles of one ring."""
         return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
 
-    def c2(
-        self, bin: int, t1: Float[np.ndarray, "..."], t2: Float[np.ndarray, "..."]
-    ) -> Float[np.ndarray, "..."]:
+    def c2(self, bin: int, t1: Times, t2: Times) -> Float[np.ndarray, "..."]:
         """Return offset + contrast·f of a bin at times that broadcast together."""
         table = self.result.scaling
         contrast, offset = (float(table[name].values[bin]) for name in ("contrast", "offset"))
         return offset + contrast * self.model.shape(np.array([bin]), t1, t2)[0]
 
-    def curve(self, bin: int, cut: Cut) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def curve(
+        self, bin: int, cut: means.Cut
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Return the model along a cut: x and c2."""
         x, t1, t2 = cut.line
         return x, self.c2(bin, t1, t2)
@@ -173,40 +144,37 @@ class FitView:
 
     @cached_property
     def maps(self) -> list[BinMap]:
-        """Maps of the bins shown; they are read one after the other."""
+        """Maps of the bins shown."""
         return [self.map_of(int(b)) for b in self.shown]
 
     @cached_property
-    def read(self) -> ReadTile:
+    def read(self) -> means.ReadTile:
         """Reads chunks, without those that the fit excluded."""
-        return tile_reader(as_fitted(self.scan, self.result))
+        return means.tile_reader(as_fitted(self.scan, self.result))
 
     @cached_property
-    def axis(self) -> CellAxis:
+    def axis(self) -> means.CellAxis:
         """The cells along both sides of a map: all that lie within the selected frames."""
-        axis, _ = cell_axes(self.scan, *[whole_span(self.scan)] * 2)
+        axis, _ = means.cell_axes(self.scan, *[means.whole_span(self.scan)] * 2)
         first, stop = -(-self.scan.frames[0] // axis.side), self.scan.frames[1] // axis.side
         return replace(axis, first=first, number=max(stop - first, 1))
 
     def map_of(self, bin: int) -> BinMap:
         """Return data, model and residual of one bin, of the lags that were fitted."""
-        window = read_window(self.scan, self.read, bin, self.axis, self.axis)
+        window = means.read_window(self.scan, self.read, bin, self.axis, self.axis)
         data = np.where(window.lags >= self.result.config["min_lag"], window.c2, np.nan)
         return BinMap(bin, data, *self.model_of(bin, window))
 
-    def model_of(
-        self, bin: int, window: Window
-    ) -> tuple[Float[np.ndarray, "rows columns"], Float[np.ndarray, "rows columns"]]:
+    def model_of(self, bin: int, window: means.Window) -> Float[np.ndarray, "2 rows columns"]:
         """Return means of the model over the cells of a window, and (data - model)/σ."""
         rows, columns, lags = window.rows, window.columns, window.lags
-        nodes, weights = quadrature(rows.side)
-        t1, t2 = (
-            times_of(self.scan, axis.middles[:, None] + nodes).ravel() for axis in (rows, columns)
-        )
+        nodes, weights = means.quadrature(rows.side)
+        frames = (axis.middles[:, None] + nodes for axis in (rows, columns))
+        t1, t2 = (means.times_of(self.scan, side).ravel() for side in frames)
         c2 = self.c2(bin, t1[:, None], t2).reshape(rows.number, len(nodes), -1, len(nodes))
         model = np.where(lags > 0, np.einsum("inkm,n,m->ik", c2, weights, weights), np.nan)
         fitted = lags >= self.result.config["min_lag"]
-        return model, np.where(fitted, (window.c2 - model) / window.sigma, np.nan)
+        return np.stack([model, np.where(fitted, (window.c2 - model) / window.sigma, np.nan)])
 
     @cached_property
     def cuts(self) -> Cuts:
@@ -225,25 +193,22 @@ def view_of(result: FitValues, scan: Scan | None = None) -> FitView:
 
 
 def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return the lag [s] at which f of each bin of the model first falls to 1/e, at the age in the middle.
-
-    NaN where f stays above 1/e to the end of the selected frames.
-    """
+    """Return the lag [s] at which f of each bin falls to 1/e at the age in the middle; NaN where not."""
     first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
     middle = 0.5 * (first + last)
     shortest = 1e-3 * frame_spacing(scan.time)
     lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
     f = model.shape(np.arange(len(model.q)), np.array([middle]), middle + lag)
-    return np.array([fall_to_1_e(lag, row)[0] for row in f])
+    return np.array([fall_to_1_e(lag, row) for row in f])
 
 
-def fall_to_1_e(x: Float[np.ndarray, " n"], f: Float[np.ndarray, " n"]) -> tuple[float, float, int]:
-    """Return where a curve first falls to 1/e, how steeply, and the point before; NaN where it does not."""
+def fall_to_1_e(x: Float[np.ndarray, " n"], f: Float[np.ndarray, " n"]) -> float:
+    """Return where a curve first falls to 1/e; NaN where it does not."""
     n = int(np.argmax(f < np.exp(-1)))
     if n == 0:
-        return np.nan, np.nan, 0
+        return np.nan
     slope = (f[n - 1] - f[n]) / (x[n] - x[n - 1])
-    return x[n - 1] + (f[n - 1] - np.exp(-1)) / slope, slope, n - 1
+    return x[n - 1] + (f[n - 1] - np.exp(-1)) / slope
 
 
 def representative(result: FitValues, scan: Scan) -> Int[np.ndarray, " b"]:
@@ -291,25 +256,19 @@ def c2_at(
     view = view_of(result, scan)
     scan, labels = view.scan, view.scan.label.tolist()
     if label is not None and label not in labels:
-        raise SelectionError(
-            f"no fitted bin has the label {shown(label)}; {nearest(label, labels)}"
+        raise errors.SelectionError(
+            f"no fitted bin has the label {errors.shown(label)}; {errors.nearest(label, labels)}"
         )
     t1, t2 = (_times(name, of, scan.time) for name, of in zip(("t1", "t2"), times, strict=True))
     try:
         t1, t2 = np.broadcast_arrays(t1, t2)
     except ValueError:
-        raise OptionError(
+        raise errors.OptionError(
             f"the times cannot be paired: t1 {t1.shape} and t2 {t2.shape}; give times whose shapes broadcast"
         ) from None
-    every, chosen = (
-        list(zip(some.label.tolist(), some.scan_number.tolist(), strict=True))
-        for some in (scan, scan.select(phi=phi, label=label))
-    )
-    bins = np.array([every.index(bin) for bin in chosen])
-    contrast, offset = (
-        result.scaling[name].values[bins].reshape(-1, *[1] * t1.ndim)
-        for name in ("contrast", "offset")
-    )
+    bins = np.array([scan.bins.index(bin) for bin in scan.select(phi=phi, label=label).bins])
+    columns = (result.scaling[name].values[bins] for name in ("contrast", "offset"))
+    contrast, offset = (column.reshape(-1, *[1] * t1.ndim) for column in columns)
     ends = np.minimum(t1, t2), np.maximum(t1, t2)
     curves = [offset + contrast * view.model.shape(bins, *ends)]
     if band is not None:
@@ -323,13 +282,13 @@ def c2_at(
 def _half_width(
     result: FitValues, slopes: Float[np.ndarray, "bin p ..."], percent: float
 ) -> Float[np.ndarray, "bin ..."]:
-    """Return that of the confidence interval of f; raises OptionError where no standard error is known."""
+    """Return that of the confidence interval of f."""
     table = result.parameters
     moved = ~(table["fixed"].values | table["at_bound"].values)
     covariance = np.nan if result.covariance is None else result.covariance.values
     known = np.where(moved[:, None] & moved, covariance, 0)
     if result.covariance is None or np.isnan(known).any():
-        raise OptionError(
+        raise errors.OptionError(
             "the fit lacks standard errors of some parameters, so there is no band: omit the argument band"
         )
     stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
@@ -341,11 +300,11 @@ def _times(name: str, value: ArrayLike, known: Float[np.ndarray, " t"]) -> Float
     try:
         times = np.asarray(value, float)
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {shown(value)}: give times in seconds") from None
+        raise errors.OptionError(f"{name} = {errors.shown(value)}: give times in seconds") from None
     first, last = known[[0, -1]]
     outside = times[~((times >= first) & (times <= last))]
     if outside.size:
-        raise OptionError(
+        raise errors.OptionError(
             f"{name} = {outside[0]:g} s is outside the scan, {first:g} to {last:g} s: give times within it"
         )
     return times
@@ -353,9 +312,9 @@ def _times(name: str, value: ArrayLike, known: Float[np.ndarray, " t"]) -> Float
 
 def _block(
     model: FittedModel,
-    time: Float[np.ndarray, " t"],
-    contrast: Float[np.ndarray, " bin"],
-    offset: Float[np.ndarray, " bin"],
+    time: Times,
+    contrast: np.ndarray,
+    offset: np.ndarray,
     block_info: Any = None,
 ) -> Float[np.ndarray, "bin t1 t2"]:
     bins, rows, columns = (slice(*ends) for ends in block_info[None]["array-location"])

@@ -1,7 +1,4 @@
-"""The parameters of a fit one by one, and as a table of pandas: views of `FitResult.parameters`.
-
-True parameters of simulated data, where they compare with the fit.
-"""
+"""The parameters of a fit one by one, and the true ones of simulated data where they compare with the fit."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,12 +14,8 @@ from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.models import MODELS, convention_named
 from homodyne_dask.models.spline_rates import by_coefficient
 from homodyne_dask.models.transport import Rates, true_rates
+from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
-from homodyne_dask.results.data.numbers_and_intervals import (
-    limit_words,
-    normal_deviate,
-    value_and_error,
-)
 from homodyne_dask.text import with_unit
 
 
@@ -34,16 +27,15 @@ class FittedParameter:
     value: float
     """NaN where the data do not determine it."""
     stderr: float | None
-    """Standard error; None where it is not known."""
     method: str
     """How `stderr` is estimated: cluster-robust or speckle; '' where it is not known."""
     stderr_naive: float | None
-    """The error for uncorrelated noise; None where it is not known."""
+    """For uncorrelated noise; None, as `stderr`, where it is not known."""
     dof: float | None
-    """Degrees of freedom of `stderr`."""
+    """Of `stderr`."""
     unit: str
     min: float | None
-    """The lower bound in the fit, -inf without one; None where it is not known (see `bounds_of`)."""
+    """The lower bound in the fit, -inf without one; None where it is not known."""
     max: float | None
     vary: bool
     """Whether it was fitted; else it was given."""
@@ -67,7 +59,7 @@ class FittedParameter:
         ends = [f"{end:g}" if end is not None else "-" for end in (self.min, self.max)]
         dof = "-" if self.dof is None else f"{self.dof:.1f}"
         limits = [np.nan if end is None else end for end in (self.lower_limit, self.upper_limit)]
-        shown = limit_words(*limits) or value_and_error(self.value, error)
+        shown = numbers.limit_words(*limits) or numbers.value_and_error(self.value, error)
         return [self.name, shown, self.unit, *ends, "-" if shown == "-" else dof]
 
 
@@ -111,20 +103,14 @@ class UnknownParameterError(OptionError, KeyError):
 
 
 def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return the bounds by name and unit.
-
-    Empty for a model that this process does not know. Without the parameters that are in 1/s where q is
-    unknown, unless their bounds were given.
-    """
+    """Return the bounds by name and unit; none for a model that this process does not know."""
     with suppress(OptionError):
         model, table = result.provenance.fitted_model(), result.parameters
         given = by_coefficient(model, "bounds", result.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
-        return {
-            (p.name, str(units[p.name]) if p.name in given else p.unit): tuple(
-                given.get(p.name, p.bounds)
-            )
-            for p in model.parameters
+        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in given}
+        return bounds | {
+            (name, str(units[name])): tuple(of) for name, of in given.items() if name in units
         }
     return {}
 
@@ -134,10 +120,7 @@ def nearest_turn(
     to: Float[np.ndarray, " p"] | float,
     period: Float[np.ndarray, " p"] | float,
 ) -> Float[np.ndarray, "*n"]:
-    """Return values of periodic parameters, moved by whole periods to where they are nearest to others.
-
-    period: 0 of parameters that have none.
-    """
+    """Return values moved by whole periods to where they are nearest to others; period: 0 for none."""
     apart = np.where(period, value - to, 0.0)
     return value - period * np.round(apart / np.where(period, period, 1.0))
 
@@ -152,26 +135,19 @@ def truth_of(result: FitValues) -> dict[str, float] | None:
 
 
 def pulls(result: FitValues) -> dict[str, float]:
-    """Return (value - truth) / stderr by parameter, as the normal deviate of the same probability.
-
-    That of Student's t for the degrees of freedom of stderr; parameters without stderr have none.
-    Differences of periodic parameters are the shorter ones.
-    """
+    """Return (value - truth) / stderr by parameter, as the normal deviate of the same probability."""
     truth, table = truth_of(result) or {}, result.parameters
     away = {}
     for name, row in plain_rows(table, "param").items():
         if name in truth and math.isfinite(row["stderr"]) and row["stderr"] > 0:
             period = result.config["periods"].get(name, math.inf)
             shift = math.remainder(row["value"] - truth[name], period) / row["stderr"]
-            away[name] = float(normal_deviate(shift, row["dof"]))
+            away[name] = float(numbers.normal_deviate(shift, row["dof"]))
     return away
 
 
 def true_rates_of(result: FitValues, t: Float[np.ndarray, " n"]) -> Rates | None:
-    """Return J [Å²/s] and gamma_dot [1/s] of simulated data at times above 0, of whatever form they are.
-
-    None where they are not known, and where convention or gap of simulation and fit differ.
-    """
+    """Return J [Å²/s] and gamma_dot [1/s] of simulated data; None without a truth of the same setting."""
     truth = result.provenance.truth
     if not truth or _other_setting(truth, result.config):
         return None
@@ -182,10 +158,7 @@ def true_rates_of(result: FitValues, t: Float[np.ndarray, " n"]) -> Rates | None
 def truth_mismatch(
     truth: Mapping[str, Any] | None, config: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[str, str] | None:
-    """Return what of a simulation differs from a fit, and its value there; None for nothing.
-
-    truth: of the simulation. config: the options of the fit. names: its parameters.
-    """
+    """Return what of a simulation differs from a fit of these options and parameters, and its value."""
     if not truth:
         return None
     model, same = truth.get("model"), {*truth["parameters"]} == {*names}

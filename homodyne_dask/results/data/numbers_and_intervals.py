@@ -1,7 +1,6 @@
 """Formatting of numbers: an error with two significant digits, a value with as many decimals.
 
-Confidence intervals from an error and its degrees of freedom: all those of the program.
-"""
+Confidence intervals from an error and its degrees of freedom."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from homodyne_dask.errors import OptionError
 def value_and_error(value: float, error: float, largest: float = 0.0) -> str:
     """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits if no error is known.
 
-    largest: of the values and errors of a row, which all have the notation of this one; 0 for one value.
+    largest: of the values and errors of a row of one notation; 0 for one value.
     """
     if not math.isfinite(value):
         return "-"
@@ -108,8 +107,7 @@ FEWEST = 1.0
 def half_width(percent: float, dof: Float[np.ndarray, "*n"] | float) -> Float[np.ndarray, "*n"]:
     """Return the half width of a confidence interval in standard errors: Student's t.
 
-    percent: probability that the interval holds the true value, above 0 and below 100, else OptionError.
-    dof: of the standard error, infinite where the error is known; NaN gives NaN.
+    percent: above 0 and below 100, else OptionError. dof: of the error, infinite where it is known.
     """
     from scipy.special import stdtrit  # loads for a fifth of a second
 

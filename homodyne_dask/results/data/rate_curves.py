@@ -1,7 +1,4 @@
-"""`result.rates`: J(t), γ̇(t) and their integrals with error bands, as the picture and rates.csv show them.
-
-The distribution of rates of a fit with bands, and its resolution.
-"""
+"""`result.rates`: J(t), γ̇(t) and their integrals with error bands; the distribution of rates."""
 
 from typing import Any
 
@@ -15,16 +12,8 @@ from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.rate_forms import LogDensityForm, basis_error, rate_stderr
 from homodyne_dask.models.spline_rates import LOG_DENSITY, slopes_of, weights_of
 from homodyne_dask.models.transport import RATE_FLOOR
-from homodyne_dask.results.data.derived_quantities import (
-    MOST_OF_RATE,
-    covariance_of,
-    fitted_quantities,
-    freedom_of_rate,
-    mean_is_determined,
-    moments_of_distribution,
-    quoted_sign,
-    values_of_limited,
-)
+from homodyne_dask.results.data import derived_quantities as derived
+from homodyne_dask.results.data.derived_quantities import quoted_sign
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
@@ -81,18 +70,16 @@ QUALIFICATIONS = ("no_band", "unresolved", "limit_only", "conditional", "wider")
 """Attributes of a curve that qualify its bands."""
 EXPONENTS = np.linspace(-2.0, 2.0, 81)
 """Of power laws beside rates without a formula: those within the bounds of fits."""
-UNITS = {
-    "J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1", "rate": "1/s",
-}  # fmt: skip
+CURVES = {
+    "J": ("angstrom^2/s", "transport rate"),
+    "J_integral": ("angstrom^2", "integral of the transport rate"),
+    "gamma_dot": ("1/s", "shear rate"),
+    "strain": ("1", "accumulated strain"),
+    "rate": ("1/s", "rate of decay"),
+}
+"""Unit and name of each."""
 UNITS_OF_UNKNOWN_Q = {"J": "1/s", "J_integral": "1"}
 """J is then q²J."""
-WORDS = {
-    "J": "transport rate",
-    "J_integral": "integral of the transport rate",
-    "gamma_dot": "shear rate",
-    "strain": "accumulated strain",
-    "rate": "rate of decay",
-}
 ERRORS = {
     "robust": "cluster-robust covariance",
     "speckle": "covariance of speckle and counting noise",
@@ -102,10 +89,7 @@ ERRORS = {
 
 
 def rates_in(view: FitView) -> xarray.Dataset:
-    """Return the rates of a fit over `t` [s], the selected frames; see `FitResult.rates`.
-
-    Raises OptionError for a model without rates.
-    """
+    """Return the rates of a fit over `t` [s], the selected frames; OptionError for a model without any."""
     result, scan = view.result, view.scan
     rates = evaluation_of(view.model.at.problem.model).rates
     if rates is None:
@@ -116,33 +100,24 @@ def rates_in(view: FitView) -> xarray.Dataset:
         kind = "none" if known is None else "naive"
     elif result.parameters.attrs["method"] == SPECKLE:
         kind = SPECKLE
-    columns: dict[str, Any] = {}
-    units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
-    curves = rates(view.model.at, scan.time, scan.frames)
-    for name, curve in curves.items():
+    columns, t, unknown_q = dict[str, Any](), scan.time[:0], np.isnan(scan.q).any()
+    for name, curve in rates(view.model.at, scan.time, scan.frames).items():
+        t, (unit, words) = curve.time, CURVES[name]
+        unit = UNITS_OF_UNKNOWN_Q.get(name, unit) if unknown_q else unit
         band, about = _band(result, name, curve, known)
-        words = {"units": units[name], "long_name": WORDS[name]}
-        columns[name] = ("t", curve.value, words | about)
+        columns[name] = ("t", curve.value, {"units": unit, "long_name": words} | about)
         for key, values in band.items():
-            unit = "1" if key == "dof" else units[name]
-            columns[f"{name}_{key}"] = ("t", values, {"units": unit})
+            columns[f"{name}_{key}"] = ("t", values, {"units": "1" if key == "dof" else unit})
         if name in result.config["splines"]:
             columns[f"{name}_resolved"] = ("t", ~_unresolved(result, name, curve))
             law = nearest_power_law(curve.time, curve.value, band["stderr"])
-            words["long_name"] = f"power law nearest to the {WORDS[name]}"
-            columns[f"{name}_power_law"] = ("t", law, words)
+            about = {"units": unit, "long_name": f"power law nearest to the {words}"}
+            columns[f"{name}_power_law"] = ("t", law, about)
     if quoted_sign(result, "gamma_dot") < 0:
         columns |= _mirrored(columns)
-    return xarray.Dataset(
-        columns,
-        coords={"t": ("t", next(iter(curves.values())).time, {"units": "s"})},
-        attrs={
-            "model": result.config["model"],
-            "convention": result.config["convention"],
-            "covariance": kind,
-            "bands": ERRORS[kind],
-        },
-    )
+    about = {name: result.config[name] for name in ("model", "convention")}
+    about |= {"covariance": kind, "bands": ERRORS[kind]}
+    return xarray.Dataset(columns, {"t": ("t", t, {"units": "s"})}, about)
 
 
 def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
@@ -158,10 +133,7 @@ def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
 def nearest_power_law(
     t: Float[np.ndarray, " n"], value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """Return the a t^b + c nearest to a curve in units of its error, b one of `EXPONENTS`.
-
-    Times without an error do not count; if none has one, all count the same.
-    """
+    """Return the a t^b + c nearest to a curve in units of its error; all times count if none is known."""
     known = stderr > 0
     weight = 1 / np.where(known, stderr, np.inf) if known.any() else np.ones(len(t))
     laws = []
@@ -198,10 +170,10 @@ def _band(
     unknown = dict.fromkeys(("stderr", "dof", *ends), np.full(len(curve.value), np.nan))
     if known is None:
         return unknown, about
-    covariance, bounded = covariance_of(result, names, known)
+    covariance, bounded = derived.covariance_of(result, names, known)
     if (missing := np.isnan(np.diag(covariance))).any():
-        word = f"there is no band, because the error of {_listed(names, missing)} is unknown"
-        return unknown, {"no_band": word}
+        lost = joined_with_and([names[n] for n in np.flatnonzero(missing)])
+        return unknown, {"no_band": f"there is no band, because the error of {lost} is unknown"}
     if bounded.any():
         fixed = counted(int(bounded.sum()), "spline")
         about["conditional"] = f"the band is too narrow: it assumes {fixed} fixed at the bound"
@@ -209,33 +181,28 @@ def _band(
     stderr = np.where(stderr > 0, stderr, np.nan)  # 0 where all parameters are held
     if name == "J" and name not in result.config["splines"]:
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
-    dof = freedom_of_rate(result, name, curve.time)
+    dof = derived.freedom_of_rate(result, name, curve.time)
     if (few := np.isnan(dof)).any():
         about["no_band"] = "there is no band where too few bins determine the error"
         stderr = np.where(few, np.nan, stderr)
     if (unresolved := _unresolved(result, name, curve)).any():
         about["unresolved"] = "there is no band where the rate changes too fast for its splines"
         stderr = np.where(unresolved, np.nan, stderr)
-    limited = values_of_limited(result, curve.parameters) @ curve.gradient
+    limited = derived.values_of_limited(result, curve.parameters) @ curve.gradient
     if (unsure := np.abs(limited) > stderr).any():
         about["limit_only"] = "only an upper limit is known of the shear rate near 0"
     below, above = _reach(result, name, curve, stderr)
     if any(not np.array_equal(of, stderr, equal_nan=True) for of in (below, above)):
         about["wider"] = "the bands include errors due to splines and smoothing"
-    halves = [half_width(100 * level, dof) for level in LEVELS.values()]
-    halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
-    lowest, highest = _ends(result, name, curve)
-    found = [
-        end
-        for half in halves
-        for end in (
-            np.maximum(curve.value - half * below, lowest),
-            np.minimum(curve.value + half * above, highest),
-        )
-    ]
     known_sides = np.isfinite(below) & np.isfinite(above) & ~unsure
-    stderr = np.where(known_sides, stderr, np.nan)  # held at a bound
-    return {"stderr": stderr, "dof": dof, **dict(zip(ends, found, strict=True))}, about
+    band = {"stderr": np.where(known_sides, stderr, np.nan), "dof": dof}  # held at a bound
+    halves = {key: half_width(100 * level, dof) for key, level in LEVELS.items()}
+    halves[EVERYWHERE] = half_width_everywhere(LEVEL, curve.gradient, covariance, dof)
+    lowest, highest = _ends(result, name, curve)
+    for key, half in halves.items():
+        band[f"low_{key}"] = np.maximum(curve.value - half * below, lowest)
+        band[f"high_{key}"] = np.minimum(curve.value + half * above, highest)
+    return band, about
 
 
 def _unresolved(result: FitValues, name: str, curve: RateCurve) -> Bool[np.ndarray, " n"]:
@@ -261,20 +228,20 @@ def _reach(
     if smoothing is None:
         return stderr, stderr
     table = result.parameters.sel(param=list(curve.parameters))
-    limited = values_of_limited(result, curve.parameters)
+    limited = derived.values_of_limited(result, curve.parameters)
     bias = (smoothing["bias"].sel(param=table["param"]).values + limited) @ curve.gradient
     below, above = np.maximum(bias, 0.0), np.minimum(bias, 0.0)
     if name in result.config["splines"]:
         c, bounded = table["optimum"].values, table["at_bound"].values
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)
-        below[((bounded & (c <= lowest)) | (limited > 0)) @ curve.gradient > MOST_OF_RATE] = np.inf
-        above[((bounded & (c >= highest)) | (limited < 0)) @ curve.gradient > MOST_OF_RATE] = np.inf
+        below[
+            ((bounded & (c <= lowest)) | (limited > 0)) @ curve.gradient > derived.MOST_OF_RATE
+        ] = np.inf
+        above[
+            ((bounded & (c >= highest)) | (limited < 0)) @ curve.gradient > derived.MOST_OF_RATE
+        ] = np.inf
     return np.hypot(stderr, below), np.hypot(stderr, above)
-
-
-def _listed(names: list[str], some: np.ndarray) -> str:
-    return joined_with_and([name for name, chosen in zip(names, some, strict=True) if chosen])
 
 
 CLEAR = 2.0
@@ -287,10 +254,7 @@ def has_distribution(result: FitValues) -> bool:
 
 
 def distribution_in(result: FitValues) -> xarray.Dataset:
-    """Return the density G of ln Γ over `rate`, Γ [1/s], with bands at each rate; NaN without an error.
-
-    They are wider by the bias of smoothing, on the side from which it pulls, as those of rates are.
-    """
+    """Return the density of ln Γ over `rate` [1/s] with bands, wider by the bias of smoothing."""
     form = LogDensityForm(**result.config["splines"][LOG_DENSITY])
     names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
     weight = weights_of(form, result.parameters["optimum"].values)
@@ -298,9 +262,9 @@ def distribution_in(result: FitValues) -> xarray.Dataset:
     density, known = weight / np.diff(form.nodes).mean(), result.covariance
     error = np.full(len(weight), np.nan)
     if known is not None:
-        covariance, _ = covariance_of(result, names, known)
+        covariance, _ = derived.covariance_of(result, names, known)
         error = np.sqrt(np.einsum("in,ij,jn->n", slopes, covariance, slopes))
-    dof = min(one.dof for name, one in fitted_quantities(result).items() if name in names)
+    dof = min(one.dof for name, one in derived.fitted_quantities(result).items() if name in names)
     columns, smoothing = {"density": density}, result.diagnosis.smoothing
     bias = np.zeros(len(weight)) if smoothing is None else smoothing["bias"].values @ slopes
     for level in (68, 95):
@@ -318,8 +282,8 @@ def resolution_sentences(result: FitValues) -> list[str]:
     """Return how narrow a distribution the errors tell from a single rate; none of other models."""
     if LOG_DENSITY not in result.config["splines"]:
         return []
-    mean, variance = moments_of_distribution(result)
-    if not mean_is_determined(mean):
+    mean, variance = derived.moments_of_distribution(result)
+    if not derived.mean_is_determined(mean):
         return [
             "distribution of rates: the data do not determine its mean, in which fast rates count that they "
             "hardly show, as in a stretched decay"

@@ -11,15 +11,10 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import require_known, shown
 from homodyne_dask.read_only import HandedOut
+from homodyne_dask.results.data import fit_result as fits
 from homodyne_dask.results.data.dataclass_json import read_fields
 from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
-from homodyne_dask.results.data.fit_result import (
-    FitValues,
-    correlation_of,
-    covariances_in,
-    table_of,
-)
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.solver.state import Outcome
@@ -31,11 +26,11 @@ class HomogeneityTest(NamedTuple):
 
     mean: float
     stderr: float
-    """Standard error of the mean, from the standard errors of the values; NaN where these are not known."""
+    """Of the mean, from the errors of the values; NaN where these are not known."""
     chisqr: float
     """Σ (value - mean)²/stderr²."""
     freedom: int
-    """Degrees of freedom: number of values - 1."""
+    """Number of values - 1."""
     p: float
     """Probability of at least this scatter if all true values are equal."""
 
@@ -48,28 +43,25 @@ def homogeneity_test(
 ) -> HomogeneityTest | None:
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
-    dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², and the error that of the
-    mean, corrected for errors known from few degrees of freedom (Welch 1951, Meier 1953). naive: whether the
-    errors are naive ones, from which the mean gets no error.
+    dof: degrees of freedom of each error, NaN for a normal one; p and the error of the mean are corrected for
+    them (Welch 1951, Meier 1953). naive: of errors from which the mean gets none.
     """
     usable = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
     if usable.sum() < 2:
         return None
-    value, stderr, dof = value[usable], stderr[usable], dof[usable]
-    weight = 1 / stderr**2
-    total = weight.sum()
-    mean = (weight * value).sum() / total
+    value, weight, dof = value[usable], 1 / stderr[usable] ** 2, dof[usable]
+    total, freedom = weight.sum(), len(value) - 1
+    mean, share = (weight * value).sum() / total, weight / total
     chisqr = float((weight * (value - mean) ** 2).sum())
-    share = weight / total
-    p = _welch_p(chisqr, len(value) - 1, share, dof)
     widening = 1 + 4 * float((share * (1 - share) / _known_freedom(dof)).sum())
     error = np.nan if naive else float((widening / total) ** 0.5)
-    return HomogeneityTest(float(mean), error, chisqr, len(value) - 1, p)
+    return HomogeneityTest(
+        float(mean), error, chisqr, freedom, _welch_p(chisqr, freedom, share, dof)
+    )
 
 
 def _known_freedom(dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return degrees of freedom of at least 1, infinite where they are NaN, as of normal errors."""
-    return np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)
+    return np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)  # of normal errors
 
 
 def _welch_p(
@@ -77,8 +69,7 @@ def _welch_p(
 ) -> float:
     """Return the probability of at least this χ² of values whose errors have few degrees of freedom.
 
-    leverage: of each value in the fit that χ² is about: its share of the weight for a mean (Welch 1951;
-    Johansen 1980 for others).
+    leverage: of each value in the fit, its share of the weight for a mean (Welch 1951; Johansen 1980).
     """
     from scipy.special import chdtrc, fdtrc  # loads for a fifth of a second
 
@@ -94,8 +85,8 @@ class PowerLawOfQ(NamedTuple):
 
     exponent: float
     stderr: float
-    """From the errors of y, times √(χ²/freedom) where the values scatter by more than those; from their
-    scatter alone where the errors are naive ones, NaN then for two values."""
+    """From the errors of y, times √(χ²/freedom) where values scatter by more; from their scatter alone where
+    the errors are naive ones, NaN then for two values."""
     chisqr: float
     """Of ln y about the line."""
     freedom: int
@@ -103,7 +94,6 @@ class PowerLawOfQ(NamedTuple):
     p: float
     """Probability of at least this scatter about a power law; NaN for two values."""
     dof: float = np.inf
-    """Degrees of freedom of `stderr`."""
 
 
 def power_law_of_q(
@@ -115,8 +105,8 @@ def power_law_of_q(
 ) -> PowerLawOfQ | None:
     """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
 
-    naive: whether the errors are naive ones, which are weights only. dof: degrees of freedom of each error,
-     NaN for a normal one, from which those of `stderr` (Satterthwaite 1946) and p follow.
+    naive: of errors that are weights only. dof: of each error, NaN for a normal one, from which those of
+    `stderr` (Satterthwaite 1946) and p follow.
     """
     usable = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
     if usable.sum() < 2:
@@ -152,10 +142,8 @@ class GlobalFit(HandedOut):
     covariance: xarray.DataArray | None
     """(cov_i, cov_j), of stderr; None where it is not known."""
     covariance_naive: xarray.DataArray | None
-    """That for pairs with independent noise."""
     chisqr: float
     redchi: float
-    """χ² over pairs less fitted parameters, contrasts and offsets."""
     ndata: int
     findings: Findings
     """On parameters: at a bound, not determined, far from a prior; and on scans that disagree."""
@@ -164,10 +152,7 @@ class GlobalFit(HandedOut):
     dof; NaN where that is not known."""
 
     def agreement_in(self, name: str, but: int = 0) -> HomogeneityTest | None:
-        """Return the test whether scans agree in a parameter that they share; None if unknown.
-
-        but: the number of a scan that is left out.
-        """
+        """Return the test whether scans agree in a shared parameter, but for scan `but`; None if unknown."""
         if "param" not in self.each.coords:
             return None
         own = self.each.sel(param=name, scan=self.each["scan"] != but)
@@ -177,22 +162,20 @@ class GlobalFit(HandedOut):
     @property
     def correlation(self) -> xarray.DataArray | None:
         """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
-        return correlation_of(self.covariance)
+        return fits.correlation_of(self.covariance)
 
     def own_errors(self, name: str, known: xarray.DataArray) -> Float[np.ndarray, " scan"]:
         """Return the errors of a parameter that differs by scan, the shared ones taken as known.
 
-        The errors that shared ones pass on are the same in all scans: those left are independent. known: one
-        of the covariances.
+        The errors that shared ones pass on are the same in all scans: those left are independent.
         """
-        names = self.parameters["param"].values.tolist()
-        free = np.isfinite(np.diag(known.values))
+        names, V = self.parameters["param"].values.tolist(), known.values
         differing = np.array([parameter.startswith(f"{name} of ") for parameter in names])
-        shared = free & np.array([" of " not in parameter for parameter in names])
-        V = known.values
-        left = V[np.ix_(differing, differing)]
+        shared = np.array([" of " not in parameter for parameter in names]) & np.isfinite(
+            np.diag(V)
+        )
+        left, across = V[np.ix_(differing, differing)], V[np.ix_(differing, shared)]
         if shared.any():
-            across = V[np.ix_(differing, shared)]
             left = left - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
         return np.sqrt(np.maximum(np.diag(left), 0.0))
 
@@ -200,7 +183,7 @@ class GlobalFit(HandedOut):
     def from_plain(cls, read: dict[str, Any]) -> "GlobalFit":
         """Return the fit from its plain values, as read from JSON."""
         names = read["parameters"]["coords"]["param"]["values"]
-        return read_fields(cls, read | covariances_in(read, names))
+        return read_fields(cls, read | fits.covariances_in(read, names))
 
 
 WORDS = {"q": "values of q", "phi": "angles", "angle": "angles", "label": "labels"}
@@ -220,10 +203,10 @@ class SeriesValues(HandedOut):
     """Fits over rings, angles, age windows or scans, without the methods that show and write them."""
 
     over: str
-    """'q', 'phi', 'angle', 'label', 'age' or 'scan', or a variable of the scans, such as 'temperature'."""
+    """'q', 'phi', 'angle', 'label', 'age', 'scan', or a variable of the scans, such as 'temperature'."""
     entries: tuple[FitRow, ...]
     global_fit: GlobalFit | None = None
-    """The joint fit of scans that were fitted together, each of them an entry; None for independent fits."""
+    """The joint fit of which each scan is an entry; None for independent fits."""
 
     @property
     def converged(self) -> bool:
@@ -231,7 +214,7 @@ class SeriesValues(HandedOut):
         return all(entry.converged for entry in self.entries)
 
     @property
-    def results(self) -> tuple[FitValues | None, ...]:
+    def results(self) -> tuple[fits.FitValues | None, ...]:
         """The result of each part; None if its fit failed."""
         return tuple(entry.result for entry in self.entries)
 
@@ -243,40 +226,35 @@ class SeriesValues(HandedOut):
     @cached_property
     def table(self) -> xarray.Dataset:
         """Over (fit, param): value, stderr, dof, stderr_naive, low_95, high_95, at_bound; over fit: redchi,
-        ndata, passes, outcome, method (of stderr, or ''), message; over param their agreement: mean,
-        mean_stderr, scatter (χ²), p; power_of_q of rates of decay, with _stderr, _chisqr, _dof and _p. Over
-        fit also what `of_rings` says.
+        ndata, passes, outcome, method (of stderr, or ''), message, `of_rings`; over param their agreement:
+        mean, mean_stderr, scatter (χ²), p; power_of_q of rates of decay, with _stderr, _chisqr, _dof and _p.
 
         Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
         param. NaN is unknown.
         """
-        rows = [
-            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
-        ]
+        entries, names, rings = self.entries, self.names, self.of_rings
+        rows = [[e.quantities.get(name, UNKNOWN_QUANTITY) for name in names] for e in entries]
+        keys = ("value", *ERRORS, "at_bound")
+        # None becomes NaN
+        of_fit = {
+            key: np.array([getattr(e, key) for e in entries], of) for key, of in _OF_FIT.items()
+        }
         columns: dict[str, dict[str, Any]] = {
-            "fit param": {
-                key: [[getattr(q, key) for q in row] for row in rows]
-                for key in ("value", *ERRORS, "at_bound")
-            },
-            "fit": {
-                key: np.array([getattr(row, key) for row in self.entries], of)  # None becomes NaN
-                for key, of in _OF_FIT.items()
-            }
-            | {key: [of[key] for of in self.of_rings] for key in self.of_rings[0]},
+            "fit param": {key: [[getattr(q, key) for q in row] for row in rows] for key in keys},
+            "fit": of_fit | {key: [numbers[key] for numbers in rings] for key in rings[0]},
             "param": {
-                key: np.array([getattr(one.get(name), of, np.nan) for name in self.names], float)
-                for one, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
+                key: np.array([getattr(tests.get(name), of, np.nan) for name in names], float)
+                for tests, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
                 for key, of in fields.items()
             },
         }
         coords: dict[str, Any] = {
-            key: ("fit", [entry.at[key] for entry in self.entries], {"units": self.unit_of(key)})
-            for key in self.entries[0].at
+            key: ("fit", [e.at[key] for e in entries], {"units": self.unit_of(key)})
+            for key in entries[0].at
             if not key.endswith("_unit")
         }
-        units = np.array([self.unit(name) for name in self.names], str)
-        table = table_of(columns, **coords, param=self.names, unit=("param", units))
-        return table.assign_attrs(over=self.over, errors=self.errors)
+        coords |= {"param": names, "unit": ("param", np.array([*map(self.unit, names)], str))}
+        return fits.table_of(columns, **coords).assign_attrs(over=self.over, errors=self.errors)
 
     def unit_of(self, place: str) -> str:
         """Return the unit of a coordinate, '' where a variable of the scans has none."""
@@ -289,7 +267,7 @@ class SeriesValues(HandedOut):
 
     @cached_property
     def repeats(self) -> dict[str, Self]:
-        """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for that place."""
+        """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for it."""
         if not self.is_of_variable:
             return {}
         groups = self._grouped(self.over, "q", "phi", "from")
@@ -307,10 +285,7 @@ class SeriesValues(HandedOut):
 
     @cached_property
     def of_rings(self) -> list[dict[str, float]]:
-        """For each fit the numbers of the series over q that it is part of: the same for all of its rings.
-
-        Of each rate of decorrelation the power of q and its error, and the weighted mean of D = Gamma/q².
-        """
+        """For each fit powers of q and mean D of the series over q that it is part of."""
         by_entry: dict[int, dict[str, float]] = {}
         for rings in self.over_q.values():
             numbers: dict[str, float] = {}
@@ -327,11 +302,8 @@ class SeriesValues(HandedOut):
     def _grouped(self, *places: str) -> dict[str, Self]:
         groups: dict[str, list[FitRow]] = {}
         for entry in self.entries:
-            words = (
-                f"{key} = {with_unit(f'{entry.at[key]:.6g}', self.unit_of(key))}"
-                for key in places
-                if key in entry.at
-            )
+            known = {key: f"{entry.at[key]:.6g}" for key in places if key in entry.at}
+            words = (f"{key} = {with_unit(of, self.unit_of(key))}" for key, of in known.items())
             groups.setdefault(", ".join(words), []).append(entry)
         return {place: replace(self, entries=tuple(rows)) for place, rows in groups.items()}
 
@@ -354,38 +326,34 @@ class SeriesValues(HandedOut):
     @cached_property
     def correlated(self) -> bool:
         """Whether errors count correlated points of tables as independent: no test follows from them."""
-        codes = {code for row in self._good for code in row.findings.codes}
-        return self.errors != "stderr" and "points-correlated" in codes
+        correlated = any("points-correlated" in row.findings.codes for row in self._good)
+        return self.errors != "stderr" and correlated
 
     @property
     def overlap(self) -> bool:
         """Whether windows of a scan share frames, so that their fits are not independent."""
-        spans = sorted(
-            (entry.name.rpartition(", ")[0], entry.at["from"], entry.at["to"])
-            for entry in self.entries
-            if "from" in entry.at
-        )
+        windows = (entry for entry in self.entries if "from" in entry.at)
+        spans = sorted((e.name.rpartition(", ")[0], e.at["from"], e.at["to"]) for e in windows)
         return any(nxt[0] == one[0] and nxt[1] <= one[2] for one, nxt in pairwise(spans))
 
     @cached_property
     def agreement(self) -> dict[str, HomogeneityTest]:
         """For each parameter and rate, the test of whether the converged fits agree (see `homogeneity_test`).
 
-        Parameters that are fixed, ended at a bound (or belong to a rate with one that did), or have no known
-        error are omitted; empty if windows overlap, or points are `correlated`. For scans fitted together,
-        only parameters that differ between scans are tested, with the shared ones taken as known: the mean
-        then has no error.
+        Not of parameters that are fixed, at a bound (or of a rate with one that is), or without an error;
+        empty if windows overlap, or points are `correlated`. For scans fitted together, only parameters that
+        differ between scans are tested, with the shared ones taken as known: the mean then has no error.
         """
         if self.overlap or self.correlated:
             return {}
         together = self.global_fit
-        names = [name for name in self.names if "Gamma" not in name]
-        tests = {
-            name: self._test(name) for name in (names if together is None else together.per_scan)
-        }
-        if together is not None and not together.per_scan:
+        if together is None:
+            tests = {name: self._test(name) for name in self.names if "Gamma" not in name}
+        elif together.per_scan:
+            tests = {name: self._test(name) for name in together.per_scan}
+        else:
             shared = together.parameters["param"].values
-            tests |= {name: together.agreement_in(name) for name in shared}
+            tests = {name: together.agreement_in(name) for name in shared}
         return {name: test for name, test in tests.items() if test is not None}
 
     def _test(self, name: str) -> HomogeneityTest | None:
@@ -408,30 +376,22 @@ class SeriesValues(HandedOut):
         return homogeneity_test(value, stderr, dof, naive)
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
-        """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
-
-        None, too, if the errors are those of `correlated` points.
-
-        That of J, at the mean age, is 0 for diffusion. It is computed from the converged fits in which the
-        value is positive and has an error.
-        """
+        """Return the exponent of a quantity as a power of q; None if unknown, not over q, or `correlated`."""
         if self.over != "q" or name not in self.names or self.correlated:
             return None
         q = np.array([entry.at["q"] for entry in self._good])
-        value, errors, dof = (
-            column(self._good, name, key) for key in ("value", self.errors, "dof")
-        )
+        value, errors, dof = (column(self._good, name, k) for k in ("value", self.errors, "dof"))
         return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
 
     @property
     def powers_of_q(self) -> dict[str, PowerLawOfQ]:
-        """The exponent of each rate of decorrelation as a power of q (`power_of_q`); empty if not over q."""
+        """The exponent of each rate of decorrelation as a power of q; empty if not over q."""
         laws = {name: self.power_of_q(name) for name in self.decay_rates}
         return {name: law for name, law in laws.items() if law is not None}
 
     @property
     def decay_rates(self) -> list[str]:
-        """Names of the rates of decorrelation: Gamma, or otherwise positive parameters with the unit 1/s."""
+        """Names of the rates of decorrelation: Gamma, or else positive parameters with the unit 1/s."""
         if "Gamma" in self.names:
             return ["Gamma"]
         rates = [name for name in self.names if self.unit(name) == "1/s"]

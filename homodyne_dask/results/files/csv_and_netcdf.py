@@ -1,7 +1,4 @@
-"""Results as CSV: parameters and bins of a fit, a row for each of several fits; unknown cells are empty.
-
-A fit as one netCDF file: all numbers, and the maps of the bins that its figures show.
-"""
+"""Results as CSV and netCDF: tables, whose unknown cells are empty, and a fit with its maps."""
 
 import csv
 import io
@@ -23,7 +20,7 @@ from homodyne_dask.results.data.fit_result import FitValues, plain_rows
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import truth_of
-from homodyne_dask.results.data.rate_curves import WORDS
+from homodyne_dask.results.data.rate_curves import CURVES
 from homodyne_dask.results.data.series import UNITS
 from homodyne_dask.results.files.json_files import dataset_of
 
@@ -32,19 +29,15 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def parameters_csv(result: FitValues) -> str:
-    """Return a row for each parameter, and for what follows from them with its formula.
-
-    Name, value, errors, flags, true value, prior, 95 % interval.
-    """
-    truth, priors = truth_of(result) or {}, result.config["prior"] or {}
-    rows = []
-    known, ends = plain_rows(result.parameters, "param"), plain_rows(result.ci(95.0), "param")
-    for name, columns in known.items():
+    """Return a row for each parameter, and for what follows from them with its formula."""
+    truth, priors, rows = truth_of(result) or {}, result.config["prior"] or {}, []
+    ends = plain_rows(result.ci(95.0), "param")
+    for name, columns in plain_rows(result.parameters, "param").items():
         row = {"name": name, **columns, "truth": truth.get(name)}
         if priors:
             row["prior_mean"], row["prior_sd"] = priors.get(name, (None, None))
         rows.append(
-            row | {f"{end}_95": value for end, value in ends[name].items()} | {"formula": ""}
+            {**row, "low_95": ends[name]["low"], "high_95": ends[name]["high"], "formula": ""}
         )
     rows += [{"name": name} | of.to_dict() for name, of in derived_quantities(result).items()]
     return rows_csv(rows)
@@ -59,7 +52,7 @@ def columns_csv(table: xarray.Dataset, first: str) -> str:
 def rates_csv(rates: xarray.Dataset) -> str:
     """Return a row for each time of `result.rates`, with the units of the time and of each curve."""
     units = {}
-    for name in ("t", *(name for name in WORDS if name in rates)):
+    for name in ("t", *(name for name in CURVES if name in rates)):
         unit = rates[name].attrs["units"].replace("angstrom", "Å").replace("^2", "²")
         units[f"{name}_unit"] = "t", [unit] * rates.sizes["t"]
     return columns_csv(rates.assign(units), "t")
@@ -72,10 +65,7 @@ def entries_csv(
     name_column: str,
     of_rings: Sequence[Mapping[str, float]] | None = None,
 ) -> str:
-    """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`.
-
-    Beside each quantity and place with a unit there is a column of it. of_rings: `FitSeries.of_rings`.
-    """
+    """Return a row for each fit: name, outcome, quantities with errors and units, the folder."""
     rows = []
     for n, entry in enumerate(entries):
         row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}
@@ -104,10 +94,7 @@ def _csv(lines: Iterable[Iterable[object]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a table holds it: an unknown number is an empty cell.
-
-    A text that spreadsheets would run as a formula begins with an apostrophe.
-    """
+    """Return a value as a table holds it: an apostrophe before what spreadsheets would run as a formula."""
     value = value.item() if hasattr(value, "item") else value
     unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
     if isinstance(value, str):
@@ -116,14 +103,9 @@ def _cell(value: Any) -> Any:
     return "" if unknown else value
 
 
-NXXPCS = {
-    "storage_mode": "one_array_q_first",
-    "baseline_reference": 1,
-    "time_origin_location": "upper_left",
-    "populated_elements": "all",
-}
-"""Attributes of a two-time correlation in the NeXus definition NXxpcs: element [0, 0] is at the
-first times, both halves are filled, and the baseline is 1."""
+NXXPCS = {"storage_mode": "one_array_q_first", "baseline_reference": 1}
+NXXPCS |= {"time_origin_location": "upper_left", "populated_elements": "all"}
+"""Of a two-time correlation in NXxpcs: [0, 0] is at the first times, both halves are filled."""
 _MAPS = {
     "data": "measured c2, means over blocks of pairs",
     "model": "offset + contrast·f, means over the same blocks",
@@ -135,38 +117,30 @@ def result_netcdf(view: FitView) -> bytes:
     """Return `to_dataset()` of the result with the maps of the bins that the figures show, as netCDF-4.
 
     two_time_data, two_time_model, two_time_residual (map, t1, t2): means over blocks of pairs, NaN on
-    the diagonal and where fewer than half of the pairs are known; map_label is the bin's label, t1 and t2
-    [s] the centres of the blocks. The first two carry the attributes of NXxpcs.
+    the diagonal and where fewer than half of the pairs are known; t1 and t2 [s]: the centres of the blocks.
     """
-    result, scan, shown = view.result, view.scan, view.maps
+    scan, shown = view.scan, view.maps
     middle = times_of(scan, view.axis.middles + 0.5)  # a frame begins at its time
-    bins = [one.bin for one in shown]
-    stacked = {}
+    bins, stacked = [one.bin for one in shown], {}
     for part, about in _MAPS.items():
         values = np.stack([getattr(one, part) for one in shown]).astype(np.float32)
         attributes = {"units": "1", "long_name": about} | (NXXPCS if part != "residual" else {})
         stacked[f"two_time_{part}"] = ("map", "t1", "t2"), values, attributes
-    maps = xarray.Dataset(
-        stacked,
-        coords={
-            "t1": ("t1", middle, {"units": "s"}),
-            "t2": ("t2", middle, {"units": "s"}),
-            "map_label": ("map", scan.label[bins]),
-            "map_q": ("map", scan.q[bins], {"units": "1/angstrom"}),
-            "map_phi": ("map", scan.phi[bins], {"units": "degree"}),
-        },
-    )
-    whole = dataset_of(result).assign(maps).assign_attrs(pairs_per_block_side=view.axis.side)
+    coords: dict[str, Any] = {side: (side, middle, {"units": "s"}) for side in ("t1", "t2")}
+    coords["map_label"] = "map", scan.label[bins]
+    coords["map_q"] = "map", scan.q[bins], {"units": "1/angstrom"}
+    coords["map_phi"] = "map", scan.phi[bins], {"units": "degree"}
+    whole = dataset_of(view.result).assign(xarray.Dataset(stacked, coords))
+    whole = whole.assign_attrs(pairs_per_block_side=view.axis.side)
     return netcdf(whole, {name: {"zlib": True, "complevel": 4} for name in stacked})
 
 
 def netcdf(
     table: xarray.Dataset, encoding: Mapping[str, Mapping[str, object]] | None = None
 ) -> bytes:
-    """Return a table as netCDF-4; encoding: by variable, as of `xarray.Dataset.to_netcdf`.
+    """Return a table as netCDF-4, made in memory: HDF5 crashes where it cannot write to a disk.
 
-    It is made in memory: HDF5 crashes where it cannot write to a disk. `Dataset.to_netcdf` would ask Dask for
-    a lock, which workers of watch do not have.
+    `Dataset.to_netcdf` would ask Dask for a lock, which workers of watch do not have.
     """
     content = io.BytesIO()
     with h5netcdf.File(content, "w") as file:

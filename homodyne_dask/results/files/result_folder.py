@@ -1,7 +1,6 @@
 """The folder of a result: summary.json, tables, report and figures, written atomically.
 
-The index of several fits as CSV and HTML: scans.* for several stores, series.* for parts of one.
-"""
+The index of several fits as CSV and HTML: scans.* for several stores, series.* for parts of one."""
 
 import os
 import shutil
@@ -12,32 +11,15 @@ from pathlib import Path
 
 from homodyne_dask.document.blocks import FORMATS, Document, Picture, as_page, as_text
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data import rate_curves as curves
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_rows import ONE_OF, PARTS, SCANS, FitRow, column, quantity_names
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.numbers_and_intervals import format_range
-from homodyne_dask.results.data.rate_curves import (
-    distribution_in,
-    has_distribution,
-    has_rates,
-    rates_in,
-)
 from homodyne_dask.results.data.series import GlobalFit, SeriesValues
+from homodyne_dask.results.files import csv_and_netcdf as tables
 from homodyne_dask.results.files import json_files as formats
-from homodyne_dask.results.files.csv_and_netcdf import (
-    columns_csv,
-    entries_csv,
-    netcdf,
-    parameters_csv,
-    rates_csv,
-    result_netcdf,
-)
-from homodyne_dask.results.files.json_files import (
-    RESULT,
-    write_json,
-    write_with_checksum,
-    writer_of,
-)
+from homodyne_dask.results.files.csv_and_netcdf import result_netcdf
 from homodyne_dask.results.views.fits_report import report_of_fits, report_of_series, series_title
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.results.views.style import TITLES
@@ -46,34 +28,31 @@ from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath, locked, replacing, write_atomic, write_file
 from homodyne_dask.store.scan import Scan
 
-SUMMARY, CHECKPOINT, LOCK = RESULT.file, "checkpoint.json", ".lock"
+SUMMARY, CHECKPOINT, LOCK = formats.RESULT.file, "checkpoint.json", ".lock"
 TEMPORARY = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
 POSTERIOR_PICTURES = "posterior_*.png"
 NEXUS = "result.nx.h5"
 WRITERS: dict[str, Callable[[FitView], str | bytes | None]] = {
-    "parameters.csv": lambda view: parameters_csv(view.result),
-    "scaling.csv": lambda view: columns_csv(view.result.scaling, "label"),
-    "rates.csv": lambda view: rates_csv(rates_in(view)) if has_rates(view.result) else None,
+    "parameters.csv": lambda view: tables.parameters_csv(view.result),
+    "scaling.csv": lambda view: tables.columns_csv(view.result.scaling, "label"),
+    "rates.csv": lambda view: (
+        tables.rates_csv(curves.rates_in(view)) if curves.has_rates(view.result) else None
+    ),
     "distribution.csv": lambda view: (
-        columns_csv(distribution_in(view.result), "rate") if has_distribution(view.result) else None
+        tables.columns_csv(curves.distribution_in(view.result), "rate")
+        if curves.has_distribution(view.result)
+        else None
     ),
     "report.txt": lambda view: as_text(report_of(view.result), all=True) + "\n",
     "result.nc": result_netcdf,
 }
-"""What writes the tables, the text and the numbers in the folder of a result; None: it has no such file."""
-FILES = (
-    SUMMARY,
-    *WRITERS,
-    "report.html",
-    NEXUS,
-    *(f"{picture}.{suffix}" for picture in TITLES for suffix in FORMATS),
-    "posterior.nc",
-    POSTERIOR_PICTURES,
-)
+"""What writes each file in the folder of a result; None: it has no such file."""
+_PICTURES = tuple(f"{picture}.{suffix}" for picture in TITLES for suffix in FORMATS)
+FILES = (SUMMARY, *WRITERS, "report.html", NEXUS, *_PICTURES, "posterior.nc", POSTERIOR_PICTURES)
 """Patterns of all files of a result, its summary first."""
 _HEAD_BYTES = 1000
-"""Bytes at the beginning of a summary that name its format."""
+"""Bytes at the beginning of a file that name its format."""
 
 
 class FolderInUse(OptionError):  # noqa: N818 - an OptionError that passes by itself
@@ -83,8 +62,8 @@ class FolderInUse(OptionError):  # noqa: N818 - an OptionError that passes by it
 def default_folder(store: AnyPath, over: str | None = None, alone: bool = True) -> Path:
     """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it.
 
-    That of a store by URL is in the working folder. over: q or age, for the results of its parts:
-    A0123_fit_q; not alone, but of several stores: fit_temperature.
+    That of a store by URL is in the working folder. over: q or age, for parts: A0123_fit_q; not alone, but of
+    several stores: fit_temperature.
     """
     name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit" if alone else "fit"
     beside = store.parent if isinstance(store, Path) else Path()
@@ -98,10 +77,7 @@ def checkpoint_in(folder: Path) -> Path:
 
 @contextmanager
 def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Iterator[None]:
-    """Lock the folder for one fit, created where it is missing (see `locked_folder`).
-
-    Raises OptionError if it holds something that would be lost, or if another fit is writing it.
-    """
+    """Lock the folder for one fit; raises OptionError if it holds something that would be lost."""
     with locked_folder(folder, LOCK):
         check_folder(folder, checkpoint, overwrite, resume)
         yield
@@ -109,10 +85,7 @@ def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool
 
 @contextmanager
 def locked_folder(folder: Path, lock: str) -> Iterator[None]:
-    """Create and lock a folder for a `with`; one that is still empty at its end is removed.
-
-    lock: name of the file to lock. Raises FolderInUse if another process holds it.
-    """
+    """Create and lock a folder for a `with`; one that is still empty at its end is removed."""
     made = not folder.exists()
     _check_is_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,25 +118,29 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
             f"{checkpoint} belongs to an interrupted fit: give --resume to continue, --overwrite to start "
             f"again, or another --output"
         )
-    present = [path.name for path in folder.iterdir()] if folder.exists() else []
-    if all(".partial" in name or name == LOCK for name in present):  # a killed fit left them
+    if not (present := _contents(folder)):
         return
     whole = (folder / SUMMARY).exists()
     half_written = any(name.startswith(TEMPORARY) for name in present)  # its fit was killed
-    known = is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
-    if not (known or half_written):
+    is_summary = formats.RESULT.name.encode() in _head_of(folder / SUMMARY)
+    if not (is_summary or checkpoints.checkpoint_exists(checkpoint) or half_written):
         raise OptionError(f"{folder} contains files that are not a result: give another --output")
     if (whole or half_written) and not (overwrite or resume):
         what = "exists" if whole else "contains an incomplete result"
         raise OptionError(f"{folder} {what}: give --overwrite to replace it, or another --output")
 
 
-def is_summary(file: Path) -> bool:
-    """Return whether a file is the summary of a result, damaged perhaps; a link is not one."""
+def _contents(folder: Path) -> list[str]:
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    left = [name for name in names if ".partial" in name or name == LOCK]  # by a killed fit
+    return names if len(left) < len(names) else []
+
+
+def _head_of(file: Path) -> bytes:
     if file.is_symlink() or not file.is_file():
-        return False
+        return b""
     with file.open("rb") as opened:
-        return RESULT.name.encode() in opened.read(_HEAD_BYTES)
+        return opened.read(_HEAD_BYTES)
 
 
 def write_result(
@@ -171,20 +148,20 @@ def write_result(
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
-    pictures: format of figures beside PNG; '' leaves them out, and `write_pictures` draws them later. nexus:
-    adds `result.nx.h5`.
-    Everything is written to a temporary folder first, and a failure leaves the folder unchanged. The files of
-    an earlier result are removed before the first new one is moved: a folder never holds those of two.
+    pictures: format of figures beside PNG; '' leaves them out. nexus: adds `result.nx.h5`. Everything is
+    written to a temporary folder first: a failure leaves the folder unchanged. The files of an earlier result
+    are removed before the first new one is moved: a folder never holds those of two.
     """
     view = FitView(result, scan)
     with staging(folder) as there:
         for name, write in WRITERS.items():
             if (content := write(view)) is not None:
                 write_file(there / name, content)
-        write_report(result, there, _drawn(view, there, pictures) if pictures else ())
+        drawn = _figures()[0].save_all(view, there, pictures) if pictures else ()
+        write_report(result, there, drawn)
         if nexus:
-            write_file(there / NEXUS, writer_of("nexus", "--nexus")(view))
-        write_json(RESULT.to_dict(result), there / SUMMARY)
+            write_file(there / NEXUS, formats.writer_of("nexus", "--nexus")(view))
+        formats.write_json(formats.RESULT.to_dict(result), there / SUMMARY)
         return _exchange(there, folder)
 
 
@@ -193,7 +170,7 @@ def write_pictures(view: FitView, folder: Path, suffix: str = "png") -> list[Pat
     with locked_folder(folder, LOCK), staging(folder) as there:
         held = view.result.errors.posterior is not None
         of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if held else []
-        write_report(view.result, there, _drawn(view, there, suffix), of_posterior)
+        write_report(view.result, there, _figures()[0].save_all(view, there, suffix), of_posterior)
         return move_files(there, folder)
 
 
@@ -205,10 +182,10 @@ def write_report(
     write_file(folder / "report.html", as_page(report_of(result, *both)))
 
 
-def _drawn(view: FitView, folder: Path, suffix: str) -> list[Path]:
-    from homodyne_dask.results.views.fit_figures import save_all
+def _figures():
+    from homodyne_dask.results.views import fit_figures, scans_figure  # lazy: matplotlib
 
-    return save_all(view, folder, suffix)
+    return fit_figures, scans_figure
 
 
 @contextmanager
@@ -262,11 +239,8 @@ def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
     present = [file for file in index_files(folder, prefix) if os.path.lexists(file)]
     if not present:
         return
-    table, beginning = index_files(folder, prefix)[0], b""
-    if table.is_file():
-        with table.open("rb") as file:
-            beginning = file.read(16)
-    if not beginning.startswith(f"{ONE_OF[prefix]},".encode()):
+    table = index_files(folder, prefix)[0]
+    if not _head_of(table.resolve()).startswith(f"{ONE_OF[prefix]},".encode()):
         raise OptionError(
             f"{present[0]} is not part of an index of {ONE_OF[prefix]}s: remove it, or give another --output"
         )
@@ -289,21 +263,19 @@ def write_index(
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
     names: parameters of the model. When all are done there is a figure, and for parts the series with its
-    agreement (see `FitSeries`). global_fit: of scans that were fitted together. suffix: format of the figure
-    of a series, beside PNG.
+    agreement. global_fit: of scans that were fitted together. suffix: format of the figure beside PNG.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, series, pictures = quantity_names(rows, names), None, []
     good = [row for row in rows if row.result is not None]
-    model = good[0].result.config["model"] if good and good[0].result else "No fit"
+    model = next((row.result.config["model"] for row in good if row.result), "No fit")
     title = f"{model}, {of} {ONE_OF[prefix]}s"
-    if len(rows) == of:
-        if prefix == PARTS:
-            series = SeriesValues(next(iter(rows[0].at)), tuple(rows), global_fit)
-            title = series_title(series)
-        if len(good) > 1:
-            with suppress(OptionError):  # a model of free form alone has nothing to draw
-                pictures = [_picture(names, good, series)]
+    if len(rows) == of and prefix == PARTS:
+        series = SeriesValues(next(iter(rows[0].at)), tuple(rows), global_fit)
+        title = series_title(series)
+    if len(rows) == of and len(good) > 1:
+        with suppress(OptionError):  # a model of free form alone has nothing to draw
+            pictures = [_picture(names, good, series)]
     table, file, *of_series = index_files(folder, prefix)
     pages = [folder / f"{PARTS}.{of}" for of in FORMATS if prefix == PARTS]
     for old in [*reversed(of_series), *pages]:  # a series is never of other fits than the index
@@ -314,23 +286,20 @@ def write_index(
         return [table, file]
     text, numbers, drawn, whole = of_series
     write_atomic(text, f"{as_text(report_of_series(series))}\n")
-    write_atomic(numbers, netcdf(series.table))
+    write_atomic(numbers, tables.netcdf(series.table))
     for picture in pictures:
         write_atomic(drawn, picture.png)
     figures = [drawn] * len(pictures)
     if pictures and suffix not in ("", "png"):
         figures.append(write_series_for_print(series, folder, suffix))
-    write_with_checksum(formats.SERIES.to_dict(series), whole)  # whatever is there
+    formats.write_with_checksum(formats.SERIES.to_dict(series), whole)  # whatever is there
     return [table, file, text, numbers, *figures, whole]
 
 
 def write_series_for_print(series: SeriesValues, folder: Path, suffix: str) -> Path:
     """Write the figure of a series as PDF or SVG, and return its path."""
-    from homodyne_dask.results.views.panels import vector_of
-    from homodyne_dask.results.views.scans_figure import draw_series
-
-    file = folder / f"{PARTS}.{suffix}"
-    write_atomic(file, vector_of(draw_series(series), suffix))
+    file, (_, figures) = folder / f"{PARTS}.{suffix}", _figures()
+    write_atomic(file, figures.draw.vector_of(figures.draw_series(series), suffix))
     return file
 
 
@@ -345,32 +314,22 @@ def write_table_and_page(
     reload: float | None = None,
     durable: bool = True,
 ) -> None:
-    """Write an index as CSV, and its page; a disk that is full for one of them leaves both as they were.
-
-    The table has a column for each quantity (`FitRow.quantities`) and for each of its errors, one for the
-    method of the standard errors, and for what is in `FitRow.at`; unknown numbers are empty cells. of_rings:
-    further columns, for each fit. reload: seconds after which the page reloads.
-    """
+    """Write an index as CSV, and its page; where a disk is full both stay as they were."""
     table, file, *_ = index_files(folder, prefix)
     text = f"{ONE_OF[prefix]},number\n"
     if rows:
-        text = entries_csv(names, rows, folder, ONE_OF[prefix], of_rings)
+        text = tables.entries_csv(names, rows, folder, ONE_OF[prefix], of_rings)
     with replacing(table, durable=durable) as temporary:
         temporary.write_text(text)
         write_atomic(file, as_page(page, reload))
 
 
 def _picture(names: Sequence[str], good: Sequence[FitRow], whole: SeriesValues | None) -> Picture:
-    from homodyne_dask.results.views.scans_figure import (
-        draw_scans,
-        draw_series,
-        scans_title,
-    )
-
-    drawn = draw_scans(good) if whole is None else draw_series(whole)
+    _, figures = _figures()
+    drawn = figures.draw_scans(good) if whole is None else figures.draw_series(whole)
     known = [name for name in names if name in good[0].quantities]
     spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in known]
     of = "scan" if whole is None else whole.over
     ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
     alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."
-    return Picture.drawn(drawn, scans_title(good, of), alt)
+    return Picture.drawn(drawn, figures.scans_title(good, of), alt)

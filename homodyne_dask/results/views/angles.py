@@ -36,11 +36,7 @@ MAX_SAMPLES = 12
 
 
 def draw_angles(view: FitView) -> draw.FitFigure:
-    """Draw contrast, offset and decay of every bin against φ; of one φ, rings against q.
-
-    Bars are standard errors of contrast and offset; those of decays as if pairs were independent would be far
-    too small where speckle is correlated, and are not drawn.
-    """
+    """Draw contrast, offset and decay of every bin against φ, or q: decays of pairs without bars."""
     scan, table = view.scan, view.result.scaling
     hollow = table["undetermined"].values
     panel = partial(_by_angle, view=view, hollow=hollow)
@@ -71,17 +67,14 @@ def _age(scan: Scan, age: float) -> str:
 
 
 def measured_decay_times(view: FitView) -> Float[np.ndarray, " bin"]:
-    """Return the lag [s] at which the data of each bin fall to 1/e; NaN where they do not.
-
-    Between cells in the middle of the record.
-    """
+    """Return the lag [s] at which the data of each bin fall to 1/e, mid-record; NaN where they do not."""
     scan, read = view.scan, view.cuts
     first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
     age = read.age[np.argmin(np.abs(read.t1 - 0.5 * (first + last)))]
     cells = np.flatnonzero(read.age == age)
     cells = cells[np.argsort(read.lag[cells])]
     log_lag = np.log(read.t2[cells] - read.t1[cells])
-    return np.exp([fall_to_1_e(log_lag, f)[0] for f in _measured(view, cells)])
+    return np.exp([fall_to_1_e(log_lag, f) for f in _measured(view, cells)])
 
 
 def _measured(view: FitView, cells: Int[np.ndarray, " n"]) -> Float[np.ndarray, "bin n"]:
@@ -95,7 +88,7 @@ class AtLag(NamedTuple):
     """The decay of every bin at one age and lag: means over the pairs of one cell of the cuts."""
 
     t1: Float[np.ndarray, " n"]
-    """s, of pairs spread over the cell, which is too wide for f at its centre to equal the mean of f."""
+    """s, of pairs spread over the cell: f at its centre is not the mean of f."""
     t2: Float[np.ndarray, " n"]
     f: Float[np.ndarray, " bin"]
     """Measured, (c2 - offset)/contrast."""
@@ -106,11 +99,7 @@ class AtLag(NamedTuple):
 
 
 def at_one_lag(view: FitView) -> AtLag | None:
-    """Return the decay at the lag where the bins differ most, a third of the time into the scan.
-
-    Of bins that do not differ the lag is that where f is nearest to a half. None if no lag is known for all
-    bins that have pairs.
-    """
+    """Return the decay at the lag where the bins differ most, or f is 1/2; None if none is known for all."""
     scan, read = view.scan, view.cuts
     there = view.result.scaling["ndata"].values > 0
     cells = np.flatnonzero(np.isfinite(read.c2[there]).all(axis=0)) if there.any() else []
@@ -140,10 +129,7 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
 
 
 def draw_influence(view: FitView) -> draw.FitFigure:
-    """Draw the change of each parameter without each bin, in standard errors, against φ or q.
-
-    Raises OptionError where the result does not hold it.
-    """
+    """Draw the change of each parameter without each bin, in standard errors, against φ or q."""
     table = view.result.diagnosis.influence
     moved = influential(view.result)
     if table is None or not moved.any():
@@ -155,10 +141,8 @@ def draw_influence(view: FitView) -> draw.FitFigure:
         axes.axhline(0, color=GREY, linewidth=0.8)
         _by_angle(axes, view, change, "change / stderr", name, ms=3)
 
-    shown = {
-        str(name): partial(influence, name=str(name), change=of)
-        for name, of in zip(names, change.T, strict=True)
-    }
+    columns = zip(map(str, names), change.T, strict=True)
+    shown = {name: partial(influence, name=name, change=of) for name, of in columns}
     return draw.page(shown, min(len(names), ACROSS), 1.2, left=0.6)
 
 
@@ -183,11 +167,7 @@ def _by_angle(
     log: bool = False,
     ms: float = 4,
 ) -> None:
-    """Draw a value of each bin, with its error, against φ, or what stands in its place (`_place`).
-
-    line: the same of a model, at the angles of the bins, or at others between them. log: whether the axis of
-    values may be logarithmic.
-    """
+    """Draw a value of each bin, with its error, against `_place`; line: the same of a model, also between."""
     scan, drawn = view.scan, [values]
     x, name = _place(scan)
     draw.label_axes(axis, name, y, title)
@@ -205,12 +185,7 @@ def _by_angle(
             draw.points(axis, x[some], values[some], error, **look)
         if line is None:
             continue
-        order, f = np.argsort(x[here]), np.where(hollow, np.nan, line(view.model))
-        line_x, line_y = x[here][order], f[here][order]
-        if name.startswith("φ"):
-            line_x = np.linspace(line_x[0], line_x[-1], LINE_POINTS)
-            q = float(np.mean(scan.q[here]))
-            line_y = line(view.at_angles(q if np.isfinite(q) else 1.0, line_x))
+        line_x, line_y = _line_of_model(view, line, x, here, hollow, name.startswith("φ"))
         one = len(np.unique(line_x)) == 1  # a line of one point is not seen
         look = {"marker": "_", "ms": 14} if one else {}
         of_all = GREY if of is not scan.q else colour  # one model of all scans
@@ -224,6 +199,17 @@ def _by_angle(
     if whole and np.ptp(x) < 1:
         middle, reach = float(np.mean(x)), 50.0 if steps else 1.0
         axis.set_xlim(middle - reach, middle + reach)
+
+
+def _line_of_model(
+    view: FitView, line: OfModel, x: np.ndarray, here: np.ndarray, hollow: np.ndarray, of_phi: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(x[here])
+    line_x = x[here][order]
+    if not of_phi:
+        return line_x, np.where(hollow, np.nan, line(view.model))[here][order]
+    line_x, q = np.linspace(line_x[0], line_x[-1], LINE_POINTS), float(np.mean(view.scan.q[here]))
+    return line_x, line(view.at_angles(q if np.isfinite(q) else 1.0, line_x))
 
 
 def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:

@@ -1,11 +1,4 @@
-"""Data and model of a few bins: maps, cuts at a few ages, and the distribution of the residuals.
-
-The convergence of the fit: χ², distance to the minimum and time of each pass.
-
-The figures of rates against time, and of a distribution of rates.
-
-The figures of a fit by their names, and all as files.
-"""
+"""The figures of a fit by their names, and all as files; angles and influence are in `angles`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,36 +15,21 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from scipy.integrate import cumulative_trapezoid
 
 from homodyne_dask.models.transport import frame_spacing
+from homodyne_dask.results.data import rate_curves as curves
 from homodyne_dask.results.data.c2_means import ages, cut_at_age, times_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import true_rates_of
 from homodyne_dask.results.data.numbers_and_intervals import format_count, level_name
-from homodyne_dask.results.data.rate_curves import (
-    EVERYWHERE,
-    QUALIFICATIONS,
-    distribution_in,
-    has_distribution,
-    has_rates,
-    rates_in,
-)
 from homodyne_dask.results.views import panels as draw
+from homodyne_dask.results.views import style
 from homodyne_dask.results.views.angles import draw_angles, draw_influence, influential
 from homodyne_dask.results.views.panels import FitFigure, png_of, vector_of
-from homodyne_dask.results.views.style import (
-    COLOURS,
-    GREY,
-    MARKERS,
-    TITLES,
-    UNKNOWN_COLOUR,
-    alternative,
-    bin_name,
-    plain_label,
-)
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.text import joined_with_and
 
+Curve = Float[np.ndarray, " n"]
 SIDE, LEFT, RIGHT = 1.36, 0.45, 0.52
 """Inches: side of a map, and what is left and right of it."""
 LAG_CELLS = 24
@@ -68,29 +46,24 @@ def draw_maps(view: FitView) -> draw.FitFigure:
         known = np.concatenate([v[np.isfinite(v)] for v in (each.data, each.model)])
         low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
         c2 = "cividis", (low, high if high > low else low + 1.0)
-        label = view.scan.label[each.bin]
-        for name, values, title, look in (
-            ("data", each.data, bin_name(view.scan, each.bin), c2),
-            ("model", each.model, "model", c2),
-            ("residual", each.residual, "(data − model) / σ", ("RdBu_r", (-reach, reach))),
+        for name, title, look in (
+            ("data", style.bin_name(view.scan, each.bin), c2),
+            ("model", "model", c2),
+            ("residual", "(data − model) / σ", ("RdBu_r", (-reach, reach))),
         ):
-            of = partial(_map, edges=edges, values=values, title=title, look=look)
-            shown[f"{name} {label}"] = of
+            of = partial(_map, edges=edges, values=getattr(each, name), title=title, look=look)
+            shown[f"{name} {view.scan.label[each.bin]}"] = of
     cells = f"data are means over {side}×{side} pairs" if side > 1 else ""
     return draw.page(shown, 3, SIDE, cells, LEFT, RIGHT)
 
 
 def _map(
-    axes: Axes,
-    edges: Float[np.ndarray, " edge"],
-    values: Float[np.ndarray, "n n"],
-    title: str,
-    look: tuple[str, tuple[float, float]],
+    axes: Axes, edges: Curve, values: np.ndarray, title: str, look: tuple[str, tuple[float, float]]
 ) -> None:
     """Draw values against both times; look: names of the colours, and the values at their ends."""
     draw.label_axes(axes, "t₁ [s]", "t₂ [s]")
     axes.set_box_aspect(1)
-    shades = colormaps[look[0]].with_extremes(bad=UNKNOWN_COLOUR)
+    shades = colormaps[look[0]].with_extremes(bad=style.UNKNOWN_COLOUR)
     image: Any = axes.pcolorfast(edges, edges, values, cmap=shades, clim=look[1])
     image.set_interpolation("nearest")
     axes.set_title(title, fontsize=draw.SMALL, loc="left")
@@ -102,11 +75,7 @@ def _map(
 
 
 def draw_cuts(view: FitView) -> draw.FitFigure:
-    """Draw c2 against lag at up to five ages, and the model, for up to four bins.
-
-    Bars are drawn of tables of g2 only, whose errors are given: those of pairs of frames that would be
-    independent are far too small where speckle is correlated.
-    """
+    """Draw c2 against lag at up to five ages, and the model; bars only of tables of g2."""
     bins = map(int, view.shown)
     shown = {f"bin {view.scan.label[b]}": partial(_cuts, view=view, b=b) for b in bins}
     return draw.page(shown, 2, 1.9)
@@ -115,10 +84,10 @@ def draw_cuts(view: FitView) -> draw.FitFigure:
 def _cuts(axes: Axes, view: FitView, b: int) -> None:
     scan, read = view.scan, view.cuts
     x, y = ("lag [s]", "g₂") if scan.is_table else ("lag t₂ − t₁ [s]", "c₂")
-    draw.label_axes(axes, x, y, bin_name(scan, b), log="x")
+    draw.label_axes(axes, x, y, style.bin_name(scan, b), log="x")
     chosen = ages(read, b, scan)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
-    for age, colour, marker in zip(chosen, shades, MARKERS, strict=False):
+    for age, colour, marker in zip(chosen, shades, style.MARKERS, strict=False):
         cut = cut_at_age(scan, read, b, age)
         look = {"fmt": marker, "ms": 3, "color": colour}
         look["label"] = None if scan.is_table else f"t₁ = {cut.t1[0]:.3g} s"
@@ -134,14 +103,12 @@ def _reach(residual: np.ndarray) -> float:
 def draw_residuals(view: FitView) -> draw.FitFigure:
     """Draw the distribution of residual/σ of the cells of the maps, and its dependence on lag."""
     lag, residual = lags_and_residuals(view)
-    shown = {
-        "distribution": partial(_histogram, residual=residual),
-        "against lag": partial(_by_lag, lag=lag, residual=residual, is_table=view.scan.is_table),
-    }
+    by_lag = partial(_by_lag, lag=lag, residual=residual, is_table=view.scan.is_table)
+    shown = {"distribution": partial(_histogram, residual=residual), "against lag": by_lag}
     return draw.page(shown, 2, 1.9)
 
 
-def lags_and_residuals(view: FitView) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+def lags_and_residuals(view: FitView) -> tuple[Curve, Curve]:
     """Return lags [s] and residuals of each known cell of the maps once."""
     middle = times_of(view.scan, view.axis.middles)
     lag = np.triu(middle - middle[:, None])
@@ -150,7 +117,7 @@ def lags_and_residuals(view: FitView) -> tuple[Float[np.ndarray, " n"], Float[np
     return np.broadcast_to(lag, known.shape)[known], residual[known]
 
 
-def _histogram(axis: Axes, residual: Float[np.ndarray, " n"]) -> None:
+def _histogram(axis: Axes, residual: Curve) -> None:
     draw.label_axes(axis, "residual / σ", "density", "residuals", log="y")
     if not len(residual):
         return
@@ -159,33 +126,27 @@ def _histogram(axis: Axes, residual: Float[np.ndarray, " n"]) -> None:
     label = f"{format_count(len(residual))} blocks"
     label += f", {format_count(beyond)} beyond the axis" if beyond else ""
     density, edges = np.histogram(residual, np.linspace(-reach, reach, 61), density=True)
-    axis.stairs(density, edges, fill=True, color=COLOURS[5], label=label)
+    axis.stairs(density, edges, fill=True, color=style.COLOURS[5], label=label)
     x = np.linspace(-reach, reach, 301)
     normal = np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
-    axis.plot(x, normal, "--", color=COLOURS[6], lw=1.2, label="unit normal")
+    axis.plot(x, normal, "--", color=style.COLOURS[6], lw=1.2, label="unit normal")
     axis.set_ylim(0.3 / len(residual), 1.5)
 
 
-def _by_lag(
-    axis: Axes,
-    lag: Float[np.ndarray, " n"],
-    residual: Float[np.ndarray, " n"],
-    is_table: bool,
-) -> None:
+def _by_lag(axis: Axes, lag: Curve, residual: Curve, is_table: bool) -> None:
     log = "x" if is_table else ""  # whose lags are spread over decades
     draw.label_axes(axis, "lag [s]", "residual / σ", "residuals against lag", log=log)
-    axis.axhline(0, color=UNKNOWN_COLOUR, zorder=0)
-    axis.axhline(1, color=GREY, linestyle=":", linewidth=1, label="expected std. dev.")
+    axis.axhline(0, color=style.UNKNOWN_COLOUR, zorder=0)
+    axis.axhline(1, color=style.GREY, linestyle=":", linewidth=1, label="expected std. dev.")
     number = min(LAG_CELLS, len(lag) // FEWEST)
     groups = np.array_split(np.argsort(lag), number) if number else []
     columns = [(lag[g].mean(), residual[g].mean(), residual[g].std()) for g in groups]
     middle, mean, deviation = np.array(columns or np.empty((0, 3))).T
     draw.points(axis, middle, mean, ms=3.5, label="mean")
-    axis.plot(middle, deviation, "s", ms=3.5, color=COLOURS[1], label="std. dev.")
+    axis.plot(middle, deviation, "s", ms=3.5, color=style.COLOURS[1], label="std. dev.")
 
 
 History = Sequence[Mapping[str, Any]]
-"""An entry for each pass."""
 ROOM_FOR_ZERO = 0.5
 """Length of the axis between 0 and the smallest difference of χ², in decades."""
 
@@ -194,12 +155,8 @@ def draw_passes(view: FitView) -> draw.FitFigure:
     """Draw χ² above its lowest, the estimated distance to the minimum, and the time of each pass."""
     history = view.result.run.history
     full = [entry for entry in history if "pass" in entry]
-    shown = {
-        "chisqr": partial(_difference, full=full),
-        "distance": partial(_distance, full=full),
-        "seconds": partial(_durations, history=history),
-    }
-    return draw.page(shown, 3, 1.6)
+    shown = {"chisqr": partial(_difference, full=full), "distance": partial(_distance, full=full)}
+    return draw.page(shown | {"seconds": partial(_durations, history=history)}, 3, 1.6)
 
 
 def _difference(axis: Axes, full: History) -> None:
@@ -215,23 +172,22 @@ def _difference(axis: Axes, full: History) -> None:
 
 
 def _distance(axis: Axes, full: History) -> None:
-    title = "distance to the minimum"
-    draw.label_axes(axis, "pass", "distance [stderr]", title, log="y")
+    draw.label_axes(axis, "pass", "distance [stderr]", "distance to the minimum", log="y")
     enough = lm.Options().decrement
     decrement = np.array([entry["decrement"] for entry in full], float)
     known = decrement[decrement > 0]
     axis.set_ylim(known.min(initial=enough) / 3, known.max(initial=enough) * 3)
-    axis.axhline(enough, color=GREY, linestyle=":", label="convergence limit")
+    axis.axhline(enough, color=style.GREY, linestyle=":", label="convergence limit")
     _by_pass(axis, full, np.where(decrement > 0, decrement, np.nan))
 
 
 def _by_pass(axis: Axes, full: History, values: np.ndarray) -> None:
     number, accepted = (np.array([entry[key] for entry in full]) for key in ("pass", "accepted"))
-    axis.plot(number, values, color=UNKNOWN_COLOUR, zorder=1)
+    axis.plot(number, values, color=style.UNKNOWN_COLOUR, zorder=1)
     for wanted, marker, label in ((True, "o", "accepted"), (False, "X", "rejected")):
         some = np.isfinite(values) & (accepted == wanted)
         if some.any():
-            look = {"ms": 4.5, "color": COLOURS[not wanted], "label": label}
+            look = {"ms": 4.5, "color": style.COLOURS[not wanted], "label": label}
             axis.plot(number[some], values[some], marker, **look)
     axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
 
@@ -240,18 +196,16 @@ def _durations(axis: Axes, history: History) -> None:
     draw.label_axes(axis, "pass", "time of one pass [s]", "coarse and full passes", log="y")
     levels = [entry for entry in history if "level" in entry]
     at = 1 - sum(entry["passes"] for entry in levels)
-    for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
-        n = entry["passes"]
-        look = {"color": colour, "ms": 4, "markerfacecolor": "none"}
-        label = level_name(entry["level"])
+    for entry, colour, marker in zip(levels, style.COLOURS[2:], style.MARKERS[1:], strict=False):
+        n, look = entry["passes"], {"color": colour, "ms": 4, "markerfacecolor": "none"}
         each = [entry["seconds"] / max(n, 1)] * n
-        axis.plot(range(at, at + n), each, marker, label=label, **look)
+        axis.plot(range(at, at + n), each, marker, label=level_name(entry["level"]), **look)
         at += n
     full = [entry for entry in history if "pass" in entry and "seconds" in entry]
     number, seconds = ([entry[key] for entry in full] for key in ("pass", "seconds"))
-    axis.plot(number, seconds, "o", color=COLOURS[0], ms=4)
+    axis.plot(number, seconds, "o", color=style.COLOURS[0], ms=4)
     if levels:
-        axis.axvline(0.5, color=UNKNOWN_COLOUR, zorder=0)
+        axis.axvline(0.5, color=style.UNKNOWN_COLOUR, zorder=0)
     axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}" if x >= 1 else ""))
 
@@ -269,32 +223,23 @@ OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
 
 
 def draw_rates(view: FitView) -> draw.FitFigure:
-    """Draw J, γ̇ and the strain against time, with bands of 68 and 95 %, and of 95 % at all times at once.
-
-    Of a distribution of rates, the density of ln Γ.
-    """
-    if has_distribution(view.result):
-        of = partial(_density, found=distribution_in(view.result))
+    """Draw J, γ̇ and the strain against time with bands, or the density of a distribution of rates."""
+    if curves.has_distribution(view.result):
+        of = partial(_density, found=curves.distribution_in(view.result))
         words = "bands: 68 % and 95 %, with the bias of smoothing"
         return draw.page({"distribution": of}, 1, HEIGHT, words)
-    rates, truth = rates_in(view), _truth(view)
-    unknown_q = bool(np.isnan(view.scan.q).any())
-    axes = AXES | ({"J": OF_UNKNOWN_Q} if unknown_q else {})
-    shown = {
-        name: partial(_fitted_rate, rates=rates, name=name, words=axes[name], truth=truth.get(name))
-        for name in axes
-        if name in rates
-    }
-    symbols = {name: axes[name][0].partition(" ")[0] for name in shown}
-    return draw.page(shown, len(shown), HEIGHT, plain_label(_bands_sentence(rates, symbols)))
+    rates, truth, axes = curves.rates_in(view), _truth(view), AXES
+    if np.isnan(view.scan.q).any():
+        axes = AXES | {"J": OF_UNKNOWN_Q}
+    axes = {name: words for name, words in axes.items() if name in rates}
+    panel = partial(_fitted_rate, rates=rates)
+    shown = {n: partial(panel, name=n, words=of, truth=truth.get(n)) for n, of in axes.items()}
+    symbols = {name: words[0].partition(" ")[0] for name, words in axes.items()}
+    return draw.page(shown, len(shown), HEIGHT, style.plain_label(_bands_sentence(rates, symbols)))
 
 
 def _fitted_rate(
-    axis: Axes,
-    rates: xarray.Dataset,
-    name: str,
-    words: tuple[str, str],
-    truth: Float[np.ndarray, " n"] | None,
+    axis: Axes, rates: xarray.Dataset, name: str, words: tuple[str, str], truth: Curve | None
 ) -> None:
     """Draw one rate; an axis is logarithmic only where the rate is above 0 by more than its error.
 
@@ -304,11 +249,13 @@ def _fitted_rate(
     draw.label_axes(axis, "t [s]", *words)
     for percent in (95, 68):
         draw.band(axis, t, _edges(rates, name, f"{percent}"), percent)
-    axis.plot(t, _edges(rates, name, EVERYWHERE).T, ":", color=COLOURS[0], linewidth=0.8)
-    axis.plot(t, value, color=COLOURS[0], lw=1.4, label=None if truth is None else "fit")
+    axis.plot(
+        t, _edges(rates, name, curves.EVERYWHERE).T, ":", color=style.COLOURS[0], linewidth=0.8
+    )
+    axis.plot(t, value, color=style.COLOURS[0], lw=1.4, label=None if truth is None else "fit")
     shown = [value]
     if truth is not None:
-        axis.plot(t, truth, "--", color=COLOURS[1], lw=1.2, label="truth")
+        axis.plot(t, truth, "--", color=style.COLOURS[1], lw=1.2, label="truth")
         shown.append(truth)
     splines = any(str(key).endswith("_power_law") for key in rates)
     if name != "strain":
@@ -323,23 +270,21 @@ def _fitted_rate(
 def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
     kinds = rates.attrs["bands"]
     if rates.attrs["covariance"] != "none":
-        kinds = (
-            f"bands: 68 % and 95 % at each time; dotted: 95 % at all times simultaneously; {kinds}"
-        )
+        words = "bands: 68 % and 95 % at each time; dotted: 95 % at all times simultaneously"
+        kinds = f"{words}; {kinds}"
     notes: dict[str, list[str]] = {}
-    for name, key in product(symbols, QUALIFICATIONS):
+    for name, key in product(symbols, curves.QUALIFICATIONS):
         if key in rates[name].attrs:
             notes.setdefault(rates[name].attrs[key], []).append(symbols[name])
     return "; ".join([kinds, *(f"{joined_with_and(of)}: {note}" for note, of in notes.items())])
 
 
-def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
+def _truth(view: FitView) -> dict[str, Curve]:
     if np.isnan(view.scan.q).any():
         return {}
     window, time = slice(*view.scan.frames), view.scan.time
-    found = dict(
-        true_rates_of(view.result, np.maximum(time, frame_spacing(time) / 2)[window]) or {}
-    )
+    t = np.maximum(time, frame_spacing(time) / 2)[window]
+    found = dict(true_rates_of(view.result, t) or {})
     if "gamma_dot" in found:
         found["strain"] = cumulative_trapezoid(found["gamma_dot"], time[window], initial=0)
     return found
@@ -356,38 +301,31 @@ def _density(axis: Axes, found: xarray.Dataset) -> None:
     ends = {n: np.stack([found[f"{end}_{n}"].values for end in ("low", "high")]) for n in (95, 68)}
     for percent, edges in ends.items():
         draw.band(axis, rate, np.where(np.isnan(edges), density, edges), percent)
-    axis.plot(rate, density, color=COLOURS[0], lw=1.4)
+    axis.plot(rate, density, color=style.COLOURS[0], lw=1.4)
     draw.limits(axis, density, ends[95])
 
 
-PICTURES: dict[str, Callable[[FitView], FitFigure]] = {
-    "maps": draw_maps,
-    "cuts": draw_cuts,
-    "angles": draw_angles,
-    "rates": draw_rates,
-    "passes": draw_passes,
-    "residuals": draw_residuals,
-    "influence": draw_influence,
-}
+PICTURES: dict[str, Callable[[FitView], FitFigure]] = {"maps": draw_maps, "cuts": draw_cuts}
+PICTURES |= {"angles": draw_angles, "rates": draw_rates, "passes": draw_passes}
+PICTURES |= {"residuals": draw_residuals, "influence": draw_influence}
 
 
 def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
-    """Write every figure of a fit into a folder, as PNG and as `suffix`, and return the paths of the PNG.
-
-    Maps are not drawn of tables of g2, rates and influence only where the result has them; neither rates nor
-    angles where no decay was seen, and no angles of a single bin.
-    """
+    """Write every figure that a result has, as PNG and as `suffix`; return the paths of the PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     result = view.result
     wanted = {
         "maps": not view.scan.is_table,
-        "rates": has_rates(result) or has_distribution(result),
+        "rates": curves.has_rates(result) or curves.has_distribution(result),
         "angles": result.outcome is not Outcome.NO_DECAY and len(view.scan.bins) > 1,
         "influence": influential(result).any(),
     }
     paths = [folder / f"{name}.png" for name in PICTURES if wanted.get(name, True)]
     for path in paths:
-        about = {"Title": TITLES[path.stem], "Description": alternative(path.stem, view)}
+        about = {
+            "Title": style.TITLES[path.stem],
+            "Description": style.alternative(path.stem, view),
+        }
         picture = PICTURES[path.stem](view)
         write_file(path, png_of(picture, about))
         if suffix != "png":

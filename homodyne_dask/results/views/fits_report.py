@@ -1,7 +1,7 @@
 """Reports of several fits: a series with tests of whether its fits agree, and a comparison of models."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,28 +19,12 @@ from homodyne_dask.document.blocks import (
     table_document,
 )
 from homodyne_dask.models.rate_forms import RATES
+from homodyne_dask.results.data import fit_rows
 from homodyne_dask.results.data import numbers_and_intervals as numbers
+from homodyne_dask.results.data import series as series_data
 from homodyne_dask.results.data.comparison import ComparisonValues
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.findings import CATALOGUE, OF_MISFIT
-from homodyne_dask.results.data.fit_rows import (
-    CONVERGED,
-    FAILED,
-    ONE_OF,
-    PARTS,
-    FitRow,
-    constant_quantities,
-    methods_of,
-    outcome_counts,
-)
-from homodyne_dask.results.data.numbers_and_intervals import half_width, or_dash, value_and_error
-from homodyne_dask.results.data.series import (
-    UNITS,
-    WORDS,
-    HomogeneityTest,
-    PowerLawOfQ,
-    SeriesValues,
-)
 from homodyne_dask.text import counted, in_brackets, joined_with_and, some_of, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
@@ -67,43 +51,45 @@ _CORRELATED = (
 )
 
 
-def report_of_series(series: SeriesValues) -> Document:
+def report_of_series(series: series_data.SeriesValues) -> Document:
     """Return the report of a series: its fits in a table, and whether they agree."""
     title, rows = series_title(series), series.entries
-    return report_of_fits(title, series.names, rows, len(rows), PARTS, series=series)
+    return report_of_fits(title, series.names, rows, len(rows), fit_rows.PARTS, series=series)
 
 
-def series_title(series: SeriesValues) -> str:
+def series_title(series: series_data.SeriesValues) -> str:
     """Return the model, the store and what was fitted of it."""
     results = [result for result in series.results if result is not None]
     if not results:
         return "no fit"
     first, *others = dict.fromkeys(of.provenance.inputs["store"] for of in results)
     of = f"{first} and {counted(len(others), 'other store')}" if others else first
-    where = WORDS.get(series.over, f"fits over {series.over}")
+    where = series_data.WORDS.get(series.over, f"fits over {series.over}")
     return f"{results[0].config['model']} fitted to {of}: {len(series.entries)} {where}"
 
 
 def report_of_fits(
     title: str,
     names: Sequence[str],
-    rows: Sequence[FitRow],
+    rows: Sequence[fit_rows.FitRow],
     of: int,
     prefix: str,
     folder: Path | None = None,
     pictures: Sequence[Picture] = (),
-    series: SeriesValues | None = None,
+    series: series_data.SeriesValues | None = None,
     watcher: Sequence[str] = (),
 ) -> Document:
     """Return the report of the fits done so far, `of` how many in all, and of their series when all are done.
 
-    names: of the quantities in the table. prefix: SCANS or PARTS. folder: of the page, from which the
-    reports of the fits are linked. watcher: sentences of a watcher, whose page shows the newest fits first.
+    prefix: SCANS or PARTS. folder: of the page, from which the reports of the fits are linked. watcher:
+    sentences of a watcher, whose page shows the newest fits first.
     """
     # a watcher is told of a misfit at once
-    as_wanted = [row.outcome_words == CONVERGED if watcher else row.converged for row in rows]
+    as_wanted = [
+        row.outcome_words == fit_rows.CONVERGED if watcher else row.converged for row in rows
+    ]
     good = bool(rows) and all(as_wanted) and len(rows) == of
-    counts, notes = outcome_counts(rows, of, prefix), []
+    counts, notes = fit_rows.outcome_counts(rows, of, prefix), []
     findings = [
         (label, f"{row.name}: {words}")
         for row in (reversed(rows) if watcher else rows)
@@ -123,7 +109,7 @@ def report_of_fits(
                 [Sentences(watcher), Outcome(good, counts, findings), Sentences(together)],
             ),
             Section("Figures", [Pictures(pictures)] if watcher else []),
-            _section_of_fits(names, rows, folder, ONE_OF[prefix], notes, series),
+            _section_of_fits(names, rows, folder, fit_rows.ONE_OF[prefix], notes, series),
             Section("Agreement of the fits", agreement),
             Section("Rates over q", [] if series is None else _powers(series)),
             Section("Figures", [] if watcher else [Pictures(pictures)]),
@@ -131,66 +117,66 @@ def report_of_fits(
     )
 
 
-def _found(rows: Sequence[FitRow]) -> list[tuple[str, str]]:
+def _found(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
     """Return what several fits found, once each: its severity, and names of the fits with its meaning."""
     fits: dict[str, list[str]] = {}
     for row in rows:
         for code in dict.fromkeys(row.findings.at_least("warning").codes):
             fits.setdefault(code, []).append(row.name)
-    by_chance = [
-        row.name for row in rows if row.result and len(row.findings) < len(row.result.findings)
-    ]
-    sentences = []
-    if by_chance:
-        words = f"a deviation that its own report names is chance in one of {len(rows)} fits"
-        sentences.append(("note", f"{some_of(by_chance, MOST_NAMED, 'others')}: {words}"))
+    known = [(row, row.result) for row in rows if row.result]
+    by_chance = [row.name for row, made in known if len(row.findings) < len(made.findings)]
+    chance = f"a deviation that its own report names is chance in one of {len(rows)} fits"
+    said = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
-        entry, where = CATALOGUE[code], some_of(names, MOST_NAMED, "others")
-        sentences.append(
-            (entry.severity.value, f"{where}: {entry.meaning}; {entry.remedy} ({code})")
-        )
-    return sentences
+        entry = CATALOGUE[code]
+        said.append((entry.severity.value, names, f"{entry.meaning}; {entry.remedy} ({code})"))
+    named = ((level, some_of(names, MOST_NAMED, "others"), words) for level, names, words in said)
+    return [(level, f"{where}: {words}") for level, where, words in named]
 
 
 def _section_of_fits(
     names: Sequence[str],
-    rows: Sequence[FitRow],
+    rows: Sequence[fit_rows.FitRow],
     folder: Path | None,
     one: str,
     notes: list[str],
-    series: SeriesValues | None,
+    series: series_data.SeriesValues | None,
 ) -> Section:
-    constant = constant_quantities(rows)
+    constant = fit_rows.constant_quantities(rows)
     names = [name for name in shown_names(names) if name not in constant]
     ages = [row.at.get("age", np.nan) for row in rows]
     aged = any("age" in row.at for row in rows)
+    words = [row.outcome_words for row in rows]
     columns = [
         [one, *(_linked(row, folder) for row in rows)],
-        ["outcome", *(f"{_mark(row)} {row.outcome_words}" for row in rows)],
-        ["reduced χ²", *(or_dash(row.redchi, ".4f") for row in rows)],
+        ["outcome", *(f"{'✓' if word == fit_rows.CONVERGED else '✗'} {word}" for word in words)],
+        ["reduced χ²", *(numbers.or_dash(row.redchi, ".4f") for row in rows)],
     ]
-    if series is not None and series.over not in UNITS:
+    if series is not None and series.over not in series_data.UNITS:
         head = in_brackets(series.over, series.unit_of(series.over))
         columns.append([head, *(f"{row.at[series.over]:.6g}" for row in rows)])
     if aged and len(set(ages)) > 1:
-        columns.append(["mean age [s]", *(or_dash(age, ".6g") for age in ages)])
+        columns.append(["mean age [s]", *(numbers.or_dash(age, ".6g") for age in ages)])
     for name in names:
         columns += _columns_of(name, rows, names)
-    known = methods_of(rows)
-    values = ", ".join(f"{name} = {value}" for name, value in constant.items())
-    misfit = any(of.misfit for row in rows for of in row.quantities.values())
-    said = [
-        f"constant: {values}" if values else "",
-        f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
-        f"the report of each fit says why and lists naive errors",
-        OF_MISFIT * misfit,
-        *notes,
-    ]
     table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
-    return Section(f"{one.capitalize()}s", [table, Sentences(list(filter(None, said)))])
+    return Section(f"{one.capitalize()}s", [table, Sentences([*_on_fits(rows, constant), *notes])])
 
 
-def _columns_of(name: str, entries: Sequence[FitRow], names: Sequence[str]) -> list[list[str]]:
+def _on_fits(rows: Sequence[fit_rows.FitRow], constant: Mapping[str, str]) -> list[str]:
+    known = fit_rows.methods_of(rows)
+    values = ", ".join(f"{name} = {value}" for name, value in constant.items())
+    misfit = any(quantity.misfit for row in rows for quantity in row.quantities.values())
+    on_errors = (
+        f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
+        f"the report of each fit says why and lists naive errors"
+    )
+    return [*[f"constant: {values}"] * bool(values), on_errors, *[OF_MISFIT] * misfit]
+
+
+def _columns_of(
+    name: str, entries: Sequence[fit_rows.FitRow], names: Sequence[str]
+) -> list[list[str]]:
     """Return the column of a quantity, in one notation, and of its intervals where a rate has any."""
     row = [entry.quantities.get(name) for entry in entries]
     known = [q for q in row if q is not None]
@@ -210,18 +196,14 @@ def _label(name: str, names: Sequence[str]) -> str:
     return f"{name} = 2 {twice}" if twice in names else name
 
 
-def _mark(entry: FitRow) -> str:
-    return "✓" if entry.outcome_words == CONVERGED else "✗"
-
-
-def _linked(entry: FitRow, folder: Path | None) -> str:
-    if entry.folder is None or folder is None or entry.outcome == FAILED:
+def _linked(entry: fit_rows.FitRow, folder: Path | None) -> str:
+    if entry.folder is None or folder is None or entry.outcome == fit_rows.FAILED:
         return entry.name
     link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
     return Link(entry.name, quote(os.fsencode(link)))
 
 
-def _together(series: SeriesValues) -> list[str]:
+def _together(series: series_data.SeriesValues) -> list[str]:
     together = series.global_fit
     if together is None:
         return []
@@ -232,39 +214,32 @@ def _together(series: SeriesValues) -> list[str]:
     own = [f"{joined_with_and(together.per_scan)} for each {one}"] * bool(together.per_scan)
     own += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
-        f"one fit of all {WORDS.get(series.over, 'scans')}: {'; '.join(own)}; reduced χ² "
+        f"one fit of all {series_data.WORDS.get(series.over, 'scans')}: {'; '.join(own)}; reduced χ² "
         f"{together.redchi:.4f}",
         *map(str, together.findings),
     ]
 
 
-def _agreement(series: SeriesValues) -> list[Table | Sentences]:
+def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
     if series.overlap or series.correlated:
         return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
     if not series.agreement:
         return []
     rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]
-    slower = [
-        name for name in series.names if series.unit(name) == "1/s" and "J" not in series.names
-    ]
+    slower = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
     differ = {"age": [*RATES], "q": slower}
     names = [n for n in shown_names(series.agreement) if n not in differ.get(series.over, [])]
     sure = SURE / max(len(shown_names(names, copies=False)), 1)
     rows += [_tested(series, name, sure) for name in names]
     incomplete = [n for n in names if series.agreement[n].freedom + 1 < len(series.entries)]
-    tests = [
-        (place, of, n) for place, of in series.repeats.items() for n in shown_names(of.agreement)
-    ]
-    again = [[place, *_tested(of, name, SURE / len(tests))] for place, of, name in tests]
-    repeats = Table(
-        f"Repeats at one {series.over}", [["repeats", *rows[0]], *again] if again else [], 4
-    )
-    notes = [_ERRORS[series.errors].format(methods_of(series.entries))]
+    tests = [(at, of, n) for at, of in series.repeats.items() for n in shown_names(of.agreement)]
+    again = [["repeats", *rows[0]]]
+    again += [[place, *_tested(of, name, SURE / len(tests))] for place, of, name in tests]
+    repeats = Table(f"Repeats at one {series.over}", again, 4)
+    notes = [_ERRORS[series.errors].format(fit_rows.methods_of(series.entries))]
     if series.global_fit is not None:
         own = bool(series.global_fit.per_scan)
-        notes.append(
-            f"p {'takes the shared parameters as known' if own else 'is of each scan alone'}"
-        )
+        notes.append("p takes the shared parameters as known" if own else "p is of each scan alone")
     if incomplete:
         notes.append(
             f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "
@@ -273,7 +248,7 @@ def _agreement(series: SeriesValues) -> list[Table | Sentences]:
     return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes)]
 
 
-def _tested(series: SeriesValues, name: str, sure: float) -> list[str]:
+def _tested(series: series_data.SeriesValues, name: str, sure: float) -> list[str]:
     same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
     if series.is_of_variable:
         words = "no change", "marginal", "changes"
@@ -284,15 +259,12 @@ def _tested(series: SeriesValues, name: str, sure: float) -> list[str]:
     return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
 
 
-def _powers(series: SeriesValues) -> list[Table | Sentences]:
+def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
     rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
-    laws = [
-        (place, rings, *law)
-        for place, rings in series.over_q.items()
-        for law in rings.powers_of_q.items()
-    ]
+    over_q = series.over_q.items()
+    laws = [(place, rings, *law) for place, rings in over_q for law in rings.powers_of_q.items()]
     for place, rings, name, law in laws:
-        reach = half_width(95.0, law.dof) * law.stderr
+        reach = numbers.half_width(95.0, law.dof) * law.stderr
         words = "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
         if law.p < SURE / len(laws):
             words = "no power law"
@@ -308,7 +280,7 @@ def _powers(series: SeriesValues) -> list[Table | Sentences]:
     return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])] if laws else []
 
 
-def _scatter(of: HomogeneityTest | PowerLawOfQ) -> list[str]:
+def _scatter(of: series_data.HomogeneityTest | series_data.PowerLawOfQ) -> list[str]:
     if not of.freedom:
         return ["-", "0", "-"]
     p = f"{of.p:.2g}" if of.p >= SMALLEST_P else f"< {SMALLEST_P:g}"
@@ -330,10 +302,10 @@ def report_of_comparison(comparison: ComparisonValues) -> Document:
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
     criteria -= np.fmin.reduce(criteria)
     for fit, above in zip(comparison.fits, criteria, strict=True):
-        size = f"{fit.parameters}+{or_dash(fit.linear, '.0f')}"
-        values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", or_dash(fit.score, ".6g")]
-        worse = "best" if fit.best else value_and_error(fit.worse_by, fit.stderr)
-        rows.append([fit.name, size, *values, worse, *(or_dash(of, ".4g") for of in above)])
+        size = f"{fit.parameters}+{numbers.or_dash(fit.linear, '.0f')}"
+        values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", numbers.or_dash(fit.score, ".6g")]
+        worse = "best" if fit.best else numbers.value_and_error(fit.worse_by, fit.stderr)
+        rows.append([fit.name, size, *values, worse, *(numbers.or_dash(of, ".4g") for of in above)])
     few = "CLIC: fewer than three independent bins cannot be left out"
     each = f"leaving out each of the {comparison.bins} independent bins in turn"
     by = each if comparison.by_left_out else few

@@ -52,11 +52,8 @@ class FitFigure(Figure):
 
     @property
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """What each panel shows, by its name: x, y and, where drawn, the error of every symbol and line.
-
-        `series` is the label in the legend; a band has its ends `low` and `high`, a map a row for each cell.
-        """
-        return {str(axes.get_label()): table_of_panel(axes) for axes in self.axes}
+        """What each panel shows, by its name: x, y and errors, by `series` in the legend."""
+        return {str(axes.get_label()): _table_of_panel(axes) for axes in self.axes}
 
 
 def png_of(picture: Figure, about: Mapping[str, str]) -> bytes:
@@ -79,11 +76,7 @@ def vector_of(picture: Figure, suffix: str) -> bytes:
 
 
 def figure(width: float) -> FitFigure:
-    """Return an empty figure, to which `footer` gives a height; width in inches.
-
-    Where axes are given (`PLACE`) it is a SubFigure in their place, of whatever size that is. Raises
-    OptionError for axes that are in no grid.
-    """
+    """Return an empty figure of a width [inches], or a SubFigure in the place of the axes of `PLACE`."""
     axes: Any = PLACE.get().ax
     if axes is None:
         return FitFigure(figsize=(width, width), dpi=DPI)
@@ -106,10 +99,8 @@ def page(
 ) -> FitFigure:
     """Return a figure of panels in rows, as wide as a page, or as a column if it has one panel.
 
-    height: of each panel in inches. words: below all, under one legend for all panels. left, right: inches
-    beside each panel; below: inches more under the last row. Where one panel is to be drawn alone (`PLACE`)
-    the others are left out; in given axes it is drawn itself. Positions are fixed: a constrained layout takes
-    longer than drawing. Raises OptionError for an unknown panel.
+    height: of each panel [inches]. words: below all, under one legend. left, right: inches beside each
+    panel; below: more under the last row. Positions are fixed: a constrained layout takes long.
     """
     ax, name = PLACE.get()
     if name is not None:
@@ -140,10 +131,7 @@ def page(
 
 
 def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float, float]:
-    """Add one legend of all panels, and words below it; return their height and that of the figure.
-
-    width of the figure, height above the legend, and what is returned: in inches.
-    """
+    """Add one legend of all panels, and words below it; return their height and that of the figure."""
     lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
     labelled = [axes.get_legend_handles_labels() for axes in whole.axes]
     marks = {
@@ -160,11 +148,6 @@ def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float
     if lines:
         whole.supxlabel("\n".join(lines), fontsize=SMALL, color=GREY)
     return text + key, total
-
-
-def columns_for(number: int) -> int:
-    """Return how many columns leave the fewest empty places: two for four panels, otherwise up to three."""
-    return 2 if number == 4 else min(number, 3)
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str = "", log: str = "") -> None:
@@ -219,10 +202,7 @@ class _BetweenDecades(LogFormatter):
 
 
 def logarithmic(axes: Axes, which: str, scale: str = "log", **options: float) -> None:
-    """Make the x or y axis logarithmic, with plain-text tick labels: 0.1, 1, 10, or 10⁻⁵.
-
-    Labels in math text take longer to draw than the rest of a figure.
-    """
+    """Make the x or y axis logarithmic, with plain-text tick labels: math text takes long to draw."""
     set_scale = axes.set_xscale if which == "x" else axes.set_yscale
     set_scale(scale, **options)
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -248,10 +228,7 @@ def log_scale_if_wide(axes: Axes, which: str, values: np.ndarray) -> None:
 
 
 def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray, "..."]) -> None:
-    """Set the y range to the values and their band, but to at most three times the range of the values.
-
-    The range of a nearly constant curve counts as NARROWEST of its size: its band is seen, too.
-    """
+    """Set the y range to the values and their band, but to at most three times the range of the values."""
     log = axes.get_yscale() == "log"
     with np.errstate(invalid="ignore", divide="ignore"):
         values, ends = (np.log10(v) if log else v for v in (values, ends))
@@ -270,8 +247,7 @@ def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray,
     axes.set_ylim(*(10.0**edges if log else edges))
 
 
-def table_of_panel(axes: Axes) -> "pandas.DataFrame":
-    """Return symbols, lines, bands, steps and maps in axes, whose labels are names of columns."""
+def _table_of_panel(axes: Axes) -> "pandas.DataFrame":
     import pandas  # loads for half a second
 
     x, y = axes.get_xlabel() or "x", axes.get_ylabel() or "y"

@@ -50,7 +50,6 @@ VIEW = (
     "this report."
 )
 MAX_MINIMA = 6
-"""Most minima listed."""
 _MEANING = {
     "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
     "velocity profile",
@@ -72,11 +71,12 @@ def report_of(
 ) -> Document:
     """Return the report of a fit; pictures: figures for a page, of the fit and of its posterior."""
     held, inputs = result.errors.posterior, result.provenance.inputs
-    good = result.converged and not result.misfit
+    findings = [one for one in result.findings if one.severity is not Severity.ERROR]
+    others = [(one.severity.value, one.sentence) for one in findings]  # which the verdict says not
     return Document(
         f"{result.config['model']} fitted to {inputs['store']}",
         [
-            Section("Outcome", [Outcome(good, result.verdict, reservations(result))]),
+            Section("Outcome", [Outcome(result.success, result.verdict, others)]),
             Section("Parameters", [Table("", _parameters(result), 3), _on_parameters(result)]),
             *([] if held is None else [_posterior_section(held, of_posterior)]),
             Section("Contrast and offset", [_on_scaling(result)]),
@@ -95,12 +95,6 @@ def _posterior_section(held: dict[str, Any], pictures: Sequence[Picture]) -> Sec
     except PackageError as e:
         return Section("Posterior", [Sentences([str(e)])])
     return section(held, pictures)
-
-
-def reservations(result: FitValues) -> list[tuple[str, str]]:
-    """Return (severity, sentence) of the findings about a fit that the verdict does not say."""
-    findings = (one for one in result.findings if one.severity is not Severity.ERROR)
-    return [(one.severity.value, one.sentence) for one in findings]
 
 
 def intervals_of(result: FitValues | SeriesValues, percent: float) -> Document:
@@ -126,10 +120,7 @@ def _intervals(result: FitValues, percent: float, of_fit: str) -> Section:
 
 
 def _parameters(result: FitValues) -> list[list[str]]:
-    """Return the table of parameters, header first; one row for all coefficients of a rate.
-
-    They are not the rate, which lies between the least and the greatest of them.
-    """
+    """Return the table of parameters; one row for all coefficients of a rate, which lies between them."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     robust = bool(np.isfinite(table["stderr"].values).any())
     head = ["parameter", "value ± stderr", "unit", *["dof"] * robust, "naive error"]
@@ -138,20 +129,16 @@ def _parameters(result: FitValues) -> list[list[str]]:
         own = [known.pop(f"{rate}_{n + 1}") for n in range(int(of["splines"]))]
         values = [row["value"] for row in own if isfinite(row["value"])] or [np.nan]
         shown = " to ".join(or_dash(of(values), ".4g") for of in (min, max))
-        rows.append(
-            [f"{len(own)} coefficients of {rate}", shown, own[0]["unit"], *["-"] * (len(head) - 3)]
-        )
+        row = [f"{len(own)} coefficients of {rate}", shown, own[0]["unit"]]
+        rows.append([*row, *["-"] * (len(head) - 3)])
     for name, of in known.items():
         shown = limits[name].limit or numbers.value_and_error(of["value"], of["stderr"])
         dof = [f"{of['dof']:.1f}" if isfinite(of["stderr"]) else "-"] * robust
         state = "fixed" if of["fixed"] else "at bound" if of["at_bound"] else ""
-        naive_error = state or numbers.format_error(of["stderr_naive"])
-        row = [name, shown, of["unit"], *dof, naive_error]
+        row = [name, shown, of["unit"], *dof, state or numbers.format_error(of["stderr_naive"])]
         if truth is not None:
-            row += [
-                or_dash(truth.get(name, np.nan), ".6g"),
-                or_dash(pull.get(name, np.nan), "+.1f"),
-            ]
+            row.append(or_dash(truth.get(name, np.nan), ".6g"))
+            row.append(or_dash(pull.get(name, np.nan), "+.1f"))
         rows.append(row)
     return [head + ["truth", "pull"] * (truth is not None), *rows]
 
@@ -206,12 +193,9 @@ def _on_scaling(result: FitValues) -> Sentences:
     if getattr(MODELS.get(result.config["model"]), "shear", False):
         source = f" ({result.config['gap_from']})" if "gap_from" in result.config else ""
         gap = f"; gap {result.config['gap_angstrom'] / 1e4:g} um{source}"
-    return Sentences(
-        [
-            f"{result.config['scaling']} scaling: contrast {contrast}, offset {offset}",
-            f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}{gap}",
-        ]
-    )
+    scaling = f"{result.config['scaling']} scaling: contrast {contrast}, offset {offset}"
+    quality = f"reduced χ² {result.redchi:.5g} for {number} in {_bins(result)}{gap}"
+    return Sentences([scaling, quality])
 
 
 def _bins_table(result: FitValues) -> Table:
@@ -245,18 +229,16 @@ def _sensitivity(result: FitValues) -> list[Sentences | Table]:
         f"from the lowest, corrected for correlated pairs, and absent where the model does not describe the "
         f"data; changes are in units of {unit}"
     )
+    profiles = result.errors.profiles.items()
     return [
         Table(f"Influence of individual bins, in units of {unit}", _influence(result)),
         *([] if modes is None else [Table("Scaling modes", _modes(modes)), Sentences([on_modes])]),
-        *(
-            Table(f"Profile of {name}", _profile(points), 0)
-            for name, points in result.errors.profiles.items()
-        ),
+        *(Table(f"Profile of {name}", _profile(points), 0) for name, points in profiles),
     ]
 
 
 def _influence(result: FitValues) -> list[list[str]]:
-    """Return, header first, by how many errors each parameter changes most without one bin, and which."""
+    """Return by how many errors each parameter changes most without one bin, and which."""
     table, rows = result.diagnosis.influence, [["parameter", "largest change", "without"]]
     if table is None:
         return rows
@@ -290,11 +272,9 @@ def _modes(table: xarray.Dataset) -> list[list[str]]:
 def _profile(table: xarray.Dataset) -> list[list[str]]:
     middle = int(table["parabola"].values.argmin())
     best = table["chisqr"].values[middle]
-    columns = (table[key].values for key in ("value", "chisqr", "parabola"))
-    points = [
-        [f"{value:.6g}", f"{chisqr - best:.3g}", f"{parabola - best:.3g}"]
-        for value, chisqr, parabola in zip(*columns, strict=True)
-    ]
+    value = [f"{number:.6g}" for number in table["value"].values]
+    above = ([f"{chisqr - best:.3g}" for chisqr in table[k].values] for k in ("chisqr", "parabola"))
+    points = [list(row) for row in zip(value, *above, strict=True)]
     del points[middle]
     return [["value", "χ² − lowest χ²", "of a parabola"], *points]
 
@@ -318,19 +298,17 @@ def facts(result: FitValues) -> list[tuple[str, str]]:
     (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
     independent, bins = inputs["independent_bins"], inputs["bins"]
     on, history = config.get("computed_on"), result.run.history
-    levels = (
-        f", {at['passes']} over {numbers.level_name(at['level'])}"
-        for at in history
-        if "level" in at
-    )
+    coarse = [(at["passes"], numbers.level_name(at["level"])) for at in history if "level" in at]
+    levels = (f", {passes} over {level}" for passes, level in coarse)
     read = 100 * history[-1].get("read", 1.0) if history else 100
     times = (f"{name} {numbers.format_seconds(t)}" for name, t in result.run.timings.items())
     changed = (f"{name} {_value(config[name])}" for name in config["changed"])
     versions = {"homodyne-dask": result.provenance.version, **result.provenance.versions}
     weight, loss = result.statistics.mean_weight, ""
     if weight is not None:  # of least squares there is none
-        scale = f"{config['loss_scale']:g} σ"
-        loss = f"{config['loss']}, scale {scale}, mean weight {100 * weight:.1f} %"
+        loss = (
+            f"{config['loss']}, scale {config['loss_scale']:g} σ, mean weight {100 * weight:.1f} %"
+        )
     meaning = _MEANING[config["convention"]]
     if "phi0" not in result.parameters["param"].values:
         meaning = f"{config['model']} has no shear"
@@ -385,7 +363,7 @@ def _bins(result: FitValues) -> str:
 
 
 def _datum(result: FitValues) -> str:
-    """Return what a measurement is: a pair of frames, a mean over a cell of age and lag, or a point of g2."""
+    """Return what is measured: a pair of frames, a mean over a cell of age and lag, or a point of g2."""
     averaged = result.provenance.inputs.get("cells") or result.config["weighting"] == "speckle"
     return "cells" if averaged else datum_of(result.provenance.inputs["sigma_source"])
 

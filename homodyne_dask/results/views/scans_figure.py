@@ -29,12 +29,7 @@ MAX_LETTERS = 40
 """Most letters of a name in a figure."""
 LETTER = 0.075
 """Inches of a letter of their names."""
-_AXES = {
-    "q": "q [Å⁻¹]",
-    "phi": "φ [°]",
-    "angle": "φ [°]",
-    "age": "age [s]",
-}
+_AXES = {"q": "q [Å⁻¹]", "phi": "φ [°]", "angle": "φ [°]", "age": "age [s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
@@ -55,7 +50,7 @@ def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
 
 def page_of_panels(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
     """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
-    columns = draw.columns_for(len(shown))
+    columns = 2 if len(shown) == 4 else min(len(shown), 3)  # which leave the fewest empty places
     picture = draw.page(shown, columns, HEIGHT, below=below)
     for axes in picture.axes[:-columns] if below else ():
         axes.set_xlabel("")
@@ -72,9 +67,8 @@ def scan_label(name: str) -> str:
 def draw_series(whole: SeriesValues) -> draw.FitFigure:
     """Draw each parameter and rate with its error against q, age or another variable.
 
-    Rates over q are on logarithmic axes with the line of q², and beside them, where the stores are, the
-    decays averaged over age. A dashed line is the weighted mean of consistent fits; horizontal bars are
-    the windows of age.
+    Rates over q are on logarithmic axes with the line of q², beside the decays averaged over age where the
+    stores are. A dashed line is the weighted mean of consistent fits; horizontal bars are windows of age.
     """
     entries = [entry for entry in whole.entries if entry.result is not None]
     over_q = whole.over == "q" and len(entries) > 1
@@ -83,9 +77,8 @@ def draw_series(whole: SeriesValues) -> draw.FitFigure:
     x = _AXES.get(whole.over) or plain_label(whole.over, whole.unit_of(whole.over))
     windows = None  # below and above the mean age
     if "from" in entries[0].at:
-        windows = np.array(
-            [at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at]
-        )
+        first, last = (np.array([e.at[end] for e in entries]) for end in ("from", "to"))
+        windows = np.array([at - first, last - at])
 
     def finish(axes: Axes, name: str) -> None:
         if name in rates:
@@ -93,9 +86,8 @@ def draw_series(whole: SeriesValues) -> draw.FitFigure:
             return
         _draw_means(axes, whole, name)
         if (at == np.round(at)).all():  # there is no scan 1.5
-            axes.xaxis.set_major_locator(
-                MaxNLocator(draw.MAX_INTERVALS, integer=True, steps=[1, 2, 5, 10])
-            )
+            steps = {"integer": True, "steps": [1, 2, 5, 10]}
+            axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
 
     shown = panels_of_quantities(entries, at, x, finish, windows, rates)
     if over_q and (views := _views(entries)):
@@ -114,10 +106,8 @@ def _draw_means(axes: Axes, whole: SeriesValues, name: str) -> None:
     for of in whole.repeats.values():
         again = of.agreement.get(name)
         if again is not None and again.p >= DOUBTFUL:
-            at, mean, stderr = (
-                np.array([n]) for n in (of.entries[0].at[whole.over], again.mean, again.stderr)
-            )
-            draw.points(axes, at, mean, np.nan_to_num(stderr), hollow=True, zorder=3, **look)
+            point = of.entries[0].at[whole.over], again.mean, np.nan_to_num(again.stderr)
+            draw.points(axes, *np.array(point)[:, None], hollow=True, zorder=3, **look)
 
 
 def _draw_power_of_q(
@@ -131,14 +121,11 @@ def _draw_power_of_q(
     known = np.isfinite(rate) & (rate > 0)
     for which in "xy" if known.any() else "":
         draw.logarithmic(axes, which)
-    powers: dict[float, dict[str, Any]] = (
-        {} if law is None else {law.exponent: {"ls": "-", "label": "fitted power of q"}}
-    )
-    powers[2.0] = {"ls": "--", "label": "∝ q²"}
-    for power, look in powers.items():
-        if known.any():
-            line = q**power * np.exp(np.mean(np.log(rate[known] / q[known] ** power)))
-            axes.plot(q, line, color=COLOURS[4], zorder=0, **look)
+    powers = {} if law is None else {law.exponent: ("-", "fitted power of q")}
+    powers[2.0] = "--", "∝ q²"
+    for power, (style, label) in powers.items() if known.any() else ():
+        line = q**power * np.exp(np.mean(np.log(rate[known] / q[known] ** power)))
+        axes.plot(q, line, style, color=COLOURS[4], zorder=0, label=label)
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
@@ -182,10 +169,7 @@ def _average_over_age(
 
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
-    """Return the parameters and rates worth a panel: none that is fixed, and none equal to another one.
-
-    Where all are fixed, or undetermined and shared, they are all there is to draw.
-    """
+    """Return the parameters and rates worth a panel: not fixed ones, nor copies, unless all are."""
     constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
     names = shown_names(entries[0].quantities, copies=False)
     names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
@@ -215,10 +199,7 @@ def panels_of_quantities(
     reach: np.ndarray | None = None,
     last: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a panel for each quantity; finish: what is done to each at last, with its name.
-
-    at: place of each fit, and `reach` to both sides of it. last: names of the last panels.
-    """
+    """Return a panel for each quantity, fits at `at`, with `reach`; finish: what is done to each at last."""
     q = np.array([entry.at.get("q", np.nan) for entry in entries])
     rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
 

@@ -1,7 +1,4 @@
-"""What figures of all kinds look like and say, without matplotlib: colours, titles, labels.
-
-Axes that a user gives, and the panel to draw in them: what figures ask before they make their own.
-"""
+"""What figures of all kinds look like and say, and where they are drawn, without matplotlib."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,13 +16,11 @@ from homodyne_dask.text import in_brackets
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 UNKNOWN_COLOUR = "#d9d9d9"
-"""Colour of unknown values."""
 LARGEST = 1e100
 """Of a number that is drawn; the smallest is its inverse."""
 
@@ -58,10 +53,7 @@ RingStyles = list[tuple[float, str, str, str | None]]
 
 
 def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
-    """Return q, colour, marker and label of each ring; beyond seven rings the colour follows q.
-
-    A single ring has no label, and of more than seven only the first, middle and last have one.
-    """
+    """Return q, colour, marker and label of each ring: of more than seven, three have a label."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -103,8 +95,7 @@ class Place(NamedTuple):
     panel: str | None = None
 
 
-_ALL = Place()
-PLACE: ContextVar[Place] = ContextVar("PLACE", default=_ALL)
+PLACE: ContextVar[Place] = ContextVar("PLACE", default=Place())  # noqa: B039 - it does not change
 
 
 @contextmanager

@@ -172,7 +172,6 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(word, tmp_path, monk
 
 
 def test_shared_and_given_scalings_are_compared():
-    """All of them predict contrast and offset of an angle left out."""
     shared, series = (in_config(GOOD, scaling=mode) for mode in ("shared", "fourier1"))
     assert hd.compare({"shared": shared, "series": series}).chosen in ("shared", "series")
 
@@ -197,10 +196,10 @@ def test_results_and_comparisons_are_read_back(tmp_path):
 
 def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, fit in (("A_fit", GOOD), ("B_fit", result_of_model("static", STATIC, WORSE))):
+    fits = [GOOD, result_of_model("static", STATIC, WORSE)]
+    for name, fit in zip(("A_fit", "B_fit"), fits, strict=True):
         (tmp_path / name).mkdir()
         fit.to_json(tmp_path / name / "summary.json")
-    fits = [hd.load_result(name) for name in ("A_fit", "B_fit")]
     assert done("compare", "A_fit", "B_fit").strip() == str(hd.compare(fits))
     values = json.loads(done("compare", "B_fit", "A_fit", "--json"))
     assert values["chosen"] == "laminar_flow"

@@ -69,7 +69,6 @@ ABOUT = {
 
 
 def page() -> str:
-    """Return the text of the page."""
     wrapper = TextWrapper(
         110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
@@ -113,8 +112,10 @@ def test_numbers_that_are_not_finite_have_a_sentence():
     assert "about unknown over the record" in str(finding("contrast-drift", size=np.nan))
 
 
-def test_an_offset_at_a_negative_bound_is_fixed_where_others_get_more_room():
-    """A wider bound of D_offset let a fit end where J is 0 at all ages."""
+def test_an_offset_at_a_negative_bound_is_fixed_and_what_is_not_determined_is_said_once():
+    doubts = (Doubt("strongly-correlated", ("D0", "alpha"), {"correlation": -0.999}),)
+    assert not [*findings_of_doubts(doubts, [finding("undetermined", ("D0", "alpha"))])]
+    assert [one.code for one in findings_of_doubts(doubts)] == ["strongly-correlated"]
     assert _wider_bounds("D_offset", [-1e4, -1e4, 1e6], False, True) == "--fixed D_offset=0"
     assert _wider_bounds("fraction", [1.0, 0.0, 1.0], False, True) == "--fixed fraction=1"
     assert _wider_bounds("alpha", [-2.0, -2.0, 2.0], False) == "--bounds alpha=-4:2"
@@ -128,6 +129,7 @@ def test_the_codes_of_the_source_are_those_of_the_catalogue():
 
 
 def test_the_page_is_the_one_that_the_catalogue_gives():
+    assert {CATALOGUE[code].severity for code in MISFIT} == {Severity.ERROR}
     assert page() == kept_in(PAGE, page())
 
 
@@ -144,19 +146,6 @@ def test_findings_are_chosen_by_code_and_severity_and_survive_json():
     assert table["code"].tolist() == list(found.codes)
     assert table["sentence"].tolist() == [str(one) for one in found]
     assert len(Findings().to_dataframe()) == 0
-
-
-def test_an_unknown_code_is_refused():
     later = example("at-bound", ["D0"]).to_dict() | {"code": "of-a-later-version"}
     with pytest.raises(SourceError, match=r"'of-a-later-version' is no finding"):
         Findings.from_plain([later])
-
-
-def test_codes_of_a_misfit_are_errors():
-    assert {CATALOGUE[code].severity.value for code in MISFIT} == {"error"}
-
-
-def test_a_combination_that_is_not_determined_is_said_once():
-    doubts = (Doubt("strongly-correlated", ("D0", "alpha"), {"correlation": -0.999}),)
-    assert not [*findings_of_doubts(doubts, [finding("undetermined", ("D0", "alpha"))])]
-    assert [one.code for one in findings_of_doubts(doubts)] == ["strongly-correlated"]

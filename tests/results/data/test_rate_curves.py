@@ -25,7 +25,6 @@ NAMES = ("J", "J_integral", "gamma_dot", "strain")
 
 
 def replaced(result, theta):
-    """The same result with other values."""
     return replace(result, parameters=result.parameters.assign(optimum=("param", theta)))
 
 
@@ -59,7 +58,6 @@ def test_bands_are_those_of_random_parameters(convention, flowing):
 
 @pytest.mark.parametrize("dof", [4.0, 12.0, np.inf])
 def test_a_band_everywhere_holds_the_whole_curve_as_often_as_it_says(dof):
-    """Against draws of the parameters with an estimated error, as multivariate t."""
     t = np.linspace(0.05, 6, 200)
     rng = np.random.default_rng(1)
     for theta, size in ((CREEP, (500.0, 0.05, 300.0)), (FLOW[3:6], (1e-5, 0.1, 2e-5))):
@@ -89,7 +87,6 @@ def test_bands_of_few_bins_are_of_speckle_with_its_degrees_of_freedom(tmp_path):
 
 @pytest.mark.long
 def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_path):
-    """A fit's own: at each age those of the rate, which differ from those of D0, alpha and D_offset."""
     scans = measured(FLOW, 40, np.linspace(-80, 80, 60), sigma=0.02, seed=2)
     start = dict(zip(LAMINAR_FLOW.names, FLOW, strict=True))
     result = fit_here(store(scans, tmp_path), LAMINAR_FLOW, gap="200 um", initial=start)
@@ -132,7 +129,6 @@ def test_integrals_are_the_trapezoid_sums_of_the_rates(tmp_path):
 
 @pytest.mark.parametrize("unknown", [(0, 1, 2), (2,)])
 def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing, unknown):
-    """Nor where it is at a bound: to take its error for zero made bands far too narrow, or of no width."""
     covariance = FLOW_COVARIANCE.copy()
     covariance[unknown, :] = covariance[:, unknown] = np.nan
     result = result_for(flowing, FLOW, covariance=covariance)

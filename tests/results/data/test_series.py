@@ -4,15 +4,12 @@ import csv
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.results.data.derived_quantities import Quantity
@@ -80,16 +77,16 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
-def test_a_mistake_is_told_before_the_first_fit(diffusing, word, given, says):
-    with pytest.raises(HomodyneDaskError, match=says):
-        hd.fit_each(diffusing, hd.STATIC, **given)
-
-
 def test_a_store_without_q_has_no_rings(tmp_path):
     scan = store(measured(CREEP, 12, ANGLES), tmp_path, q=np.full(3, np.nan))
     with pytest.raises(HomodyneDaskError, match="q is unknown for 3 of 3"):
         hd.fit_each(scan, hd.STATIC, over="q")
+
+
+@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
+def test_a_mistake_is_told_before_the_first_fit(diffusing, word, given, says):
+    with pytest.raises(HomodyneDaskError, match=says):
+        hd.fit_each(diffusing, hd.STATIC, **given)
 
 
 @pytest.mark.long
@@ -106,10 +103,9 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert over_q.converged
     assert over_q.errors == "stderr"
     assert set(over_q.table["method"].values) == {"speckle"}
-    assert over_q.agreement["D0"].p > 0.01
-    assert over_q.agreement["D0"].mean == pytest.approx(
-        20000, abs=4 * over_q.agreement["D0"].stderr
-    )
+    D0 = over_q.agreement["D0"]
+    assert D0.p > 0.01
+    assert D0.mean == pytest.approx(20000, abs=4 * D0.stderr)
     assert list(over_q.agreement) == ["D0", "J", "D"]
     law = over_q.power_of_q("J")
     assert abs(law.exponent) < 4 * law.stderr < 0.2
@@ -137,16 +133,7 @@ def test_fits_disagree_below_a_probability_of_1_per_cent_over_the_quantities(ove
     assert str(series).split().count(word) == 2
 
 
-@pytest.mark.long
-def test_rates_that_diffusion_makes_differ_with_q_are_not_called_inconsistent(diffusing):
-    words = str(hd.fit_each(diffusing, "stretched", over="q"))
-    assert "rate        3 of 3" not in words
-    assert "stretching" in words
-    assert "as for diffusion" in words
-
-
 def test_the_error_of_a_rate_is_that_of_its_parameters():
-    """By finite differences of a t^b + c."""
     result = flow_result()
     rng = np.random.default_rng(1)
     size = np.nan_to_num(result.parameters["stderr"].values, nan=0.0)
@@ -207,20 +194,6 @@ def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age)
     np.testing.assert_array_equal(table["D0 [Å²/s]"], over_q.table["value"].values[:, 0])
     np.testing.assert_allclose(table["stderr"], np.nan_to_num(over_q.table["stderr"].values[:, 0]))
     assert [axis.get_ylabel() for axis in over_age.plot().axes] == ["D0 [Å²/s]"]
-
-
-def test_parts_that_are_fitted_together_may_share_contrasts(diffusing):
-    own: Any = {"over": "label", "together": True, "scaling": "shared"}
-    assert len(fit_jobs(FitConfig(data=diffusing.path, model="static", **own))) == len(
-        diffusing.bins
-    )
-
-
-@pytest.mark.long
-def test_parameters_that_are_all_fixed_are_drawn(diffusing):
-    fixed = {"D0": 1e3, "alpha": 0.0, "D_offset": 5.0}
-    drawn = hd.fit_each(diffusing, hd.STATIC, over="age", windows=2, fixed=fixed).plot()
-    assert [axis.get_ylabel() for axis in drawn.axes][:2] == ["D0 [Å²/s]", "alpha"]
 
 
 def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_decays(over_q):

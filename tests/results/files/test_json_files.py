@@ -1,14 +1,12 @@
 """summary.json, series.json: what was damaged is a sentence; their folder has files of one fit, by one."""
 
 import errno
-import io
 import json
 import os
 import random
 import shutil
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import xarray
@@ -23,7 +21,7 @@ from homodyne_dask.results.files import result_folder as folders
 from homodyne_dask.results.result_classes import FitSeries
 from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.store import files
-from homodyne_dask.store.files import locked, replace_file
+from homodyne_dask.store.files import locked
 from tests.ingest_files import simulated
 from tests.results.made_results import changed, flow_result, result_of_model
 
@@ -53,7 +51,6 @@ def folder(tmp_path_factory) -> Path:
 
 
 def content(path: Path):
-    """All that a file says once it is read."""
     read = READ[path.name](path)
     if isinstance(read, FitSeries):
         return [
@@ -134,7 +131,6 @@ def test_a_fit_of_a_series_in_a_folder_elsewhere_is_refused(folder, tmp_path, na
 
 
 def test_every_number_of_a_result_is_read_back(tmp_path):
-    """Also those of a table without rows, as where all parameters are at bounds."""
     columns = {"direction": {"eigenvalue": []}, "direction param": {"vector": np.empty((0, 7))}}
     none = table_of(columns, param=flow_result().parameters["param"].values)
     made = changed(flow_result(), identifiability=none)
@@ -163,7 +159,6 @@ def filled(folder: Path, names: tuple[str, ...], content: str) -> Path:
 
 
 def visible(folder: Path) -> dict[str, str]:
-    """The files of a folder but its temporary ones."""
     found = (path for path in folder.rglob("*") if path.is_file())
     names = {str(path.relative_to(folder)): path for path in found}
     return {name: p.read_text() for name, p in names.items() if ".partial" not in name}
@@ -249,64 +244,31 @@ def test_a_lock_that_a_killed_fit_left_is_taken(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def in_store(folder):
-    (folder / "A.zarr/c2").mkdir(parents=True)
-    (folder / "A.zarr/zarr.json").write_text("{}")
-    return folder / "A.zarr/c2/zarr.json"
-
-
-def pipe(folder):
-    os.mkfifo(folder / "pipe")
-    return folder / "pipe"
-
-
-def some_folder(folder):
-    (folder / "A").mkdir()
-    return folder / "A"
-
-
-def table(folder):
-    (folder / "g2.csv").write_text("tau [s],g2\n0.1,1.2\n")
-    return folder / "g2.csv"
-
-
-def arrays(folder):
-    np.savez(folder / "A.npz", c2=1.0)
-    return folder / "A.npz"
-
-
-def nexus_content():
-    content = io.BytesIO()
-    with h5py.File(content, "w") as file:
-        file.attrs["creator"] = "homodyne-dask 1"
-    return content.getvalue()
-
-
-PLACES = [
-    in_store,
-    pipe,
-    some_folder,
-    table,
-    arrays,
-    lambda folder: simulated(folder / "A.hdf", n=20),
-]
+PLACES = {
+    "A.zarr/c2/zarr.json": lambda path: (path.parent.mkdir(parents=True), path.write_text("{}")),
+    "pipe": os.mkfifo,
+    "A": Path.mkdir,
+    "g2.csv": lambda path: path.write_text("tau [s],g2\n0.1,1.2\n"),
+    "A.npz": lambda path: np.savez(path, c2=1.0),
+    "A.hdf": lambda path: simulated(path, n=20),
+}
+G2 = {name: (("bin", "lag"), [[1.0]]) for name in ("g2", "stderr", "pairs")}
 WRITERS = {
     "JSON": lambda path: flow_result().to_json(path),
     "series": lambda path: series().to_json(path),
-    "NeXus": lambda path: replace_file(path, nexus_content()),
     "picture": lambda path: write_new(path, b"\x89PNG", True),
-    "CSV": lambda path: _write_csv(
-        path,
-        "g2.csv",
-        xarray.Dataset({name: (("bin", "lag"), [[1.0]]) for name in ("g2", "stderr", "pairs")}),
-    ),
+    "CSV": lambda path: _write_csv(path, "g2.csv", xarray.Dataset(G2)),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_data_folders_and_stores_are_not_replaced(tmp_path, write, place):
-    path = place(tmp_path)
+    path = tmp_path / place
+    if place.startswith("A.zarr"):
+        (tmp_path / "A.zarr").mkdir()
+        (tmp_path / "A.zarr/zarr.json").write_text("{}")
+    PLACES[place](path)
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(OptionError, match=r"give a(nother)? name"):
         write(path)

@@ -32,19 +32,14 @@ def result(scan):
 
 
 def shown(scan, result):
-    series = FitSeries(
-        "q", tuple(fit_row(f"{n}", None, flow_result(), "", {"q": n}) for n in (1, 2))
-    )
-    return {
+    rows = tuple(fit_row(f"{n}", None, flow_result(), "", {"q": n}) for n in (1, 2))
+    mine = hd.separable(lambda theta, t1, t2, bin: t1, [hd.Parameter("a")], name="m")
+    made = {
         "scan": scan,
         "plan": hd.plan(scan, "laminar_flow", gap=GAP),
-        "model": hd.LAMINAR_FLOW,
-        "user-defined model": hd.separable(
-            lambda theta, t1, t2, bin: t1, [hd.Parameter("a")], name="m"
-        ),
-        "result": result,
-        "series": series,
+        "user-defined model": mine,
     }
+    return made | {"model": hd.LAMINAR_FLOW, "result": result, "series": FitSeries("q", rows)}
 
 
 @pytest.mark.long
@@ -132,17 +127,17 @@ def datasets(tmp_path):
     return {"here": here, "dask": here.chunk({"x": 2}), "stored": stored}
 
 
+def without_private_name(dataset):
+    variable = SimpleNamespace(chunks=dataset["y"].variable.chunks)
+
+    class Stripped(dict):
+        encoding = dataset.encoding
+
+    return Stripped(y=SimpleNamespace(variable=variable))
+
+
 def test_only_what_is_loaded_is_in_memory(datasets):
-    """Also without the private name: chunks and source tell."""
-
-    class Stripped:
-        def __init__(self, dataset):
-            self.encoding, self.variable = dataset.encoding, dataset["y"].variable
-
-        def __getitem__(self, name):
-            return SimpleNamespace(variable=SimpleNamespace(chunks=self.variable.chunks))
-
-    for shape in (lambda of: of, Stripped):
+    for shape in (lambda of: of, without_private_name):
         found = {name: in_memory(shape(of), "y") for name, of in datasets.items()}
         assert found == {"here": True, "dask": False, "stored": False}
     assert in_memory(datasets["stored"].load(), "y")

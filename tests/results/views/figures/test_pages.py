@@ -62,16 +62,14 @@ def test_a_rate_that_may_be_zero_has_a_linear_axis(flowing):
         known = np.diag((error * np.abs(theta) + 1e-12) ** 2)
         view = FitView(result_for(flowing, theta, naive=known), flowing)
         assert plots.draw_rates(view).axes[0].get_yscale() == scale
-
-
-@pytest.mark.parametrize(("power", "scale"), [(-2.0, "log"), (2.0, "linear")])
-def test_a_rate_without_a_formula_that_rises_has_a_linear_axis(power, scale):
     t = np.linspace(1.0, 100.0, 50)
     edges = [f"J_{end}_{band}" for end in ("low", "high") for band in BANDS]
-    rates = xarray.Dataset(dict.fromkeys(("J", "J_power_law", *edges), ("t", t**power)), {"t": t})
-    axis = Figure().subplots()
-    _fitted_rate(axis, rates, "J", ("J", ""), None)
-    assert axis.get_yscale() == scale
+    for power, scale in ((-2.0, "log"), (2.0, "linear")):  # of a rate without a formula
+        columns = dict.fromkeys(("J", "J_power_law", *edges), ("t", t**power))
+        _fitted_rate(
+            axis := Figure().subplots(), xarray.Dataset(columns, {"t": t}), "J", ("J", ""), None
+        )
+        assert axis.get_yscale() == scale
 
 
 def test_figures_for_print_keep_their_text(flowing, tmp_path):
@@ -106,14 +104,11 @@ def test_pictures_may_have_a_format_after_them(words, wanted):
     assert made.main(words.split(), standalone_mode=False) == {"pictures": wanted, "store": "A"}
 
 
-def test_an_influence_that_is_unknown_is_not_drawn(diffusing):
+def test_an_influence_that_is_unknown_or_on_coefficients_of_a_rate_is_not_drawn(diffusing):
     for influence in (None, influence_of_bins(diffusing, ["D0"])):  # the change of the last is NaN
         result = changed(result_for(diffusing, CREEP), influence=influence)
         with pytest.raises(OptionError, match="does not contain the influence of bins"):
             plots.draw_influence(FitView(result, diffusing))
-
-
-def test_the_influence_on_coefficients_of_a_rate_is_not_drawn(diffusing):
     result = changed(
         result_for(diffusing, CREEP),
         influence=influence_of_bins(diffusing, ["J_1", "J_2", "a", "b"]),
