@@ -3,20 +3,17 @@
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, finding
+from homodyne_dask.solver.array_shapes import Theta
 
 HIGHEST = 0.5
 """Turns per frame above which fringes look slower than they are."""
 
 
 def limit_of_fringes(request: Request) -> str:
-    """Return a sentence on the fastest fringes that the frames show, "" for models without fringes.
-
-    Where the user gave all that the fringes depend on, it says how fast they turn.
-    """
+    """Return a sentence on the fastest fringes that the frames show, or on the given ones; '' without any."""
     search, scan, beat = request.search, request.scan, request.problem.model.beat
     if beat is None:
         return ""
@@ -34,7 +31,7 @@ def limit_of_fringes(request: Request) -> str:
     return finding("fringes-limit", **limits).sentence
 
 
-def aliased_fringes(request: Request, theta: Float[np.ndarray, " p"]) -> Iterator[Finding]:
+def aliased_fringes(request: Request, theta: Theta) -> Iterator[Finding]:
     """Yield the bins whose fringes at theta turn more than half a period per frame."""
     model, scan = request.problem.model, request.scan
     if model.beat is None:

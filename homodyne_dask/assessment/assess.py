@@ -9,12 +9,11 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from homodyne_dask.assessment.assessment import Assessment, Influence
 from homodyne_dask.assessment.cell_residuals import averaged_cells
 from homodyne_dask.assessment.decay_test import Signal, frame_moments, signal_of
-from homodyne_dask.assessment.fitted_cells import fitted_cells
+from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.rate_errors_and_limits import (
@@ -30,6 +29,7 @@ from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.array_shapes import Theta, Which
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_clusters
 from homodyne_dask.solver.normal_equations import parameters_with_errors
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting
 
 DETERMINED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
-"""Outcomes with errors."""
 
 
 @one_blas_thread()
@@ -53,8 +52,7 @@ def assess(
 ) -> Assessment:
     """Return what is known after the last step of a fit.
 
-    passes: over the data; a few may be made. weights: of a fit weighted by speckle. doing: called with words
-    for what begins.
+    passes: over the data; a few may be made. weights: of a fit weighted by speckle. doing: called with words.
     """
     noise = signal = None
     table = request.scan.is_table
@@ -62,11 +60,7 @@ def assess(
         doing("speckle noise")
         noise = _noise(request, state, passes, weights, doing)
     if noise is None or not noise.sees_decay(state.reduced.contrast):
-        free = int(request.search.free.sum())
-        linear = None if state.reduced.linear_step is None else state.reduced.linear_params
-        moments = partial(frame_moments, passes, request, state.theta, linear)
-        blocks = None if weights or table else cache(moments)
-        signal = signal_of(state, request.scaling, free, request.clusters, blocks)
+        signal = _signal(request, state, None if weights or table else passes)
     decay = signal is None or signal.seen
     noise = noise if decay else None
     rates = cache(partial(rate_freedom, request, state))
@@ -81,11 +75,15 @@ def assess(
         request, state, noise, known, signal,
         lambda errors: rate_freedom(request, state, errors.dof) if errors.method == SPECKLE else rates(),
     )  # fmt: skip
+    gram, error, names = (weights or passes).gram, used_of(assessment.errors), request.search.names
+    known_errors = request.search.free_inside_bounds(state.theta) & np.isfinite(error)
+    steps = {name: float(error[names.index(name)]) for name in np.array(names)[known_errors]}
     profiles = {
-        name: profile(request, (weights or passes).gram, state, name, step, doing=doing)
-        for name, step in _steps_of_profiles(request, state, assessment).items()
+        name: profile(request, gram, state, name, steps[name], doing=doing)
+        for name in request.options.profile
+        if decay and state.outcome in DETERMINED and name in steps
     }
-    limited = limited_coefficients(request, state, assessment.errors, (weights or passes).gram)
+    limited = limited_coefficients(request, state, assessment.errors, gram)
     assessment = replace(assessment, profiles=profiles, limited=limited)
     return _checked(request, state, assessment)
 
@@ -101,8 +99,7 @@ def assess_scan(
 ) -> Assessment:
     """Return what is known of a scan that was fitted together with others.
 
-    noise: of its bins. of_global_fit: the covariances of its parameters. profiles: of these. signal: the test
-    for a decay in all scans.
+    noise: of its bins. of_global_fit, profiles: of its parameters. signal: the test for a decay in all scans.
     """
     of_theta, decay = noise and noise.of_theta, signal is None or signal.seen
     known = Known(errors_by_bins(request, state), of_theta, of_global_fit, decay=decay)
@@ -142,7 +139,7 @@ def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
     return replace(errors, naive=variance * errors.naive, scaling_naive=scaling)
 
 
-def errors_of_pass(request: Request, state: lm.State) -> Float[np.ndarray, " p"]:
+def errors_of_pass(request: Request, state: lm.State) -> Theta:
     """Return the standard errors after a pass, as they are without the noise of bins; NaN if unknown."""
     _, errors = counted(Known(errors_by_bins(request, state)))
     return deviations(errors.robust, len(state.theta))
@@ -162,6 +159,14 @@ def _noise(
     means = passes.over(CELL_MEANS, AtTheta(state.theta)) if of_cells else None
     averaged, executor = averaged_cells(passes, request), BinExecutor(passes, doing)
     return speckle_errors(request, state, moved, averaged, means, executor=executor)
+
+
+def _signal(request: Request, state: lm.State, passes: Sweep | None) -> Signal | None:
+    free, blocks = int(request.search.free.sum()), None
+    if passes is not None:
+        linear = None if state.reduced.linear_step is None else state.reduced.linear_params
+        blocks = cache(partial(frame_moments, passes, request, state.theta, linear))
+    return signal_of(state, request.scaling, free, request.clusters, blocks)
 
 
 def _with_errors(
@@ -186,48 +191,36 @@ def _with_errors(
 
 
 def _checked(request: Request, state: lm.State, assessment: Assessment) -> Assessment:
-    noise, reduced, linear = assessment.noise, state.reduced, request.problem.loss == "linear"
+    noise, reduced, checks = assessment.noise, state.reduced, dict[str, Any]()
     moved, cells = request.search.free_inside_bounds(state.theta), None
-    converged = state.outcome is lm.Outcome.CONVERGED
+    least_squares = request.problem.loss == "linear" and state.outcome is lm.Outcome.CONVERGED
     if noise is not None and state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
         cells = fitted_cells(request, state, noise)
     check, power = examine_model(request, state, noise, cells)
-    checks: dict[str, Any] = {"check": check, "power_of_q": power}
     if assessment.alone and moved.any():
-        if converged and linear:
+        if least_squares:
             checks["left_out"] = left_out_clusters(reduced, moved, request.clusters)
         if assessment.decay and reduced.finite:
             misfit = check is not None and check.misfit
             checks["influence"] = _influence(request, state, assessment.errors, moved, misfit)
-    pairs = converged and linear and assessment.alone and request.options.weighting == PAIRS
-    usable = None if noise is None or noise.objection or not pairs else noise
-    if usable is not None and usable.which.any() and cells is not None:
-        gain = checks["gain"] = np.full(len(state.theta), np.nan)
-        gain[usable.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
-    assessment = replace(assessment, bias=smoothing_bias(request, state), **checks)
+    if least_squares and assessment.alone and request.options.weighting == PAIRS:
+        checks["gain"] = _gain(noise, cells, len(state.theta))
+    bias = smoothing_bias(request, state)
+    assessment = replace(assessment, check=check, power_of_q=power, bias=bias, **checks)
     return replace(assessment, findings=result_findings(request, state, assessment))
 
 
-def _steps_of_profiles(request: Request, state: lm.State, known: Assessment) -> dict[str, float]:
-    if not known.decay or state.outcome not in DETERMINED:
-        return {}
-    error, inside = used_of(known.errors), request.search.free_inside_bounds(state.theta)
-    places = {name: request.search.names.index(name) for name in request.options.profile}
-    return {
-        name: float(error[at])
-        for name, at in places.items()
-        if inside[at] and np.isfinite(error[at])
-    }
+def _gain(noise: SpeckleErrors | None, cells: FittedCells | None, p: int) -> Theta | None:
+    if noise is None or noise.objection or cells is None:
+        return None
+    gain = np.full(p, np.nan)
+    gain[noise.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
+    return gain
 
 
 def _influence(
-    request: Request,
-    state: lm.State,
-    errors: Uncertainty,
-    moved: Bool[np.ndarray, " p"],
-    misfit: bool,
+    request: Request, state: lm.State, errors: Uncertainty, moved: Which, misfit: bool
 ) -> Influence:
-    """Return what the result depends on; from residuals that are a misfit no design effect follows."""
     reduced, used = state.reduced, used_of(errors)
     error = np.where(used > 0, used, np.nan)  # zero where the model interpolates the data
     numbers, scan_of_bin = np.unique(request.scan.scan_number, return_inverse=True)
@@ -235,21 +228,13 @@ def _influence(
     if len(numbers) > 1:
         of_scan = leave_one_out(reduced, moved, scan_of_bin) / error
     if request.problem.loss == "linear" and request.scaling.prior is None:
-        effect = None if misfit else _design_effect(request, moved, errors, error)
+        effect, by_data = None, moved & ~errors.withheld
+        if request.search.priors is not None:  # the noise of the data is not all of their errors
+            by_data &= ~np.isfinite(request.search.priors.mean)
+        if not misfit:  # the mean ratio of the variances to the naive ones; 1 where it is unknown
+            ratio = (error / deviations(errors.naive, len(error)))[by_data] ** 2
+            known = len(ratio) and np.isfinite(ratio).all()
+            effect = max(float(ratio.mean()), 1.0) if known else 1.0
         modes = compare_scalings(reduced, request.scaling, request.scan.phi, moved, effect)
     of_bin = leave_one_out(reduced, moved) / error
     return Influence(error, of_bin, numbers[: len(of_scan)], of_scan, modes)
-
-
-def _design_effect(
-    request: Request,
-    moved: Bool[np.ndarray, " p"],
-    errors: Uncertainty,
-    error: Float[np.ndarray, " p"],
-) -> float:
-    """Return the mean ratio of the variances to the naive ones, at least 1; 1 where it is unknown."""
-    by_data = moved & ~errors.withheld
-    if request.search.priors is not None:  # the noise of the data is not all of their errors
-        by_data &= ~np.isfinite(request.search.priors.mean)
-    ratio = (error / deviations(errors.naive, len(error)))[by_data] ** 2
-    return max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from homodyne_dask.assessment.decay_test import Signal
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint
@@ -28,6 +28,7 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.array_shapes import PerBin, SomeBins, Theta, Which
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison
 from homodyne_dask.store.files import any_path, working_folder
@@ -39,10 +40,9 @@ AGE_WINDOWS = "--over age --windows 4"
 class Influence(NamedTuple):
     """How the result depends on single bins and scans, in units of the errors, and on the scaling mode."""
 
-    error: Float[np.ndarray, " p"]
+    error: Theta
     """The unit (`error_used`)."""
     of_bin: Float[np.ndarray, "bin p"]
-    """Change of each parameter without the bin."""
     scans: Int[np.ndarray, " scan"]
     """Numbers of the scans, where there are several; else empty."""
     of_scan: Float[np.ndarray, "scan p"]
@@ -57,27 +57,24 @@ class Assessment:
     case: str
     """Which covariance counts: a code of `which_covariance.CASES`."""
     errors: Uncertainty
-    """The errors that count."""
     noise: SpeckleErrors | None
     """Of each bin; None where too little is known of it, or no decay is seen."""
     signal: Signal | None
     """The test for a decay; None where it is not made."""
     rate_freedom: RateFreedom | None
-    at_bound: Bool[np.ndarray, " p"]
-    redchi: Float[np.ndarray, " bin"]
-    """Reduced χ² of each bin (`ReducedProblem.redchi_per_bin`)."""
-    limited: Bool[np.ndarray, " p"]
+    at_bound: Which
+    redchi: PerBin
+    limited: Which
     """Coefficients of a shear rate of which only an upper limit is known."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
-    gain: Float[np.ndarray, " p"] | None = None
+    gain: Theta | None = None
     """Errors with weighting speckle over those of this fit; None where they are not known."""
-    bias: Float[np.ndarray, " p"] | None = None
+    bias: Theta | None = None
     """What the smoothing of rates adds to a parameter; None where nothing is smoothed."""
     check: ModelCheck | None = None
     power_of_q: PowerOfQ | None = None
     influence: Influence | None = None
     left_out: LeftOutClusters | None = None
-    """χ² of bins and clusters at the parameters of the others."""
     findings: Findings = NO_FINDINGS
 
     @property
@@ -106,17 +103,17 @@ class FitEnd:
         return np.array(self.request.search.names)
 
     @property
-    def with_decay(self) -> Bool[np.ndarray, " bin"]:
+    def with_decay(self) -> SomeBins:
         """The bins that show a decay."""
         return (self.state.reduced.count > 0) & ~self.state.reduced.undetermined
 
     @cached_property
-    def stderr(self) -> Float[np.ndarray, " p"]:
+    def stderr(self) -> Theta:
         """Standard errors; NaN where they are unknown."""
         return deviations(self.known.errors.robust, len(self.names))
 
     @cached_property
-    def slower_than_record(self) -> Bool[np.ndarray, " p"]:
+    def slower_than_record(self) -> Which:
         """Which positive parameters are at their lower default bounds, with all contrasts above 1."""
         search, seen = self.request.search, self.with_decay
         if not (seen.any() and (self.state.reduced.contrast[seen] > 1.0).all()):
@@ -141,12 +138,12 @@ class FitEnd:
         return constant_rates(self.request, self.state, self.age, covariances)
 
     @cached_property
-    def of_constant(self) -> Bool[np.ndarray, " p"]:
+    def of_constant(self) -> Which:
         """The parameters of those: nothing else is said of them."""
         return np.isin(self.names, [name for rate in self.constant for name in RATES[rate]])
 
     @property
-    def held_offsets(self) -> Bool[np.ndarray, " p"]:
+    def held_offsets(self) -> Which:
         """The offsets of rates at negative bounds: further down they only make the rest of a rate larger."""
         search, last = self.request.search, [names[-1] for names in RATES.values()]
         negative = (search.lower < 0) & (self.state.theta <= search.lower)
@@ -162,7 +159,7 @@ class FitEnd:
     def command(
         self, option: str = "", model: str = "", convention: Convention | None = None
     ) -> str:
-        """Return the command that fits this model, or another, to these data, with none of the other options.
+        """Return the command that fits this model, or another, with none of the other options.
 
         Of a model that only this process knows by name it has the option alone.
         """

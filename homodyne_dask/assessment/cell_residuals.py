@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
+from homodyne_dask.solver.array_shapes import PerCell, Values
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.cell_sums import AgeAndLagEdges, edges_inside, halved
 from homodyne_dask.sweep.sweep import Sweep
@@ -42,14 +43,11 @@ class Interval(NamedTuple):
 
 
 def means_of_cells(
-    cells: list[Interval],
-    weight: Float[np.ndarray, " cell"],
-    pairs: Int[np.ndarray, " cell"],
-    least: int,
+    cells: list[Interval], weight: PerCell, pairs: Int[np.ndarray, " cell"], least: int
 ) -> tuple[list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]]:
-    """Return the means of each cell, of all ages at each lag, of all lags at each age, and of all.
+    """Return the cells of means, of one, all ages at a lag, all lags at an age, and all; and their shares.
 
-    Their cells, and the shares of these. least: pairs of a mean. Cells of weight 0 are in none.
+    least: pairs of a mean. Cells of weight 0 are in none.
     """
     known = np.flatnonzero(weight)
     ages, _, lags, _ = np.array(cells).reshape(-1, 4)[known].T
@@ -89,14 +87,10 @@ class CellPoints(NamedTuple):
 
 
 def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoints:
-    """Return pairs that stand for the pairs of used frames in each cell; none where there are too many.
-
-    use: frames of the record that are used.
-    """
+    """Return pairs that stand for the pairs of used frames in each cell; none where there are too many."""
     last = int(np.flatnonzero(use)[-1])
     if not cells:
-        none = np.zeros(0)
-        return CellPoints(none, none, none, np.zeros(0, int))
+        return CellPoints(*_NONE, np.zeros(0, int))
     edges = np.flatnonzero(np.diff(np.concatenate([[False], use, [False]]).astype(int)))
     # of used frames: the first, and the one after the last
     runs = list(pairwise(edges.tolist()))[::2]
@@ -109,7 +103,6 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
 def _points(
     cell: Interval, runs: list[tuple[int, int]], last: int
 ) -> tuple[Float[np.ndarray, " point"], ...]:
-    """Return the pairs that stand for those of a cell whose frames are both in runs of used frames."""
     stop = min(cell.stop, last + 1 - cell.shortest)
     firsts = [run for run in runs if run[0] < stop and run[1] > cell.first]
     parts = []
@@ -141,11 +134,15 @@ def _points_of_runs(
     )
     parts = []
     for start, end in pairwise(edges):
-        i, weight = _gauss(start, end)
+        i, weight = _gauss(float(end - start))
+        i = i + start
         shortest, stop = np.maximum(cell.shortest, c - i), np.minimum(cell.end, d - i)
         if (shortest == shortest[0]).all() and (stop == stop[0]).all():
             shortest, stop = shortest[:1], stop[:1]
-        rules = [_gauss(*lags) for lags in zip(shortest.tolist(), stop.tolist(), strict=True)]
+        lags = zip(shortest.tolist(), stop.tolist(), strict=True)
+        rules = [
+            (low + nodes, rule) for low, high in lags for nodes, rule in [_gauss(float(high - low))]
+        ]
         if len(rules) == len(i):
             number = [len(of_lag) for _, of_lag in rules]
             lag, of_lag = (np.concatenate(column) for column in zip(*rules, strict=True))
@@ -157,18 +154,13 @@ def _points_of_runs(
     return parts
 
 
-def _gauss(first: float, stop: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return nodes and weights for a sum over first, first + 1, ... up to before stop.
-
-    Exact for polynomials up to the degree 2·NODES - 1 (Gauss quadrature of discrete Chebyshev polynomials); a
-    length that is not whole interpolates between those that are.
-    """
-    nodes, weights = _rule(float(stop - first))
-    return nodes + first, weights
-
-
 @lru_cache(maxsize=4096)
-def _rule(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+def _gauss(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return nodes and weights for a sum over 0, 1, ... up to before n.
+
+    Exact for polynomials up to the degree 2·NODES - 1 (Gauss quadrature of discrete Chebyshev polynomials);
+    an n that is not whole interpolates between those that are.
+    """
     k = np.arange(1, min(NODES, int(np.ceil(n))))
     beside = k**2 * (n**2 - k**2) / (4 * (4.0 * k**2 - 1))
     beside = np.sqrt(np.maximum(beside, 0))
@@ -206,9 +198,7 @@ class KnownShare(NamedTuple):
     edges: AgeAndLagEdges
     share: Float[np.ndarray, "age lag"]
 
-    def at(
-        self, i: Float[np.ndarray, "..."], lag: Float[np.ndarray, "..."]
-    ) -> Float[np.ndarray, "..."]:
+    def at(self, i: Values, lag: Values) -> Values:
         """Return the part near frames i and lags."""
         age, of_lag = (
             np.clip(np.searchsorted(edges, to + 0.5, "right") - 1, 0, len(edges) - 2)
@@ -222,7 +212,6 @@ class AveragedCells(NamedTuple):
 
     intervals: list[Interval]
     c2: Float[np.ndarray, "bin cell"]
-    """NaN where a bin has no pair."""
     pairs: Int[np.ndarray, "bin cell"]
     points: list[CellPoints]
     """Those of all bins, or of each where these know other pairs."""
@@ -257,10 +246,7 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     stored = stored_cells(scan, min_lag)
     if scan.cells is not None or (_enough(stored, request) and _all_known(stored)):
         return stored
-    return _read_cells(sweep, edges_inside(scan.frames, min_lag), min_lag)
-
-
-def _read_cells(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> AveragedCells:
+    edges = edges_inside(scan.frames, min_lag)
     parts = halved(edges)
     sums, lags = sweep.cells(parts), list(pairwise(edges.lag.tolist()))
     cells = [
@@ -293,7 +279,6 @@ def _read_cells(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> AveragedCe
 
 
 def _all_known(stored: AveragedCells) -> bool:
-    """Return whether bins with pairs know those of the frames of the stored cells, all but all of them."""
     lags, of_lag = np.unique([cell.shortest for cell in stored.intervals], return_inverse=True)
     (points,) = stored.points
     expected = np.round(np.bincount(points.cell, points.weight, len(stored.intervals)))

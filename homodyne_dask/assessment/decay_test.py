@@ -9,7 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.special import chdtri
 
 from homodyne_dask.kernels.backend import backend_of
@@ -17,6 +17,7 @@ from homodyne_dask.kernels.backend_interface import Block, ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.request.request import Request
+from homodyne_dask.solver.array_shapes import BinNumbers, LinearParams, PerBin, Theta
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_DECAY, MIN_BLOCKS, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import clusters_in
 from homodyne_dask.solver.reduce import CONSTANT_F
@@ -40,7 +41,6 @@ class Signal(NamedTuple):
     stderr: float
     """The larger of the error for white noise and the one robust to correlation."""
     threshold: float
-    """Standard errors that the common contrast must exceed."""
     of_bins: float
     """The largest contrast of a bin over its standard error."""
     threshold_of_bins: float
@@ -55,18 +55,17 @@ def signal_of(
     state: State,
     scaling: Scaling,
     free: int,
-    clusters: Int[np.ndarray, " bin"],
+    clusters: BinNumbers,
     blocks: Callable[[], Float[np.ndarray, "bin block block 3 3"]] | None,
 ) -> Signal | None:
     """Return the test for a decay; None where there is nothing to test.
 
-    A decay is in the contrast common to all bins, or in that of one of them: strong shear leaves hardly a
-    bin with a signal, and that of one raises the error of the common one as it rises. Each of the two
-    has half of LEVEL_OF_DECAY, and each bin its share of that.
-    free: parameters that were searched: noise has as many ways to look like f. blocks: returns the moments
-    of pairs of blocks of frames, in one pass; None where the weights allow for correlated pairs. Fits that
-    ended more than MAX_DISTANCE from the optimum are not tested, nor those with a given offset, where an f
-    that does not decay is seen, too.
+    A decay is in the contrast common to all bins, or in that of one of them, as under strong shear. Each of
+    the two has half of LEVEL_OF_DECAY, and each bin its share of that. free: parameters that were searched:
+    noise has as many ways to look like f. blocks: returns the moments of pairs of blocks of frames, in one
+    pass; None where the weights allow for correlated pairs. Not tested are fits that ended more than
+    MAX_DISTANCE from the optimum, and those with a given offset, where an f that does not decay is seen,
+    too.
     """
     reduced = state.reduced
     given = scaling.fixed_params is not None or (
@@ -87,7 +86,7 @@ def signal_of(
     own = np.divide(slope, spread, out=np.zeros_like(slope), where=varied)
 
     def scores(
-        blocks: Float[np.ndarray, "bin block block 3 3"], contrast: Float[np.ndarray, " bin"]
+        blocks: Float[np.ndarray, "bin block block 3 3"], contrast: PerBin
     ) -> Float[np.ndarray, "bin block block"]:
         """Return Σ w (f - mean f) residual of every pair of blocks, for these contrasts."""
         offset = M[:, 0, 1] / weight - contrast * mean
@@ -116,7 +115,7 @@ def signal_of(
 
 
 def mean_signal(signals: Sequence[Signal], free: int, bins: int) -> Signal:
-    """Return the test of the mean contrast of several scans, and of that of each of their bins."""
+    """Return the test of the mean contrast of several scans, and that of each of their bins."""
     weight = np.array([signal.stderr**-2 for signal in signals])
     mean = float(weight @ [signal.contrast for signal in signals] / weight.sum())
     limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / bins)))
@@ -144,7 +143,6 @@ class FrameBlocks(NamedTuple):
 
     at: tasks.AtTheta
     length: int
-    """Frames of a block."""
     first: int
     number: int
     """The first block that holds selected frames, and how many do."""
@@ -173,9 +171,7 @@ def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) ->
 FRAME_GRAMS = tasks.Task(frame_grams_of, "frame_grams", "for the test for a decay")
 
 
-def _leaf(
-    at: ModelPoint, data: Block, linear: Float[np.ndarray, "bin 2"] | None, blocks: FrameBlocks
-) -> Gram:
+def _leaf(at: ModelPoint, data: Block, linear: LinearParams | None, blocks: FrameBlocks) -> Gram:
     backend, number = backend_of(at.problem.model), blocks.number
     c2, *sides = map(np.asarray, (data.c2, data.weight_rows, data.weight_columns))
     bins, side = len(data.q), min(blocks.length, c2.shape[-1])
@@ -199,15 +195,9 @@ def _leaf(
 
 
 def frame_moments(
-    sweep: Sweep,
-    request: Request,
-    theta: Float[np.ndarray, " p"],
-    linear: Float[np.ndarray, "bin 2"] | None,
+    sweep: Sweep, request: Request, theta: Theta, linear: LinearParams | None
 ) -> Float[np.ndarray, "bin block block 3 3"]:
-    """Return the moments of every pair of blocks of frames: one pass over the data.
-
-    linear: offsets and contrasts of a fit with a loss.
-    """
+    """Return the moments of every pair of blocks of frames: one pass; linear: of a fit with a loss."""
     scan, backend, side = request.scan, backend_of(request.problem.model), sweep.layout.side
     (first, stop), at = scan.frames, backend.point(request.problem, theta, scan.time)
     correlation = backend.correlation_time(at, q_or_one(scan), scan.phi, scan.frames)

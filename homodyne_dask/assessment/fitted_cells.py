@@ -1,70 +1,90 @@
 """Averages over cells of age and lag with their noise, and what a fit takes out of them.
 
-From these follow the variances of means of residuals, and how much smaller the errors of a fit would be that
-weights the averages by the inverse of their covariance.
+From these follow the variances of means of residuals, and how much smaller the errors of a fit would be
+that weights the averages by the inverse of their covariance. Bins that repeat each other in a store of
+repeats are one, the mean of their residuals: what tests and covariances need of bins of one model and one
+noise are sums over them. A bin that deviates from the others stays by itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.assessment.bins_sharing_noise import (
-    PooledBin,
-    clusters_of_pooled,
-    pooled_repeats,
-)
-from homodyne_dask.assessment.cell_residuals import Interval
+from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
-from homodyne_dask.assessment.speckle_noise import BinNoise
-from homodyne_dask.request.options import SPECKLE_WEIGHTS
+from homodyne_dask.assessment.speckle_noise import (
+    MIN_PAIRS,
+    MOST_BELOW,
+    SMALLEST_CONTRAST,
+    BinNoise,
+    noise_of_mean,
+)
+from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
+from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import LEAST_LEFT, OwnParameters, linear_columns, own_parameters
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.speckle import log_variances
 from homodyne_dask.solver.state import State
+from homodyne_dask.store.rings_and_clusters import friedel_clusters
+from homodyne_dask.store.scan import Scan
 
+DEVIATES = 4.0
+"""Standard deviations of a mean of residuals from that of its repeats, beyond which a bin stays by itself."""
 MOST_RELATIVE = 0.5
 """Largest 4/n of n degrees of freedom of the noise of a bin, by which variances of weighted sums grow."""
 
+PerMember = Float[np.ndarray, " member"]
+"""Of each of some bins that repeat each other."""
+
 
 class CellsOfBin(NamedTuple):
-    """The cells of one bin."""
+    """The cells of one bin, or of the mean over bins that repeat each other."""
 
+    noise: BinNoise
+    members: list[int]
+    weight: float
+    """Of a pair of frames of all members: a fit of the mean with it is theirs."""
     at: list[int]
-    """Their places among all."""
-    pooled: PooledBin
     own: OwnParameters
     columns: Float[np.ndarray, "cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
     correlated: Float[np.ndarray, "cell n"]
     """noise @ weights @ columns, these without what `own` explains."""
 
-    @property
-    def noise(self) -> BinNoise:
-        """The noise of the bin."""
-        return self.pooled.noise
+    def place(self, scan: Scan) -> tuple[int, ...]:
+        """Return the label; of one bin of a store of repeats with the number of its scan."""
+        first = self.members[0]
+        alone = len(self.members) == 1 and "scans" in scan.attrs
+        return (int(scan.label[first]), *[int(scan.scan_number[first])] * alone)
+
+    def words(self, scan: Scan) -> str:
+        """Return 'the bin labelled 5', of a store of repeats with its scan, or how many there are."""
+        if len(self.members) == 1:
+            return scan.bin_words(scan.bins[self.members[0]])
+        return f"the bin labelled {scan.label[self.members[0]]} of {len(self.members)} scans"
 
 
 class FittedCells(NamedTuple):
     """The residuals of all bins with their noise and what the fit takes out of it."""
 
     intervals: list[Interval]
-    """Of all bins; a bin has some of them."""
     residual: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no such cell."""
     f: Float[np.ndarray, "bin cell"]
-    """Its mean in each cell; NaN where a bin has no such cell."""
     pairs: Int[np.ndarray, "bin cell"]
     variances: Float[np.ndarray, "bin cell"]
     """Of their noise; 0 where a bin has no such cell."""
     bins: dict[int, CellsOfBin]
     """Of those whose noise is known; bins that repeat each other are one, in the place of the first."""
-    inverse: Float[np.ndarray, "n n"]
+    inverse: Matrix
     """Of the normal matrix of all cells, by the parameters of all bins."""
-    fitted: Float[np.ndarray, "n n"]
+    fitted: Matrix
     of_pairs: Float[np.ndarray, "moved moved"]
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
     weighted: Float[np.ndarray, "moved moved"]
@@ -121,57 +141,135 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
     """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
     joint = joint_equations(reduced, speckle.which)
-    known = pooled_repeats(request, reduced, speckle.bins)
-    intervals = sorted({cell for one in known.values() for cell in one.noise.cells.intervals})
+    pooled = _pooled_repeats(request, reduced, speckle.bins)
+    intervals = sorted({cell for noise, *_ in pooled.values() for cell in noise.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}
     m, (own_of, shared) = joint.moved, linear_columns(reduced)
-    n, size = shared.shape[2] + m, len(intervals)
-    normal, fitted, best, by_pairs = np.zeros((4, n, n))
+    n = shared.shape[2] + m
+    normal, fitted, *normals = np.zeros((4, n, n))  # the last two of a fit by pairs, and by noise
     scores, maps, bins = np.zeros((2 * n, 2 * n)), {}, {}
-    for of in (normal, best, by_pairs, scores):  # those of the weighted fit are the last
-        last = slice(len(of) - m, None)  # not -m: there may be no parameter
-        of[last, last] += joint.prior.normal[:m, :m]
-    residual, f = np.full((2, len(scan.bins), size), np.nan)
+    for matrix in (normal, *normals, scores):  # those of the weighted fit are the last
+        last = slice(len(matrix) - m, None)  # not -m: there may be no parameter
+        matrix[last, last] += joint.prior.normal[:m, :m]
+    residual, f = np.full((2, len(scan.bins), len(intervals)), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
-    for b, pooled in known.items():
-        one, members = pooled.noise, pooled.members
-        at = [place[cell] for cell in one.cells.intervals]
-        residual[b, at], f[b, at] = one.residual, one.cells.f
-        pairs_of[b, at] = one.cells.pairs * len(members)
-        levels = np.stack([np.ones(len(at)), one.cells.f], axis=1)
-        own, columns = levels[:, own_of[b]], reduced.contrast[b] * one.cells.slopes.T
-        linear = np.tensordot(pooled.share, shared[members], 1)
-        columns = np.concatenate([levels @ linear, columns], axis=1)
-        inverse, measured = one.inverse, one.measured
-        pairs = np.diag(one.cells.pairs * pooled.weight)
-        by_noise, by_pair = own_parameters(own, inverse @ own), own_parameters(own, pairs @ own)
-        whitened, of_pair = by_noise.outside(columns), by_pair.outside(columns)
-        best += columns.T @ inverse @ whitened
-        by_pairs += columns.T @ pairs @ of_pair
-        weighted, taken = pairs @ of_pair, by_pair
-        maps[b] = np.concatenate([weighted, inverse @ whitened], axis=1).T
-        scores += maps[b] @ measured @ maps[b].T
-        if request.options.weighting == SPECKLE_WEIGHTS:
-            taken, weighted = by_noise, inverse @ whitened
-        covariance = one.covariance
-        across, variances[b, at] = covariance @ weighted, np.diag(covariance)
+    for b, (noise, members, share, weight) in pooled.items():
+        cells, at = noise.cells, [place[cell] for cell in noise.cells.intervals]
+        residual[b, at], f[b, at] = noise.residual, cells.f
+        pairs_of[b, at] = cells.pairs * len(members)
+        levels = np.stack([np.ones(len(at)), cells.f], axis=1)
+        own, linear = levels[:, own_of[b]], np.tensordot(share, shared[members], 1)
+        columns = [levels @ linear, reduced.contrast[b] * cells.slopes.T]
+        columns, fits = np.concatenate(columns, axis=1), []
+        for whole, weights in zip(
+            normals, (np.diag(cells.pairs * weight), noise.inverse), strict=True
+        ):
+            taken = own_parameters(own, weights @ own)
+            left = taken.outside(columns)
+            whole += columns.T @ weights @ left
+            fits.append((taken, weights @ left))
+        maps[b] = np.concatenate([weighted for _, weighted in fits], axis=1).T
+        scores += maps[b] @ noise.measured @ maps[b].T
+        taken, weighted = fits[request.options.weighting == SPECKLE_WEIGHTS]
+        across, variances[b, at] = noise.covariance @ weighted, np.diag(noise.covariance)
         normal += columns.T @ weighted
         fitted += weighted.T @ across
-        bins[b] = CellsOfBin(at, pooled, taken, columns, across)
+        bins[b] = CellsOfBin(noise, members, weight, at, taken, columns, across)
     scores += shared_speckle(
         maps,
-        clusters_of_pooled(request, known),
-        lambda a, b: known[a].noise.shared_with(known[b].noise),
+        clusters_of_pooled(request, pooled),
+        lambda a, b: pooled[a][0].shared_with(pooled[b][0]),
     )
-    of_theta, smoothness = np.zeros((len(joint.which), n)), request.search.smoothness
-    of_theta[joint.which, n - m :] = np.diag(joint.size[:m])
-    to_pairs, to_weighted = np.zeros((2, m, 2 * n))
-    to_pairs[:, :n] = pseudoinverse(by_pairs)[n - m :]
-    to_weighted[:, n:] = pseudoinverse(best)[n - m :]
-    of_pairs, weighted = (to @ scores @ to.T for to in (to_pairs, to_weighted))
-    places = smoothness.places if smoothness else {}
-    given = {name: of_theta[places[name]] for name in (smoothness.given if smoothness else ())}
+    covariances, given = [], {}
+    for first, whole in zip((0, n), normals, strict=True):
+        to = np.zeros((m, 2 * n))
+        to[:, first : first + n] = pseudoinverse(whole)[n - m :]
+        covariances.append(to @ scores @ to.T)
+    if smoothness := request.search.smoothness:
+        of_theta = np.zeros((len(joint.which), n))
+        of_theta[joint.which, n - m :] = np.diag(joint.size[:m])
+        given = {name: of_theta[smoothness.places[name]] for name in smoothness.given}
     return FittedCells(
-        intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs, weighted,
+        intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, *covariances,
         given,
     )  # fmt: skip
+
+
+def clusters_of_pooled(request: Request, bins: Iterable[int]) -> BinNumbers:
+    """Return a number for each bin: those of one see the same speckle, with pooled ones each in its place."""
+    scan, clusters, first = request.scan, request.clusters, list(bins)
+    if request.options.friedel == "on" and len(np.unique(scan.scan_number)) > 1:
+        clusters = clusters.copy()
+        clusters[first] = friedel_clusters(scan.q[first], scan.phi[first])
+    return clusters
+
+
+def _pooled_repeats(
+    request: Request, reduced: ReducedProblem, bins: Mapping[int, BinNoise]
+) -> dict[int, tuple[BinNoise, list[int], PerMember, float]]:
+    """Return bins, by the first of each those pooled that share a noise of the model and known counts.
+
+    Their noise, members, the share of each in the mean, which has the contrast of the first, and the weight
+    of a pair of frames of all. Those of a fit weighted by speckle stay by themselves.
+    """
+    typical = (1 / request.scan.sigma_row**2).mean(1) ** 2
+    repeats = request.options.weighting == PAIRS and len(np.unique(request.scan.scan_number)) > 1
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for b, noise in bins.items():
+        counts = noise.fit.mean_counts.tobytes(), noise.expected.mean_counts.tobytes()
+        pooled = repeats and reduced.contrast[b] > SMALLEST_CONTRAST
+        groups.setdefault((id(noise.of_cells), *counts) if pooled else (b,), []).append(b)
+    pooled_bins = {}
+    for members in groups.values():
+        odd = np.ones(len(members), bool)
+        if len(members) > 2:
+            odd = _deviating([bins[b] for b in members], members, reduced, typical[members])
+        for b in np.array(members)[odd].tolist():
+            pooled_bins[b] = bins[b], [b], np.ones(1), float(typical[b])
+        if not odd.all():
+            rest = np.array(members)[~odd].tolist()
+            share, weight = _shares(reduced.contrast[rest], typical[rest])
+            pooled_bins[rest[0]] = _mean_of([bins[b] for b in rest], share), rest, share, weight
+    return {b: pooled_bins[b] for b in sorted(pooled_bins)}
+
+
+def _shares(contrast: PerMember, typical: PerMember) -> tuple[PerMember, float]:
+    weight = typical * contrast**2
+    return typical * contrast * contrast[0] / weight.sum(), float(weight.sum() / contrast[0] ** 2)
+
+
+def _mean_of(noises: list[BinNoise], share: PerMember) -> BinNoise:
+    residuals = np.stack([noise.residual for noise in noises], axis=1)
+    least = np.stack([noise.least_pixels for noise in noises])
+    return replace(
+        noises[0],
+        residual=residuals @ share,
+        fit=noise_of_mean([noise.fit for noise in noises], share, np.zeros((len(noises), 1))),
+        expected=noise_of_mean([noise.expected for noise in noises], share, least),
+        least_pixels=np.zeros_like(least[0]),
+        of_each=(residuals, share, least),
+    )
+
+
+def _deviating(
+    noises: list[BinNoise], members: list[int], reduced: ReducedProblem, typical: PerMember
+) -> Bool[np.ndarray, " member"]:
+    contrast, cells, of_cells = reduced.contrast[members], noises[0].cells, noises[0].of_cells
+    weight = [noise.expected.weight for noise in noises]
+    weight = np.log(np.maximum(weight, np.finfo(float).tiny))
+    best = int(weight.sum(0).argmax())
+    other = weight[:, best] < weight.max(1) - MOST_BELOW
+    pixels = np.array([max(of.expected.pixels[best], of.least_pixels[best]) for of in noises])
+    covariance = of_cells.at(float(noises[0].expected.mean_counts[best]))
+    inverse, pairs = 1 / np.diag(covariance), cells.pairs * len(members)
+    _, mix = means_of_cells(cells.intervals, inverse, pairs, MIN_PAIRS)
+    own = np.stack([np.ones(len(inverse)), cells.f], axis=1)
+    own = own[:, linear_columns(reduced)[0][members[0]]]
+    left = own_parameters(own, cells.pairs[:, None] * own).left_by(mix)
+    spread = (left * (covariance @ left)).sum(0)
+    spread = np.maximum(spread, LEAST_LEFT * (mix * (covariance @ mix)).sum(0))
+    residuals = np.stack([noise.residual for noise in noises], axis=1)
+    mean = residuals @ _shares(contrast, typical)[0]
+    apart = residuals - np.outer(mean, contrast / contrast[0])
+    z = (mix.T @ apart) / np.sqrt(spread[:, None] / pixels)
+    return other | (np.abs(z) > DEVIATES).any(0)

@@ -8,12 +8,11 @@ else is assumed, and it costs no pass. Alternatives that have a name are tested 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.special import stdtr, stdtrit
 
-from homodyne_dask.assessment.bins_sharing_noise import clusters_of_pooled
 from homodyne_dask.assessment.cell_residuals import means_of_cells
-from homodyne_dask.assessment.fitted_cells import FittedCells
+from homodyne_dask.assessment.fitted_cells import FittedCells, clusters_of_pooled
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
@@ -21,6 +20,7 @@ from homodyne_dask.models.spline_rates import LOG_DENSITY
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, PerCell, SomeBins
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_MISFIT
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
@@ -40,10 +40,10 @@ MIN_FREEDOM = 4
 
 class _Means(NamedTuple):
     words: str
-    residual: Float[np.ndarray, " cell"]
-    z: Float[np.ndarray, " cell"]
+    residual: PerCell
+    z: PerCell
     """In standard errors; NaN where there is none."""
-    freedom: Float[np.ndarray, " cell"]
+    freedom: PerCell
     contrast: float
     cells: list[Int[np.ndarray, " some"]]
     repeats: int = 1
@@ -56,8 +56,7 @@ def examine_model(
 ) -> tuple[ModelCheck | None, PowerOfQ | None]:
     """Return the test of the model at the end of a fit, and that of the power of q of its rates.
 
-    cells: the residuals, with the noise `speckle`. None where there is too little to test; of the power,
-    too, with fewer than 3 rings, and of models whose rates do not scale as q².
+    None where there is too little to test; of the power, too, with fewer than 3 rings or without rates as q².
     """
     scan, reduced = request.scan, state.reduced
     if speckle is None or cells is None or not reduced.finite:
@@ -104,7 +103,6 @@ def examine_model(
 
 
 OF_PARAMETERS = {"stretching": "stretching", "q_exponent": "power_of_q"}
-"""Alternatives by the parameters that have them."""
 
 
 def _alternatives_of(request: Request) -> set[str]:
@@ -114,13 +112,7 @@ def _alternatives_of(request: Request) -> set[str]:
     return found | {"stretching" if name == LOG_DENSITY else "rate" for name in model.splines}
 
 
-def _means(
-    scan: Scan,
-    clusters: Int[np.ndarray, " bin"],
-    cells: FittedCells,
-    contrast: Float[np.ndarray, " bin"],
-) -> list[_Means]:
-    """Return the residuals of all bins together, of each ring if there are several, and of each bin."""
+def _means(scan: Scan, clusters: BinNumbers, cells: FittedCells, contrast: PerBin) -> list[_Means]:
     known = np.isin(np.arange(len(scan.bins)), list(cells.bins))
     same = np.array([(clusters[known] == one).sum() for one in clusters])
     groups = [("all bins", known)] if known.sum() > 1 else []
@@ -137,23 +129,18 @@ def _means(
         typical = float(np.median(contrast[members]))
         found.append(_of_group(words, cells, members, several, typical))
     for b, one in cells.bins.items():
-        alone, words = np.arange(len(known)) == b, one.pooled.words(scan)
+        alone, words = np.arange(len(known)) == b, one.words(scan)
         of_bin = _of_group(words, cells, alone, 1.0, float(contrast[b]))
-        found.append(of_bin._replace(repeats=len(one.pooled.members)))
+        found.append(of_bin._replace(repeats=len(one.members)))
     return found + _with_phi(scan, cells, clusters, float(np.median(contrast)))
 
 
 def _of_group(
-    words: str,
-    cells: FittedCells,
-    members: Bool[np.ndarray, " bin"],
-    several: float,
-    contrast: float,
+    words: str, cells: FittedCells, members: SomeBins, several: float, contrast: float
 ) -> _Means:
-    """Return the means over some bins of each cell, of all ages at each lag, all lags at each age, and all.
+    """Return the means over some bins; several: bins of the group that see one speckle pattern.
 
-    several: bins of the group that see one speckle pattern. Means over fewer pairs than MIN_PAIRS are not
-    tested: their noise is not normal.
+    Means over fewer pairs than MIN_PAIRS are not tested: their noise is not normal.
     """
     of = np.flatnonzero(members)
     variance = cells.variances[of]
@@ -177,12 +164,11 @@ def _in_errors(
 
 
 def _with_phi(
-    scan: Scan, cells: FittedCells, clusters: Int[np.ndarray, " bin"], contrast: float
+    scan: Scan, cells: FittedCells, clusters: BinNumbers, contrast: float
 ) -> list[_Means]:
-    """Return the parts of the residuals that go with cos 2φ and sin 2φ, where there are enough bins.
+    """Return the parts of the residuals that go with cos 2φ and sin 2φ, where φ is known and bins are enough.
 
-    Nothing where φ is unknown for some, and no part that is the same for all bins of each ring. clusters:
-    bins that see one speckle pattern share a number; they count as one.
+    No part that is the same for all bins of each ring. Bins that see one speckle pattern count as one.
     """
     of, found = np.array(sorted(cells.bins)), []
     rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
@@ -212,11 +198,10 @@ def _with_phi(
 def _depends_on(scan: Scan, cells: FittedCells) -> str:
     """Return what explains most of the deviations beyond noise: q, bin, age or lag.
 
-    Σ residual²/variance is split, as in an analysis of variance, into that of the mean over ages and bins
-    at each lag, and what age, ring and bin add.
+    Σ residual²/variance is split into that of the mean at each lag, and what age, ring and bin add.
     """
     rings, bins, number = ring_numbers(scan.q), list(cells.bins), np.ones((len(scan.bins), 1))
-    number[bins, 0] = [len(one.pooled.members) for one in cells.bins.values()]
+    number[bins, 0] = [len(one.members) for one in cells.bins.values()]
     each = (cells.variances * number)[bins]
     typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0) / number
     known = np.isfinite(cells.residual) & (typical > 0)

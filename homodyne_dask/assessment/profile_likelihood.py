@@ -7,12 +7,11 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.array_shapes import Theta
 from homodyne_dask.solver.normal_matrix import movable, pseudoinverse
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -26,7 +25,7 @@ OPTIONS = lm.Options(max_passes=20, decrement=0.03)
 class ProfilePoint(NamedTuple):
     """The best fit with one parameter fixed."""
 
-    theta: Float[np.ndarray, " p"]
+    theta: Theta
     chisqr: float
     evaluations: int
     """Of χ²: passes over all pairs; 0 at the optimum."""
@@ -43,8 +42,7 @@ def profile(
 ) -> list[ProfilePoint]:
     """Return the points of a profile in order of the parameter, the optimum among them.
 
-    error: the length of a step. Each point starts from the last one, with the other parameters moved as
-    the Hessian predicts; points beyond a bound are at the bound. doing: called with words for each point.
+    Each point starts from the last one, the others moved as the Hessian predicts; beyond a bound it is at it.
     """
     search, at = request.search, request.search.names.index(name)
     fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
@@ -64,7 +62,11 @@ def profile(
             if value == last.theta[at]:
                 break  # the bound is reached
             doing(f"profile of {name}, point {next(number)} of {2 * len(STEPS)}: {value:.5g}")
-            there = _predicted(fixed, last, at, value)
+            there = last.theta.copy()
+            there[at], free = value, movable(fixed, last.theta, last.reduced.gradient)
+            H = last.reduced.hessian  # which predicts where the free ones are
+            follow = pseudoinverse(H[np.ix_(free, free)]) @ H[free, at]
+            there[free] -= follow * (value - last.theta[at])
             linear_params = last.reduced.linear_params_after(there - last.theta, 0.0)
             first = lm.Trial(fixed.inside(there), linear_params)
             *_, last = lm.iterate(fixed, measured, first, OPTIONS)
@@ -77,14 +79,3 @@ def profile(
 def _point(state: lm.State, evaluations: int) -> ProfilePoint:
     converged = state.outcome is lm.Outcome.CONVERGED
     return ProfilePoint(state.theta, state.reduced.chisqr, evaluations, converged)
-
-
-def _predicted(search: Search, state: lm.State, at: int, value: float) -> Float[np.ndarray, " p"]:
-    """Return theta with one parameter at a value and the free ones where the Hessian predicts them."""
-    theta = state.theta.copy()
-    theta[at] = value
-    free = movable(search, state.theta, state.reduced.gradient)
-    H = state.reduced.hessian
-    follow = pseudoinverse(H[np.ix_(free, free)]) @ H[free, at]
-    theta[free] -= follow * (value - state.theta[at])
-    return theta

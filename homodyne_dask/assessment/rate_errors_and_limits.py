@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import RateCurve
@@ -14,6 +14,7 @@ from homodyne_dask.models.transport import frame_spacing, positive_times
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.array_shapes import Theta, ThetaMatrix, Which
 from homodyne_dask.solver.cluster_robust import MIN_FREEDOM, by_cluster, cr3
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
@@ -56,41 +57,34 @@ def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
     }
 
 
-def rate_freedom(
-    request: Request, state: lm.State, dof: Float[np.ndarray, " p"] | None = None
-) -> RateFreedom | None:
+def rate_freedom(request: Request, state: lm.State, dof: Theta | None = None) -> RateFreedom | None:
     """Return the degrees of freedom of the error of each rate; None without rates.
 
-    dof: those of the parameters, of which a rate then has the fewest. By default they are those of
-    Bell and McCaffrey for cluster-robust errors; NaN where one cluster alone determines a rate.
+    dof: those of the parameters, of which a rate then has the fewest. By default they are those of Bell and
+    McCaffrey for cluster-robust errors; NaN where one cluster alone determines a rate.
     """
     curves, names, of_rate = _curves(request, state), request.search.names, {}
     if not curves:
         return None
-    for name, curve in curves.items():
-        places = [names.index(parameter) for parameter in curve.parameters]
-        if dof is not None:
-            fewest = np.nanmin(dof[places], initial=np.inf)
+    places = {n: [names.index(one) for one in of.parameters] for n, of in curves.items()}
+    if dof is not None:
+        for name, curve in curves.items():
+            fewest = np.nanmin(dof[places[name]], initial=np.inf)
             of_rate[name] = np.full(len(curve.time), fewest if np.isfinite(fewest) else np.nan)
-            continue
-        gradient = np.zeros((len(curve.time), len(names)))
-        gradient[:, places] = curve.gradient.T
-        of_rate[name] = gradient
-    if dof is None:
-        freedom = _combination_freedom(request, state, np.concatenate([*of_rate.values()]))
+    else:
+        gradients = np.zeros((len(curves), len(next(iter(curves.values())).time), len(names)))
+        for gradient, (name, curve) in zip(gradients, curves.items(), strict=True):
+            gradient[:, places[name]] = curve.gradient.T
+        reduced = state.reduced
+        moved = parameters_with_errors(request.search, state.theta, reduced)
+        joint = joint_equations(reduced, moved)
+        scaled = np.zeros((*gradients.shape[:2], len(joint.size)))
+        scaled[..., : joint.moved] = gradients[..., moved] / joint.size[: joint.moved]
+        scaled = scaled.reshape(-1, len(joint.size))
+        scores, blocks, _ = by_cluster(joint, request.clusters, reduced.count > 0)
+        freedom = cr3(joint.inverse, scores, blocks, scaled, joint.prior.scores)[1]
         of_rate = dict(zip(curves, freedom.reshape(len(curves), -1), strict=True))
     return RateFreedom(next(iter(curves.values())).time, of_rate)
-
-
-def _combination_freedom(
-    request: Request, state: lm.State, combinations: Float[np.ndarray, "c p"]
-) -> Float[np.ndarray, " c"]:
-    reduced = state.reduced
-    joint = joint_equations(reduced, parameters_with_errors(request.search, state.theta, reduced))
-    scaled = np.zeros((len(combinations), len(joint.size)))
-    scaled[:, : joint.moved] = combinations[:, joint.which] / joint.size[: joint.moved]
-    scores, blocks, _ = by_cluster(joint, request.clusters, reduced.count > 0)
-    return cr3(joint.inverse, scores, blocks, scaled, joint.prior.scores)[1]
 
 
 def rate_of_each(request: Request) -> dict[int, str]:
@@ -106,7 +100,7 @@ def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
     return list(dict.fromkeys(rate_of.get(n, request.search.names[n]) for n in which))
 
 
-def smoothing_bias(request: Request, state: lm.State) -> Float[np.ndarray, " p"] | None:
+def smoothing_bias(request: Request, state: lm.State) -> Theta | None:
     """Return what smoothing rates of free form adds to each parameter; None where there are none."""
     penalty = state.reduced.penalty
     if penalty is None or request.search.smoothness is None:
@@ -119,12 +113,12 @@ def smoothing_bias(request: Request, state: lm.State) -> Float[np.ndarray, " p"]
 
 def limited_coefficients(
     request: Request, state: lm.State, errors: Uncertainty, gram: Callable[..., Gram]
-) -> Bool[np.ndarray, " p"]:
+) -> Which:
     """Return of which coefficients of the shear rate only an upper limit is known.
 
-    Where flow has come to rest, c2 depends on the square of the rate. An estimate of the square that noise
-    makes positive has a root with a small error by linear theory, many of which it is away from 0. gram:
-    of a pass over the data, which is made where the rate is near 0.
+    Where flow has come to rest, c2 depends on the square of the rate: the root of an estimate that noise
+    makes positive is many of its errors by linear theory away from 0. gram: of a pass, which is made where
+    the rate is near 0.
     """
     found, smoothness = np.zeros(len(state.theta), bool), request.search.smoothness
     covariance = errors.naive if errors.robust is None else errors.robust
@@ -162,15 +156,12 @@ MOST_UNSURE = 0.5
 
 
 def constant_rates(
-    request: Request,
-    state: State,
-    age: float,
-    errors: Sequence[tuple[Float[np.ndarray, "p p"], Float[np.ndarray, " p"]]],
+    request: Request, state: State, age: float, errors: Sequence[tuple[ThetaMatrix, Theta]]
 ) -> dict[str, tuple[float, float, str]]:
-    """Return the rates of three free parameters each that are constant within their errors.
+    """Return rates of three free parameters, constant within errors: their value, error, unit at an age.
 
-    With value, error and unit at an age [s]. errors: covariances of theta, NaN where they are unknown, with
-    degrees of freedom; the first counts that knows all parameters of a rate which no bound holds.
+    errors: covariances of theta, NaN where unknown, with degrees of freedom; the first counts that knows
+    all parameters of a rate which no bound holds.
     """
     search, scan, found = request.search, request.scan, dict[str, tuple[float, float, str]]()
     moved = parameters_with_errors(search, state.theta, state.reduced)

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.assessment.aliased_fringes import aliased_fringes
-from homodyne_dask.assessment.assessment import Assessment, FitEnd, names_in_model
-from homodyne_dask.assessment.misfit_findings import misfit
+from homodyne_dask.assessment.assessment import AGE_WINDOWS, Assessment, FitEnd, names_in_model
 from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
     FAR_FROM_CORRELATION,
@@ -27,15 +27,30 @@ from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
+from homodyne_dask.results.data.fit_result import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.results.data.fitted_parameters import truth_mismatch
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.cluster_robust import IMPROBABLE, MIN_CLUSTERS, MIN_FREEDOM
+from homodyne_dask.solver.array_shapes import PerBin, SomeBins
+from homodyne_dask.solver.cluster_robust import (
+    IMPROBABLE,
+    LEVEL_OF_MISFIT,
+    MIN_CLUSTERS,
+    MIN_FREEDOM,
+)
 from homodyne_dask.solver.covariance import SPECKLE, Doubt, clusters_in, determined_at, error_used
 from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
 from homodyne_dask.store.rings_and_clusters import describe_rings, rings_of
 from homodyne_dask.store.scan import Scan
 
+MAX_REDCHI = {"counts": 2.0, "constant": 1.5, "scatter": 1.5, "table": 1.5, "tested": 3.0}
+MAX_REDCHI |= {"residuals": 100.0}
+"""Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
+
+In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
+EITHER_SIGN = "-0.1:0.1"
+"""Bounds of a shear rate that reverses [1/s]."""
+ALONG_FLOW = 30
 MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """Reduced χ² of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
@@ -73,10 +88,7 @@ CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette", "poiseuille_
 def result_findings(
     request: Request, state: lm.State, known: Assessment, *, of_all_scans: bool = False
 ) -> Findings:
-    """Return all that is to be known of a fit: the errors first, then what is undetermined.
-
-    of_all_scans: of the parameters of scans that were fitted together; all else the report of each says.
-    """
+    """Return all that is to be known of a fit, errors first; of_all_scans: of parameters that scans share."""
     end = FitEnd(request, state, known, of_all_scans)
     checks = OF_PARAMETERS if of_all_scans else CHECKS
     return Findings(one for check in checks for one in check(end))
@@ -89,6 +101,140 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
         if names and any(set(names) <= of for of in about):
             continue
         yield finding(code, names, FLOAT64 if code == "hidden-by-rounding" else "", **numbers)
+
+
+def misfit(end: FitEnd) -> Iterator[Finding]:
+    """Yield what speaks against the model, all of severity error, or that it was not checked."""
+    request, known, reduced = end.request, end.known, end.state.reduced
+    if not known.decay:
+        return
+    check, power, source = known.check, known.power_of_q, request.scan.attrs["sigma_source"]
+    if power is not None and power.differs:
+        numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
+        advice = end.command("--over q")
+        yield finding("power-of-q", (), advice, **numbers, model=request.config["model"])
+    if request.scan.is_table:
+        few = None if known.errors.robust is not None else MIN_CLUSTERS
+        yield finding("points-correlated", few=few)
+    elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
+        yield finding("not-checked")
+    if check is not None and check.misfit:
+        level = {"p": check.p, "level": LEVEL_OF_MISFIT}
+        for of_check in _of_check(end, check):
+            yield replace(of_check, numbers={**of_check.numbers, **level})
+        return
+    redchi = reduced.redchi(int(request.search.free.sum()))
+    if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
+        code = "table-misfit" if request.scan.is_table else "chisqr-too-high"
+        yield finding(code, (), end.compared, redchi=redchi, sigma_source=source)
+
+
+def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
+    request, known = end.request, end.known
+    alternative, power = check.alternative, known.power_of_q
+    if check.deviating:
+        keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
+        yield finding("model-misfit", **{key: getattr(check, key) for key in keys})
+    if alternative is not None:
+        if alternative.name == "power_of_q" and power is not None and power.differs:
+            return
+        if not check.deviating:
+            yield finding("model-misfit-shape", share=alternative.share)
+    chosen = list(request.config["bounds"] or {})
+    yield from _other_flow(end, chosen)
+    ended = np.flatnonzero(known.at_bound & ~end.of_constant & ~end.held_offsets)
+    ended = names_of_rates(request, ended.tolist())
+    bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
+    if bounded:
+        yield finding("default-bounds-reached", bounded, end.compared)
+    elif alternative is not None and request.config["scaling"] == "individual":
+        yield _of_alternative(end, alternative)
+    else:
+        yield _of_pattern(end, check.depends_on)
+
+
+def _other_flow(end: FitEnd, chosen: list[str]) -> Iterator[Finding]:
+    problem = end.request.problem
+    if problem.convention is Convention.HOMODYNE:
+        if problem.model.shear:
+            yield finding("other-convention", (), end.command(convention=Convention.PHYSICAL))
+    elif "gamma_dot" in problem.model.splines and "gamma_dot" not in chosen:
+        command = end.command(f"--bounds gamma_dot={EITHER_SIGN}")
+        yield finding("flow-may-reverse", ["gamma_dot"], command)
+
+
+def _of_pattern(end: FitEnd, depends_on: str) -> Finding:
+    scan, option = end.request.scan, "--over q"
+    along = np.abs(scan.phi) <= ALONG_FLOW
+    advice = {"age": lambda: end.free_rates, "lag": lambda: end.compared}.get(depends_on)
+    if advice is None and depends_on == "bin":
+        if end.request.config["scaling"] != "individual":
+            option = "--scaling individual"
+        elif not along.any() or along.all():
+            option = "--over label" if len(set(scan.label.tolist())) > 1 else "--over scan"
+        elif end.request.problem.model.isotropic and np.isfinite(scan.q + scan.phi).all():
+            return _one_direction(end)
+        else:
+            option = f"--phi -{ALONG_FLOW}:{ALONG_FLOW}"
+    command = end.command(option) if advice is None else advice()
+    return finding("misfit-pattern", (), command, depends_on=depends_on)
+
+
+def _one_direction(end: FitEnd) -> Finding:
+    gap = '--gap "200 um"' * (end.request.config["gap_angstrom"] is None)
+    return finding("one-direction", (), end.command(gap, "laminar_flow"))
+
+
+def _with_exponent(end: FitEnd) -> str:
+    """Return the command for a model with an exponent and the powers of q or age of this one."""
+    search = end.request.search
+    if not end.request.problem.model.isotropic:
+        return ""
+    if len(rings_of(end.request.scan.q)) > 1:
+        return end.command(model="stretched_q")
+    ages = "alpha" in search.names and search.free[search.names.index("alpha")]
+    return end.command(model="stretched" + "_ageing" * bool(ages))
+
+
+def _of_alternative(end: FitEnd, alternative: Alternative) -> Finding:
+    scan, place, numbers = (
+        end.request.scan,
+        alternative.place,
+        dict[str, Any](size=alternative.size),
+    )
+    match alternative.name:
+        case "stretching":
+            return finding("other-exponent", (), _with_exponent(end), **numbers)
+        case "power_of_q" | "lag":
+            return _of_pattern(end, "q" if alternative.name == "power_of_q" else "lag")
+        case "smoothness":
+            given = f"--smoothness {place[0]}={end.request.config['smoothness'][place[0]]:g}"
+            return finding("rate-too-smooth", place, given)
+        case "shear":
+            known = np.isfinite(scan.q + scan.phi).all()
+            return _one_direction(end) if known else _of_pattern(end, "bin")
+        case "rate":
+            return finding("rate-changes", (), end.free_rates)
+        case "jump":
+            moment = scan.time[place[0]]
+            return finding("rate-jumps", (), end.free_rates, **numbers, moment=moment)
+        case "contrast_drift":
+            return finding("contrast-drift", (), end.command(AGE_WINDOWS), **numbers)
+        case "baseline":
+            return finding("baseline", **numbers)
+        case "own_average":
+            return finding("own-average", **numbers)
+        case "bin":
+            label, *number = place
+            several = bool(number) and len(set(scan.scan_number.tolist())) > 1
+            option = "--over scan" if several else f"--exclude-label {label}"
+            about = " of scan ".join(map(str, place))
+            command = end.command(option)
+            return finding("bin-differs", [about], command, **numbers, of_scan=several)
+    first, last = place
+    numbers |= {"frames": [first, last], "alone": first == last}
+    option = f"--exclude-frames {first}:{int(last) + 1}"
+    return finding("frames-differ", (), end.command(option), **numbers)
 
 
 def _undetermined(end: FitEnd) -> Iterator[Finding]:
@@ -120,7 +266,6 @@ def _constant(end: FitEnd) -> Iterator[Finding]:
 
 
 def _directions(end: FitEnd) -> Iterator[Finding]:
-    """Yield the undetermined combinations of parameters, and which others are determined."""
     search, state = end.request.search, end.state
     known, told = determined_at(search, state), {*end.names[end.of_constant].tolist()}
     finer = replace(state, reduced=state.reduced.rounded_as_float64)
@@ -139,7 +284,6 @@ def _directions(end: FitEnd) -> Iterator[Finding]:
 
 
 def _larger_errors(end: FitEnd) -> Iterator[Finding]:
-    """Yield the positive parameters with errors larger than they are, or too small for the record."""
     search = end.request.search
     wide = search.free & (search.lower > 0) & (end.stderr > np.abs(end.state.theta))
     wide &= ~end.of_constant
@@ -171,13 +315,12 @@ def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
         yield finding("chisqr-low-in-bins", _labels(scan, quiet), lowest=lowest, counted=counted)
 
 
-def _labels(scan: Scan, bins: Bool[np.ndarray, " bin"]) -> list[str]:
+def _labels(scan: Scan, bins: SomeBins) -> list[str]:
     of_scan = [f" of scan {n}" * ("scans" in scan.attrs) for n in scan.scan_number]
     return [f"{scan.label[b]}{of_scan[b]}" for b in np.flatnonzero(bins)]
 
 
 def _same_at_all_q(end: FitEnd) -> Iterator[Finding]:
-    """Yield that the data have several q, if f is the same at all of them."""
     request, theta = end.request, end.state.theta
     scan, model, rings = request.scan, request.problem.model, rings_of(request.scan.q)
     if len(rings) < 2 or not end.state.reduced.finite:
@@ -207,10 +350,7 @@ def _shear_sign(end: FitEnd) -> Iterator[Finding]:
 
 
 def _at_bounds(end: FitEnd) -> Iterator[Finding]:
-    """Yield rates of free form with coefficients at a bound, and parameters at one.
-
-    Decays that are longer than the record are at a bound, too, but have a finding of their own.
-    """
+    """Yield rates and parameters at bounds; decays longer than the record have a finding of their own."""
     search, theta = end.request.search, end.state.theta
     smoothness = search.smoothness
     for rate, at in ({} if smoothness is None else smoothness.places).items():
@@ -232,9 +372,7 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
 
 
 def _unresolved(end: FitEnd) -> Iterator[Finding]:
-    """Yield the rates of free form that change too fast at an end of the record, or of which c2 shows the
-    square alone.
-    """
+    """Yield rates of free form that change too fast at an end, or of which c2 shows the square alone."""
     smoothness, errors = end.request.search.smoothness, end.known.errors
     covariance = errors.naive if errors.robust is None else errors.robust
     if smoothness is None or covariance is None:
@@ -252,10 +390,7 @@ def _unresolved(end: FitEnd) -> Iterator[Finding]:
 
 
 def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> str:
-    """Return '--bounds D0=1:1e+14' for a parameter at a bound; one that is held there is fixed, offsets at 0.
-
-    at: its value, lower and upper bound.
-    """
+    """Return '--bounds D0=1:1e+14' for a parameter (value, low, high) at a bound; a held one is fixed."""
     value, low, high = at
     if held:
         return f"--fixed {name}={max(value, 0):g}"
@@ -271,10 +406,6 @@ def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> 
 
 
 def _limits(end: FitEnd) -> Iterator[Finding]:
-    """Yield the parameters whose intervals have a bound in them: only their limits are known.
-
-    It is the same beside a bound and at it: at which a fit ends is chance.
-    """
     if end.known.errors.robust is None or not end.known.decay:
         return
     search, theta, rates = end.request.search, end.state.theta, rate_of_each(end.request)
@@ -299,12 +430,9 @@ def _withheld(end: FitEnd) -> Iterator[Finding]:
 
 
 def _bins(end: FitEnd) -> Iterator[Finding]:
-    """Yield bins without a decay and without pairs, and contrasts and offsets that no speckle has."""
     reduced, used, seen = end.state.reduced, end.state.reduced.count > 0, end.with_decay
 
-    def some(
-        code: str, bins: Bool[np.ndarray, " bin"], among: Bool[np.ndarray, " bin"], **more: float
-    ) -> Iterator[Finding]:
+    def some(code: str, bins: SomeBins, among: SomeBins, **more: float) -> Iterator[Finding]:
         if bins.any():
             advice = end.known_offset if code == "decay-outside-record" else ""
             count = {"bins": bins.sum(), "total": among.sum()}
@@ -327,7 +455,6 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
 
 
 def _other_offsets(end: FitEnd) -> Iterator[Finding]:
-    """Yield that free offsets differ from 1, to which c2 tends where nothing is frozen or slow."""
     noise, prior, request = end.known.noise, end.request.scaling.prior, end.request
     offset = _offset_of_table(end) if request.scan.is_table else noise and noise.offset
     told = "offset" in (request.scan.attrs["truth"] or {})  # by a simulated file
@@ -356,10 +483,6 @@ def _offset_of_table(end: FitEnd) -> OffsetDeviation | None:
 
 
 def _few_bins(end: FitEnd) -> Iterator[Finding]:
-    """Yield what Friedel pairs leave of bins, where standard errors need more than that.
-
-    And why there are no standard errors with few bins, or what qualifies them.
-    """
     independent, bins = len(np.unique(end.request.clusters)), len(end.request.clusters)
     if independent < min(bins, MIN_CLUSTERS):
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
@@ -383,7 +506,6 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
 
 
 def _priors(end: FitEnd) -> Iterator[Finding]:
-    """Yield which parameters end far from their priors, or are known less well than by these."""
     if (prior := end.request.search.priors) is not None:
         away = np.abs(prior.deviation(end.state.theta))
         yield from _against_priors(end, end.names, away, used_of(end.known.errors) / prior.sd)
@@ -430,16 +552,9 @@ def _contrast(end: FitEnd) -> Iterator[Finding]:
 
 
 def contrast_changes(
-    scan: Scan,
-    contrast: Float[np.ndarray, " bin"],
-    error: Float[np.ndarray, " bin"],
-    isotropic: bool,
+    scan: Scan, contrast: PerBin, error: PerBin, isotropic: bool
 ) -> Iterator[Finding]:
-    """Yield that contrast changes with q, or with φ, by more than its errors and much of itself.
-
-    error: standard errors of contrast, NaN where they are unknown. isotropic: of the
-    model; a change with φ is said of such models alone.
-    """
+    """Yield that contrast changes with q, or with φ of isotropic models, beyond errors and much of itself."""
     from scipy.special import chdtrc  # loads for a fifth of a second
 
     seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
@@ -464,7 +579,6 @@ def contrast_changes(
 
 
 def _model_and_data(end: FitEnd) -> Iterator[Finding]:
-    """Yield what the model cannot tell from these data, and what was asked for and cannot be had."""
     request, reduced, beat = end.request, end.state.reduced, end.request.problem.model.beat
     yield from aliased_fringes(request, end.state.theta)
     of_one = np.char.endswith(end.names, "_ref") | np.char.endswith(end.names, "_sample")

@@ -7,7 +7,6 @@ from platform import python_version
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 from xarray import Dataset
 
 from homodyne_dask.assessment.assessment import Assessment
@@ -30,6 +29,7 @@ from homodyne_dask.results.data.fit_result import (
 )
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.array_shapes import Theta, Which
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.reduce import mean_weight
 
@@ -49,10 +49,7 @@ def result_of(
     run: FitRun,
     minima: Sequence[dict[str, Any]] = (),
 ) -> FitResult:
-    """Return the result of a fit that ended in `state`; minima: the competing ones.
-
-    What is not measured is unknown: where no decay is seen, no parameter and no contrast is.
-    """
+    """Return the result of a fit that ended in `state`; minima: the competing ones."""
     scan, search, reduced, decay = request.scan, request.search, state.reduced, assessment.decay
     return FitResult(
         outcome=state.outcome if decay else lm.Outcome.NO_DECAY,
@@ -88,9 +85,9 @@ def result_of(
 
 def table_of_parameters(
     search: Search,
-    theta: Float[np.ndarray, " p"],
+    theta: Theta,
     errors: Uncertainty,
-    at_bound: Bool[np.ndarray, " p"],
+    at_bound: Which,
     units: Sequence[str],
     findings: Findings,
 ) -> Dataset:
@@ -152,7 +149,6 @@ def _errors(request: Request, state: lm.State, known: Assessment) -> FitErrors:
 def _profile(
     points: list[ProfilePoint], at: int, state: lm.State, errors: Uncertainty, names: list[str]
 ) -> Dataset:
-    """Return the points of a profile beside the parabola that χ² would be were the model linear."""
     assert errors.naive is not None  # there is no profile without it
     # χ² rises by the noise at one naive error
     variance = errors.naive[at, at] / (state.reduced.noise or 1.0)

@@ -1,12 +1,12 @@
 """Score tests of a fitted model against named alternatives, from residuals averaged over cells.
 
 Each alternative is a column d, the derivative of c2 by a parameter that is not in the model. Its part
-orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, has the score d·Σ⁻¹r, which no
-fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no pass.
+orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, has the score d·Σ⁻¹r, which
+no fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no
+pass.
 
-Whether a frame differs from those beside it is tested by itself, from the mean of c2 over all pairs with it:
-under any model that changes little from frame to frame, so its neighbours say what it should be, and how
-noisy it is. Only at the beginning of a record, rates may change by decades from frame to frame.
+Whether a frame differs from those beside it is tested by itself, from the mean of c2 over all pairs with
+it. Only at the beginning of a record, rates may change by decades from frame to frame.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +18,15 @@ from scipy.special import chdtri, fdtrc, stdtr
 
 from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
+from homodyne_dask.solver.array_shapes import (
+    BinNumbers,
+    Matrix,
+    PerBin,
+    PerCell,
+    PerFrame,
+    Values,
+    Vector,
+)
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import own_parameters
@@ -54,23 +63,19 @@ class Score(NamedTuple):
     share: float
     """The largest change of c2 by that step which no fitted parameter could make, over the contrast."""
     among: int = 1
-    """Tests of this name, of which it is the one with the least p where others are left out."""
+    """Tests of this name, of which it is the one with the least p."""
 
 
 class _Column(NamedTuple):
     name: str
     place: tuple[int | str, ...]
     of: Float[np.ndarray, "bin cell k"]
-    """0 where a bin has no such cell."""
     bin: int | None = None
     """The only one in which it is not 0; None for several."""
 
 
 def best_alternative(found: Sequence[Score], least_share: float) -> Alternative | None:
-    """Return the alternative that explains most of what the model does not, None where none is significant.
-
-    least_share: of the contrast, below which nothing counts.
-    """
+    """Return the significant alternative that explains most; least_share: of contrast that counts."""
     tests = len({one.name for one in found})
     significant = [
         one
@@ -94,16 +99,9 @@ def power_of_q(found: Sequence[Score]) -> PowerOfQ | None:
 
 
 def score_tests(
-    scan: Scan,
-    cells: FittedCells,
-    contrast: Float[np.ndarray, " bin"],
-    has: Collection[str],
-    clusters: Int[np.ndarray, " bin"],
+    scan: Scan, cells: FittedCells, contrast: PerBin, has: Collection[str], clusters: BinNumbers
 ) -> list[Score]:
-    """Return the score tests of all alternatives that are not combinations of fitted parameters.
-
-    has: those that the model has. clusters: bins that see the same speckle share a number.
-    """
+    """Return score tests of all alternatives that are no combinations of parameters; has: of the model."""
     columns = [one for one in _columns(scan, cells, contrast) if one.name not in has]
     smooth, with_frames = (
         np.concatenate([one.of for one in columns if one.name in names], axis=2)
@@ -145,24 +143,16 @@ def _bends(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
 
 
 def _scores(
-    columns: list[_Column],
-    metric: "_Metric",
-    cells: FittedCells,
-    contrast: Float[np.ndarray, " bin"],
+    columns: list[_Column], metric: "_Metric", cells: FittedCells, contrast: PerBin
 ) -> list[Score]:
-    """Return the score test of each column that is not a combination of those of the metric."""
     found, names = [], [one.name for one in columns]
-    names += ["bin"] * sum(len(one.pooled.members) - 1 for one in cells.bins.values())
+    names += ["bin"] * sum(len(one.members) - 1 for one in cells.bins.values())
     groups = [[one for one in columns if one.bin is None]]
     groups += [[one] for one in columns if one.bin is not None]
-    left_of = {
-        id(one): left
-        for of in groups
-        if of
-        for one, left in zip(of, metric.outside(of), strict=True)
-    }
-    for one in columns:
-        left = left_of[id(one)]
+    each = (
+        of for group in groups if group for of in zip(group, metric.outside(group), strict=True)
+    )
+    for one, left in each:
         if left is None:
             continue
         step, k = left.inverse @ left.score, left.independent
@@ -192,8 +182,6 @@ class _Outside(NamedTuple):
 
 
 class _Metric:
-    """The inverse of the noise, and the fitted columns in it."""
-
     def __init__(
         self,
         cells: FittedCells,
@@ -201,7 +189,7 @@ class _Metric:
         smooth: Float[np.ndarray, "bin cell k"],
         same: Mapping[int, int],
     ) -> None:
-        """fitted: columns of all bins. same: bins with the speckle of each; they tell as much as one."""
+        """same: bins with the speckle of each; they tell as much as one."""
         self.cells, self.fits, self.own = cells.bins, {}, {}
         self.inverse: dict[int, Float[np.ndarray, "cell cell"]] = {}
         for b, one in cells.bins.items():
@@ -214,19 +202,15 @@ class _Metric:
         self.normal, self.score = self._of_fitted(fitted)
         self.solve = pseudoinverse(self.normal)
 
-    def _of_fitted(
-        self, bins: Iterable[int]
-    ) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]]:
-        """Return the normal matrix of the fitted columns in some bins, and their score."""
+    def _of_fitted(self, bins: Iterable[int]) -> tuple[Matrix, Vector]:
         residual = {b: self.cells[b].noise.residual for b in bins}
         normal = np.sum([self.fitted[b].T @ self.weighted[b] for b in residual], axis=0)
         return normal, np.sum([self.weighted[b].T @ of for b, of in residual.items()], axis=0)
 
     def outside(self, columns: Sequence[_Column]) -> list[_Outside | None]:
-        """Return what fitted parameters leave of each column; None where that is next to nothing.
+        """Return what fitted parameters leave of each column of the same bins; None where next to nothing.
 
-        columns: of the same bins. Their changes in other bins, by the fitted parameters, count in the score
-        and its variance.
+        Their changes in other bins, by the fitted parameters, count in the score and its variance.
         """
         bins = self.cells if columns[0].bin is None else (columns[0].bin,)
         of = {
@@ -270,9 +254,7 @@ class _Metric:
         return found
 
 
-def _columns(
-    scan: Scan, cells: FittedCells, contrast: Float[np.ndarray, " bin"]
-) -> Iterator[_Column]:
+def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Column]:
     """Yield the derivatives of c2 by the alternatives that the bins of a scan can show."""
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
@@ -281,7 +263,7 @@ def _columns(
     middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1], axis=1) / 2 - 0.5
     middle = (middle - scan.frames[0]) / (scan.frames[1] - scan.frames[0])
 
-    def named(name: str, of: Float[np.ndarray, "..."], *place: int) -> _Column:
+    def named(name: str, of: Values, *place: int) -> _Column:
         of = np.broadcast_to(of.reshape(*of.shape[:2], -1), (*there.shape, of[0, 0].size))
         return _Column(name, place, np.where(there[:, :, None], of, 0.0))
 
@@ -309,7 +291,7 @@ def _columns(
     for b in map(int, known if len(known) > len(np.unique(rings[known])) + 1 else ()):
         own = np.where(there[b], faster[b], 0.0)
         of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
-        yield _Column("bin", cells.bins[b].pooled.place(scan), of, b)
+        yield _Column("bin", cells.bins[b].place(scan), of, b)
     for lost in sorted({cell.first for cell in cells.intervals} - {scan.frames[0]}):
         across = _shares_with(edges, 0, lost) + _shares_with(edges, lost, edges.max() * 2) - 1
         yield named("jump", scale * across, lost)
@@ -318,13 +300,8 @@ def _columns(
         yield named("frames", contrast[:, None] * share, low, end - 1)
 
 
-def _shares_with(
-    cells: Int[np.ndarray, "cell 4"], low: int, end: int
-) -> Float[np.ndarray, " cell"]:
-    """Return the shares of the pairs of cells of which a frame is from low to before end.
-
-    cells: edges of age and lag. Of pairs whose first frame is not among them, the second is at some lags.
-    """
+def _shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell:
+    """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
     first, stop, shortest, longest = cells.T
     frames, lags = stop - first, longest - shortest
     before = np.cumsum(frames) - frames
@@ -338,7 +315,7 @@ def _shares_with(
 def _own_averages(
     cells: FittedCells, f: Float[np.ndarray, "bin cell"]
 ) -> Float[np.ndarray, "bin cell"]:
-    """Return the mean f of all pairs with the first frame of a pair, and that with its second, as a sum."""
+    """Return the mean f of all pairs with the first frame of a pair, and with its second, as a sum."""
     edges = np.array(cells.intervals)
     ages = np.unique(edges[:, :2], axis=0)
     ages = ages[np.argsort(ages.sum(1))]
@@ -370,7 +347,6 @@ class OddFrame(NamedTuple):
 
     frame: int
     excess: float
-    """Mean of c2 over all pairs with it above what those of its neighbours are."""
     p: float
     tests: int
 
@@ -378,8 +354,8 @@ class OddFrame(NamedTuple):
 def odd_frame(scan: Scan) -> OddFrame | None:
     """Return the frame of the selection that differs most; None where there are too few to compare.
 
-    Bins are weighted by the inverse of their noise. Frames that are uneven in time are not compared, nor are
-    those beside masked ones, nor data that are means over cells.
+    Bins are weighted by inverse noise. Not compared are frames uneven in time or beside masked ones, and
+    cells.
     """
     if scan.cells is not None or scan.n_frames < FEWEST or is_uneven(scan.time):
         return None
@@ -408,7 +384,6 @@ def odd_frame(scan: Scan) -> OddFrame | None:
 
 
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:
-    """Return by how much each mean exceeds those beside it, with weights of the next and those behind it."""
     own, n = np.full(means.shape, np.nan), means.shape[1]
     beside = [
         of * (means[:, BESIDE - k : n - BESIDE - k] + means[:, BESIDE + k : n - BESIDE + k])
@@ -418,12 +393,11 @@ def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np
     return own
 
 
-def _around(values: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    """Return the sums over the frames around each but those that share a mean with it."""
+def _around(values: PerFrame) -> PerFrame:
     n, before = len(values), np.concatenate([[0.0], np.cumsum(values)])
     frame = np.arange(n)
 
-    def within(reach: int) -> Float[np.ndarray, " t"]:
+    def within(reach: int) -> PerFrame:
         return before[np.minimum(frame + reach + 1, n)] - before[np.maximum(frame - reach, 0)]
 
     return within(WINDOW // 2) - within(2 * BESIDE)

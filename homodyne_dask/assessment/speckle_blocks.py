@@ -15,6 +15,7 @@ from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, Kno
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.models.derived_models import FROZEN_FRACTION
+from homodyne_dask.solver.array_shapes import Moved, PerFrame, Values, Which
 from homodyne_dask.solver.speckle import (
     CellPairs,
     NoiseCovariance,
@@ -24,8 +25,6 @@ from homodyne_dask.solver.speckle import (
     nearest_correlation,
 )
 
-PER_DECAY, FEWEST_BLOCKS, MOST_BLOCKS = 8, 80, 400
-"""Of a weighted fit, as in `CellGrid`."""
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
 MOST_OF_BEATS, LAGS_OF_BEATS = 1000, 400
@@ -35,15 +34,15 @@ MOST_BESIDE_FROZEN = 500
 
 
 class CellGrid(NamedTuple):
-    """How finely a record is divided into cells of age and lag."""
+    """How finely a record is divided into cells of age and lag: by default as for a weighted fit."""
 
     ages: int
     min_pairs: int
-    per_decay: int = PER_DECAY
+    per_decay: int = 8
     """Blocks of frames in which f falls to 1/e."""
-    fewest: int = FEWEST_BLOCKS
+    fewest: int = 80
     """Blocks of a record that has so many frames."""
-    most: int = MOST_BLOCKS
+    most: int = 400
     """Blocks of a record; one that needs more is represented by stretches."""
 
 
@@ -51,10 +50,9 @@ class BinFrames(NamedTuple):
     """The frames of a bin that are fitted."""
 
     selected: tuple[int, int]
-    """The first, and the one after the last."""
     use: Bool[np.ndarray, " t"]
-    """Of all frames of the record, those that are selected and not masked."""
-    weight: Float[np.ndarray, " t"]
+    """Selected and not masked."""
+    weight: PerFrame
     """The weight of a pair is the product of those of its frames."""
     min_lag: int
     known: KnownShare | None = None
@@ -65,10 +63,10 @@ class FittedPoint(NamedTuple):
     """A model at one theta, with the units in which derivatives by some parameters are wanted."""
 
     point: ModelPoint
-    time: Float[np.ndarray, " t"]
+    time: PerFrame
     """s."""
-    which: Bool[np.ndarray, " p"]
-    units: Float[np.ndarray, " m"]
+    which: Which
+    units: Moved
     effective: Float[np.ndarray, "m k"] | None = None
     """Combinations of them that the data, and not the smoothness of rates, determine; None without one."""
 
@@ -83,20 +81,18 @@ class BinModel:
         named = dict(zip(at.point.problem.model.names, at.point.theta, strict=True))
         self.plateau = float(named.get(FROZEN_FRACTION, 0.0)) ** 2
 
-    def time(self, frame: np.ndarray) -> Float[np.ndarray, "..."]:
+    def time(self, frame: np.ndarray) -> Values:
         """Return the times [s] of frames, which need not be whole."""
         return np.interp(frame, self.frames, self.of.time)
 
     def _at(self, t1: np.ndarray, t2: np.ndarray) -> tuple[Any, ...]:
         return self.of.point, self.of.time, self.q, self.phi, t1, t2
 
-    def f(self, t1: np.ndarray, t2: np.ndarray) -> Float[np.ndarray, "..."]:
+    def f(self, t1: np.ndarray, t2: np.ndarray) -> Values:
         """Return f of pairs of times."""
         return self.evaluation.f_at(*self._at(t1, t2))[0]
 
-    def g(
-        self, f: Float[np.ndarray, "..."], t1: np.ndarray, t2: np.ndarray
-    ) -> Float[np.ndarray, "..."]:
+    def g(self, f: Values, t1: np.ndarray, t2: np.ndarray) -> Values:
         """Return g of pairs from their f; the root where the model gives f alone."""
         root = np.sqrt(np.clip(np.nan_to_num(f, nan=1.0), 0, 1))  # NaN at most below min_lag
         if self.evaluation.sign_at is not None:
@@ -105,7 +101,7 @@ class BinModel:
 
     def f_and_slopes(
         self, t1: np.ndarray, t2: np.ndarray
-    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "m ..."]]:
+    ) -> tuple[Values, Float[np.ndarray, "m ..."]]:
         """Return f and its derivatives by the parameters in their units."""
         f, slopes = self.evaluation.f_and_derivatives_at(*self._at(t1, t2))
         found = slopes[0, self.of.which]
@@ -115,10 +111,10 @@ class BinModel:
     def decays(
         self, frames: Int[np.ndarray, " age"], last: int
     ) -> tuple[Float[np.ndarray, " age"], Float[np.ndarray, " age"]]:
-        """Return the lags after each frame at which f falls to 1/e, and those from which on it stays below.
+        """Return the lags after each frame at which f falls to 1/e, and from which on it stays below.
 
-        Both at most those up to `last`; the second is longer where f oscillates. Beside a frozen part the
-        first is of what moves, and the second reaches to the end.
+        Both at most up to `last`. Beside a frozen part the first is of what moves, the second reaches to
+        the end.
         """
         lag, above = self._along(frames, last, 60)
         first = np.where(above.all(1), above.shape[1] - 1, np.argmin(above, axis=1))
@@ -136,7 +132,6 @@ class BinModel:
     def _along(
         self, frames: Int[np.ndarray, " age"], last: int, number: int
     ) -> tuple[Float[np.ndarray, "age lag"], Bool[np.ndarray, "age lag"]]:
-        """Return lags after frames, none beyond `last`, and whether f is above 1/e; not at the last frame."""
         tried, time = np.append(0, _tried_lags(last, number)), self.of.time
         most = np.searchsorted(tried, last - frames, "right") - 1
         lag = tried[np.minimum(np.arange(1, len(tried)), most[:, None])]
@@ -155,7 +150,6 @@ class FrameStretch(NamedTuple):
 
     edges: Int[np.ndarray, " edge"]
     core: tuple[int, int]
-    """First frames that count, from the first to before the last."""
     represents: tuple[int, int]
     """The first frames they stand for."""
 
@@ -165,64 +159,43 @@ class Division(NamedTuple):
 
     stretches: list[FrameStretch]
     ages: Int[np.ndarray, " edge"]
-    """Edges of the intervals of age of cells."""
     lags: list[Int[np.ndarray, " edge"]]
-    """Those of lag in each."""
 
 
 def divided(
     model: BinModel, frames: BinFrames, averaged: AveragedCells, grid: CellGrid
 ) -> Division:
     """Return the division of a bin into cells of the averages, by the decay of the model."""
-    ages = _ages(frames, averaged, grid)
-    last = frames.selected[1] - 1
-    decay, lasting = model.decays(ages[:-1], last)
-    first, stop = frames.selected
-    longest = np.clip(decay / grid.per_decay, 1, max(1, (stop - first) / grid.fewest)).astype(int)
-    if model.plateau:  # no pairs are too far apart to matter: the record stays whole
-        longest = np.maximum(longest, -(-(stop - first) // MOST_BESIDE_FROZEN))
-        most = MOST_BESIDE_FROZEN + len(ages)
-    else:
-        reached = grid.most * longest / (CORE + MARGIN + REACH)
-        lasting = np.clip(lasting, decay, np.maximum(decay, reached))
-        most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
-    parts = _stretches(frames.selected, ages, lasting, longest, most)
-    lags = [_lags(frames, averaged, parts, ages, a, one) for a, one in enumerate(lasting)]
-    return Division(parts, ages, lags)
-
-
-def _ages(frames: BinFrames, averaged: AveragedCells, grid: CellGrid) -> Int[np.ndarray, " edge"]:
-    """Return edges of intervals of age, of those of the averages inside the selected frames."""
     first, stop = frames.selected
     n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
     enough = n**2 // (2 * grid.min_pairs * max(lags, 1))
     wanted = int(np.clip(enough, 2, grid.ages))
     at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32, n / wanted**2), n, wanted)])
     edges = averaged.age_edges
-    return np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
-
-
-def _lags(
-    frames: BinFrames,
-    averaged: AveragedCells,
-    stretches: list[FrameStretch],
-    ages: Int[np.ndarray, " edge"],
-    age: int,
-    decay: float,
-) -> Int[np.ndarray, " edge"]:
-    """Return edges of intervals of lags for an interval of age: none shorter than two blocks."""
-    stretch = stretches[min(age, len(stretches) - 1)]
-    of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
-    block = int(np.diff(of_age if len(of_age) > 1 else stretch.edges).max())
-    edges = averaged.lag_edges
-    longest = len(frames.use) if len(stretches) == 1 else REACH * decay
-    lowest = max(frames.min_lag, 1)
-    least = max(lowest, 2 * block if block > 1 else lowest)
-    chosen = [lowest]
-    for edge in edges[(edges > least) & (edges <= longest)]:
-        if edge - chosen[-1] >= block:
-            chosen.append(int(edge))
-    return np.array(chosen)
+    ages = np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
+    decay, lasting = model.decays(ages[:-1], stop - 1)
+    longest = np.clip(decay / grid.per_decay, 1, max(1, n / grid.fewest)).astype(int)
+    if model.plateau:  # no pairs are too far apart to matter: the record stays whole
+        longest = np.maximum(longest, -(-n // MOST_BESIDE_FROZEN))
+        most = MOST_BESIDE_FROZEN + len(ages)
+    else:
+        reached = grid.most * longest / (CORE + MARGIN + REACH)
+        lasting = np.clip(lasting, decay, np.maximum(decay, reached))
+        most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
+    parts = _stretches(frames.selected, ages, lasting, longest, most)
+    edges, lowest, lags = averaged.lag_edges, max(frames.min_lag, 1), []
+    for age, below in enumerate(lasting):
+        stretch = parts[min(age, len(parts) - 1)]
+        of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
+        block = int(np.diff(of_age if len(of_age) > 1 else stretch.edges).max())
+        farthest = len(frames.use) if len(parts) == 1 else REACH * below
+        least = max(lowest, 2 * block if block > 1 else lowest)  # none is shorter than two blocks
+        chosen = [lowest]
+        for edge in edges[(edges > least) & (edges <= farthest)]:
+            if edge - chosen[-1] >= block:
+                chosen.append(int(edge))
+        lags.append(np.array(chosen))
+    return Division(parts, ages, lags)
 
 
 def _stretches(
@@ -232,10 +205,7 @@ def _stretches(
     block: Int[np.ndarray, " age"],
     most: int,
 ) -> list[FrameStretch]:
-    """Return the record in blocks, or where these are more than `most` a stretch for each interval of age.
-
-    decay, block: frames in which f falls to 1/e for good, and of a block, in each interval.
-    """
+    """Return the record in blocks, or where these are more than `most` a stretch for each interval of age."""
     first, stop = frames
     # Pairs before the first cell and after the last have noise, too.
     bounds = np.concatenate([[first], ages[1:-1], [stop]])
@@ -264,7 +234,6 @@ class Blocks(NamedTuple):
     stretch: FrameStretch
     record: Record
     middle: Float[np.ndarray, " block"]
-    """Mean of their used frames."""
     inverse: Float[np.ndarray, " block"]
     """Mean of 1/sigma_row² over these."""
     rows: Bool[np.ndarray, " block"]
@@ -352,10 +321,7 @@ def noise_of_fields(
 
 
 def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
-    """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone.
-
-    cells: edges of age and lag.
-    """
+    """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
     middle, used, rows = blocks.middle, blocks.record.frames, blocks.rows
     whole = blocks.stretch.core == blocks.stretch.represents
     ages, of_age = np.unique(cells[:, :2], axis=0, return_inverse=True)

@@ -1,9 +1,8 @@
 """Standard errors from the noise that speckle and counting give each bin, however few there are.
 
-The noise of bins: in this process, on the workers of the passes, or on processes started for it.
-
-A task is a pure function of store, selection, a group of bins, theta and the last sums of these bins, and
-groups keep their order: the noise has the same bits for any number of workers, even if some are lost.
+It is computed in this process, on the workers of the passes, or on processes started for it. A task is a
+pure function of store, selection, a group of bins, theta and the last sums of these bins, and groups keep
+their order: the noise has the same bits for any number of workers, even if some are lost.
 """
 
 import logging
@@ -15,7 +14,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
@@ -39,6 +38,17 @@ from homodyne_dask.machine.allocator_and_threads import worker_address
 from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.array_shapes import (
+    BinNumbers,
+    LinearParams,
+    Matrix,
+    Moved,
+    PerBin,
+    Theta,
+    ThetaMatrix,
+    Vector,
+    Which,
+)
 from homodyne_dask.solver.cluster_robust import IMPROBABLE, with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
@@ -56,18 +66,13 @@ TIMED = 2
 MIN_SECONDS = 1.0
 """Estimated time of the others above which they go to workers that run."""
 START_SECONDS = 4.0
-"""Time that workers must save to be started: threads would wait for each other, as NumPy seldom leaves
-the interpreter to others in these small arrays. They start in 2 s on 2 cores, in 4 s on 16."""
+"""Time that workers must save to be started, in 2 to 4 s. Threads would wait for each other in NumPy."""
 TASK_SECONDS = 0.25
 """Estimated time of a task: Dask takes 8 ms of the driver for each."""
 MOST_BYTES = 64e6
 """Memory that the noise of a bin may take on a worker, which a plan has no more for."""
 PROGRESS_INTERVAL = 0.4
-"""Least time between two messages of progress [s]."""
-
-
-NONE, NO_EDGES = np.empty((0, 0)), np.empty(0, int)
-NO_CELLS = AveragedCells([], NONE, NONE.astype(int), [], NO_EDGES, NO_EDGES)
+NO_CELLS = AveragedCells([], np.empty((0, 0)), np.empty((0, 0), int), [], *[np.empty(0, int)] * 2)
 NO_FRAMES = BinFrames((0, 0), np.empty(0, bool), np.empty(0), 1)
 
 
@@ -76,34 +81,30 @@ class BinContext(NamedTuple):
 
     selection: Selection
     problem: Problem
-    theta: Float[np.ndarray, " p"]
-    which: Bool[np.ndarray, " p"]
-    units: Float[np.ndarray, " m"]
-    effective: Float[np.ndarray, "m k"] | None
+    theta: Theta
+    units: tuple[Which, Moved, Float[np.ndarray, "m k"] | None]
+    """As the last three of a `FittedPoint`."""
     grid: CellGrid
 
 
 def noise_of_groups(
     context: BinContext, groups: list[list[BinData]], _: None
 ) -> tuple[list[list[BinNoise] | None], Cost]:
-    """Return the noise of groups of bins, each of one noise of the model; None as `noise_of_bins`.
-
-    groups: what is known of them, without averages, frames and sigma, which the store has.
-    """
+    """Return the noise of groups of bins, without averages, frames and sigma, which the store has."""
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
-    at = FittedPoint(point, scan.time, context.which, context.units, context.effective)
+    at = FittedPoint(point, scan.time, *context.units)
     averaged, sigma_row = _stored(context.selection, problem.min_lag)
 
-    def whole(one: BinData) -> BinData:
-        return one._replace(
-            averaged=averaged.of_bins([one.bin]),
-            frames=bin_frames(scan, sigma_row[one.bin], problem.min_lag),
-            sigma=sigma_row[one.bin, scan.use],
+    def whole(data: BinData) -> BinData:
+        return data._replace(
+            averaged=averaged.of_bins([data.bin]),
+            frames=bin_frames(scan, sigma_row[data.bin], problem.min_lag),
+            sigma=sigma_row[data.bin, scan.use],
         )
 
     with one_blas_thread():
-        noises = [noise_of_bin(at, list(map(whole, group)), context.grid) for group in groups]
+        noises = [noise_of_bin(at, context.grid, [*map(whole, group)]) for group in groups]
     return noises, NO_COST
 
 
@@ -128,28 +129,22 @@ class BinExecutor:
 
     def noises(
         self,
-        selection: Selection,
-        at: FittedPoint,
-        grid: CellGrid,
+        context: BinContext,
         stored: bool,
         of_group: OfGroup,
         groups: list[list[BinData]],
     ) -> Iterator[list[BinNoise] | None]:
         """Yield the noise of groups of bins in their order, from `of_group` or from workers.
 
-        stored: whether only averages stored with the data are needed, which workers have, too. Else, and
-        for little work, this process computes.
+        stored: whether only averages stored with the data are needed, which workers have, too. Else, and for
+        little work, this process computes.
         """
         self.bins, self.done, self.said = sum(map(len, groups)), 0, time.monotonic()
         # some ten arrays over pairs of blocks for each of the fields 1, f and its derivatives
-        needed = 10 * 8 * (2 + int(at.which.sum())) * grid.most**2
+        needed = 10 * 8 * (2 + int(context.units[0].sum())) * context.grid.most**2
         on_workers, seconds = stored and needed <= MOST_BYTES, np.inf
         for n, group in enumerate(groups):
             if on_workers and n == TIMED and self._workers_save(seconds * (len(groups) - n)):
-                problem = at.point.problem
-                context = BinContext(
-                    selection, problem, at.point.theta, at.which, at.units, at.effective, grid
-                )
                 number = max(round(TASK_SECONDS / seconds), 1)
                 tasks = [groups[k : k + number] for k in range(n, len(groups), number)]
                 try:
@@ -170,12 +165,11 @@ class BinExecutor:
         client: Any = self.passes.client
         if client is None or not self.passes.context.source.device:
             return client is not None
-        from homodyne_dask.cluster.connect import on_this_machine  # it loads Dask
+        from homodyne_dask.cluster.connect import on_this_machine  # lazy: it loads Dask
 
         return not on_this_machine(client.scheduler.address)
 
     def _workers_save(self, seconds: float) -> bool:
-        """Return whether workers take less time for work of so many seconds than this process alone."""
         if self._have_cores:
             return seconds > MIN_SECONDS
         return not worker_address() and seconds * (1 - 1 / cores()) > START_SECONDS
@@ -183,16 +177,15 @@ class BinExecutor:
     def _on_workers(
         self, context: BinContext, tasks: list[list[list[BinData]]]
     ) -> list[list[BinNoise] | None]:
-        from homodyne_dask.cluster.local import local_cluster, workers_of  # they load Dask
-        from homodyne_dask.sweep.distributed_tasks import computed_on_cluster
+        from homodyne_dask.sweep import distributed_tasks as dask  # lazy: it loads Dask
 
         noises: dict[int, list[list[BinNoise] | None]] = {}
         small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "sigma": np.empty(0)}
         sent = [[[one._replace(**small) for one in group] for group in task] for task in tasks]
         running = self.passes.client if self._have_cores else None
-        with local_cluster() if running is None else nullcontext(running) as client:
-            workers_of(client)  # waits for the first, but not for ever
-            arrived = computed_on_cluster(client, context, sent, {}, BIN_NOISE, None)
+        with dask.cluster.local_cluster() if running is None else nullcontext(running) as client:
+            dask.cluster.workers_of(client)  # waits for the first, but not for ever
+            arrived = dask.computed_on_cluster(client, context, sent, {}, BIN_NOISE, None)
             for n, of_groups, _ in arrived:
                 noises[n] = of_groups
                 self._add(sum(map(len, tasks[n])))
@@ -216,27 +209,24 @@ class OffsetDeviation(NamedTuple):
 
     mean: float
     p: float
-    """The probability of so large a mean if all offsets are 1."""
 
 
 @dataclass(frozen=True)
 class SpeckleErrors:
     """Errors of a fit from the covariance of c2 for counted photons of Gaussian speckle."""
 
-    covariance: Float[np.ndarray, "p p"]
+    covariance: ThetaMatrix
     """Of theta; NaN in the rows of parameters that did not move, or if the data do not determine all."""
-    dof: Float[np.ndarray, " p"]
-    scaling: Float[np.ndarray, "bin 2"] | None
+    dof: Theta
+    scaling: LinearParams | None
     """Errors of (offset, contrast); NaN where they are fixed, at a bound or unknown. None where those for
     independent noise are right: of fits weighted by the inverse of its covariance."""
-    pixels: Float[np.ndarray, " bin"]
-    """P, the independent pixels of each bin; NaN where it has no pair, or the residuals do not tell P and μ
-    from P·μ²."""
-    mean_counts: Float[np.ndarray, " bin"]
+    pixels: PerBin
+    """P, independent pixels; NaN without a pair, or where residuals do not tell P and μ from P·μ²."""
+    mean_counts: PerBin
     """μ, counts per pixel and frame, the likeliest where they are not known."""
     bins: dict[int, BinNoise]
-    """By the places of those with data."""
-    which: Bool[np.ndarray, " p"]
+    which: Which
     """The parameters of theta by which `bins` have derivatives."""
     same: float
     """How many of `bins` see one speckle pattern, on average: they tell as much as one."""
@@ -252,7 +242,7 @@ class SpeckleErrors:
 
     @property
     def fits(self) -> list[NoiseFit]:
-        """What the residuals say of the noise of each bin with data."""
+        """Of each bin with data."""
         return [one.fit for one in self.bins.values()]
 
     @cached_property
@@ -280,7 +270,7 @@ class SpeckleErrors:
         """The errors of the fit alone."""
         return NoiseErrors(self.covariance, self.dof, self.scaling, self.objection)
 
-    def sees_decay(self, contrast: Float[np.ndarray, " bin"]) -> bool:
+    def sees_decay(self, contrast: PerBin) -> bool:
         """Whether the contrast of a bin is so far above its error that no test of a decay is needed."""
         if self.scaling is None or self.objection:
             return False
@@ -296,7 +286,7 @@ class SpeckleErrors:
 def speckle_errors(
     request: Request,
     state: State,
-    moved: Bool[np.ndarray, " p"],
+    moved: Which,
     averaged: AveragedCells,
     means: CellMeans | None = None,
     known: list[NoiseOfModel] | None = None,
@@ -305,8 +295,8 @@ def speckle_errors(
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
-    averaged: c2 over cells of age and lag. means: of data that are means over cells of age and lag. known: as
-    of `noise_of_bins`. executor: computes the noise of bins; this process without it. bins_together: how many
+    averaged: c2 over cells of age and lag; means: of data that are such means. known: a cache, as `made` of
+    `noise_of_bin`. executor: computes the noise of bins; this process without it. bins_together: how many
     there are in all, of scans that were fitted together.
     """
     reduced, clusters = state.reduced, request.clusters
@@ -318,10 +308,10 @@ def speckle_errors(
     grid = grid_of_errors(max(len(used), bins_together))
     if executor is not None:
         stored = means is None and averaged.known is None and known is None
-        compute = partial(executor.noises, request.scan.selection, at, grid, stored)
-    bins = noise_of_bins(
-        request, state, at, used, grid, averaged, means, known=known, compute=compute
-    )
+        context = BinContext(request.scan.selection, request.problem, state.theta, at[2:], grid)
+        compute = partial(executor.noises, context, stored)
+    of_group = partial(noise_of_bin, at, grid, made=known)
+    bins = noise_of_bins(request, state, at, used, averaged, means, of_group, compute)
     if bins is None:
         return None
     noise = _NoiseOfFit(reduced, joint, bins, clusters)
@@ -332,8 +322,8 @@ def errors_of_scans(
     reduced: ReducedProblem,
     joint: JointEquations,
     bins: dict[int, BinNoise],
-    own: Mapping[int, tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]],
-    clusters: Int[np.ndarray, " bin"],
+    own: Mapping[int, tuple[Int[np.ndarray, " m"], Moved]],
+    clusters: BinNumbers,
 ) -> NoiseErrors:
     """Return the errors of a fit of several scans together, each bin with the parameters of its scan.
 
@@ -352,11 +342,11 @@ def weighted_errors(
     joint: JointEquations,
     at_end: JointEquations,
     bins: dict[int, BinNoise],
-    clusters: Int[np.ndarray, " bin"],
+    clusters: BinNumbers,
 ) -> SpeckleErrors:
     """Return the errors of a fit weighted by the inverse covariance of means over cells.
 
-    joint: the normal equations at the fit for which the weights were computed. at_end: those of the result.
+    joint: normal equations at the fit for which the weights were computed; at_end: of the result.
     """
     of_fit = _NoiseOfFit(reduced, at_end, bins, clusters)
     if not at_end.determined.all():
@@ -381,13 +371,8 @@ def weighted_errors(
     return replace(of_fit.errors(total, freedom), offset=offset)
 
 
-def weights_of_offsets(
-    reduced: ReducedProblem, error: Float[np.ndarray, " bin"]
-) -> Float[np.ndarray, " bin"]:
-    """Return the weights of (offset - 1) in an `OffsetDeviation`; 0 of bins without a free offset.
-
-    error: of each offset.
-    """
+def weights_of_offsets(reduced: ReducedProblem, error: PerBin) -> PerBin:
+    """Return the weights of (offset - 1) in a mean, by errors of offsets; 0 without a free one."""
     contrast = np.where(reduced.contrast > 0, reduced.contrast, np.nan)
     known = np.where(reduced.at_bound[:, 0] | (reduced.columns.shape[1] == 0), np.nan, error)
     weight = np.nan_to_num((contrast / known) ** 2)
@@ -395,7 +380,7 @@ def weights_of_offsets(
 
 
 def offset_deviation(
-    reduced: ReducedProblem, weights: Float[np.ndarray, " bin"], variance: float, freedom: float
+    reduced: ReducedProblem, weights: PerBin, variance: float, freedom: float
 ) -> OffsetDeviation | None:
     """Return the mean deviation by these weights; None where nothing is known of it."""
     if not (weights.any() and variance > 0):
@@ -408,14 +393,12 @@ class _OfBin(NamedTuple):
     map: Float[np.ndarray, "n column"]
     """From the sums of fields of a bin to the scaled parameters."""
     covariance: Float[np.ndarray, "column column"]
-    size: Float[np.ndarray, " n"]
+    size: Vector
     """Variances of the scaled parameters: their mean logarithm."""
-    relative: Float[np.ndarray, " n"]
+    relative: Vector
 
 
-def _freedom(
-    parts: dict[int, _OfBin], shared: Float[np.ndarray, " n"] | float = 0.0
-) -> Float[np.ndarray, " n"]:
+def _freedom(parts: dict[int, _OfBin], shared: Vector | float = 0.0) -> Vector:
     """Return the degrees of freedom of sums over bins; shared: variances that bins of one speckle add."""
     size = np.sum([part.size for part in parts.values()], axis=0) + shared
     spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
@@ -428,13 +411,13 @@ class _NoiseOfFit(NamedTuple):
     reduced: ReducedProblem
     joint: JointEquations
     bins: dict[int, BinNoise]
-    clusters: Int[np.ndarray, " bin"]
+    clusters: BinNumbers
 
     def errors(
         self,
-        total: Float[np.ndarray, "n n"] | None = None,
-        freedom: Float[np.ndarray, " n"] | None = None,
-        scaling: Float[np.ndarray, "bin 2"] | None = None,
+        total: Matrix | None = None,
+        freedom: Vector | None = None,
+        scaling: LinearParams | None = None,
     ) -> SpeckleErrors:
         """Return what is known, with the covariance of the scaled parameters where that is known."""
         joint, bins, clusters = self.joint, self.bins, self.clusters
@@ -445,9 +428,8 @@ class _NoiseOfFit(NamedTuple):
         theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
         if total is not None and freedom is not None:
             theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
-        return SpeckleErrors(
-            expanded(theta, which), dof, scaling, pixels, counts, bins, which, same
-        )
+        of_theta = expanded(theta, which), dof
+        return SpeckleErrors(*of_theta, scaling, pixels, counts, bins, which, same)
 
     def propagated(
         self, to_scans: Mapping[int, Float[np.ndarray, "column own"]] | None = None
@@ -476,8 +458,8 @@ class _NoiseOfFit(NamedTuple):
         size = np.sum([part.size for part in along.values()], axis=0) + np.diag(shared)
         scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
         total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
-        freedom = with_known(freedom, np.diag(total), np.diag(joint.known))
-        total = total + joint.known
+        known = joint.caused_by(joint.prior.scores)
+        freedom, total = with_known(freedom, np.diag(total), np.diag(known)), total + known
         scaling = self._scaling_errors(parts, total)
         offset = self._mean_offset(parts, scaling)
         return replace(self.errors(total, freedom, scaling), offset=offset)
@@ -498,8 +480,7 @@ class _NoiseOfFit(NamedTuple):
         log_size, relative = log_variances(fields, to, fit)
         return _OfBin(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
-    def _shared(self, parts: dict[int, _OfBin]) -> Float[np.ndarray, "n n"]:
-        """Return the covariance of the fields that bins of one speckle add."""
+    def _shared(self, parts: dict[int, _OfBin]) -> Matrix:
         maps, bins = {b: part.map for b, part in parts.items()}, self.bins
         return shared_speckle(
             maps,
@@ -508,7 +489,7 @@ class _NoiseOfFit(NamedTuple):
         )
 
     def _mean_offset(
-        self, parts: dict[int, _OfBin], scaling: Float[np.ndarray, "bin 2"]
+        self, parts: dict[int, _OfBin], scaling: LinearParams
     ) -> OffsetDeviation | None:
         """Return how far offsets are from 1, by the noise of each and of the parameters they follow."""
         reduced, joint = self.reduced, self.joint
@@ -521,12 +502,11 @@ class _NoiseOfFit(NamedTuple):
             of_offset[b] = self._of_bin(b, row[None])
         shared = np.diag(self._shared(of_offset))
         variance = np.sum([part.size for part in of_offset.values()], axis=0) + shared
-        known, freedom = float(follow @ joint.known @ follow), float(_freedom(of_offset, shared)[0])
+        known = float(follow @ joint.caused_by(joint.prior.scores) @ follow)
+        freedom = float(_freedom(of_offset, shared)[0])
         return offset_deviation(reduced, weights, float(variance[0]) + known, freedom)
 
-    def _scaling_errors(
-        self, parts: dict[int, _OfBin], total: Float[np.ndarray, "n n"]
-    ) -> Float[np.ndarray, "bin 2"]:
+    def _scaling_errors(self, parts: dict[int, _OfBin], total: Matrix) -> LinearParams:
         reduced, joint = self.reduced, self.joint
         errors = np.full((len(reduced.count), 2), np.nan)
         if joint.linear:
@@ -542,9 +522,9 @@ class _NoiseOfFit(NamedTuple):
 
 def shared_speckle(
     maps: Mapping[int, Float[np.ndarray, "n k"]],
-    clusters: Int[np.ndarray, " bin"],
+    clusters: BinNumbers,
     between: Callable[[int, int], np.ndarray],
-) -> Float[np.ndarray, "n n"]:
+) -> Matrix:
     """Return the covariance that bins add which see one speckle pattern, each with counts of its own.
 
     maps: of what has the covariance `between` two bins.

@@ -1,7 +1,7 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,16 +25,19 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.request.request import Request
+from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts, PerFrame
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.speckle import (
     MEAN_COUNTS,
-    LeftByFit,
     NoiseCovariance,
     NoiseFit,
+    left_by_fit,
+    likely_noise,
     pair_variance,
     regular,
     sum_over_stretches,
+    whitened,
 )
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import Scan, q_or_one
@@ -43,10 +46,8 @@ AGES = 12
 """Intervals of age: what lasts for a tenth of a record shows in them."""
 FEW_BINS, MANY_BINS = 2, 7
 OF_FEW, OF_SOME, OF_MANY = (8, 80, 400), (5, 60, 400), (3, 50, 160)
-"""Blocks per decay and of a record, at least and at most, of up to FEW_BINS bins, up to MANY_BINS and more:
-P and μ need fewer cells of each where there are several. With 8 blocks per decay and up to 400 of a record,
-standard errors of 23 bins change by up to 1 % of 300 frames and 5 % of 2950, in three and seven times the
-time."""
+"""Blocks per decay and of a record, at least and at most, of up to FEW_BINS bins, up to MANY_BINS and more: P
+and μ need fewer cells of each where there are several, at a third to a seventh of the time."""
 MIN_PAIRS = 16
 """Fewest pairs of a cell: the noise of means over fewer is not normal."""
 SCATTERS = 2.5
@@ -83,15 +84,14 @@ class Averages(NamedTuple):
     """c2, f and its derivatives averaged over cells of a bin."""
 
     intervals: list[Interval]
-    c2: Float[np.ndarray, " cell"]
+    c2: PerCell
     pairs: Int[np.ndarray, " cell"]
-    f: Float[np.ndarray, " cell"]
+    f: PerCell
     slopes: Float[np.ndarray, "m cell"]
     """Derivatives of f by the scaled parameters that moved."""
     place: Int[np.ndarray, " fine"]
     """In which of them each of the finest cells is; -1 for none."""
     fine_pairs: Int[np.ndarray, " fine"]
-    """Of the finest cells."""
 
     @property
     def share(self) -> Float[np.ndarray, "cell fine"]:
@@ -102,10 +102,7 @@ class Averages(NamedTuple):
         return found / self.pairs[:, None]
 
     def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
-        """Return the cells that hold a pair of blocks, with their noise.
-
-        Others hold few pairs: at the end of the record, or before blocks become longer.
-        """
+        """Return the cells that hold a pair of blocks, with their noise: others hold few pairs."""
         noise = sum_over_stretches([noise_of_cells(part, self.intervals) for part in blocks])
         known = np.diag(noise.counted_twice) > 0
         return self.at(known), NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
@@ -121,8 +118,8 @@ class Averages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModelNoise:
-    """What the noise of a bin is before its residuals are looked at."""
+class BinNoise:
+    """The noise of one bin: what the model gives, and what the residuals it was measured with say of it."""
 
     cells: Averages
     of_cells: NoiseCovariance
@@ -133,21 +130,17 @@ class ModelNoise:
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
 
-
-@dataclass(frozen=True)
-class BinNoise(ModelNoise):
-    """The noise of one bin, and the residuals it was measured with."""
-
-    residual: Float[np.ndarray, " cell"]
+    residual: PerCell
     columns: Float[np.ndarray, "cell column"]
     """Derivatives of c2 by offset, contrast and the scaled parameters that moved."""
     fit: NoiseFit
     expected: NoiseFit
-    """The same with the counts that are known, whatever the residuals say of them."""
-    least_pixels: Float[np.ndarray, " mu"]
+    """`fit` with the counts that are known, whatever the residuals say of them."""
+    least_pixels: PerCounts
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
     a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
-    of_each: "RepeatedResiduals | None" = None
+    of_each: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    """Of a mean over bins that repeat each other their residuals, shares and `least_pixels`."""
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
@@ -157,13 +150,12 @@ class BinNoise(ModelNoise):
     def beside(
         self, more: Float[np.ndarray, "cell column"]
     ) -> tuple[Float[np.ndarray, "cell cell"], NoiseFit]:
-        """Return the same with the part of the residuals that more columns explain taken for no noise."""
+        """Return it with what more columns explain of the residuals taken for no noise, and P and μ."""
         own, expected = np.column_stack([self.columns, more]), self.expected
         if len(own) >= own.shape[1] + FEWEST_CELLS:
-            each = self.of_each
-            residuals = self.residual[:, None] if each is None else each.residuals
-            fits = LeftByFit.of(residuals, own, self.of_cells).fits(expected.mean_counts)
-            expected = fits[0] if each is None else noise_of_mean(fits, each.share, each.least)
+            residuals, *of_mean = self.of_each or (self.residual[:, None],)
+            fits = likely_noise(*left_by_fit(residuals, own, self.of_cells), expected.mean_counts)
+            expected = noise_of_mean(fits, *of_mean) if of_mean else fits[0]
         return self._covariance(expected), expected
 
     def shared_with(self, other: "BinNoise") -> Float[np.ndarray, "cell other"]:
@@ -190,7 +182,7 @@ class BinNoise(ModelNoise):
 
     @cached_property
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
-        """The inverse of `measured`."""
+        """Of `measured`."""
         return np.linalg.inv(self.measured)
 
     @property
@@ -204,22 +196,10 @@ class BinNoise(ModelNoise):
         return float((pixels * self.expected.square)[allowed].min())
 
 
-class RepeatedResiduals(NamedTuple):
-    """The residuals of bins that repeat each other, of which a mean is used."""
-
-    residuals: Float[np.ndarray, "cell bin"]
-    share: Float[np.ndarray, " bin"]
-    least: Float[np.ndarray, "bin mu"]
-    """`BinNoise.least_pixels` of each."""
-
-
 def noise_of_mean(
-    fits: list[NoiseFit], share: Float[np.ndarray, " bin"], least: Float[np.ndarray, "bin mu"]
+    fits: list[NoiseFit], share: PerBin, least: Float[np.ndarray, "bin mu"]
 ) -> NoiseFit:
-    """Return μ of bins that have the same, and P of a mean over them.
-
-    share: of each in the mean. least: the fewest pixels of each.
-    """
+    """Return μ of bins that have the same, and P of a mean over them with shares; least: fewest pixels."""
     log = np.sum([np.log(np.maximum(one.weight, SMALLEST_WEIGHT)) for one in fits], axis=0)
     weight = np.exp(log - log.max())
     weight = np.where(weight > SMALLEST_WEIGHT, weight, 0.0)
@@ -244,7 +224,7 @@ class BinData(NamedTuple):
     averaged: AveragedCells
     sigma: Float[np.ndarray, " used"]
     mean_counts: float
-    """μ; NaN where it is not known."""
+    """NaN where it is not known."""
     scatter: tuple[Float[np.ndarray, " 3"], float] | None = None
     """Of single pairs: Σ w, Σ w f and Σ w f², and χ², no more of it than can be noise. None under a loss,
     where χ² is no sum of squares, and where averages or cells are fitted."""
@@ -269,10 +249,14 @@ class BinData(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class NoiseOfModel(ModelNoise):
-    """It with what says for which other bins it holds."""
+class NoiseOfModel(NamedTuple):
+    """The noise of a bin before its residuals are looked at, and what says for which other bins it holds."""
 
+    cells: Averages
+    of_cells: NoiseCovariance
+    of_fields: NoiseCovariance
+    weights: Float[np.ndarray, "column column"]
+    distance: float
     bin: BinData
     at: FittedPoint
     division: Division
@@ -280,14 +264,13 @@ class NoiseOfModel(ModelNoise):
     """f of the finest cells."""
 
     def holds_for(self, bin: BinData, at: FittedPoint, fine: Float[np.ndarray, " fine"]) -> bool:
-        """Return whether it is that of another bin, too, of the same q, where f is all but the same."""
+        """Return whether it is that of another bin of the same q, too, where f is all but the same."""
         turned = at.point.problem.model.isotropic and bin.place[0] == self.bin.place[0]
         return (
             (turned or bin.place == self.bin.place)
             and len(fine) == len(self.fine)
-            and bool(
-                np.abs(fine - self.fine).max() < F_ALIKE
-            )  # first: of hundreds of scans few pass
+            # first: of hundreds of scans few pass
+            and bool(np.abs(fine - self.fine).max() < F_ALIKE)
             and bin.alike(self.bin)
             and np.array_equal(at.which, self.at.which)
         )
@@ -297,12 +280,12 @@ class NoiseOfModel(ModelNoise):
         size = np.concatenate([np.ones(2), at.units / self.at.units])[: len(self.weights)]
         both, some = np.outer(size, size), set(self.cells.intervals)
         of_fields = NoiseCovariance(*(part * both for part in self.of_fields))
-        cells = own.at(np.array([one in some for one in own.intervals], bool))
-        return replace(self, cells=cells, of_fields=of_fields, weights=self.weights * both)
+        cells = own.at(np.array([cell in some for cell in own.intervals], bool))
+        return self._replace(cells=cells, of_fields=of_fields, weights=self.weights * both)
 
 
 OfGroup = Callable[[list[BinData]], list[BinNoise] | None]
-"""From bins that share one noise of the model to the noise of each; None as `noise_of_bins`."""
+"""From bins that share one noise of the model to the noise of each: `noise_of_bin` at a point and a grid."""
 Compute = Callable[[OfGroup, list[list[BinData]]], Iterable[list[BinNoise] | None]]
 """Applies such a function to groups of bins, in their order."""
 
@@ -312,33 +295,30 @@ def noise_of_bins(
     state: State,
     at: FittedPoint,
     bins: Sequence[int],
-    grid: CellGrid,
     averaged: AveragedCells,
     means: CellMeans | None,
-    of_pairs: bool = True,
-    known: list[NoiseOfModel] | None = None,
+    of_group: OfGroup,
     compute: Compute = map,
 ) -> dict[int, BinNoise] | None:
     """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
 
-    at: the model there. means: of data that are means over cells of age and lag. of_pairs: whether the noise
-    of sums over pairs is wanted, too; else it is empty. known: noise of the model of other scans, which is
-    used where it holds; what is computed here is added. compute: where groups of bins are computed.
+    at: the model there. means: of data that are means over cells of age and lag.
     """
-    reduced, noises = state.reduced, dict[int, BinNoise]()
+    reduced, at_place = state.reduced, dict[object, list[list[BinData]]]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
-    data = [*_data_of_bins(request, state, at, bins, averaged, means)]
     several = means is None and len(np.unique(request.scan.scan_number)) > 1
-    groups = _repeats(data) if several else [[one] for one in data]
-
-    def of_group(group: list[BinData]) -> list[BinNoise] | None:
-        return noise_of_bin(at, group, grid, of_pairs, known)
-
+    for data in _data_of_bins(request, state, at, bins, averaged, means):
+        there = at_place.setdefault(data.place if several else data.bin, [])
+        group = next((group for group in there if data.alike(group[0])), None)
+        if group is None:
+            there.append(group := [])
+        group.append(data)
+    groups, noises = [group for there in at_place.values() for group in there], {}
     for group, of_each in zip(groups, compute(of_group, groups), strict=True):
         if of_each is None:
             return None
-        noises |= {one.bin: noise for one, noise in zip(group, of_each, strict=True)}
+        noises |= {data.bin: noise for data, noise in zip(group, of_each, strict=True)}
     return {b: noises[b] for b in bins}
 
 
@@ -350,7 +330,6 @@ def _data_of_bins(
     averaged: AveragedCells,
     means: CellMeans | None,
 ) -> Iterator[BinData]:
-    """Yield what the noise of each bin follows from."""
     scan, reduced, min_lag = request.scan, state.reduced, request.problem.min_lag
     sigma_row, mean_counts, q = scan.sigma_row, scan.mean_counts, q_or_one(scan)  # read once
     grouped = None if means is None else grouped_means(scan, min_lag, means)
@@ -373,55 +352,35 @@ def _data_of_bins(
             if FROZEN_FRACTION in request.problem.model.names:
                 weights = M[np.ix_(columns, columns)] * np.outer(units, units)
         known = None if averaged.known is None else averaged.known[b]
-        frames = bin_frames(scan, sigma_row[b], min_lag, known)
-        yield BinData(
-            b,
-            (float(q[b]), float(scan.phi[b])),
-            float(reduced.offset[b]),
-            float(reduced.contrast[b]),
-            frames,
-            averaged.of_bins([b]),
-            sigma_row[b, scan.use],
-            float(mean_counts[b]),
-            scatter,
-            of_means,
-            weights,
-        )
+        place = float(q[b]), float(scan.phi[b])
+        params = float(reduced.offset[b]), float(reduced.contrast[b])
+        pairs = bin_frames(scan, sigma_row[b], min_lag, known), averaged.of_bins([b])
+        sigma, counts = sigma_row[b, scan.use], float(mean_counts[b])
+        yield BinData(b, place, *params, *pairs, sigma, counts, scatter, of_means, weights)
 
 
 def bin_frames(
-    scan: Scan, sigma: Float[np.ndarray, " t"], min_lag: int, known: KnownShare | None = None
+    scan: Scan, sigma: PerFrame, min_lag: int, known: KnownShare | None = None
 ) -> BinFrames:
     """Return the frames of a bin that are fitted; sigma: of each frame of the record."""
     weight = np.where(scan.use, sigma**-2.0, 0.0)
     return BinFrames(scan.frames, scan.use, weight, min_lag, known)
 
 
-def _repeats(data: list[BinData]) -> list[list[BinData]]:
-    groups = dict[tuple[float, float], list[list[BinData]]]()
-    for bin in data:
-        at_place = groups.setdefault(bin.place, [])
-        for group in at_place:
-            if bin.alike(group[0]):
-                group.append(bin)
-                break
-        else:
-            at_place.append([bin])
-    return [group for at_place in groups.values() for group in at_place]
-
-
 def noise_of_bin(
     at: FittedPoint,
-    repeats: Sequence[BinData],
     grid: CellGrid,
+    repeats: Sequence[BinData],
     of_pairs: bool = True,
-    known: list[NoiseOfModel] | None = None,
+    made: list[NoiseOfModel] | None = None,
 ) -> list[BinNoise] | None:
     """Return the noise of a bin, or of bins that repeat each other; None with too few cells.
 
-    A pure function but for `known`. at, of_pairs, known: as of `noise_of_bins`.
+    of_pairs: whether the noise of sums over pairs is wanted, too; else it is empty. made: a cache of the
+    noise of the model of other scans, which is used where it holds; a pure function but for what is added
+    to it.
     """
-    model = _noise_of_model(at, repeats[0], grid, of_pairs, known)
+    model = _noise_of_model(at, repeats[0], grid, of_pairs, made)
     cells, slopes = model.cells, model.cells.slopes.T
     if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and at.effective is not None:
         slopes = slopes @ at.effective
@@ -431,23 +390,22 @@ def noise_of_bin(
         return None
     c2 = [cells.c2]
     if len(repeats) > 1:
-        c2 += [cells.share @ np.nan_to_num(one.averaged.c2[0]) for one in repeats[1:]]
+        c2 += [cells.share @ np.nan_to_num(bin.averaged.c2[0]) for bin in repeats[1:]]
     residuals = [
-        of - (one.offset + one.contrast * cells.f) for one, of in zip(repeats, c2, strict=True)
+        mean - (bin.offset + bin.contrast * cells.f) for bin, mean in zip(repeats, c2, strict=True)
     ]
-    counts = np.array([one.mean_counts for one in repeats])
-    fits = _fits(LeftByFit.of(np.stack(residuals, axis=1), columns[0], model.of_cells), counts)
+    counts = np.array([bin.mean_counts for bin in repeats])
+    left_over = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
     left = pseudoinverse(model.weights) if len(model.weights) else None
-    noises = []
-    for n, (bin, (fit, expected)) in enumerate(zip(repeats, fits, strict=True)):
+    noises, fits = [], _fits(*left_over, counts)
+    for bin, residual, own, (fit, expected) in zip(repeats, residuals, columns, fits, strict=True):
         least, of_fields = np.zeros(len(expected.mean_counts)), model.of_fields
         if left is not None and bin.scatter is not None:
             least = _least_pixels(bin, model, left, expected)
         if left is not None and bin.weights is not None:
             of_fields = of_fields.mapped(bin.weights @ left)
         of_model = cells, model.of_cells, of_fields, model.weights, model.distance
-        of_residuals = residuals[n], columns[n], _contiguous(fit), _contiguous(expected), least
-        noises.append(BinNoise(*of_model, *of_residuals))
+        noises.append(BinNoise(*of_model, residual, own, *map(_contiguous, (fit, expected)), least))
     return noises
 
 
@@ -458,30 +416,25 @@ def _contiguous(fit: NoiseFit) -> NoiseFit:
 
 
 def _noise_of_model(
-    at: FittedPoint, data: BinData, grid: CellGrid, of_pairs: bool, known: list[NoiseOfModel] | None
+    at: FittedPoint, data: BinData, grid: CellGrid, of_pairs: bool, made: list[NoiseOfModel] | None
 ) -> NoiseOfModel:
     model = BinModel(at, *data.place)
     fine = bin_averages(data.averaged, model) if data.means is None else data.means
-    for one in known or ():
-        if one.holds_for(data, at, fine.f):
-            return one.at_point(at, merged_averages(fine, one.division, grid.min_pairs))
-    division = divided(model, data.frames, data.averaged, grid)
-    parts = [
-        blocks_of(model, data.frames, stretch, data.of_noise, of_pairs)
-        for stretch in division.stretches
-    ]
+    for noise in made or ():
+        if noise.holds_for(data, at, fine.f):
+            return noise.at_point(at, merged_averages(fine, noise.division, grid.min_pairs))
+    division, frames = divided(model, data.frames, data.averaged, grid), data.frames
+    parts = [blocks_of(model, frames, of, data.of_noise, of_pairs) for of in division.stretches]
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
-        noises, squares = zip(
-            *(noise_of_fields(part, data.frames.min_lag) for part in parts), strict=True
-        )
+        noises, squares = zip(*(noise_of_fields(of, frames.min_lag) for of in parts), strict=True)
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(part.distance for part in parts)
-    found = NoiseOfModel(cells, of_cells, of_fields, weights, distance, data, at, division, fine.f)
-    if known is not None:
-        known.append(found)
-    return found
+    noise = NoiseOfModel(cells, of_cells, of_fields, weights, distance, data, at, division, fine.f)
+    if made is not None:
+        made.append(noise)
+    return noise
 
 
 def fitted_point(request: Request, state: State, joint: JointEquations) -> FittedPoint:
@@ -497,28 +450,26 @@ def fitted_point(request: Request, state: State, joint: JointEquations) -> Fitte
 
 
 def _fits(
-    left: LeftByFit, mean_counts: Float[np.ndarray, " bin"]
+    residuals: Float[np.ndarray, "k bin"], noise: NoiseCovariance, mean_counts: PerBin
 ) -> list[tuple[NoiseFit, NoiseFit]]:
-    """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these.
-
-    mean_counts: NaN where they are not known.
-    """
-    free = left.fits(MEAN_COUNTS)
-    found = list(zip(free, free, strict=True))
+    """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these."""
+    free = likely_noise(residuals, noise, MEAN_COUNTS)
+    fits = list(zip(free, free, strict=True))
     with np.errstate(invalid="ignore"):
         number = np.round(np.log(mean_counts) / COUNTS_ALIKE)
-    for one in np.unique(number[np.isfinite(number)]):
-        bins = np.flatnonzero(number == one)
+    for interval in np.unique(number[np.isfinite(number)]):
+        bins = np.flatnonzero(number == interval)
         mean = mean_counts[bins[:1]] if len(bins) == 1 else mean_counts[bins].mean(keepdims=True)
-        for n, fit in zip(bins, left.fits(mean, bins), strict=True):
+        for n, fit in zip(bins, likely_noise(residuals[:, bins], noise, mean), strict=True):
             ruled_out = fit.log_likelihood < free[n].log_likelihood - MOST_BELOW
-            found[n] = (free[n] if ruled_out else fit, fit)
-    return [(left.whitened(n, fit), expected) for n, (fit, expected) in enumerate(found)]
+            fits[n] = (free[n] if ruled_out else fit, fit)
+    each = zip(residuals.T, fits, strict=True)
+    return [(whitened(residual, noise, fit), expected) for residual, (fit, expected) in each]
 
 
 def _least_pixels(
     data: BinData, model: NoiseOfModel, inverse: Float[np.ndarray, "column column"], fit: NoiseFit
-) -> Float[np.ndarray, " mu"]:
+) -> PerCounts:
     """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
 
     No more than MAX_EXCESS times that of counts, and less by SCATTERS of its standard deviations: it is that
@@ -527,10 +478,8 @@ def _least_pixels(
     """
     assert data.scatter is not None
     mu, contrast, (sums, chisqr) = fit.mean_counts, data.of_noise, data.scatter
-    scatter_left = [
-        float(one[0, 0] - np.sum(inverse * other))
-        for one, other in zip(pair_variance(contrast, sums), model.of_fields, strict=True)
-    ]
+    both = zip(pair_variance(contrast, sums), model.of_fields, strict=True)
+    scatter_left = [float(of_pairs[0, 0] - np.sum(inverse * taken)) for of_pairs, taken in both]
     left = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2
     correlated = (contrast / (contrast + 1 / mu)) ** 2 * sums[2] / sums[0]
     independent = 0.5 / (correlated + 1 / int(data.frames.use.sum())) ** 2

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
+from homodyne_dask.solver.array_shapes import LinearParams, Theta, ThetaMatrix
 from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, error_used, without
 from homodyne_dask.solver.normal_equations import deviation
 
@@ -17,10 +17,10 @@ from homodyne_dask.solver.normal_equations import deviation
 class NoiseErrors(NamedTuple):
     """Covariances that follow from the noise of speckle and counting."""
 
-    covariance: Float[np.ndarray, "p p"]
+    covariance: ThetaMatrix
     """Of theta; NaN where it is unknown."""
-    dof: Float[np.ndarray, " p"]
-    scaling: Float[np.ndarray, "bin 2"] | None
+    dof: Theta
+    scaling: LinearParams | None
     """Errors of offset and contrast; None where those for independent noise are right."""
     objection: str | None = None
 
@@ -33,9 +33,7 @@ class Known(NamedTuple):
     by_noise: NoiseErrors | None = None
     """None where too little is known of the noise."""
     of_global_fit: Uncertainty | None = None
-    """Of a scan that was fitted together with others."""
     decay: bool = True
-    """Whether a decay was seen."""
     valley: bool = False
     """Whether the fit ended where the data do not determine all parameters."""
     others_enough: Callable[[], bool] = lambda: True
@@ -60,7 +58,7 @@ class Case(NamedTuple):
 
 
 def _only_offsets(known: Known) -> Uncertainty:
-    """Return the errors of offsets alone: without a decay, no parameter and no contrast is measured."""
+    """Without a decay, no parameter and no contrast is measured."""
     offsets, errors = np.array([0.0, np.nan]), known.by_bins.without_few()
     return replace(
         errors, naive=None, robust=None, dof=np.full_like(errors.dof, np.nan),
@@ -116,11 +114,11 @@ def counted(known: Known) -> tuple[str, Uncertainty]:
     return case.code, case.errors(known)
 
 
-def deviations(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.ndarray, " p"]:
+def deviations(covariance: ThetaMatrix | None, p: int) -> Theta:
     """Return the square roots of a covariance's diagonal; NaN where it is unknown."""
     return np.full(p, np.nan) if covariance is None else deviation(np.diag(covariance))
 
 
-def used_of(errors: Uncertainty) -> Float[np.ndarray, " p"]:
+def used_of(errors: Uncertainty) -> Theta:
     """Return the errors that changes of parameters are compared with (`error_used`); NaN where unknown."""
     return error_used(*(deviations(of, len(errors.dof)) for of in (errors.robust, errors.naive)))

@@ -25,6 +25,7 @@ from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
     fitted_point,
     grouped_means,
+    noise_of_bin,
     noise_of_bins,
 )
 from homodyne_dask.errors import OptionError
@@ -185,7 +186,8 @@ class SpeckleWeighting:
         grid = grid_of_weights(averaged, stop - first, len(used))
         cells = request.scan.cells
         means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
-        bins = noise_of_bins(request, state, at, used, grid, averaged, means, of_pairs=False)
+        of_group = partial(noise_of_bin, at, grid, of_pairs=False)
+        bins = noise_of_bins(request, state, at, used, averaged, means, of_group)
         if bins is None:
             return False
         self.bins, self.joint = bins, joint

@@ -53,7 +53,6 @@ def _set(threads: list[int]) -> None:
 
 @cache
 def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
-    """Return the functions that read and set the threads of each OpenBLAS in this process."""
     maps = _MAPS.read_text().splitlines() if _MAPS.exists() else []
     paths = {line.split(maxsplit=5)[5] for line in maps if "openblas" in line}
     libraries = [ctypes.CDLL(path) for path in sorted(paths)]

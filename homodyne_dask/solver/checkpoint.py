@@ -22,7 +22,7 @@ from homodyne_dask.store.files import partial_files, read_regular_file, replacin
 VERSION = 5
 FORMAT = "homodyne_dask checkpoint"
 MAX_BYTES = 4_000_000_000
-"""Bytes of the largest checkpoint that is read."""
+"""Of the largest checkpoint that is read."""
 
 
 class Checkpoint(NamedTuple):
@@ -35,7 +35,6 @@ class Checkpoint(NamedTuple):
     best: SavedState | None
     history: list[dict[str, Any]]
     minima: Sequence[dict[str, Any]] = ()
-    """The distinct minima found by the search of initial values."""
 
 
 _ANY = ConfigDict(arbitrary_types_allowed=True)
@@ -43,10 +42,7 @@ _SAVED, _CHECKPOINT = TypeAdapter(SavedState, config=_ANY), TypeAdapter(Checkpoi
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint; the last one becomes `.previous`, unless it is damaged.
-
-    If this is interrupted at any moment, by a signal or a full disk, an intact checkpoint stays.
-    """
+    """Write the checkpoint; the last one becomes `.previous`, unless damaged: at any moment one is intact."""
     written = {
         "format": FORMAT,
         "version": VERSION,
@@ -94,10 +90,7 @@ def foreign_content(path: Path) -> Iterator[None]:
 
 
 def check_checkpoint_target(path: Path) -> None:
-    """Raise OptionError for a file that exists and is not a checkpoint.
-
-    A damaged checkpoint looks like a foreign file, but has a `.previous` beside it.
-    """
+    """Raise OptionError for a file that exists and is neither a checkpoint nor a damaged one."""
     foreign = path.exists() and _body(path) is None and not previous(path).exists()
     if foreign and path.stat().st_size > 0:
         raise OptionError(f"{path} exists but is not a checkpoint: remove it, or give another name")
@@ -165,7 +158,6 @@ def _body(path: Path) -> dict[str, Any] | None:
 
 
 def _intact(path: Path) -> bytes | None:
-    """Return the body of a file whose digest is right, else None."""
     try:
         digest, body = read_regular_file(path, MAX_BYTES).split(b"\n")[:2]
     except (OSError, ValueError):

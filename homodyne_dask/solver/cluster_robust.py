@@ -13,12 +13,12 @@ How few and how improbable: the limits by which a fit says that something is kno
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.gram import spread_twice
+from homodyne_dask.solver.array_shapes import BinNumbers, Moved, MovedMatrix, SomeBins, ThetaMatrix
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import root_of
 
@@ -36,13 +36,13 @@ _MANY = 1e4
 
 
 def cr3(
-    inverse: Float[np.ndarray, "m m"],
+    inverse: MovedMatrix,
     scores: Float[np.ndarray, "cluster m"],
     blocks: Float[np.ndarray, "cluster own own"],
     combinations: Float[np.ndarray, "c m"] | None = None,
-    prior: Float[np.ndarray, "m m"] | None = None,
+    prior: MovedMatrix | None = None,
     place: Int[np.ndarray, "cluster own"] | None = None,
-) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " c"]]:
+) -> tuple[MovedMatrix, Float[np.ndarray, " c"]]:
     """Return the CR3 covariance and the Bell-McCaffrey degrees of freedom of combinations of parameters.
 
     combinations: their weights of the parameters; by default each parameter by itself. A combination has
@@ -57,14 +57,13 @@ def cr3(
     """
     chosen = np.eye(len(inverse)) if combinations is None else combinations
     adjusted, lost, roots = np.zeros_like(scores), np.zeros_like(inverse), []
-    for of in _clusters(inverse, blocks, place):
-        R, at = of.root, np.ix_(of.members, of.which)
-        if of.outside.any():
-            along = (of.outside @ R @ inverse[of.which]).reshape(-1, len(inverse))
+    for members, which, R, A, back, outside in _clusters(inverse, blocks, place):
+        at = np.ix_(members, which)
+        if outside.any():
+            along = (outside @ R @ inverse[which]).reshape(-1, len(inverse))
             lost += along.T @ along
-        own = of.back.mT @ scores[at][:, :, None]
-        adjusted[at] = (R.mT @ of.correction @ own)[:, :, 0]
-        roots.append(of.adjusted_root)
+        adjusted[at] = (R.mT @ A @ (back.mT @ scores[at][:, :, None]))[:, :, 0]
+        roots.append((which, R, A @ R))
     informative = int(blocks.any((1, 2)).sum())
     changes = adjusted @ inverse  # not the sum of squares: that leaves rounding of small variances
     covariance = (1 - 1 / informative) * changes.T @ changes
@@ -80,49 +79,33 @@ def cr3(
 
 
 def _variances(
-    covariance: Float[np.ndarray, "m m"], combinations: Float[np.ndarray, "c m"]
+    covariance: MovedMatrix, combinations: Float[np.ndarray, "c m"]
 ) -> Float[np.ndarray, " c"]:
     return np.einsum("ca,ab,cb->c", combinations, covariance, combinations)
 
 
 def freedom_of_trace(
-    inverse: Float[np.ndarray, "m m"],
-    blocks: Float[np.ndarray, "cluster m m"],
-    hessian: Float[np.ndarray, "p p"],
+    inverse: MovedMatrix, blocks: Float[np.ndarray, "cluster m m"], hessian: ThetaMatrix
 ) -> float:
     """Return the degrees of freedom of tr(HV), the mean size of the CR3 covariance V of the first parameters.
 
     hessian: H of these, the others eliminated. They are more than those of any one direction.
     """
-    roots = [of.adjusted_root for of in _clusters(inverse, blocks)]
+    roots = [(which, R, A @ R) for _, which, R, A, *_ in _clusters(inverse, blocks)]
     directions = np.eye(len(inverse), len(hessian)) @ root_of(hessian)
     return float(_satterthwaite(inverse, roots, directions[None])[0])
 
 
-class _Alike(NamedTuple):
-    members: Int[np.ndarray, " some"]
-    which: Int[np.ndarray, " p"]
-    root: Float[np.ndarray, "some p p"]
-    """R, with RᵀR the block; a row is 0 for each rank that it lacks."""
-    correction: Float[np.ndarray, "some p p"]
-    """A = (I - R H⁻¹ Rᵀ)⁻¹, but for what is rounding."""
-    back: Float[np.ndarray, "some p p"]
-    """R^(-ᵀ) times a score is its transpose times that."""
-    outside: Float[np.ndarray, "some p p"]
-    """Directions in which nothing is left of the residuals; the other rows are 0."""
-
-    @property
-    def adjusted_root(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The parameters, R and A R."""
-        return self.which, self.root, self.correction @ self.root
-
-
 def _clusters(
-    inverse: Float[np.ndarray, "m m"],
+    inverse: MovedMatrix,
     blocks: Float[np.ndarray, "cluster own own"],
     place: Int[np.ndarray, "cluster own"] | None = None,
-) -> Iterator[_Alike]:
-    """Yield some clusters at a time, in the parameters on which they depend."""
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield some clusters at a time, in the parameters on which they depend.
+
+    They, these, R with RᵀR the block (a row is 0 for each rank that it lacks), A = (I - R H⁻¹ Rᵀ)⁻¹ but for
+    what is rounding, the transpose of R^(-ᵀ), and directions in which nothing is left of the residuals.
+    """
     rounding = 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
     parameters = np.arange(len(inverse)) if place is None else place
     kinds, number = np.unique(np.where(blocks.any(1), parameters, -1), axis=0, return_inverse=True)
@@ -140,11 +123,11 @@ def _clusters(
             leverage, axes = np.linalg.eigh(np.eye(len(own)) - R @ own @ R.mT)
             inside = leverage > max(_MIN_LEVERAGE, rounding)
             A = axes * np.where(inside, 1 / np.where(inside, leverage, 1.0), 0.0)[:, None] @ axes.mT
-            yield _Alike(some, which, R, A, back, axes.mT * ~inside[:, :, None])
+            yield some, which, R, A, back, axes.mT * ~inside[:, :, None]
 
 
 def _satterthwaite(
-    inverse: Float[np.ndarray, "m m"],
+    inverse: MovedMatrix,
     roots: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
     directions: Float[np.ndarray, "c m d"],
     arrow: bool = False,
@@ -209,11 +192,7 @@ def _coupled(
     ], of_all
 
 
-def with_known(
-    freedom: Float[np.ndarray, " m"],
-    estimated: Float[np.ndarray, " m"],
-    known: Float[np.ndarray, " m"],
-) -> Float[np.ndarray, " m"]:
+def with_known(freedom: Moved, estimated: Moved, known: Moved) -> Moved:
     """Return the degrees of freedom of a variance of which a part is known: ν (1 + known/estimated)².
 
     Where nothing is estimated, they are many.
@@ -224,7 +203,7 @@ def with_known(
 
 
 def by_cluster(
-    joint: JointEquations, clusters: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
+    joint: JointEquations, clusters: BinNumbers, used: SomeBins
 ) -> tuple[
     Float[np.ndarray, "cluster n"],
     Float[np.ndarray, "cluster own own"],

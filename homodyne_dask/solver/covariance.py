@@ -13,10 +13,19 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.gram import spread
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.array_shapes import (
+    BinNumbers,
+    LinearParams,
+    Moved,
+    MovedMatrix,
+    Theta,
+    ThetaMatrix,
+    Which,
+)
 from homodyne_dask.solver.cluster_robust import (
     MIN_CLUSTERS,
     MIN_FREEDOM,
@@ -53,14 +62,13 @@ class Doubt(NamedTuple):
     mostly-outliers."""
     names: tuple[str, ...] = ()
     numbers: Mapping[str, float] = MappingProxyType({})
-    """The largest correlation of strongly correlated parameters."""
 
 
 def determined_at(search: Search, state: State) -> Determined:
     """Return what the data determine at the state.
 
-    After MAX_SLOW_STEPS the valley that the steps follow is not. It is curved, so that all parameters whose
-    variance is mostly along it belong to it.
+    After MAX_SLOW_STEPS the valley that the steps follow is not; of all parameters with most variance along
+    it.
     """
     free = state.movable(search)
     if not (free.any() and state.reduced.finite):
@@ -91,17 +99,8 @@ def determined_at(search: Search, state: State) -> Determined:
     )
 
 
-def undetermined(
-    names: list[str], joint: JointEquations, hidden: Bool[np.ndarray, " m"]
-) -> tuple[Doubt, ...]:
-    """Return what each direction leaves undetermined; hidden: which sums of float64 may determine."""
-    codes = np.where(hidden, "hidden-by-rounding", "undetermined").tolist()
-    unknown = np.flatnonzero(~joint.determined)
-    return tuple(Doubt(codes[n], _combination(names, joint.vectors[:, n])) for n in unknown)
-
-
 def weakly_determined(
-    names: tuple[str, ...], joint: JointEquations, smoothed: Bool[np.ndarray, " p"]
+    names: tuple[str, ...], joint: JointEquations, smoothed: Which
 ) -> tuple[Doubt, ...]:
     """Return what is weakly determined; a coefficient of a spline says nothing by itself."""
     plain, inverse = ~smoothed[joint.which], joint.inverse[: joint.moved, : joint.moved]
@@ -137,7 +136,6 @@ def _combination(names: Sequence[str], vector: np.ndarray) -> tuple[str, ...]:
 
 
 CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
-"""Methods by which standard errors are estimated."""
 _FOLLOWS_BOUND = 0.5
 """Share of a variance owed to parameters at a bound if these were free, above which the error is withheld."""
 
@@ -146,28 +144,28 @@ _FOLLOWS_BOUND = 0.5
 class Uncertainty:
     """Covariances over all parameters; NaN in the rows of those that did not move."""
 
-    naive: Float[np.ndarray, "p p"] | None
+    naive: ThetaMatrix | None
     """None where the data do not determine every free parameter."""
-    robust: Float[np.ndarray, "p p"] | None
+    robust: ThetaMatrix | None
     """That of `stderr`: cluster-robust with 8 clusters or more, of speckle with fewer if that holds."""
-    dof: Float[np.ndarray, " p"]
+    dof: Theta
     """Degrees of freedom of the robust errors (Bell and McCaffrey for clusters); NaN where there are none, as
     for a parameter that one bin alone determines."""
-    withheld: Bool[np.ndarray, " p"]
+    withheld: Which
     """Parameters that moved but have no errors: their values follow from another one's bound."""
     doubts: tuple[Doubt, ...]
-    scaling_naive: Float[np.ndarray, "bin 2"]
+    scaling_naive: LinearParams
     """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
-    scaling_robust: Float[np.ndarray, "bin 2"]
+    scaling_robust: LinearParams
     """By the method of `robust`. Cluster-robust: in `individual` a bin's own noise enters no other bin, and
     that part is the naive error times the design effect of theta (the mean ratio of robust to naive
     variances)."""
-    eigenvalues: Float[np.ndarray, " m"]
+    eigenvalues: Moved
     """Of the Hessian of the parameters that moved, scaled to unit diagonal, the smallest first."""
     directions: Float[np.ndarray, "m p"]
     """Their eigenvectors in the scaled parameters; 0 where a parameter did not move."""
     method: str = CLUSTER_ROBUST
-    few: Bool[np.ndarray, " p"] | None = None
+    few: Which | None = None
     """Parameters whose cluster-robust errors have fewer than MIN_FREEDOM; None without such errors."""
 
     def of_few(self, names: Sequence[str]) -> list[str]:
@@ -186,15 +184,15 @@ class Uncertainty:
 def uncertainty(
     names: tuple[str, ...],
     reduced: ReducedProblem,
-    moved: Bool[np.ndarray, " p"],
-    clusters: Int[np.ndarray, " bin"],
-    at_bound: Bool[np.ndarray, " p"] | None = None,
+    moved: Which,
+    clusters: BinNumbers,
+    at_bound: Which | None = None,
 ) -> Uncertainty:
     """Return the covariances at an optimum.
 
-    moved: parameters neither fixed nor at a bound. clusters: a number per bin; bins that see the
-    same speckle (φ apart by 180°) share one. at_bound: parameters at a bound. Where one of them is not among
-    `moved`, those whose variance would be mostly its own, if it were free, have no errors.
+    clusters: bins that see the same speckle (φ apart by 180°) share a number. at_bound: parameters at a
+    bound. Where one of them did not move, those whose variance would be mostly its own, if it were free,
+    have no errors.
     """
     p, used, penalty = len(names), reduced.count > 0, reduced.penalty
     dof, unknown, none = np.full(p, np.nan), np.full((len(used), 2), np.nan), np.zeros(p, bool)
@@ -216,16 +214,22 @@ def uncertainty(
     if not joint.determined.all():
         hidden = joint_equations(reduced.rounded_as_float64, moved).determined
         chosen = np.array(names)[moved].tolist()
-        return replace(nothing, doubts=undetermined(chosen, joint, hidden))
+        codes = np.where(
+            hidden, "hidden-by-rounding", "undetermined"
+        ).tolist()  # of sums of float64
+        unknown = [(codes[n], joint.vectors[:, n]) for n in np.flatnonzero(~joint.determined)]
+        doubts = (Doubt(code, _combination(chosen, vector)) for code, vector in unknown)
+        return replace(nothing, doubts=tuple(doubts))
     if reduced.gram.loss is not None and not slope_known(reduced.gram):
         return replace(nothing, doubts=(Doubt("mostly-outliers"),))
     noise = 1.0 if reduced.noise is None else reduced.noise
     # for white noise; the variance of priors is not that of the noise
-    naive = noise * joint.of_theta(joint.inverse) + (1 - noise) * joint.of_theta(joint.measured)
+    measured = joint.caused_by(joint.prior.noise)
+    naive = noise * joint.of_theta(joint.inverse) + (1 - noise) * joint.of_theta(measured)
     # for white noise, in units of its deviation, (offset, contrast) of every bin follow theta (P H⁻¹ Pᵀ) and
     # have noise of their own ((ZᵀWZ)⁻¹)
     P, of_theta = reduced.projection[:, :, moved] / joint.size[: joint.moved], slice(joint.moved)
-    inverse = (joint.inverse + (1 / noise - 1) * joint.measured)[of_theta, of_theta]
+    inverse = (joint.inverse + (1 / noise - 1) * measured)[of_theta, of_theta]
     followed = np.einsum("kzp,pr,kzr->kz", P, inverse, P)
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
@@ -249,12 +253,12 @@ def uncertainty(
 def _robust(
     reduced: ReducedProblem,
     joint: JointEquations,
-    clusters: Int[np.ndarray, " bin"],
+    clusters: BinNumbers,
     held: Bool[np.ndarray, " n"],
-) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " m"], Float[np.ndarray, "bin 2"] | None]:
-    """Return the robust covariance of theta, its degrees of freedom, and errors of offset and contrast.
+) -> tuple[MovedMatrix, Moved, LinearParams | None]:
+    """Return covariance and degrees of freedom of theta, and errors of offset and contrast; None where fixed.
 
-    The last are None where these are fixed. held: parameters whose gradient a bound holds: it is no noise.
+    held: parameters whose gradient a bound holds: it is no noise.
     """
     scores, blocks, place = by_cluster(joint, clusters, reduced.count > 0)
     beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
@@ -270,9 +274,8 @@ def _robust(
         scaling = joint.of_scaling(covariance)
     elif reduced.columns.shape[1]:
         # the mean ratio of robust to naive variances; what priors determine has none
-        of_all, by_priors, added = (
-            np.trace(joint.hessian @ of) for of in (covariance, joint.known, joint.added)
-        )
+        caused = (joint.caused_by(of) for of in (joint.prior.scores, joint.prior.normal))
+        of_all, by_priors, added = (np.trace(joint.hessian @ of) for of in (covariance, *caused))
         effect = (of_all - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
         scaling = deviation(followed**2 + effect * own_errors(reduced) ** 2)
@@ -282,31 +285,24 @@ def _robust(
 def error_used(
     robust: Float[np.ndarray, "*n"], naive: Float[np.ndarray, "*n"]
 ) -> Float[np.ndarray, "*n"]:
-    """Return the units of influence, changes between scaling modes, and steps of profiles.
-
-    Each is the standard error; where it is unknown (NaN), the naive error.
-    """
+    """Return standard errors, naive ones where unknown: units of influence, of modes and of profiles."""
     return np.where(np.isfinite(robust), robust, naive)
 
 
-def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> int:
+def clusters_in(reduced: ReducedProblem, clusters: BinNumbers) -> int:
     """Return the number of clusters that show a decay: the others say nothing of theta."""
     return len(np.unique(clusters[(reduced.count > 0) & ~reduced.undetermined]))
 
 
-def freedom_of_size(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], clusters: Int[np.ndarray, " bin"]
-) -> float:
+def freedom_of_size(reduced: ReducedProblem, moved: Which, clusters: BinNumbers) -> float:
     """Return the degrees of freedom of the mean ratio of robust to naive variances."""
     joint = joint_equations(reduced, moved)
     _, blocks, _ = by_cluster(joint, clusters, reduced.count > 0)
     return freedom_of_trace(joint.inverse, blocks, joint.hessian)
 
 
-def _follow_bounds(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], at_bound: Bool[np.ndarray, " p"]
-) -> Bool[np.ndarray, " p"]:
-    """Return the parameters most of whose variance would be owed to those at a bound, if they were free.
+def _follow_bounds(reduced: ReducedProblem, moved: Which, at_bound: Which) -> Which:
+    """Return the parameters of which more than _FOLLOWS_BOUND of the variance is owed to those at a bound.
 
     That share is the square of their (multiple) correlation.
     """
@@ -321,14 +317,12 @@ def _follow_bounds(
     return follow
 
 
-def without(
-    covariance: Float[np.ndarray, "p p"], some: Bool[np.ndarray, " p"]
-) -> Float[np.ndarray, "p p"]:
+def without(covariance: ThetaMatrix, some: Which) -> ThetaMatrix:
     """Return the covariance, NaN in the rows and columns of some parameters."""
     return np.where(some[:, None] | some[None, :], np.nan, covariance)
 
 
-def own_errors(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
+def own_errors(reduced: ReducedProblem) -> LinearParams:
     """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
     bins, m = reduced.columns.shape
     own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
@@ -339,9 +333,7 @@ def own_errors(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
     return np.where(known, deviation(alone), np.nan)
 
 
-def expanded(
-    small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]
-) -> Float[np.ndarray, "p p"]:
+def expanded(small: MovedMatrix, moved: Which) -> ThetaMatrix:
     """Return a covariance over all parameters, NaN in the rows of those that did not move."""
     full = np.full((len(moved), len(moved)), np.nan)
     full[np.ix_(moved, moved)] = small

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, SomeBins, Theta, Vector, Which
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.normal_equations import (
     JointEquations,
@@ -18,12 +19,9 @@ from homodyne_dask.solver.scaling_modes import ALIKE, MODES, Scaling, scaling_of
 
 
 def _steps_without(
-    joint: JointEquations, groups: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
-) -> Iterator[tuple[Int[np.ndarray, " some"], Float[np.ndarray, " n"]]]:
-    """Yield the bins of each group, and the scaled Gauss-Newton step that all others determine.
-
-    Groups without which theta is not determined are left out.
-    """
+    joint: JointEquations, groups: BinNumbers, used: SomeBins
+) -> Iterator[tuple[Int[np.ndarray, " some"], Vector]]:
+    """Yield bins of groups without which theta is determined, and the scaled step that the others give."""
     total, gradient = joint.normal, joint.gradient
     for group in np.unique(groups[used]):
         of = np.flatnonzero((groups == group) & used)
@@ -34,14 +32,12 @@ def _steps_without(
 
 
 def leave_one_out(
-    reduced: ReducedProblem,
-    moved: Bool[np.ndarray, " p"],
-    groups: Int[np.ndarray, " bin"] | None = None,
+    reduced: ReducedProblem, moved: Which, groups: BinNumbers | None = None
 ) -> Float[np.ndarray, "group p"]:
     """Return the change of each parameter without one bin, or one group of bins, in one Gauss-Newton step.
 
-    groups: number of each bin's group, from 0 up. NaN for groups without pairs, and where the others do not
-    determine all parameters. Contrasts and offsets follow; those that bins share are fitted anew, too.
+    groups: number of each bin's group. NaN for groups without pairs, and where the others do not determine
+    all parameters. Contrasts and offsets follow; those that bins share are fitted anew, too.
     """
     joint = joint_equations(reduced, moved)
     groups = np.arange(len(reduced.count)) if groups is None else groups
@@ -58,30 +54,27 @@ class LeftOutClusters(NamedTuple):
     makes χ² larger (Arlot and Celisse 2010).
     """
 
-    of_bin: Float[np.ndarray, " bin"]
-    """χ² of each bin at the parameters that the other clusters determine. Contrast and offset of the bin
-    itself are fitted to it, unless bins share them. NaN for bins without pairs, and where the others do not
-    determine all parameters."""
+    of_bin: PerBin
+    """χ² of each bin at the parameters that the other clusters determine, with contrast and offset fitted to
+    it unless bins share them. NaN without pairs, and where the others do not determine all parameters."""
     first: Int[np.ndarray, " cluster"]
     ndata: Int[np.ndarray, " cluster"]
     chisqr: Float[np.ndarray, " cluster"]
-    """χ² of its pairs at the parameters of the fit."""
     left_out_chisqr: Float[np.ndarray, " cluster"]
-    """The sum of `of_bin`."""
     penalty: float
     """tr(H⁻¹J) of all clusters, in units of χ²; NaN where one of them alone determines a parameter."""
     linear: int
 
 
 def left_out_clusters(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], clusters: Int[np.ndarray, " bin"]
+    reduced: ReducedProblem, moved: Which, clusters: BinNumbers
 ) -> LeftOutClusters:
     """Return χ² of clusters at the parameters that the others determine, and the penalty to compare it with.
 
     tr(H⁻¹J) is the penalty of the composite likelihood information criterion (Varin and Vidoni 2005): H is
-    the normal matrix of theta and of the linear parameters that bins share, J the variance of its scores.
-    With the covariance V = H⁻¹JH⁻¹ it is tr(HV), and V is that of the error bars (`cr3`): of the scores
-    themselves it would be too small where clusters are few.
+    the normal matrix of theta and of linear parameters that bins share, J the variance of its scores. It is
+    tr(HV) with the covariance V of the error bars (`cr3`): of the scores themselves it would be too small
+    where clusters are few.
     """
     used, joint = reduced.count > 0, joint_equations(reduced, moved)
     left_out, penalty = np.full(len(used), np.nan), np.nan
@@ -113,25 +106,19 @@ class ScalingComparison(NamedTuple):
     """Difference from the lowest of the compared modes, as is `bic`; unknown as NaN."""
     bic: float
     fitted: int
-    change: Float[np.ndarray, " p"]
-    """Change of theta from that of the fit; NaN where it is fixed or undetermined."""
+    change: Theta
+    """NaN where theta is fixed or undetermined."""
 
 
 def compare_scalings(
-    reduced: ReducedProblem,
-    scaling: Scaling,
-    phi: Float[np.ndarray, " bin"],
-    moved: Bool[np.ndarray, " p"],
-    effect: float | None = 1.0,
+    reduced: ReducedProblem, scaling: Scaling, phi: PerBin, moved: Which, effect: float | None = 1.0
 ) -> list[ScalingComparison]:
     """Return every scaling mode, each one Gauss-Newton step from the fit's optimum.
 
-    The step is exact for contrast and offset and linear in theta: modes that move theta by many
-    standard errors are compared only roughly. effect: the design effect, by which correlated pairs
-    make variances larger; AIC and BIC count χ² in units of it times the reduced χ² of 'individual'
-    (QAIC, Burnham and Anderson 2002), and pairs as that many fewer. These units are those of one fit:
-    only differences between its modes mean something. None: the design effect is not known, and
-    neither are AIC and BIC.
+    It is exact for contrast and offset and linear in theta. effect: the design effect of correlated pairs;
+    AIC and BIC count χ² in units of it times the reduced χ² of 'individual' (QAIC, Burnham and Anderson
+    2002), and pairs as that many fewer: only differences between modes mean something. None: neither is
+    known.
     """
     individual = _step(reduced, Scaling(), moved)
     effect = np.nan if effect is None else effect
@@ -154,9 +141,7 @@ def compare_scalings(
     return [one._replace(aic=one.aic - least["aic"], bic=one.bic - least["bic"]) for one in modes]
 
 
-def _step(
-    reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]
-) -> ScalingComparison:
+def _step(reduced: ReducedProblem, scaling: Scaling, moved: Which) -> ScalingComparison:
     assert reduced.gram.loss is None
     at = reduce(reduced.gram, scaling, reduced.sum_rounding, reduced.theta_prior)
     at = at if reduced.penalty is None else at.with_penalty(reduced.penalty)

@@ -8,21 +8,21 @@ The Hessian of χ²/2 is JᵀWJ + S, where S sums the second derivatives of f, w
 correlated pairs the residuals do not average out: along a direction in which S is as large as JᵀWJ,
 Gauss-Newton steps overshoot again and again, or are far too short. There S is estimated from the secant
 equation, (JᵀWJ + S) step = change of the gradient (structured BFGS: Al-Baali & Fletcher 1985; compare
-NL2SOL: Dennis, Gay & Welsch 1981), with Powell's damping (1978), which keeps the sum positive at the
-point of the step.
+NL2SOL: Dennis, Gay & Welsch 1981), with Powell's damping (1978), which keeps the sum positive at the point
+of the step.
 
-In a curved valley of χ² an undamped step may raise χ² before the next one lowers it far more; if every step
-had to lower χ², steps would be very short. So a few steps may stay above the lowest point; if none of them
-ends below it, the fit returns there with more damping (the watchdog technique, Chamberlain et al. 1982).
+In a curved valley of χ² an undamped step may raise χ² before the next one lowers it far more. So a few
+steps may stay above the lowest point; if none of them ends below it, the fit returns there with more
+damping (the watchdog technique, Chamberlain et al. 1982).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search, shortest
+from homodyne_dask.solver.array_shapes import Theta, ThetaMatrix, Which
 from homodyne_dask.solver.normal_matrix import (
     SINGULAR,
     Eigendirections,
@@ -49,9 +49,7 @@ FREE_EXPONENTS = 4
 """Passes after which exponents of penalties stay, and strengths where others would lead uphill."""
 
 
-def initial_state(
-    search: Search, theta: Float[np.ndarray, " p"], reduced: ReducedProblem, options: Options
-) -> State:
+def initial_state(search: Search, theta: Theta, reduced: ReducedProblem, options: Options) -> State:
     """Return the first state of a fit."""
     theta = np.asarray(theta, float)
     reduced = penalized(search, theta, reduced)
@@ -62,7 +60,6 @@ def initial_state(
 
 
 Evaluate = Callable[[Trial], ReducedProblem]
-"""One pass over the data."""
 
 
 def iterate(search: Search, evaluate: Evaluate, start: Trial, options: Options) -> Iterator[State]:
@@ -83,10 +80,7 @@ def iterate_from(
 def iterate_below(
     search: Search, evaluate: Evaluate, end: State, trial: Trial, options: Options
 ) -> Iterator[State]:
-    """Yield the states of a fit that has ended, from a trial where χ² is lower; none where it is not.
-
-    What is lower by less than the distance at which a fit has converged is not.
-    """
+    """Yield the states of a fit that has ended, from a trial of lower χ²; none where it is not."""
     fixed = replace(search, free=np.zeros_like(search.free), smoothness=None)
     *_, at = iterate(fixed, evaluate, trial, options)  # one, but under a loss
     penalty, variance = end.reduced.penalty, residual_variance(search, end.reduced)
@@ -134,7 +128,6 @@ def _next_state(
 
 
 def _after_move(search: Search, before: State, state: State, options: Options) -> State:
-    """Return an accepted state with its outcome, and with the second-order term if steps are slow."""
     if not state.control.second_order:
         return with_outcome(search, state, options)
     state = with_outcome(search, state, options, before)
@@ -156,7 +149,7 @@ def next_trial(search: Search, state: State) -> Trial:
     reduced, damping = with_second_order_term(search, state), state.damping
     at = replace(state, reduced=reduced)
 
-    def damped(gradient: Float[np.ndarray, " p"], free: Bool[np.ndarray, " p"]) -> np.ndarray:
+    def damped(gradient: Theta, free: Which) -> np.ndarray:
         directions = at.directions(search, free, gradient)
         return at.control.step(reduced.hessian, gradient, free, directions)
 
@@ -180,13 +173,13 @@ def with_second_order_term(search: Search, state: State) -> ReducedProblem:
 
 
 def second_order_term_after(
-    search: Search, state: State, theta: Float[np.ndarray, " p"], there: ReducedProblem
-) -> Float[np.ndarray, "p p"] | None:
+    search: Search, state: State, theta: Theta, there: ReducedProblem
+) -> ThetaMatrix | None:
     """Return S after a step from a state to theta.
 
-    There is none where the data leave directions undetermined, which S might seem to determine, nor after a
-    step to a bound or from one, which is shorter than it was meant, nor under a loss, where contrast and
-    offset take steps of their own.
+    None where the data leave directions undetermined, which S might seem to determine, after a step to or
+    from a bound, which is shorter than meant, and under a loss, where contrast and offset take steps of
+    their own.
     """
     far = state.second_order_term is None and state.lowest.decrement > MAX_DECREMENT
     if far or there.linear_step is not None or not there.finite:
@@ -250,7 +243,6 @@ def after_trial(
 
 
 def _accepted(search: Search, state: State, result: StepResult) -> State:
-    """Return the state at the trial; S is estimated where χ² fell by much less than predicted."""
     poor = state.control.second_order and state.best is None and result.ratio < POOR_RATIO
     known, S = state.second_order_term is not None, None
     if known or poor:
@@ -264,9 +256,8 @@ def _accepted(search: Search, state: State, result: StepResult) -> State:
 
 
 def _rejected(
-    search: Search, state: State, result: StepResult, S: Float[np.ndarray, "p p"] | None = None
+    search: Search, state: State, result: StepResult, S: ThetaMatrix | None = None
 ) -> State:
-    """Return the lowest state with shorter steps to come, or with S if that begins here."""
     lowest, control = state.lowest, state.lowest.control
     if S is None:
         smallest = lowest.directions(search, lowest.movable(search)).smallest
@@ -290,10 +281,9 @@ by 0.9 (`SLOW_STEP`) only: 0.02 standard errors are left at most, much less than
 def with_outcome(
     search: Search, state: State, options: Options, before: State | None = None
 ) -> State:
-    """Return the state with its decrement, and with its outcome if it has one.
+    """Return the state with its decrement and, if it has one, its outcome: none above the lowest point.
 
-    before: the state from which an accepted step led here; it counts slow steps. A fit does not end above
-    its lowest point.
+    before: the state from which an accepted step led here; it counts slow steps.
     """
     if state.best is not None:
         return state

@@ -13,14 +13,23 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import summed
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.array_shapes import (
+    LinearParams,
+    Matrix,
+    Moved,
+    MovedMatrix,
+    Theta,
+    Values,
+    Vector,
+    Which,
+)
 from homodyne_dask.solver.normal_matrix import SINGULAR_REST, eigensystem, sizes
 from homodyne_dask.solver.reduce import Z
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 MOST_BEYOND = 15.0
-"""Naive errors by which the optimum may lie beyond a bound. Those of correlated pairs were 8 to 18 times as
-large; intervals of 95 % that allow for the bound held another parameter in 32 of 35 fits up to 14 naive
-errors beyond it, in 12 of 15 from 18 to 25 and in 6 of 15 from 27 to 36."""
+"""Naive errors by which the optimum may lie beyond a bound; those of correlated pairs were 8 to 18 times as
+large. Intervals that allow for the bound held another parameter up to 14 naive errors beyond it."""
 _MADE = WeakKeyDictionary[ReducedProblem, dict[bytes, "JointEquations"]]()
 """Of each problem, by the parameters that moved."""
 
@@ -29,12 +38,11 @@ _MADE = WeakKeyDictionary[ReducedProblem, dict[bytes, "JointEquations"]]()
 class PriorEquations:
     """What priors and penalties of theta add to the normal equations of the scaled parameters; 0 without."""
 
-    normal: Float[np.ndarray, "n n"]
-    """To the normal matrix."""
-    gradient: Float[np.ndarray, " n"]
-    scores: Float[np.ndarray, "n n"]
+    normal: Matrix
+    gradient: Vector
+    scores: Matrix
     """The variance of that gradient: of a prior its weight 1/sd², of a penalty φ times its weight."""
-    noise: Float[np.ndarray, "n n"]
+    noise: Matrix
     """The part of `scores` that does not grow with the noise of the data: that of priors."""
 
 
@@ -44,15 +52,13 @@ class JointEquations:
 
     moved: int
     linear: int
-    which: Bool[np.ndarray, " p"]
-    hessian: Float[np.ndarray, "m m"]
+    which: Which
+    hessian: MovedMatrix
     """Of theta; of unit diagonal."""
-    values: Float[np.ndarray, " m"]
-    """Its eigenvalues, the smallest first."""
-    vectors: Float[np.ndarray, "m m"]
+    values: Moved
+    vectors: MovedMatrix
     determined: Bool[np.ndarray, " m"]
-    """Which eigenvalues are more than rounding."""
-    inverse: Float[np.ndarray, "n n"]
+    inverse: Matrix
     """NaN where a direction is not determined."""
     blocks: Float[np.ndarray, "bin own own"]
     """They sum to the normal matrix, but for priors."""
@@ -60,68 +66,57 @@ class JointEquations:
     """Their rows in it; n of a row of zeros. None where they are all."""
     scores: Float[np.ndarray, "bin n"]
     """They sum to the gradient, but for priors."""
-    size: Float[np.ndarray, " n"]
+    size: Vector
     """A parameter is its scaled value over this."""
     follow: Float[np.ndarray, "bin 2 n"]
     """Derivatives of (offset, contrast) of a bin by the scaled parameters."""
     prior: PriorEquations
 
     @property
-    def axes(self) -> Float[np.ndarray, "n n"]:
+    def axes(self) -> Matrix:
         """The eigenvectors of theta, and the linear parameters one by one, in columns."""
         axes = np.eye(len(self.size))
         axes[: self.moved, : self.moved] = self.vectors
         return axes
 
     @property
-    def to_axes(self) -> Float[np.ndarray, "n n"]:
+    def to_axes(self) -> Matrix:
         """The map from scores to steps along the axes."""
         to = self.inverse.copy()
         to[: self.moved, : self.moved] = (self.vectors / self.values).T
         return to
 
     @property
-    def normal(self) -> Float[np.ndarray, "n n"]:
+    def normal(self) -> Matrix:
         """The normal matrix: that of all bins, and the priors."""
         n = len(self.size)
         return summed(self.blocks, self.place, n + 1)[:n, :n] + self.prior.normal
 
     @property
-    def gradient(self) -> Float[np.ndarray, " n"]:
+    def gradient(self) -> Vector:
         """The gradient of all bins, and of the priors."""
         return self.scores.sum(0) + self.prior.gradient
 
-    @property
-    def known(self) -> Float[np.ndarray, "n n"]:
-        """The covariance that the errors of the priors themselves cause: H⁻¹ (variance of scores) H⁻¹."""
-        return self.inverse @ self.prior.scores @ self.inverse
+    def caused_by(self, scores: Matrix) -> Matrix:
+        """Return H⁻¹ scores H⁻¹: the covariance that a variance of scores, as of priors, causes."""
+        return self.inverse @ scores @ self.inverse
 
-    @property
-    def measured(self) -> Float[np.ndarray, "n n"]:
-        """The part of `known` that does not grow with the noise of the data."""
-        return self.inverse @ self.prior.noise @ self.inverse
-
-    @property
-    def added(self) -> Float[np.ndarray, "n n"]:
-        """H⁻¹ (what priors and penalties add to H) H⁻¹."""
-        return self.inverse @ self.prior.normal @ self.inverse
-
-    def of_theta(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "m m"]:
+    def of_theta(self, covariance: Matrix) -> MovedMatrix:
         """Return the covariance of theta in its own units from one of the scaled parameters."""
         size = self.size[: self.moved]
         return covariance[: self.moved, : self.moved] / np.outer(size, size)
 
-    def of_scaling(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "bin 2"]:
+    def of_scaling(self, covariance: Matrix) -> LinearParams:
         """Return the errors of (offset, contrast) of every bin."""
         return deviation(np.einsum("kzn,nm,kzm->kz", self.follow, covariance, self.follow))
 
 
-def deviation(variance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def deviation(variance: Values) -> Values:
     """Return the roots of variances, NaN where rounding made one negative: it is not known."""
     return np.sqrt(np.where(variance >= 0, variance, np.nan))
 
 
-def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> JointEquations:
+def joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
     """Return the joint normal equations at theta, of the parameters that moved; they are made once."""
     made, key = _MADE.setdefault(reduced, {}), moved.tobytes()
     if key not in made:
@@ -129,7 +124,7 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
     return made[key]
 
 
-def _joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> JointEquations:
+def _joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
     some = np.ix_(moved, moved)
     H = reduced.hessian[some]
     size = sizes(H)
@@ -180,9 +175,7 @@ def _joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> 
     )
 
 
-def solve_normal_equations(
-    normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, " n"], first: int
-) -> tuple[Float[np.ndarray, " n"], bool]:
+def solve_normal_equations(normal: Matrix, right: Vector, first: int) -> tuple[Vector, bool]:
     """Return x of normal · x = right, and whether its first parameters are determined."""
     # not to unit diagonal: what was subtracted may leave rounding there
     scaled = eigensystem(normal, np.ones(len(normal)))
@@ -190,9 +183,7 @@ def solve_normal_equations(
     return scaled.pseudoinverse(SINGULAR_REST) @ right, bool(determined)
 
 
-def _prior(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], size: Float[np.ndarray, " n"]
-) -> PriorEquations:
+def _prior(reduced: ReducedProblem, moved: Which, size: Vector) -> PriorEquations:
     terms, penalty, m = reduced.theta_prior, reduced.penalty, int(moved.sum())
     of_priors, normal, scores = (np.zeros((len(size), len(size))) for _ in range(3))
     gradient = np.zeros(len(size))
@@ -207,10 +198,7 @@ def _prior(
     return PriorEquations(of_priors + normal, gradient, of_priors + scores, of_priors)
 
 
-def _of_linear_params(
-    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return ZᵀWZ and ZᵀWJ, J projected, of every bin."""
+def _of_linear_params(reduced: ReducedProblem, moved: Which) -> tuple[np.ndarray, np.ndarray]:
     M, columns, bins = reduced.normal, reduced.columns, len(reduced.count)
     known = (reduced.count > 0) & ~reduced.undetermined
     contrast = np.where(known, reduced.contrast, 0.0)
@@ -222,14 +210,12 @@ def _of_linear_params(
     return A, C
 
 
-def parameters_with_errors(
-    search: Search, theta: Float[np.ndarray, " p"], reduced: ReducedProblem
-) -> Bool[np.ndarray, " p"]:
+def parameters_with_errors(search: Search, theta: Theta, reduced: ReducedProblem) -> Which:
     """Return the parameters of which a fit that ends at theta knows errors.
 
-    They are all free ones, those at a bound included: with these held there, errors would be those of the
-    repeats in which the bound was reached, and depend on that. They are those inside their bounds where the
-    data do not determine all together, or the optimum lies beyond a bound by more than any error.
+    All free ones, those at a bound included: held there, errors would be those of the repeats in which the
+    bound was reached. Only those inside their bounds where the data do not determine all together, or the
+    optimum lies beyond a bound by more than any error.
     """
     inside = search.free_inside_bounds(theta)
     if (inside == search.free).all() or not reduced.finite:

@@ -12,6 +12,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.array_shapes import (
+    Matrix,
+    Moved,
+    MovedMatrix,
+    Theta,
+    ThetaMatrix,
+    Vector,
+    Which,
+)
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 SINGULAR = 1e-14
@@ -24,7 +33,7 @@ INVOLVED = 1e-6
 """Component of a parameter in a null direction, from which on it is not determined: less is rounding."""
 
 
-def sizes(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
+def sizes(normal: Matrix) -> Vector:
     """Return the roots of the diagonal; 1 where it is not positive."""
     diagonal = np.diag(normal)
     return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
@@ -33,25 +42,24 @@ def sizes(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
 class Eigensystem(NamedTuple):
     """Eigenvalues and eigenvectors of a normal matrix that was scaled to unit diagonal."""
 
-    values: Float[np.ndarray, " n"]
+    values: Vector
     """The smallest first; their sum is n, but for rows of zeros."""
-    vectors: Float[np.ndarray, "n n"]
-    """In columns."""
-    size: Float[np.ndarray, " n"]
+    vectors: Matrix
+    size: Vector
     """A parameter is its scaled value over this."""
 
     @property
-    def positive(self) -> Float[np.ndarray, " n"]:
+    def positive(self) -> Vector:
         """The eigenvalues, none of them less than rounding."""
         return np.maximum(self.values, SINGULAR)
 
     @property
-    def inverse(self) -> Float[np.ndarray, "n n"]:
+    def inverse(self) -> Matrix:
         """The inverse of the matrix, with `positive` eigenvalues."""
         return (self.vectors / self.positive) @ self.vectors.T / np.outer(self.size, self.size)
 
     @property
-    def inverse_root(self) -> Float[np.ndarray, "n n"]:
+    def inverse_root(self) -> Matrix:
         """R with R Rᵀ the inverse of the matrix."""
         return self.vectors / np.sqrt(self.positive) / self.size[:, None]
 
@@ -59,7 +67,7 @@ class Eigensystem(NamedTuple):
         """Return which eigenvalues are more than this share of the largest: the rank is their number."""
         return self.values > singular * self.values.max(initial=0.0)
 
-    def above_rounding(self, relative_rounding: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    def above_rounding(self, relative_rounding: Vector) -> Bool[np.ndarray, " n"]:
         """Return which eigenvalues are more than rounding; relative_rounding: of the diagonal, over it."""
         largest = len(self.values)  # no eigenvalue is more
         rounding = np.sqrt(np.minimum(relative_rounding, largest)) @ np.abs(self.vectors)
@@ -70,16 +78,14 @@ class Eigensystem(NamedTuple):
         null = ~self.above(singular)
         return np.abs(self.vectors[:, null]).max(axis=1, initial=0.0) < INVOLVED
 
-    def pseudoinverse(self, singular: float) -> Float[np.ndarray, "n n"]:
+    def pseudoinverse(self, singular: float) -> Matrix:
         """Return the inverse in the space without null directions, 0 along these."""
         kept = self.above(singular) | np.isnan(self.values)
         values = np.where(kept, self.values, np.inf)
         return self.vectors / values @ self.vectors.T / np.outer(self.size, self.size)
 
 
-def eigensystem(
-    normal: Float[np.ndarray, "n n"], size: Float[np.ndarray, " n"] | None = None
-) -> Eigensystem:
+def eigensystem(normal: Matrix, size: Vector | None = None) -> Eigensystem:
     """Return eigenvalues and eigenvectors at unit diagonal; size: another scale than `sizes`, positive."""
     size = sizes(normal) if size is None else size
     with np.errstate(invalid="ignore"):
@@ -87,21 +93,17 @@ def eigensystem(
     return Eigensystem(*np.linalg.eigh(scaled), size)
 
 
-def inverse_of(normal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+def inverse_of(normal: Matrix) -> Matrix:
     """Return the inverse; eigenvalues at unit diagonal count as no less than SINGULAR."""
     return eigensystem(normal).inverse
 
 
-def pseudoinverse(
-    normal: Float[np.ndarray, "n n"], singular: float = SINGULAR_OF_MEANS
-) -> Float[np.ndarray, "n n"]:
+def pseudoinverse(normal: Matrix, singular: float = SINGULAR_OF_MEANS) -> Matrix:
     """Return the inverse in the space without null directions, 0 along these."""
     return eigensystem(normal).pseudoinverse(singular)
 
 
-def solved(
-    normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, "n ..."]
-) -> Float[np.ndarray, "n ..."]:
+def solved(normal: Matrix, right: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
     """Return the inverse times right-hand sides; SINGULAR is added to the diagonal at unit diagonal."""
     size = sizes(normal)
     scaled = normal / np.outer(size, size) + SINGULAR * np.eye(len(normal))
@@ -109,7 +111,7 @@ def solved(
     return np.linalg.solve(scaled, right / across) / across
 
 
-def root_of(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+def root_of(matrix: Matrix) -> Matrix:
     """Return R with R Rᵀ a positive semidefinite matrix, such as a covariance."""
     values, vectors = np.linalg.eigh(matrix)
     return vectors * np.sqrt(np.maximum(values, 0.0))
@@ -118,12 +120,11 @@ def root_of(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
 class Eigendirections(NamedTuple):
     """Eigenvectors of the Hessian of some parameters, scaled to unit diagonal."""
 
-    values: Float[np.ndarray, " m"]
-    """Their eigenvalues, the smallest first."""
-    vectors: Float[np.ndarray, "m m"]
-    along: Float[np.ndarray, " m"]
+    values: Moved
+    vectors: MovedMatrix
+    along: Moved
     determined: Bool[np.ndarray, " m"]
-    size: Float[np.ndarray, " m"]
+    size: Moved
     """theta = scaled theta / size."""
 
     @property
@@ -143,13 +144,10 @@ class Eigendirections(NamedTuple):
         lengths = np.where(known, np.abs(self.along) / np.where(known, self.values, 1.0), 0.0)
         return self._replace(determined=known & (self.values > self.values[lengths.argmax()]))
 
-    def without_unbounded(
-        self, scales: Float[np.ndarray, " m"], variance: float
-    ) -> "Eigendirections":
-        """Return these, those whose error exceeds the scale of a parameter not determined.
+    def without_unbounded(self, scales: Moved, variance: float) -> "Eigendirections":
+        """Return these, not determined along which one standard error exceeds the scale of a parameter.
 
-        Along these one standard error changes a parameter by more than its scale, and the optimum is within
-        three standard errors. scales: `parameter_scales`. variance: of a residual.
+        And the optimum is within three. scales: `parameter_scales`. variance: of a residual.
         """
         values = np.where(self.determined, self.values, 1.0)
         errors = np.abs(self.vectors) * np.sqrt(variance / values)
@@ -163,16 +161,14 @@ class Eigendirections(NamedTuple):
         variances = self.vectors**2 / np.maximum(self.values, np.finfo(float).eps)
         return variances[:, known].sum(1) > variances[:, ~known].sum(1)
 
-    def step(self, damping: float) -> Float[np.ndarray, " m"]:
+    def step(self, damping: float) -> Moved:
         """Return the Gauss-Newton step along the determined directions, with Marquardt's damping."""
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = np.where(self.determined, self.along / (self.values + damping), 0.0)
         return self.vectors @ scaled / self.size
 
 
-def movable(
-    search: Search, theta: Float[np.ndarray, " p"], gradient: Float[np.ndarray, " p"]
-) -> Bool[np.ndarray, " p"]:
+def movable(search: Search, theta: Theta, gradient: Theta) -> Which:
     """Return which parameters may move: not fixed, and no active bound."""
     active = (theta <= search.lower) & (gradient < 0) | (theta >= search.upper) & (gradient > 0)
     return search.free & ~(active & ~np.isfinite(search.period))
@@ -180,15 +176,15 @@ def movable(
 
 def bounded_step(
     search: Search,
-    theta: Float[np.ndarray, " p"],
-    hessian: Float[np.ndarray, "p p"],
-    gradient: Float[np.ndarray, " p"],
-    solve: Callable[[Float[np.ndarray, " p"], Bool[np.ndarray, " p"]], Float[np.ndarray, " m"]],
-) -> tuple[Float[np.ndarray, " p"], Bool[np.ndarray, " p"]]:
+    theta: Theta,
+    hessian: ThetaMatrix,
+    gradient: Theta,
+    solve: Callable[[Theta, Which], Moved],
+) -> tuple[Theta, Which]:
     """Return a step from theta inside the bounds, and the parameters that do not stop at one.
 
-    solve: returns the step of some parameters for a gradient. Those that would pass a bound stop there, and
-    the others are solved again.
+    solve: the step of some parameters for a gradient. Those that would pass a bound stop, the others are
+    solved again.
     """
     free, step = movable(search, theta, gradient), np.zeros_like(theta)
     low, high = search.lower - theta, search.upper - theta
@@ -203,9 +199,7 @@ def bounded_step(
 
 
 def directions_of(
-    reduced: ReducedProblem,
-    which: Bool[np.ndarray, " p"],
-    gradient: Float[np.ndarray, " p"] | None = None,
+    reduced: ReducedProblem, which: Which, gradient: Theta | None = None
 ) -> Eigendirections:
     """Return the directions of some parameters; gradient: another one than that of the problem."""
     H = reduced.hessian[np.ix_(which, which)]
@@ -222,6 +216,6 @@ def directions_of(
     return Eigendirections(scaled.values, scaled.vectors, along, known, size)
 
 
-def parameter_scales(search: Search, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+def parameter_scales(search: Search, theta: Theta) -> Theta:
     """Return by how much parameters may differ: the value of log-scaled ones, else the width of bounds."""
     return np.where(search.log, np.abs(theta), search.upper - search.lower)

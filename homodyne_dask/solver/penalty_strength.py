@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.rate_forms import Smoothness
+from homodyne_dask.solver.array_shapes import MovedMatrix, PerRate, Theta, Which
 from homodyne_dask.solver.cluster_robust import MIN_CLUSTERS_OF_RATES
 from homodyne_dask.solver.normal_matrix import SINGULAR, bounded_step, eigensystem, movable, solved
 from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
@@ -32,15 +33,14 @@ with 10 instead at 68 to 84 %, without the bias at 39 to 44 %. At most the least
 
 def penalized(
     search: Search,
-    theta: Float[np.ndarray, " p"],
+    theta: Theta,
     reduced: ReducedProblem,
     strengths: Strengths | None = None,
-    exponents: Float[np.ndarray, " rate"] | None = None,
+    exponents: PerRate | None = None,
 ) -> ReducedProblem:
     """Return the problem with the penalties of the search at theta; as it is where there are none.
 
-    strengths: those of another theta, which are kept; by default they are chosen. exponents: the same of
-    exponents alone.
+    strengths: those of another theta, which are kept; else chosen, with `exponents` where these are given.
     """
     smooth = search.smoothness
     if smooth is None or not reduced.finite:
@@ -73,7 +73,7 @@ def penalized(
     )  # fmt: skip
 
 
-def _best_exponents(at: "_Quadratic") -> tuple["_Quadratic", Float[np.ndarray, " rate"]]:
+def _best_exponents(at: "_Quadratic") -> tuple["_Quadratic", PerRate]:
     """Return the problem with the exponents of the largest marginal likelihood, and strengths near its own.
 
     It is 0 where a rate bends as much late as early, and large where it bends early, as in ageing and creep,
@@ -96,42 +96,35 @@ def _best_exponents(at: "_Quadratic") -> tuple["_Quadratic", Float[np.ndarray, "
 
 @dataclass(frozen=True)
 class _Quadratic:
-    """χ² near a theta, with penalties of some exponents of ages."""
-
     search: Search
     smooth: Smoothness
-    theta: Float[np.ndarray, " p"]
+    theta: Theta
     reduced: ReducedProblem
-    exponents: Float[np.ndarray, " rate"]
+    exponents: PerRate
 
     @cached_property
     def S(self) -> Float[np.ndarray, "rate p p"]:
-        """The matrix of each penalty."""
         return self.smooth.matrices(len(self.theta), self.exponents)
 
     @cached_property
-    def units(self) -> Float[np.ndarray, " rate"]:
+    def units(self) -> PerRate:
         """The mean curvature of χ² over that of the penalty, for each rate."""
         each, H = zip(self.smooth.places.values(), self.S, strict=True), self.reduced.hessian
         unit = np.array([np.trace(H[p, p]) / np.trace(S) for p, S in each])
         return np.where(unit > UNSEEN, unit, 1.0)
 
-    def minimum(
-        self, strengths: Float[np.ndarray, " rate"]
-    ) -> tuple[Float[np.ndarray, " p"], Bool[np.ndarray, " p"], Float[np.ndarray, "m m"]]:
+    def minimum(self, strengths: PerRate) -> tuple[Theta, Which, MovedMatrix]:
         """Return theta at the minimum inside the bounds, what is free there, and H + P of that."""
         A = self.reduced.hessian + np.einsum("r,rpq->pq", strengths, self.S)
         right = self.reduced.gradient - self.smooth.slope(strengths, self.exponents, self.theta)
 
-        def solve(gradient: Float[np.ndarray, " p"], free: Bool[np.ndarray, " p"]) -> np.ndarray:
+        def solve(gradient: Theta, free: Which) -> np.ndarray:
             return solved(A[np.ix_(free, free)], gradient[free])
 
         step, free = bounded_step(self.search, self.theta, A, right, solve)
         return self.theta + step, free, A[np.ix_(free, free)]
 
-    def scales(
-        self, there: Float[np.ndarray, " p"], free: Bool[np.ndarray, " p"], A: np.ndarray
-    ) -> Float[np.ndarray, " rate"]:
+    def scales(self, there: Theta, free: Which, A: np.ndarray) -> PerRate:
         """Return φ: how rough the scores of clusters make a rate over white noise; of few the reduced χ²."""
         reduced, clusters = self.reduced, self.smooth.clusters
         used = (reduced.count > 0) & ~reduced.undetermined
@@ -152,12 +145,10 @@ class _Quadratic:
         seen, some = np.einsum("rij,ji->r", rough, scores.T @ scores), expected > 0
         return np.where(some, np.maximum(seen / np.where(some, expected, 1.0), SINGULAR), 1.0)
 
-    def strengths(
-        self, start: Float[np.ndarray, " rate"], scales: Float[np.ndarray, " rate"] | None = None
-    ) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, " rate"]]:
+    def strengths(self, start: PerRate, scales: PerRate | None = None) -> tuple[PerRate, PerRate]:
         """Return the strengths of the largest marginal likelihood, and the scales φ of the likelihood.
 
-        scales: where they are known; then the strengths are only as accurate as to compare likelihoods.
+        scales: where known; then the strengths are only as accurate as to compare likelihoods.
         """
         given = np.array([self.smooth.given.get(name, np.nan) for name in self.smooth.names])
         strengths, found = np.where(np.isnan(given), start, given), np.ones(len(start))
@@ -180,9 +171,7 @@ class _Quadratic:
                 break
         return strengths, found
 
-    def likelihood(
-        self, strengths: Float[np.ndarray, " rate"], scale: float, free: Bool[np.ndarray, " p"]
-    ) -> float:
+    def likelihood(self, strengths: PerRate, scale: float, free: Which) -> float:
         """Return twice the logarithm of the marginal likelihood, but for what exponents do not change."""
         there, H = self.minimum(strengths)[0], self.reduced.hessian
         step, penalties = there - self.theta, self.smooth.penalties(there, self.exponents)

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram, spread, summed
 from homodyne_dask.models.parameters import PriorTerms
+from homodyne_dask.solver.array_shapes import LinearParams, Moments, PerBin, SomeBins
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
@@ -49,7 +50,6 @@ class Elimination(NamedTuple):
 
     columns: Float[np.ndarray, "group member m"]
     offset: Float[np.ndarray, "group m m"]
-    """Inverse of the offset block."""
     mean: Float[np.ndarray, "group m m"]
     """Inverse of the offset block times the mixed block: the mean of f, where m = 1."""
     contrast: Float[np.ndarray, "group m m"]
@@ -88,7 +88,7 @@ def eliminated(
 ) -> Elimination:
     """Return the elimination of the linear parameters of every group that are not at a bound.
 
-    A_k: the normal equations of offset and contrast. sum_rounding: see `rounding_of`.
+    A_k: normal equations of offset and contrast. sum_rounding: see `rounding_of`.
     """
     A_k = np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
     each = len(A_k) // groups
@@ -121,16 +121,14 @@ def _inverse(
     return half @ np.swapaxes(half, 1, 2), known.sum(1)
 
 
-def cost(
-    M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]
-) -> Float[np.ndarray, " bin"]:
+def cost(M: Moments, linear_params: LinearParams) -> PerBin:
     """Return Σ w (y - offset - contrast f)² of every bin."""
     x = _residual_combination(linear_params)
     return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
 
 
 def rounding_of(
-    M: Float[np.ndarray, "bin k k"], x: Float[np.ndarray, "bin a n"], sum_rounding: float
+    M: Moments, x: Float[np.ndarray, "bin a n"], sum_rounding: float
 ) -> Float[np.ndarray, "bin n"]:
     """Return the rounding of the forms xᵀMx of every bin, x over the first columns of M.
 
@@ -144,50 +142,41 @@ def rounding_of(
         return sum_rounding * np.einsum("kan,ka->kn", np.abs(x), size) ** 2
 
 
-def chisqr_rounding(
-    M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"], sum_rounding: float
-) -> Float[np.ndarray, " bin"]:
+def chisqr_rounding(M: Moments, linear_params: LinearParams, sum_rounding: float) -> PerBin:
     """Return the rounding of χ² of every bin: x = (1 - offset, 1, -contrast)."""
     return rounding_of(M, _residual_combination(linear_params)[:, :, None], sum_rounding)[:, 0]
 
 
-def zero_below_rounding(
-    chisqr: Float[np.ndarray, " bin"],
-    M: Float[np.ndarray, "bin k k"],
-    rounding: Float[np.ndarray, " bin"],
-) -> Float[np.ndarray, " bin"]:
+def zero_below_rounding(chisqr: PerBin, M: Moments, rounding: PerBin) -> PerBin:
     """Return χ² of every bin, or zero where it is negative, or below its rounding and next to nothing.
 
-    Where f hardly varies, contrast and offset are large and cancel each other, and the rounding may be
-    larger than the noise of precise averages. So only what is next to nothing of Σw(y - 1)², too, is zero:
-    residuals are then about 1e-6 of the data, little more than float32 keeps of c2.
+    Where f hardly varies, contrast and offset are large and cancel, and the rounding may exceed the noise
+    of precise averages: only what is next to nothing of Σw(y - 1)², too, is zero, residuals of about 1e-6
+    of the data.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         bound = np.minimum(rounding, _INTERPOLATED * M[:, 1, 1])
         return np.where((chisqr <= np.maximum(bound, 0.0)) & np.isfinite(bound), 0.0, chisqr)
 
 
-def _residual_combination(linear_params: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 3"]:
-    """Return x with which [1, y - 1, f] x is the residual y - offset - contrast f."""
+def _residual_combination(linear_params: LinearParams) -> Float[np.ndarray, "bin 3"]:
     return np.stack(
         [-linear_params[:, 0], np.ones(len(linear_params)), -linear_params[:, 1]], axis=1
     )
 
 
-def columns_times_residual(
-    M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]
-) -> Float[np.ndarray, "bin k"]:
+def columns_times_residual(M: Moments, linear_params: LinearParams) -> Float[np.ndarray, "bin k"]:
     """Return Xᵀ W r of every bin, r at linear_params."""
     x = _residual_combination(linear_params)
     return np.einsum("ka,kab->kb", x, M[:, :3, :])
 
 
 def projected(
-    M: Float[np.ndarray, "bin k k"],
+    M: Moments,
     right: Float[np.ndarray, "bin k"],
-    contrast: Float[np.ndarray, " bin"],
+    contrast: PerBin,
     P: Float[np.ndarray, "bin 2 p"],
-    determined: Bool[np.ndarray, " bin"],
+    determined: SomeBins,
     sum_rounding: float,
 ) -> tuple[Float[np.ndarray, "bin p"], Float[np.ndarray, "bin p p"], Float[np.ndarray, "bin p"]]:
     """Return scores g_k, blocks H_k and the rounding of their diagonals, contrast and offset free.
@@ -221,22 +210,24 @@ def reduce(
     scaling: Scaling | str,
     sum_rounding: float = SUM_ROUNDING["float64"],
     prior: PriorTerms | None = None,
-    linear_params: Float[np.ndarray, "bin 2"] | None = None,
+    linear_params: LinearParams | None = None,
 ) -> ReducedProblem:
-    """Return the reduced problem of all bins.
+    """Return the reduced problem of all bins; not finite where sums are not.
 
-    scaling: a `Scaling`, or the name of a mode that needs no angles or values: 'individual' or 'shared'.
-    sum_rounding: accuracy of a moment M_ij over √(M_ii M_jj); see `kernels.problem.SUM_ROUNDING`.
-    prior: the terms of the priors of theta, at the theta of the Gram.
-    linear_params: the (offset - 1, contrast) at which a pass with a loss was made; not used without a loss.
-    Sums that are not finite give a problem that is not finite. Raises OptionError for another name.
+    scaling: or the name of a mode that needs no angles or values: 'individual' or 'shared' (OptionError for
+    another). sum_rounding: accuracy of a moment M_ij over √(M_ii M_jj). prior: the terms of the priors of
+    theta, at the theta of the Gram. linear_params: the (offset - 1, contrast) at which a pass with a loss
+    was made.
     """
     if isinstance(scaling, str):
         scaling = scaling_of(scaling, np.zeros(len(gram.pairs)))
     # contrasts that are shared couple all bins
     gram = gram if scaling.columns is None else gram.wide
     M, used, own = gram.moments, gram.pairs > 0, None
-    of_prior = _prior_moments(scaling, used, M.shape[2])
+    of_prior = np.zeros((len(used), *M.shape[1:]))
+    if scaling.prior is not None:  # of each bin, or once of a shared scaling
+        each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
+        of_prior = scaling.prior.moments(each, M.shape[2])
     sums = normal = M + of_prior
     step, reduction, noise = None, 0.0, None
     if gram.loss is not None:
@@ -299,14 +290,8 @@ def reduce(
 
 
 def _linear_solution(
-    sums: Float[np.ndarray, "bin k k"],
-    normal: Float[np.ndarray, "bin k k"],
-    scaling: Scaling,
-    sum_rounding: float,
-    own: Float[np.ndarray, "bin 2"] | None,
-) -> tuple[
-    Float[np.ndarray, "bin 2"], Bool[np.ndarray, "bin 2"], Elimination, Float[np.ndarray, "bin m"]
-]:
+    sums: Moments, normal: Moments, scaling: Scaling, sum_rounding: float, own: LinearParams | None
+) -> tuple[LinearParams, Bool[np.ndarray, "bin 2"], Elimination, Float[np.ndarray, "bin m"]]:
     """Return (offset - 1, contrast), which of them are at a bound, their elimination and its columns.
 
     sums: moments, priors included. normal: those in the normal equations. own: the point of a pass with a
@@ -330,16 +315,6 @@ def _linear_solution(
     return at, at_bound, eliminated(A_k, at_bound, columns, groups, sum_rounding), columns
 
 
-def _prior_moments(
-    scaling: Scaling, used: Bool[np.ndarray, " bin"], k: int
-) -> Float[np.ndarray, "bin k k"]:
-    """Return the moments of the priors: for each bin, or once for a shared scaling."""
-    if scaling.prior is None:
-        return np.zeros((len(used), k, k))
-    each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
-    return scaling.prior.moments(each, k)
-
-
 def mean_weight(gram: Gram) -> float:
     """Return the mean weight ρ' of all pairs under a loss."""
     assert gram.loss is not None
@@ -352,11 +327,8 @@ def slope_known(gram: Gram) -> bool:
     return bool((_slope(gram)[used] >= MIN_SLOPE).all())
 
 
-def _slope(gram: Gram) -> Float[np.ndarray, " bin"]:
-    """Return Σ (ρ' + 2zρ'') / Σ ρ' of every bin; the Hessian is about that times Xᵀ W X.
-
-    This is exact where the distribution of residuals is the same at all pairs, as that of noise.
-    """
+def _slope(gram: Gram) -> PerBin:
+    """Return Σ (ρ' + 2zρ'') / Σ ρ' of every bin; the Hessian is about that times Xᵀ W X."""
     assert gram.loss is not None
     weight, slope = gram.loss[:, 1], gram.loss[:, 2]
     return np.where(weight > 0, slope / np.where(weight > 0, weight, 1.0), 1.0)

@@ -9,6 +9,15 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import PriorTerms
+from homodyne_dask.solver.array_shapes import (
+    LinearParams,
+    Moments,
+    PerBin,
+    PerRate,
+    SomeBins,
+    Theta,
+    ThetaMatrix,
+)
 from homodyne_dask.solver.scaling_modes import ScalingPrior
 
 _OF_DISTANCE = 4.0
@@ -18,10 +27,10 @@ _OF_DISTANCE = 4.0
 class Strengths(NamedTuple):
     """How strongly rates are smoothed."""
 
-    values: Float[np.ndarray, " rate"]
-    exponents: Float[np.ndarray, " rate"]
+    values: PerRate
+    exponents: PerRate
     """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
-    scales: Float[np.ndarray, " rate"]
+    scales: PerRate
     """φ, the design effect: the prior covariance of a rate is φ times the inverse of λ S."""
 
 
@@ -30,20 +39,17 @@ class Penalty(NamedTuple):
 
     names: tuple[str, ...]
     strengths: Strengths
-    effective: Float[np.ndarray, " rate"]
-    """Effective degrees of freedom of each rate."""
+    effective: PerRate
+    """Degrees of freedom."""
     spared: float
     """Degrees of freedom that it takes from theta: tr((H + P)⁻¹P)."""
-    weight: Float[np.ndarray, "p p"]
-    """Σ λ S, what it adds to the Hessian."""
-    score_variance: Float[np.ndarray, "p p"]
+    weight: ThetaMatrix
+    score_variance: ThetaMatrix
     """Σ φ λ S, the variance of its gradient where rates are drawn from their prior."""
-    gradient: Float[np.ndarray, " p"]
-    """-(Σ λ S) theta."""
-    pull: Float[np.ndarray, " p"]
+    gradient: Theta
+    pull: Theta
     """The same of a rougher theta, which is nearer to the truth on average."""
     chisqr: float
-    """thetaᵀ(Σ λ S)theta."""
     rounding: float
 
 
@@ -52,27 +58,26 @@ class ReducedProblem:
     """The least-squares problem in the physical parameters alone, at one theta."""
 
     chisqr: float
-    gradient: Float[np.ndarray, " p"]
+    gradient: Theta
     """Jᵀ W r, r = y - offset - contrast·f: minus half the derivative of χ²."""
-    hessian: Float[np.ndarray, "p p"]
+    hessian: ThetaMatrix
     """Gauss-Newton: Jᵀ W J with the linear parameters projected out."""
     ndata: int
     linear: int
-    """Linear parameters the data determine."""
-    contrast: Float[np.ndarray, " bin"]
-    offset: Float[np.ndarray, " bin"]
-    undetermined: Bool[np.ndarray, " bin"]
+    contrast: PerBin
+    offset: PerBin
+    undetermined: SomeBins
     """Bins whose f is constant or zero: they have contrast 0 and add nothing to the Hessian."""
-    chisqr_per_bin: Float[np.ndarray, " bin"]
-    count: Float[np.ndarray, " bin"]
-    rounding_per_bin: Float[np.ndarray, " bin"]
+    chisqr_per_bin: PerBin
+    count: PerBin
+    rounding_per_bin: PerBin
     """Accuracy of χ² (`reduce.rounding_of`)."""
     bin_gradient: Float[np.ndarray, "bin p"]
     """Scores g_k: they sum to the gradient."""
     bin_hessian: Float[np.ndarray, "bin own own"]
     """Blocks H_k: they sum to the Hessian, each at the `place` of its bin in the Gram, where it has one."""
     bin_hessian_rounding: Float[np.ndarray, "bin p"]
-    """Accuracy of their diagonals."""
+    """Of their diagonals."""
     sum_rounding: float
     """Accuracy of a moment M_ij over √(M_ii M_jj)."""
     gram: Gram
@@ -82,19 +87,18 @@ class ReducedProblem:
     """(offset - 1, contrast) of a bin are these columns times the linear parameters; none when fixed."""
     inverse: Float[np.ndarray, "group 2m 2m"]
     """(ZᵀWZ)⁻¹ of the linear parameters of each group of bins, those of offset first."""
-    linear_params: Float[np.ndarray, "bin 2"]
+    linear_params: LinearParams
     """(offset - 1, contrast) of every bin, those without pairs included."""
     at_bound: Bool[np.ndarray, "bin 2"]
     """Which of them are at a bound and do not follow theta."""
-    normal: Float[np.ndarray, "bin k k"]
+    normal: Moments
     """The moments in the normal equations: the Gram, and the priors."""
-    linear_gradient: Float[np.ndarray, "bin 2"]
+    linear_gradient: LinearParams
     """ZᵀWr of every bin, with the priors."""
     prior: ScalingPrior | None = None
-    linear_step: Float[np.ndarray, "bin 2"] | None = None
+    linear_step: LinearParams | None = None
     """The Gauss-Newton step of (offset, contrast) at this theta under a loss; None without a loss."""
     linear_reduction: float = 0.0
-    """The predicted reduction of χ² by that step."""
     noise: float | None = None
     """Under a loss: the variance of a parameter over its entry of the inverse Hessian, for white noise."""
     theta_prior: PriorTerms | None = None
@@ -116,7 +120,7 @@ class ReducedProblem:
         return float(self.rounding_per_bin.sum()) + prior + penalty
 
     @property
-    def relative_hessian_rounding(self) -> Float[np.ndarray, " p"]:
+    def relative_hessian_rounding(self) -> Theta:
         """Accuracy of the diagonal of the Hessian over that diagonal; infinite where that is not positive."""
         diagonal, rounding = np.diag(self.hessian), self.bin_hessian_rounding.sum(0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -186,18 +190,13 @@ class ReducedProblem:
         """Return the reduced χ², that over the degrees of freedom, without the penalty."""
         return float(self.fit_chisqr / self.freedom(free))
 
-    def redchi_per_bin(self, free: int) -> Float[np.ndarray, " bin"]:
-        """Return that of each bin, whose data have their share of all degrees of freedom; NaN without data.
-
-        The mean over data is that of the fit, where there are no priors.
-        """
+    def redchi_per_bin(self, free: int) -> PerBin:
+        """Return that of each bin with its share of all degrees of freedom; NaN without data."""
         freedom = self.count * self.freedom(free) / self.ndata
         known = freedom > 0
         return np.where(known, self.chisqr_per_bin / np.where(known, freedom, 1.0), np.nan)
 
-    def linear_params_after(
-        self, step: Float[np.ndarray, " p"], damping: float
-    ) -> Float[np.ndarray, "bin 2"] | None:
+    def linear_params_after(self, step: Theta, damping: float) -> LinearParams | None:
         """Return (offset - 1, contrast) to try with a step of theta; None where they are eliminated."""
         if self.linear_step is None:
             return None
@@ -205,7 +204,7 @@ class ReducedProblem:
         linear_params = self.linear_params + own - self.projection @ step
         return linear_params if self.prior is None else self.prior.inside(linear_params)
 
-    def predicted_reduction(self, step: Float[np.ndarray, " p"], damping: float) -> float:
+    def predicted_reduction(self, step: Theta, damping: float) -> float:
         """Return the reduction of χ² by a step in the quadratic model, that of linear parameters included."""
         gain = 2 * step @ self.gradient - step @ self.hessian @ step
         return float(gain + self.linear_reduction * (1 - (1 - 1 / (1 + damping)) ** 2))

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError, require_known, shown
+from homodyne_dask.solver.array_shapes import BinNumbers, LinearParams, Moments, PerBin
 
 Limits = Mapping[str, tuple[float, float]]
 """Of contrast or offset: bounds, a prior, or both, by these names."""
@@ -27,7 +28,7 @@ class ScalingPrior:
     weight: Float[np.ndarray, "2"]
     """1/sd², 0 where there is no prior."""
 
-    def moments(self, each: Float[np.ndarray, " bin"], k: int) -> Float[np.ndarray, "bin k k"]:
+    def moments(self, each: PerBin, k: int) -> Moments:
         """Return the moments of the priors over 1, y - 1, f, ...; each: the share of them in each bin."""
         total = np.zeros((k, k))
         for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
@@ -36,7 +37,7 @@ class ScalingPrior:
             total += weight * np.outer(row, row)
         return each[:, None, None] * total
 
-    def inside(self, linear_params: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 2"]:
+    def inside(self, linear_params: LinearParams) -> LinearParams:
         """Return (offset - 1, contrast) with each value clipped into its bounds."""
         return np.clip(linear_params, self.lower, self.upper)
 
@@ -53,10 +54,7 @@ class ScalingPrior:
         b: Float[np.ndarray, "group 2"],
         linear_params: Float[np.ndarray, "group 2"],
     ) -> tuple[Float[np.ndarray, "group 2"], Bool[np.ndarray, "group 2"]]:
-        """Return the minimum of xᵀAx - 2bᵀx inside the bounds, and which values are at a bound.
-
-        linear_params: the minimum without bounds.
-        """
+        """Return the minimum of xᵀAx - 2bᵀx in the bounds, and what is at one; linear_params: without."""
         linear_params, at_bound = linear_params.copy(), np.zeros(linear_params.shape, bool)
         outside = (self.inside(linear_params) != linear_params).any(1)
         outside &= np.isfinite(linear_params).all(1)
@@ -69,7 +67,6 @@ class ScalingPrior:
         return linear_params, at_bound
 
     def _edges(self, A: Float[np.ndarray, "2 2"], b: Float[np.ndarray, "2"]) -> list[np.ndarray]:
-        """Return the minimum on every edge of the rectangle."""
         minima = []
         for one, bound in product((0, 1), (self.lower, self.upper)):
             if np.isfinite(bound[one]):
@@ -81,9 +78,9 @@ class ScalingPrior:
 
 
 def scaling_prior(contrast: Limits, offset: Limits) -> ScalingPrior | None:
-    """Return what is given of each, bounds (low, high) and prior (mean, standard deviation), as one value.
+    """Return bounds (low, high) and priors (mean, standard deviation) of contrast and offset; None without.
 
-    None without any. Raises OptionError for empty bounds and deviations that are not positive.
+    Raises OptionError for empty bounds and deviations that are not positive.
     """
     if not (contrast or offset):
         return None
@@ -120,8 +117,8 @@ class Scaling:
     mode: str = "individual"
     columns: Float[np.ndarray, "bin m"] | None = None
     """Columns of the parameters that bins share; None where each bin has its own, or they are fixed."""
-    fixed_params: Float[np.ndarray, "bin 2"] | None = None
-    """(offset - 1, contrast) where they are fixed."""
+    fixed_params: LinearParams | None = None
+    """(offset - 1, contrast)."""
     prior: ScalingPrior | None = None
     """Bounds and priors of contrast and offset; in `individual` and `shared` only."""
 
@@ -133,19 +130,18 @@ class Scaling:
 
 def scaling_of(
     mode: str,
-    phi: Float[np.ndarray, " bin"],
+    phi: PerBin,
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
     prior: ScalingPrior | None = None,
-    alike: Int[np.ndarray, " bin"] | None = None,
+    alike: BinNumbers | None = None,
 ) -> Scaling:
     """Return the scaling of bins at angles phi [degree].
 
     alike: a number for each bin; in the modes of ALIKE bins of one number share contrast and offset.
-
-    contrast and offset, one value or one per bin, belong to 'fixed' and to no other mode; a prior
-    to 'individual', where it holds for every bin, and to 'shared'. Raises OptionError for unknown
-    modes and for values that are missing or too many.
+    contrast and offset, one value or one per bin, belong to 'fixed' alone; a prior to 'individual', where
+    it holds for every bin, and to 'shared'. Raises OptionError for unknown modes and values that are
+    missing or too many.
     """
     require_known(mode, MODES, f"scaling {mode!r} is unknown")
     if prior is not None and mode not in ("individual", "shared"):
@@ -183,7 +179,7 @@ def scaling_of(
     return Scaling(mode, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
 
 
-def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndarray, "bin m"]:
+def fourier_columns(phi: PerBin, order: int) -> Float[np.ndarray, "bin m"]:
     """Return columns that span 1, cos φ, sin φ ... cos nφ, sin nφ at the angles: at most one per bin."""
     angle = np.deg2rad(phi)[:, None] * np.arange(1, order + 1)
     series = np.concatenate([np.ones((len(phi), 1)), np.cos(angle), np.sin(angle)], axis=1)

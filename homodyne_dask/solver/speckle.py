@@ -21,6 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.linalg import get_lapack_funcs
 
+from homodyne_dask.solver.array_shapes import Matrix, Moved, PerCell, PerCounts, PerFrame, Vector
+
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
 that of counting, above the last none."""
@@ -48,7 +50,6 @@ class CellPairs(NamedTuple):
     """The first block of each interval of age; they follow each other up to `stop`."""
     stop: int
     start: Int[np.ndarray, "slot block"]
-    """The first partner of a block in each interval of lags."""
     end: Int[np.ndarray, "slot block"]
     """The one after its last partner; a block that starts with itself holds the pairs inside it, too."""
     number: Int[np.ndarray, "age slot"]
@@ -77,17 +78,15 @@ class Record(NamedTuple):
 class NoiseCovariance(NamedTuple):
     """A covariance of sums over one pixel: constant + counted/μ + counted_twice/μ²."""
 
-    constant: Float[np.ndarray, "n n"]
-    counted: Float[np.ndarray, "n n"]
-    counted_twice: Float[np.ndarray, "n n"]
+    constant: Matrix
+    counted: Matrix
+    counted_twice: Matrix
 
-    def at(self, mean_counts: float) -> Float[np.ndarray, "n n"]:
+    def at(self, mean_counts: float) -> Matrix:
         """Return the covariance at μ counts per pixel and frame."""
         return self.constant + self.counted / mean_counts + self.counted_twice / mean_counts**2
 
-    def mean(
-        self, share: Float[np.ndarray, " mu"], mean_counts: Float[np.ndarray, " mu"]
-    ) -> Float[np.ndarray, "n n"]:
+    def mean(self, share: PerCounts, mean_counts: PerCounts) -> Matrix:
         """Return the sum of the covariances at several μ, each times its share."""
         once, twice = share / mean_counts, share / mean_counts**2
         return (
@@ -101,7 +100,7 @@ class NoiseCovariance(NamedTuple):
         return NoiseCovariance(*(to @ part @ to.T for part in self))
 
 
-def nearest_correlation(g: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], float]:
+def nearest_correlation(g: Matrix) -> tuple[Matrix, float]:
     """Return the nearest positive semidefinite matrix, scaled to unit diagonal, and its relative distance."""
     values, vectors = np.linalg.eigh(g)
     nearest = vectors * np.maximum(values, 0) @ vectors.T
@@ -119,7 +118,10 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     """
     b, one = record.contrast, 1 / record.frames.astype(float)
     F, pairs = b * record.g**2, record.pairs
-    leading = _leading(F)
+    factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
+    root = np.zeros((len(F), rank))
+    root[pivot - 1] = np.tril(factor)[:, :rank]
+    leading = root @ root.T  # F in its leading directions
     ages = [_cells_of_age(cells, age, pairs, leading, one) for age in range(len(cells.first))]
     edges = np.cumsum([0, *(len(of_age.total) for of_age in ages)])
     places = [slice(*place) for place in pairwise(edges.tolist())]
@@ -144,31 +146,16 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     return NoiseCovariance(*(part[order][:, order] for part in noise))
 
 
-def _leading(F: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Return a positive matrix in its leading directions."""
-    factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
-    root = np.zeros((len(F), rank))
-    root[pivot - 1] = np.tril(factor)[:, :rank]
-    return root @ root.T
-
-
 class _CellsOfAge(NamedTuple):
     rows: slice
     W: Float[np.ndarray, "row cell n"]
     """Half the weights of pairs; the pairs of a cell sum to 1/2."""
     both: Float[np.ndarray, "row 2*cell n"]
     """W F, and W D."""
-    total: Float[np.ndarray, " cell"]
-    """Pairs of each cell."""
+    total: PerCell
 
 
-def _cells_of_age(
-    cells: CellPairs,
-    age: int,
-    pairs: Float[np.ndarray, "n n"],
-    F: Float[np.ndarray, "n n"],
-    one: Float[np.ndarray, " n"],
-) -> _CellsOfAge:
+def _cells_of_age(cells: CellPairs, age: int, pairs: Matrix, F: Matrix, one: Vector) -> _CellsOfAge:
     rows = slice(*np.append(cells.first, cells.stop)[age : age + 2].tolist())
     kept, block = cells.number[age] >= 0, np.arange(len(F))
     start, end = (of[kept, rows].T[:, :, None] for of in (cells.start, cells.end))
@@ -180,7 +167,7 @@ def _cells_of_age(
 
 
 def _traces_of_ages(
-    a: _CellsOfAge, b: _CellsOfAge, F: Float[np.ndarray, "n n"], one: Float[np.ndarray, " n"]
+    a: _CellsOfAge, b: _CellsOfAge, F: Matrix, one: Vector
 ) -> tuple[Float[np.ndarray, "cell other"], Float[np.ndarray, "cell other"]]:
     """Return 2 tr(A F A' F) and 4 tr(A F A' D) of the cells of an age and those of it or an earlier one.
 
@@ -259,16 +246,14 @@ def _product(
     return one.reshape(len(one), -1) @ other.reshape(len(other), -1).T
 
 
-def _diagonals(
-    g: Float[np.ndarray, "n n"], products: Float[np.ndarray, "field n n"]
-) -> Float[np.ndarray, "field n"]:
+def _diagonals(g: Matrix, products: Float[np.ndarray, "field n n"]) -> Float[np.ndarray, "field n"]:
     return np.einsum("ji,aji->ai", g, products)
 
 
 def _opposite(
     one: Float[np.ndarray, "field row n"],
     other: Float[np.ndarray, "field n n"],
-    g: Float[np.ndarray, "n n"],
+    g: Matrix,
     rows: slice,
     most: int,
 ) -> Float[np.ndarray, "field field"]:
@@ -296,20 +281,19 @@ def sum_over_stretches(parts: list[NoiseCovariance]) -> NoiseCovariance:
 class NoiseFit(NamedTuple):
     """What residuals of cells say of P and μ of one bin."""
 
-    mean_counts: Float[np.ndarray, " mu"]
+    mean_counts: PerCounts
     """μ: the values over which the likelihood is averaged."""
-    weight: Float[np.ndarray, " mu"]
+    weight: PerCounts
     """Their share of the likelihood; they sum to 1."""
-    square: Float[np.ndarray, " mu"]
+    square: PerCounts
     """Sum of the squares of whitened residuals for one pixel, near `freedom` / P; 1 where the weight is 0."""
     log_likelihood: float
-    """The largest, but for a constant."""
     freedom: int
     whitened: Float[np.ndarray, " freedom"]
     """Residuals at the likeliest μ in units of their standard deviation, uncorrelated, smooth ones first."""
 
     @property
-    def pixels(self) -> Float[np.ndarray, " mu"]:
+    def pixels(self) -> PerCounts:
         """P at each μ."""
         return self.freedom / self.square
 
@@ -325,63 +309,51 @@ class NoiseFit(NamedTuple):
         return len(self.weight) == 1 or bool(ends < AT_ENDS * self.weight.max())
 
 
-class LeftByFit(NamedTuple):
-    """What fitted columns leave of the residuals of bins with one noise, in coordinates of its own.
+def left_by_fit(
+    residuals: Float[np.ndarray, "cell bin"],
+    columns: Float[np.ndarray, "cell column"],
+    noise: NoiseCovariance,
+) -> tuple[Float[np.ndarray, "k bin"], NoiseCovariance]:
+    """Return what fitted columns leave of the residuals of bins with one noise, in coordinates of its own.
 
-    P and μ follow from it by restricted maximum likelihood, of bins that repeat each other at once.
+    The parts orthogonal to all columns, of noise in which no direction is without any. columns: the
+    derivatives of c2 in every cell by all fitted parameters, contrast and offset too, of one of the bins;
+    those of the others have the same combinations.
     """
+    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+    vectors, values, _ = np.linalg.svd(scaled)
+    outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
+    small = ROUNDING * np.eye(len(outside))
+    each = zip(noise.mapped(outside), noise, strict=True)
+    parts = (part + np.trace(whole) * small for part, whole in each)
+    return outside @ residuals, NoiseCovariance(*parts)
 
-    residuals: Float[np.ndarray, "k bin"]
-    noise: NoiseCovariance
 
-    @classmethod
-    def of(
-        cls,
-        residuals: Float[np.ndarray, "cell bin"],
-        columns: Float[np.ndarray, "cell column"],
-        noise: NoiseCovariance,
-    ) -> "LeftByFit":
-        """Return the parts orthogonal to all columns, of noise in which no direction is without any.
+def likely_noise(
+    left: Float[np.ndarray, "k bin"], noise: NoiseCovariance, mean_counts: PerCounts
+) -> list[NoiseFit]:
+    """Return what `left_by_fit` says of P and μ by restricted maximum likelihood, not yet whitened."""
+    left, number = np.asfortranarray(left), len(mean_counts)
+    k, several = left.shape
+    square, likelihood = np.ones((number, several)), np.full((number, several), -np.inf)
+    for n in _from_coarse_to_fine(likelihood):
+        root = _root(noise.at(float(mean_counts[n])))
+        white, _ = dtrtrs(root, left, lower=1)
+        square[n] = (white**2).sum(0)
+        likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
+    weight = np.exp(likelihood - likelihood.max(0))
+    each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist()
+    return [
+        NoiseFit(mean_counts, share, of, largest, k, np.zeros(0))
+        for share, of, largest in zip(*map(np.copy, each[:2]), each[2], strict=True)
+    ]
 
-        columns: the derivatives of c2 in every cell by all fitted parameters, contrast and offset too, of one
-        of the bins; those of the others have the same combinations.
-        """
-        scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-        vectors, values, _ = np.linalg.svd(scaled)
-        outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
-        small = ROUNDING * np.eye(len(outside))
-        parts = (
-            part + np.trace(whole) * small
-            for part, whole in zip(noise.mapped(outside), noise, strict=True)
-        )
-        return cls(outside @ residuals, NoiseCovariance(*parts))
 
-    def fits(
-        self,
-        mean_counts: Float[np.ndarray, " mu"],
-        bins: "slice | Int[np.ndarray, ' some']" = slice(None),
-    ) -> list[NoiseFit]:
-        """Return what the residuals of some of the bins say of P and μ, without those whitened."""
-        left, number = np.asfortranarray(self.residuals[:, bins]), len(mean_counts)
-        k, several = left.shape
-        square, likelihood = np.ones((number, several)), np.full((number, several), -np.inf)
-        for n in _from_coarse_to_fine(likelihood):
-            root = _root(self.noise.at(float(mean_counts[n])))
-            white, _ = dtrtrs(root, left, lower=1)
-            square[n] = (white**2).sum(0)
-            likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
-        weight = np.exp(likelihood - likelihood.max(0))
-        each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist()
-        return [
-            NoiseFit(mean_counts, share, of, largest, k, np.zeros(0))
-            for share, of, largest in zip(*map(np.copy, each[:2]), each[2], strict=True)
-        ]
-
-    def whitened(self, bin: int, fit: NoiseFit) -> NoiseFit:
-        """Return the fit of a bin with its whitened residuals."""
-        values, vectors = np.linalg.eigh(self.noise.at(float(fit.mean_counts[fit.likeliest])))
-        white = (vectors.T @ self.residuals[:, bin] / np.sqrt(values))[::-1]
-        return fit._replace(whitened=white * np.sqrt(len(white) / (white @ white)))
+def whitened(left: Float[np.ndarray, " k"], noise: NoiseCovariance, fit: NoiseFit) -> NoiseFit:
+    """Return the fit of a bin with its whitened residuals."""
+    values, vectors = np.linalg.eigh(noise.at(float(fit.mean_counts[fit.likeliest])))
+    white = (vectors.T @ left / np.sqrt(values))[::-1]
+    return fit._replace(whitened=white * np.sqrt(len(white) / (white @ white)))
 
 
 def _root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
@@ -402,11 +374,8 @@ def _from_coarse_to_fine(likelihood: Float[np.ndarray, "mu bin"]) -> Iterator[in
     yield from np.setdiff1d(every[beside], coarse).tolist()
 
 
-def regular(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Return a covariance without directions in which there is less noise than its rounding.
-
-    That of fields with a root of f that is no correlation may have directions of negative noise, too.
-    """
+def regular(covariance: Matrix) -> Matrix:
+    """Return a covariance in which no direction has less noise than its rounding, or negative noise."""
     unit = np.eye(len(covariance))
     least = ROUNDING * np.trace(covariance)
     _, failed = dpotrf(covariance + least / 2 * unit, lower=1, clean=0, overwrite_a=1)
@@ -426,9 +395,7 @@ def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovari
     return NoiseCovariance(*(np.array([[part]]) for part in parts))
 
 
-def covariance_over_age(
-    f: Float[np.ndarray, " t"], contrast: float, mean_counts: float, lag: int
-) -> Float[np.ndarray, " t"]:
+def covariance_over_age(f: PerFrame, contrast: float, mean_counts: float, lag: int) -> PerFrame:
     """Return the covariance of ψ(t, t + lag) and ψ(t + d, t + d + lag) for each distance d from 0 up.
 
     f: of stationary dynamics, at lags of 0, 1, 2 ... frames; the field correlation is its root. From the
@@ -450,25 +417,20 @@ def covariance_over_age(
     return k13**2 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (2 * k13 + k14 + k23)
 
 
-def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Float[np.ndarray, "n n"]:
+def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Matrix:
     """Return the covariance of sums of ψ over the P pixels of a bin, its mean over likely P and μ."""
     return noise.mean(fit.weight / fit.pixels, fit.mean_counts)
 
 
-def variances(
-    of: Float[np.ndarray, "n n"], to: Float[np.ndarray, "m n"]
-) -> Float[np.ndarray, " m"]:
+def variances(of: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
     """Return the variances of linear combinations of what has a covariance."""
     return ((to @ of) * to).sum(1)
 
 
 def log_variances(
     noise: NoiseCovariance, to: Float[np.ndarray, "m n"], fit: NoiseFit
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """Return the logarithms of the variances of linear combinations of sums, and the variances of these.
-
-    The logarithms are means over the likelihood of P and μ.
-    """
+) -> tuple[Moved, Moved]:
+    """Return means over likely P and μ of logarithms of variances of combinations, and their variances."""
     parts = np.stack([variances(part, to) for part in noise])
     of_part = fit.mean_counts ** np.array([[0.0], [-1.0], [-2.0]]) / fit.pixels
     log = np.log(np.maximum(of_part.T @ parts, np.finfo(float).tiny))

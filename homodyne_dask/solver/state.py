@@ -5,12 +5,12 @@ from enum import Enum
 from typing import Annotated, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Bool, Float
 from pydantic import Field
 
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.read_only import make_read_only
+from homodyne_dask.solver.array_shapes import LinearParams, Moved, Theta, ThetaMatrix, Which
 from homodyne_dask.solver.normal_matrix import (
     Eigendirections,
     directions_of,
@@ -27,7 +27,6 @@ GOOD_RATIO, POOR_RATIO, MIN_RATIO = 0.75, 0.25, 1e-4
 """Actual over predicted reduction: from here on damping falls and the radius may grow; below this the radius
 shrinks; below this a step in a trust region is rejected."""
 MAX_DAMPING = 1e12
-"""Damping above which a fit has stalled."""
 MAX_DAMPING_OF_RISE = 1e-2
 """Damping up to which a step may raise χ² for a while: steps damped more are short enough to lower it."""
 INITIAL_RADIUS = 100.0
@@ -42,7 +41,7 @@ class StepResult(NamedTuple):
 
     trial: "Trial"
     reduced: ReducedProblem
-    step: Float[np.ndarray, " p"]
+    step: Theta
     reduction: float
     """How much lower χ² is than at the lowest point before; -inf where it is not finite."""
     below_rounding: bool
@@ -70,12 +69,8 @@ class Damping(NamedTuple):
     """Whether the second-order term is estimated after slow and failed steps."""
 
     def step(
-        self,
-        hessian: Float[np.ndarray, "p p"],
-        gradient: Float[np.ndarray, " p"],
-        free: Bool[np.ndarray, " p"],
-        directions: Eigendirections,
-    ) -> Float[np.ndarray, " m"]:
+        self, hessian: ThetaMatrix, gradient: Theta, free: Which, directions: Eigendirections
+    ) -> Moved:
         """Return the damped Gauss-Newton step of the free parameters, from their directions."""
         return directions.step(self.damping)
 
@@ -103,7 +98,7 @@ class Damping(NamedTuple):
         """Return ten times the damping, at least the smallest eigenvalue: less would change nothing."""
         return Damping(max(self.damping * 10, smallest))
 
-    def exhausted(self, theta: Float[np.ndarray, " p"]) -> bool:
+    def exhausted(self, theta: Theta) -> bool:
         """Return whether the damping is too large for any step."""
         return self.damping > MAX_DAMPING
 
@@ -116,25 +111,21 @@ class TrustRegion(NamedTuple):
     the predicted reduction of χ² (Moré 1978, as in MINPACK's lmder).
     """
 
-    size: Float[np.ndarray, " p"]
-    """Scale of each parameter: the largest root of the Hessian's diagonal so far."""
+    size: Theta
+    """Of each parameter: the largest root of the Hessian's diagonal so far."""
     radius: float
     damping: float
     """That of the linear parameters' step."""
     second_order: bool = False
     """Whether the second-order term is estimated: it changes too much far from a minimum."""
 
-    def length(self, step: Float[np.ndarray, " p"]) -> float:
+    def length(self, step: Theta) -> float:
         """Return the length of a scaled step."""
         return float(np.linalg.norm(self.size * step))
 
     def step(
-        self,
-        hessian: Float[np.ndarray, "p p"],
-        gradient: Float[np.ndarray, " p"],
-        free: Bool[np.ndarray, " p"],
-        directions: Eigendirections,
-    ) -> Float[np.ndarray, " m"]:
+        self, hessian: ThetaMatrix, gradient: Theta, free: Which, directions: Eigendirections
+    ) -> Moved:
         """Return the Gauss-Newton step of the free parameters, or one damped to the radius."""
         size = np.where(self.size > 0, self.size, 1.0)[free]
         scaled = eigensystem(hessian[np.ix_(free, free)], size)
@@ -181,7 +172,7 @@ class TrustRegion(NamedTuple):
         free = length < radius * (1 - 2 * _RADIUS_TOLERANCE)
         return 2 * length if ratio >= GOOD_RATIO or free else radius
 
-    def exhausted(self, theta: Float[np.ndarray, " p"]) -> bool:
+    def exhausted(self, theta: Theta) -> bool:
         """Return whether the radius is rounding of theta."""
         return bool(self.radius <= np.finfo(float).eps * self.length(theta))
 
@@ -190,16 +181,14 @@ type StepControl = Damping | TrustRegion
 """What limits the next step."""
 
 
-def trust_region_at(
-    theta: Float[np.ndarray, " p"], hessian: Float[np.ndarray, "p p"], damping: float
-) -> TrustRegion:
+def trust_region_at(theta: Theta, hessian: ThetaMatrix, damping: float) -> TrustRegion:
     """Return the region of the first step."""
     size = _roots(hessian)
     length = float(np.linalg.norm(size * theta))
     return TrustRegion(size, INITIAL_RADIUS * (length if length > 0 else 1.0), damping)
 
 
-def _roots(hessian: Float[np.ndarray, "p p"]) -> Float[np.ndarray, " p"]:
+def _roots(hessian: ThetaMatrix) -> Theta:
     return np.sqrt(np.maximum(np.diag(hessian), 0.0))
 
 
@@ -242,8 +231,8 @@ class Options:
 class Trial(NamedTuple):
     """A point to evaluate."""
 
-    theta: Float[np.ndarray, " p"]
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    theta: Theta
+    linear_params: LinearParams | None = None
     """(offset - 1, contrast) to try with it, where they are not eliminated: under a loss."""
     predicted: float = np.nan
     """The reduction of χ² that the quadratic model expects of a step there."""
@@ -260,18 +249,16 @@ class SavedState(NamedTuple):
     rejected_steps: int = 0
     slow_steps: int = 0
     linear_params: list[list[Number]] | None = None
-    """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[Number], Number] | None = None
     strengths: list[list[Number]] | None = None
     secant: list[list[Number]] | None = None
-    """The second-order term."""
 
 
 @dataclass(frozen=True)
 class State:
     """The state of a fit after a pass; the last one has the outcome. Its arrays are read-only."""
 
-    theta: Float[np.ndarray, " p"]
+    theta: Theta
     reduced: ReducedProblem
     control: StepControl
     outcome: Outcome = Outcome.RUNNING
@@ -281,12 +268,10 @@ class State:
     best: "State | None" = None
     """The lowest state so far, while steps above it are being tried (`solver.levenberg_marquardt`)."""
     nonmonotone_steps: int = 0
-    """Number of steps above it since then."""
     rejected_steps: int = 0
-    """Since the fit began."""
     slow_steps: int = 0
     """Accepted steps in a row that hardly came closer to an optimum less than a standard error away."""
-    second_order_term: Float[np.ndarray, "p p"] | None = None
+    second_order_term: ThetaMatrix | None = None
     """S, what the Hessian has beside that of Gauss and Newton, once steps have failed or were slow."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
@@ -308,15 +293,12 @@ class State:
         """The damping of the next step."""
         return self.control.damping
 
-    def movable(self, search: Search) -> Bool[np.ndarray, " p"]:
+    def movable(self, search: Search) -> Which:
         """Return which parameters may move: not fixed, and no active bound."""
         return movable(search, self.theta, self.reduced.gradient)
 
     def directions(
-        self,
-        search: Search,
-        which: Bool[np.ndarray, " p"],
-        gradient: Float[np.ndarray, " p"] | None = None,
+        self, search: Search, which: Which, gradient: Theta | None = None
     ) -> Eigendirections:
         """Return the eigendirections of some parameters; gradient: another one than that of the problem.
 

@@ -11,7 +11,6 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.assessment import misfit_findings
 from homodyne_dask.assessment import result_findings as checks
 from homodyne_dask.assessment.decay_test import Signal
 from homodyne_dask.assessment.speckle_errors import OffsetDeviation
@@ -81,7 +80,6 @@ def folder(tmp_path_factory):
 
 
 def ends_of(request):
-    """Ends of a fit at which every check finds something."""
     search, k, p = request.search, len(request.scan.bins), len(request.search.names)
     low, high = (np.where(np.isfinite(of), of, 1.0) for of in (search.lower, search.upper))
     ratio, signals = np.full((k, 2), 0.01), (None, Signal(0.01, 0.01, 4.0, 2.0, 4.0))
@@ -116,7 +114,6 @@ def ends_of(request):
 
 
 def findings_of(request):
-    """What all branches that advise something say of a fit."""
     if not request.scan.is_table:
         yield from of_misfits(request)
     made = (checks.misfit, checks._undetermined, checks._same_at_all_q, checks._at_bounds, checks._withheld,
@@ -135,19 +132,18 @@ def findings_of(request):
 
 
 def of_misfits(request):
-    """What is said of a model that does not describe two-time data."""
     end = checks.FitEnd(request, None, None)
-    yield from misfit_findings._other_flow(end, [])
+    yield from checks._other_flow(end, [])
     several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
     skipped = {"bin": several, "shear": several, "power_of_q": rings}
     skipped["smoothness"] = request.config["smoothness"]
     for (name, place), size in product(PLACES.items(), (-0.1, 0.1)):
         if skipped.get(name, True):
-            yield misfit_findings._of_alternative(end, Alternative(name, place, size, 0.1, 1e-9))
+            yield checks._of_alternative(end, Alternative(name, place, size, 0.1, 1e-9))
     if "scans" in request.scan.attrs:
-        yield misfit_findings._of_alternative(end, Alternative("bin", (2, 2), 0.1, 0.1, 1e-9))
+        yield checks._of_alternative(end, Alternative("bin", (2, 2), 0.1, 0.1, 1e-9))
     for depends_on in ("age", "lag") + ("bin",) * several + ("q",) * rings:
-        yield misfit_findings._of_pattern(end, depends_on)
+        yield checks._of_pattern(end, depends_on)
 
 
 @pytest.fixture

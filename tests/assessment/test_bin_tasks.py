@@ -39,7 +39,6 @@ CASES = {
 
 
 def ended(case, folder):
-    """A request, the state at the end of its fit, and its plan."""
     rng, scans, lag = np.random.default_rng(1), [], np.abs(np.subtract.outer(*[np.arange(N)] * 2))
     for _ in range(case.scans):
         f = np.exp(-(Q**2) * 2e3 * lag)
@@ -56,7 +55,6 @@ def ended(case, folder):
 
 
 def bits(value):
-    """All numbers of what is known of the noise."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):
@@ -69,7 +67,6 @@ def bits(value):
 
 
 def assessment(request, state, plan, client=None):
-    """Its bits, and what was said on the way."""
     said, sweep = [], sweep_of(plan, request.scan.selection, request.problem, None)
     sweep.client = client
     made = assessed.assess(request, state, sweep, doing=said.append)
@@ -79,7 +76,6 @@ def assessment(request, state, plan, client=None):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    """Any work goes to workers, bin by bin, and progress is said at each."""
     monkeypatch.setattr(bin_tasks, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(bin_tasks, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(bin_tasks, "PROGRESS_INTERVAL", -1.0)
@@ -88,15 +84,6 @@ def _at_once(monkeypatch):
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
     return {words: ended(case, tmp_path_factory.mktemp("bins")) for words, case in CASES.items()}
-
-
-@pytest.mark.long(whole=True)
-@pytest.mark.parametrize("words", CASES)
-def test_progress_counts_the_bins(fits, words):
-    _, said = assessment(*fits[words])
-    bins = CASES[words].bins * CASES[words].scans
-    assert said[0] == "speckle noise"
-    assert said[-1] == f"speckle noise: {bins} of {bins} bins"
 
 
 @pytest.mark.long
@@ -126,7 +113,9 @@ def test_any_number_of_workers_gives_the_same_bits(fits, number, task_seconds, m
             (there, said), (here, words_here) = (
                 assessment(*fits[words], of) for of in (client, None)
             )
+            bins = case.bins * case.scans
             assert (there, said[-1]) == (here, words_here[-1]), words
+            assert (said[0], said[-1]) == ("speckle noise", f"speckle noise: {bins} of {bins} bins")
             assert bool(sent) is case.on_workers, words
 
 

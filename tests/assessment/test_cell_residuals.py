@@ -34,7 +34,6 @@ def decay(i, j):
 
 
 def masked_pairs(name, frames):
-    """Pairs of frames that are unknown."""
     i, j = np.triu_indices(frames, 1)
     lag, mask = j - i, np.zeros((frames, frames), bool)
     mask[i, j] = {
@@ -48,7 +47,6 @@ def masked_pairs(name, frames):
 
 
 def averaged(scan, **options):
-    """The averages of the data of a fit."""
     request = prepare(scan, hd.STATIC, **options)
     sweep = sweep_of(plan_here(request), scan.selection, request.problem, None)
     return averaged_cells(sweep, request)
@@ -58,6 +56,16 @@ def pairs_of(cell, use):
     i, j = np.meshgrid(np.arange(cell.first, cell.stop), np.arange(len(use)), indexing="ij")
     inside = (j - i >= cell.shortest) & (j - i < cell.end) & use[i] & use[j]
     return i[inside], j[inside]
+
+
+def assert_means(found, c2, use, frames, min_lag):
+    assert found.intervals
+    for n, cell in enumerate(found.intervals):
+        i, j = pairs_of(cell, use)
+        assert cell.shortest >= min_lag
+        assert frames[0] <= i.min() <= j.max() < frames[1]
+        np.testing.assert_array_equal(found.pairs[:, n], len(i))
+        np.testing.assert_allclose(found.c2[:, n], c2[:, i, j].mean(1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("masked", [(), (255,), (0, 1, 60, 270, 299)])
@@ -82,14 +90,7 @@ def test_stored_averages_are_those_of_the_pairs_of_their_cells(frames, min_lag, 
     scan = store(scans, tmp_path).select(frames=frames)
     stored = stored_cells(scan, min_lag)
     use, (first, stop) = np.ones(80, bool), frames or (0, 80)
-    assert stored.intervals
-    for n, cell in enumerate(stored.intervals):
-        i, j = pairs_of(cell, use)
-        assert cell.shortest >= min_lag
-        assert i.min() >= first
-        assert j.max() < stop
-        np.testing.assert_array_equal(stored.pairs[:, n], len(i))
-        np.testing.assert_allclose(stored.c2[:, n], scans.c2[:, i, j].mean(1), rtol=1e-6)
+    assert_means(stored, scans.c2, use, (first, stop), min_lag)
 
 
 @pytest.mark.parametrize(("frames", "min_lag"), [((40, 70), 1), ((58, 66), 1), ((33, 78), 5)])
@@ -106,12 +107,7 @@ def test_a_window_of_few_stored_intervals_is_averaged_from_its_pairs(
     inside = use & (np.arange(100) >= first) & (np.arange(100) < stop)
     np.testing.assert_array_equal(scan.use, inside)
     assert len(found.age_edges) > len(stored_cells(scan, min_lag).age_edges)
-    assert found.intervals
-    for n, cell in enumerate(found.intervals):
-        i, j = pairs_of(cell, inside)
-        assert cell.shortest >= min_lag
-        np.testing.assert_array_equal(found.pairs[:, n], len(i))
-        np.testing.assert_allclose(found.c2[:, n], scans.c2[:, i, j].mean(1), rtol=1e-6)
+    assert_means(found, scans.c2, inside, frames, min_lag)
 
 
 @pytest.mark.parametrize(

@@ -33,25 +33,15 @@ def noise(folder, bins=3, n=40, seed=0, contrast=0.0, theta=THETA):
     return store(scans, folder)
 
 
-@pytest.fixture(scope="module")
-def nothing(tmp_path_factory):
-    """A scan whose decay is over before the first lag, and its fit."""
-    scan = noise(tmp_path_factory.mktemp("nothing"), contrast=0.2, theta=[1e9, 0.0, 0.0])
-    return scan, fit_here(scan, hd.STATIC, fixed={"alpha": 0.0, "D_offset": 0.0}, max_passes=30)
-
-
-def test_a_decay_before_the_first_lag_is_not_seen(nothing):
-    _, result = nothing
+def test_a_decay_before_the_first_lag_is_not_seen(tmp_path):
+    scan = noise(tmp_path, contrast=0.2, theta=[1e9, 0.0, 0.0])
+    result = fit_here(scan, hd.STATIC, fixed={"alpha": 0.0, "D_offset": 0.0}, max_passes=30)
     assert result.outcome.name == "NO_DECAY"
     assert not result.converged
     assert np.isnan(result.parameters["value"].values[0])
     assert (result.parameters["value"].values[1:] == 0.0).all()
     assert result.errors.covariance_naive is None
     assert result.scaling["undetermined"].values.all()
-
-
-def test_a_result_without_a_decay_is_read_as_it_was_written(nothing, tmp_path):
-    _, result = nothing
     result.to_json(tmp_path / "summary.json")
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["parameters"]["D0"]["value"] is None
@@ -73,7 +63,6 @@ def test_a_weak_decay_of_five_standard_errors_is_seen(bins, tmp_path):
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_decay_in_the_one_bin_across_a_strong_flow_is_seen(seed, tmp_path):
-    """The shear of the others is over within a frame."""
     flow = [500.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0]
     phi = (0, 20, 40, 60, 75, 90, 105, 120, 140, 160)
     scan = store(measured(flow, 40, phi, dt=0.2, contrast=0.3, sigma=0.01, seed=seed), tmp_path)
@@ -95,7 +84,6 @@ def test_a_negative_contrast_is_no_decay(tmp_path):
     ("model", "bins"), [("static", 1), ("static", 3), ("static", 9), ("laminar_flow", 9)]
 )
 def test_noise_alone_is_taken_for_a_decay_as_rarely_as_stated(model, bins, tmp_path):
-    """One in a hundred, so hardly two of twenty."""
     gap = "200 um" if model == "laminar_flow" else None
     outcomes = [
         fit_here(
@@ -116,7 +104,6 @@ def test_the_variance_is_the_sum_over_pairs_of_pairs_that_share_a_block():
 @pytest.mark.long
 @pytest.mark.usefixtures("noise_not_of_speckle")
 def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):
-    """Else a short window of a long record takes memory for all pairs of short blocks of all of it."""
     seen = []
 
     def kept(sweep, request, theta, linear):
@@ -135,7 +122,6 @@ def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("noise_not_of_speckle")
 def test_noise_that_pairs_share_with_their_frames_is_no_decay(tmp_path):
-    """As noise of single pairs it is one, by the naive error."""
     scans = measured(CREEP, 40, angles(3), sigma=0.002, contrast=0.0, seed=4)
     of_frame = 0.01 * np.random.default_rng(4).standard_normal((3, 40))
     c2 = scans.c2 + of_frame[:, :, None] + of_frame[:, None, :]
@@ -145,7 +131,6 @@ def test_noise_that_pairs_share_with_their_frames_is_no_decay(tmp_path):
 
 
 def test_a_cell_beyond_the_middle_of_the_last_block_has_noise():
-    """It had no pair of blocks, and the covariance of all cells was not a number."""
     time, theta = np.arange(200) * 0.1, np.array([5e4, 0.0, 0.0])
     point = evaluation_of(BROWNIAN).point(Problem(BROWNIAN), theta, time)
     model = BinModel(FittedPoint(point, time, np.ones(3, bool), np.ones(3)), 0.0054, 0.0)

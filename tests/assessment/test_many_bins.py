@@ -30,7 +30,6 @@ def store(tmp_path_factory):
 
 
 def cells_of(store, **options):
-    """The residuals of the bins of all scans, as the check of the model has them."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -46,7 +45,6 @@ def cells(request, store):
 
 
 def dense(cells, own_of):
-    """All columns, the bins one below the other."""
     own = block_diag(*(own_of(one) for one in cells.bins.values()))
     return np.hstack([own, np.vstack([one.columns for one in cells.bins.values()])])
 
@@ -55,9 +53,7 @@ def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, m
     monkeypatch.setattr("homodyne_dask.assessment.fitted_cells.LEAST_LEFT", 0.0)
     rng = np.random.default_rng(0)
     X = dense(cells, lambda one: one.own.columns)
-    weight = np.concatenate(
-        [one.noise.cells.pairs * one.pooled.weight for one in cells.bins.values()]
-    )
+    weight = np.concatenate([one.noise.cells.pairs * one.weight for one in cells.bins.values()])
     noise = block_diag(*(one.noise.covariance for one in cells.bins.values()))
     left = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
     weights = {b: rng.normal(size=(len(cells.intervals), 2)) for b in cells.bins}
@@ -99,7 +95,7 @@ def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store):
 
 
 def test_repeats_share_the_noise_of_their_model_and_are_one_in_its_check(store, cells, monkeypatch):
-    assert [len(one.pooled.members) for one in cells.bins.values()] == [SCANS] * len(PHI)
+    assert [len(one.members) for one in cells.bins.values()] == [SCANS] * len(PHI)
     computed, plain = [], speckle_noise.noise_of_fields
     monkeypatch.setattr(
         speckle_noise, "noise_of_fields", lambda *given: computed.append(1) or plain(*given)

@@ -26,14 +26,9 @@ diffusing = module_scan(lambda: three_rings([CREEP] * 3, 48))
 steady = module_scan(lambda: three_rings([[5000.0, 0.0, 0.0]] * 3, 48))
 
 
-@pytest.fixture(scope="module")
-def one_rate(steady) -> hd.FitResult:
-    return fit_here(steady, STRETCHED)
-
-
 @pytest.mark.long
-def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate, steady):
-    result = one_rate
+def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(steady):
+    result = fit_here(steady, STRETCHED)
     assert result.converged
     assert result.misfit
     assert result.diagnosis.check.depends_on == "q"
@@ -85,7 +80,6 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
 
 @pytest.mark.long
 def test_effective_parameters_count_in_the_check_of_rates_without_a_formula(tmp_path):
-    """More coefficients than cells, of which smoothness leaves a few, were not checked."""
     rings = replace(RING, frames=36, q=(0.006, 0.008, 0.01), pixels=600)
     result = fit_here(store(rings.scan(0), tmp_path), hd.STATIC, rates="spline")
     assert result.diagnosis.check is not None
@@ -116,7 +110,6 @@ def test_correlation_that_is_lost_at_once_is_a_misfit(lost, tmp_path):
 def test_bins_seen_twice_show_the_trends_with_phi_of_bins_seen_once(
     number, tested, tmp_path, monkeypatch
 ):
-    """They counted as independent, and right models were called wrong too often."""
     found, plain = [], misfit_test._with_phi
     monkeypatch.setattr(misfit_test, "_with_phi", lambda *of: found.append(plain(*of)) or [])
     phi = tuple(np.arange(number) * 180.0 / number)
@@ -137,7 +130,6 @@ def test_bins_seen_twice_show_the_trends_with_phi_of_bins_seen_once(
     [pytest.param(0.3, marks=pytest.mark.slow), 2.0, pytest.param(50.0, marks=pytest.mark.slow)],
 )
 def test_correlated_speckle_is_not_called_misfit(mean, tmp_path, monkeypatch):
-    """Counted photons, of which speckle is most of the noise or hardly any."""
     monkeypatch.setattr(photons, "MEAN", mean)
     scans = photons.photographed([3e4, -0.2, 100.0], 80, angles(4), seed=int(mean))
     result = fit_here(store(scans, tmp_path), hd.STATIC, fixed={"D_offset": 100.0})
@@ -147,7 +139,6 @@ def test_correlated_speckle_is_not_called_misfit(mean, tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_a_bin_that_deviates_by_less_than_the_noise_of_any_cell_is_found_in_its_mean(tmp_path):
-    """Of no cell, lag or age the mean is beyond 4 standard errors, that of all cells is at 6."""
     scans = replace(RING, q=(0.007, 0.01, 0.014), mean=0.05, pixels=20_000).scan(0)
     scans.c2[1] += 0.024
     check = fit_here(store(scans, tmp_path), hd.BROWNIAN, scaling="shared").diagnosis.check
@@ -165,7 +156,6 @@ def test_a_corner_of_the_record_with_few_pairs_is_not_taken_for_decayed(tmp_path
 
 
 def test_a_contrast_above_1_is_not_taken_for_misfit(tmp_path):
-    """Residuals were taken at a contrast of 1: they grow as f, of slow decays above all."""
     scan = store(measured([60_000.0, 0, 0], 60, (0.0, 90.0), contrast=1.6, dt=0.1), tmp_path)
     result = fit_here(scan, hd.BROWNIAN)
     assert result.scaling["contrast"].values.min() > 1.5
@@ -183,7 +173,6 @@ ALARMS = ("chisqr-high-in-bins", "decay-outside-record")
 
 
 def alarm(folder, scenario: str, frames: int, angles: int, noise: str, seed: int) -> str:
-    """Return what a fit of the true model is blamed for, '' where it is not."""
     scan = {"angles": angles, "frames": frames, "seed": seed, "noise": noise}
     hd.simulate(folder / "s.h5", scenario, **scan, overwrite=True)
     ingest(folder / "s.h5", folder / "s.zarr", overwrite=True)

@@ -52,7 +52,6 @@ OTHERWISE = {
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize("word", OTHERWISE)
 def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
-    """Of most of it means over cells showed nothing, and the rest was called stretching or frames."""
     photons, model, name = OTHERWISE[word]
     check = checked(tmp_path, photons, model)
     assert check.alternative is not None
@@ -61,7 +60,6 @@ def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
 
 @pytest.mark.long
 def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
-    """Models of one ring are compared by their information criterion."""
     scan = store(SLOWER.scan(1), tmp_path)
     (advised,) = fit_here(scan, hd.BROWNIAN).findings.of("rate-changes")
     assert advised.advice == f"homodyne-dask fit {scan.path} --model brownian --rates spline"
@@ -80,31 +78,14 @@ def test_a_wrong_shape_of_all_ages_is_misfit_and_named(word, tmp_path):
     assert check.alternative is not None
     assert check.alternative.name == name
     assert check.alternative.p_value < LEVEL_OF_ALTERNATIVES
-
-
-def test_the_step_toward_the_alternative_is_about_what_is_wrong(tmp_path):
-    check = checked(tmp_path, *WRONG["stretched"][:2])
-    assert check.alternative is not None
-    assert check.alternative.size == pytest.approx(-0.3, abs=0.2)
+    assert word != "stretched" or check.alternative.size == pytest.approx(-0.3, abs=0.2)
 
 
 @pytest.mark.long
 def test_what_the_model_has_among_its_parameters_is_no_alternative(tmp_path):
-    """A stretched exponential has no better exponent, nor another power of q."""
     right = hd.MODELS["stretched_q"]
     check = checked(tmp_path, WRONG["stretched"][0], right)
     assert not check.misfit, check
-
-
-def test_an_alternative_is_kept_with_the_result(tmp_path):
-    photons, model, _ = WRONG["stretched"]
-    result = fit_here(store(photons.scan(0), tmp_path), model)
-    result.to_json(tmp_path / "fit.json")
-    read = hd.load_result(tmp_path / "fit.json")
-    assert read.diagnosis.check == result.diagnosis.check
-    assert read.findings == result.findings
-    (exponent,) = read.findings.of("other-exponent")
-    assert exponent.numbers["size"] == result.diagnosis.check.alternative.size < 0
 
 
 @pytest.mark.long
@@ -112,14 +93,6 @@ def test_the_exponent_that_is_advised_where_rates_age_is_of_a_model_that_ages(tm
     scan = store(replace(THREE, stretching=0.7).scan(0), tmp_path)
     (exponent,) = fit_here(scan, hd.POWER_LAW).findings.of("other-exponent")
     assert exponent.advice == f"homodyne-dask fit {scan.path} --model stretched_ageing"
-
-
-@pytest.mark.long
-def test_without_the_odd_frame_the_model_describes_the_data(tmp_path):
-    scan = store(WRONG["one frame"][0].scan(0), tmp_path)
-    check = fit_here(scan.select(exclude={"frames": (50, 51)}), hd.STATIC).diagnosis.check
-    assert check is not None
-    assert not check.misfit, check
 
 
 def test_a_frame_is_compared_with_those_beside_it_where_these_are_known(tmp_path):
@@ -175,7 +148,6 @@ def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
 
 @pytest.mark.long
 def test_opposite_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path):
-    """They counted twice, and right models were called wrong too often."""
     scans = replace(RINGS, frames=80).scan(0)
     one, both = (
         fit_here(store(made, tmp_path), hd.BROWNIAN).diagnosis.power_of_q
@@ -201,7 +173,6 @@ def test_a_smoothness_that_is_given_too_large_is_misfit_and_named(tmp_path):
 
 
 def test_shares_of_pairs_with_some_frames_are_counted():
-    """Of cells of bins that divide ages differently, too."""
     cells = np.array([(0, 8, 1, 3), (0, 8, 3, 9), (0, 5, 1, 4), (5, 8, 2, 6)])
     counted = [
         np.mean([4 <= t < 7 or 4 <= t + lag < 7 for t in range(*ages) for lag in range(*lags)])

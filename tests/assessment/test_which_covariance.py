@@ -64,7 +64,6 @@ ROWS = {
 
 @pytest.mark.parametrize("words", ROWS)
 def test_the_first_case_that_holds_counts(words):
-    """The variance of the first parameter: 1 naive, 4 from clusters, 9 of speckle noise."""
     known, case, variance = ROWS[words]
     code, errors = counted(known)
     assert code == case

@@ -79,7 +79,6 @@ class DenseProblem:
 
 
 def without_bins(scans, bins):
-    """The scans without some bins."""
     keep = np.setdiff1d(np.arange(len(scans.phi)), bins)
     names = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
     return replace(scans, **{name: getattr(scans, name)[keep] for name in names})
@@ -95,7 +94,6 @@ def cluster_sums(X, y, owner, weight=(0, 0, 0)):
 
 
 def clustered_rows(clusters):
-    """A regression on three columns, with clusters of four to eight rows."""
     rng = np.random.default_rng(clusters)
     owner = np.repeat(np.arange(clusters), rng.integers(4, 9, clusters))
     return rng.standard_normal((len(owner), 3)), rng.standard_normal(len(owner)), owner

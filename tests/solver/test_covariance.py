@@ -1,11 +1,13 @@
-"""Error bars against the residual-level formulas, every column and pair written out."""
+"""Error bars and influence of bins and modes against dense formulas, every column and pair written out."""
 
 import numpy as np
 import pytest
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_clusters
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
@@ -23,13 +25,13 @@ from tests.synthetic import (
     evaluator,
     fit_here,
     measured,
+    solve,
     store,
     without_some,
 )
 
 
 def inverse_where_known(M):
-    """M⁻¹ on what is not null."""
     values, vectors = np.linalg.eigh(M)
     keep = values > 1e-9
     return vectors[:, keep] / values[keep] @ vectors[:, keep].T
@@ -60,7 +62,6 @@ def clubsandwich(dense: DenseProblem, clusters, p):
 
 
 def assert_covariance(found, everything, atol):
-    """Found is the part of the parameters of the covariance of everything."""
     wanted = everything[: len(found), : len(found)]
     scale = np.sqrt(np.outer(np.diag(wanted), np.diag(wanted)))
     np.testing.assert_allclose(found / scale, wanted / scale, atol=atol)
@@ -148,7 +149,6 @@ def test_what_follows_from_a_parameter_at_a_bound_has_no_error_and_the_rest_keep
 
 
 def test_errors_are_given_at_a_bound_as_beside_it(tmp_path):
-    """Given only where the bound was not reached they would depend on that chance."""
     scan = store(measured(CREEP, 40, angles(9), sigma=0.01), tmp_path)
     free = fit_here(scan, STATIC).parameters
     value, error = (float(free[of].sel(param="D_offset")) for of in ("value", "stderr"))
@@ -172,14 +172,10 @@ def test_with_fewer_than_eight_clusters_there_is_no_robust_error():
         found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), clusters)
         assert (found.robust is not None) is some
         assert found.naive is not None
-
-
-def test_bins_without_pairs_are_no_clusters():
     scans = measured(STRONG_FLOW, 12, angles(10), sigma=0.004)
-    scans.c2[:3] = np.nan
+    scans.c2[:3] = np.nan  # bins without pairs are no clusters
     reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
-    found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
-    assert found.robust is None
+    assert uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10)).robust is None
 
 
 def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
@@ -192,31 +188,6 @@ def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
     assert not found.directions[:, 2].any()
     for value, vector in zip(found.eigenvalues, found.directions, strict=True):
         np.testing.assert_allclose(H @ vector, value * vector, atol=1e-12)
-
-
-def test_an_error_that_rests_on_one_bin_is_left_out():
-    scans = measured(STRONG_FLOW, 30, angles(10), sigma=0.004, contrast=[0.4] + [0.002] * 9)
-    reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
-    found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
-    assert (found.dof[:3] < 2).all()
-    assert found.of_few(LAMINAR_FLOW.names)[:3] == ["D0", "alpha", "D_offset"]
-    left = found.without_few()
-    assert left.robust is None
-    assert np.isnan(left.dof).all()
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_errors_follow_the_noise(scale):
-    scans = measured(STRONG_FLOW, 30, angles(10), sigma=0.004)
-    evaluate = evaluator(scans)(STRONG_FLOW)
-    scaled = evaluate._replace(moments=evaluate.moments / scale**2)
-    one, other = (
-        uncertainty(LAMINAR_FLOW.names, reduce(g, "individual"), np.ones(7, bool), np.arange(10))
-        for g in (evaluate, scaled)
-    )
-    np.testing.assert_allclose(other.naive, one.naive * scale**2, rtol=1e-9)
-    # the robust error knows the residuals, not sigma; it loses some more digits to rounding
-    np.testing.assert_allclose(other.robust, one.robust, rtol=1e-7)
 
 
 FRIEDEL = [
@@ -254,7 +225,6 @@ def test_the_covariance_is_that_of_the_jackknife_over_clusters():
 
 
 def test_a_combination_has_the_degrees_of_freedom_of_the_same_one_as_a_parameter():
-    """With other parameters, of which the first is the combination, it is one of them."""
     X, y, owner = clustered_rows(9)
     weights = np.array([0.3, -1.0, 2.0])
     other = np.linalg.inv(np.stack([weights, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
@@ -288,7 +258,6 @@ def test_a_cluster_that_says_nothing_is_none():
 
 
 def one_of_ten(q_of_others, **options):
-    """Ten bins; at this q f of nine of them is constant, or gone."""
     q = np.full(10, q_of_others)
     q[0] = 0.0054
     return measured(CREEP, 30, angles(10), q=q, sigma=0.004, seed=1, **options)
@@ -327,3 +296,83 @@ def test_a_parameter_of_one_cluster_has_no_error_and_the_others_keep_theirs():
     wanted = without * (9 / 10) / (8 / 9)  # of ten clusters instead of nine
     np.testing.assert_allclose(covariance[np.ix_([0, 2], [0, 2])], wanted, rtol=1e-9)
     np.testing.assert_allclose(dof[[0, 2]], dof_without, rtol=1e-9)
+
+
+NEAR = 1 + 0.002
+
+
+@pytest.mark.long(whole=True)
+@pytest.mark.parametrize("mode", ALL_MODES)
+@pytest.mark.parametrize("theta", [CREEP, STRONG_FLOW], ids=["static", "flow"])
+def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode, theta):
+    phi, p = angles(9), len(theta)
+    scans = measured(theta, 14, phi, sigma=0.01, contrast=np.linspace(0.2, 0.4, 9))
+    dense = DenseProblem(scans, theta * NEAR, mode)
+    reduced = reduce(evaluator(scans)(theta * NEAR), scaling_at(phi, mode))
+    found = leave_one_out(reduced, np.ones(p, bool))
+    X = np.concatenate([dense.J, dense.Z], axis=1)
+    size = np.sqrt((X**2).sum(0))
+    for b in range(9):
+        rest = dense.owner != b
+        step = np.linalg.lstsq(X[rest] / size, dense.residual[rest], rcond=1e-13)[0] / size
+        np.testing.assert_allclose(found[b] * size[:p], step[:p] * size[:p], rtol=1e-5, atol=1e-6)
+
+
+def test_the_penalty_is_what_parameters_move_by_when_a_bin_is_left_out():
+    """tr(HV) with the covariance V of the jackknife; for white noise about the number of parameters."""
+    reduced = fitted(measured(CREEP, 40, angles(9), sigma=0.01), "individual").reduced
+    all_move = np.ones(3, bool)
+    clusters = np.arange(9)
+    found = left_out_clusters(reduced, all_move, clusters)
+    change = leave_one_out(reduced, all_move)
+    moved = np.einsum("ka,ab,kb->", change, reduced.hessian, change)
+    assert found.penalty == pytest.approx(8 / 9 * moved, rel=1e-6)
+    assert 0.5 < found.penalty < 15
+    pair = np.array([0, 1, 2, 3, 4, 5, 6, 7, 0])
+    both = left_out_clusters(reduced, all_move, pair)
+    assert both.left_out_chisqr[0] == pytest.approx(both.of_bin[0] + both.of_bin[8])
+    assert (both.ndata.sum(), both.chisqr.sum()) == (reduced.ndata, pytest.approx(reduced.chisqr))
+    assert list(both.first) == list(range(8))
+
+
+def fitted(scans, mode):
+    chosen = search(STATIC.parameters)
+    return solve(evaluator(scans), chosen, scans.theta, scaling_at(scans.phi, mode))[-1]
+
+
+def test_modes_are_compared_at_nearly_their_own_optima():
+    phi = angles(9)
+    contrast = 0.25 + 0.05 * np.cos(np.deg2rad(phi))
+    scans = measured(CREEP, 40, phi, sigma=0.01, contrast=contrast)
+    state = fitted(scans, "individual")
+    found = compare_scalings(state.reduced, scaling_at(phi, "individual"), phi, np.ones(3, bool))
+    by_mode = {one.mode: one for one in found}
+    assert list(by_mode) == ["individual", "shared", "fourier1", "fourier2", "fourier3"]
+    for mode in ("fourier1", "fourier2"):
+        own = fitted(scans, mode)
+        assert by_mode[mode].chisqr == pytest.approx(own.reduced.chisqr, abs=0.05)
+        assert by_mode[mode].fitted == 3 + own.reduced.linear
+        error = 1 / np.sqrt(np.diag(state.reduced.hessian))
+        away = (state.theta + by_mode[mode].change - own.theta) / error
+        assert np.abs(away).max() < 0.5
+    assert min(found, key=lambda one: one.bic).mode == "fourier1"
+    assert by_mode["shared"].aic > by_mode["individual"].aic > by_mode["fourier1"].aic
+
+
+def test_a_series_with_a_column_for_each_angle_is_left_out_of_the_comparison():
+    phi = angles(4)
+    state = fitted(measured(CREEP, 40, phi, sigma=0.01), "shared")
+    found = compare_scalings(state.reduced, scaling_at(phi, "shared"), phi, np.ones(3, bool))
+    assert [one.mode for one in found] == ["individual", "shared", "fourier1"]
+
+
+def test_correlated_pairs_do_not_speak_for_more_parameters():
+    phi = angles(9)
+    state = fitted(measured(CREEP, 40, phi, sigma=0.01), "individual")
+    mode, both = scaling_at(phi, "individual"), np.ones(3, bool)
+    for effect in (1.0, 10.0):
+        found = compare_scalings(state.reduced, mode, phi, both, effect)
+        by_mode = {one.mode: one for one in found}
+        gained = by_mode["shared"].chisqr - by_mode["individual"].chisqr
+        wanted = gained / state.reduced.variance(3) / effect - 2 * 16
+        assert by_mode["shared"].aic - by_mode["individual"].aic == pytest.approx(wanted)

@@ -29,7 +29,6 @@ ALL = np.ones(3, bool)
 
 
 def known(given, bounds=WIDE) -> Search:
-    """The search of a static fit with priors."""
     chosen = search(STATIC.parameters, bounds=bounds)
     return search_with(chosen, gaussian_priors(given, chosen))
 
@@ -41,11 +40,6 @@ def search_with(chosen: Search, priors: GaussianPriors | None) -> Search:
 @pytest.fixture(scope="module")
 def scans():
     return measured(CREEP, 40, angles(9), contrast=0.25, sigma=0.003)
-
-
-@pytest.fixture(scope="module")
-def without(scans):
-    return solve(evaluator(scans), known({}), CREEP, options=TIGHT_TOLERANCE)[-1]
 
 
 def errors_of(state, clusters=9):
@@ -112,7 +106,6 @@ def test_a_very_narrow_prior_fixes_its_parameter(scans, mode):
 
 
 def test_a_prior_determines_what_the_data_do_not():
-    """At a constant rate D0 and D_offset enter as their sum."""
     constant = measured([3e4, 0.0, 0.0], 40, angles(9), sigma=0.01)
     assert solve(evaluator(constant), known({}), [3e4, 0, 0])[-1].outcome is not Outcome.CONVERGED
     last = solve(evaluator(constant), known({"D_offset": (500, 200)}), [3e4, 0, 0])[-1]

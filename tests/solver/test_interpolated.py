@@ -25,7 +25,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def rounded(moments, rng):
-    """The same moments as another processor may round them."""
     size = np.sqrt(np.einsum("kaa->ka", moments))
     noise = EPS * rng.uniform(-1, 1, moments.shape) * size[:, :, None] * size[:, None, :]
     return moments + (noise + np.swapaxes(noise, 1, 2)) / 2
@@ -160,19 +159,12 @@ MODES = [("individual", 2), ("individual", 9), ("shared", 4), ("shared", 9), ("f
 CASES = list(product(("static", "creep", "flow"), (3, 4, 5, 6), MODES, (True, False)))
 
 
-def fitted(number, truth, frames, mode, bins, noise):
-    """All states of a fit from beside the truth."""
+def mistakes(number, truth, frames, mode_and_bins, noise):
+    mode, bins = mode_and_bins
     theta = np.array(TRUTHS[truth])
     scans = measured(theta, frames, angles(bins), sigma=0.01, noise=noise, seed=number)
-    return solve(
-        evaluator(scans, side=8, padded=9), asked(scans), theta * 1.1, scaling_of(mode, scans.phi)
-    )
-
-
-def mistakes(number, truth, frames, mode_and_bins, noise):
-    """What a fit of few frames must not do."""
-    mode, bins = mode_and_bins
-    states = fitted(number, truth, frames, mode, bins, noise)
+    evaluate, scaling = evaluator(scans, side=8, padded=9), scaling_of(mode, scans.phi)
+    states = solve(evaluate, asked(scans), theta * 1.1, scaling)
     last = states[-1]
     found = [state.outcome.name for state in states if (state.reduced.chisqr_per_bin < 0).any()]
     if last.outcome not in (Outcome.CONVERGED, Outcome.SINGULAR):

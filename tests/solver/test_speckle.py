@@ -9,13 +9,15 @@ from scipy.stats import kurtosis
 from homodyne_dask.solver.speckle import (
     MEAN_COUNTS,
     CellPairs,
-    LeftByFit,
     Record,
     cell_noise,
     field_noise,
+    left_by_fit,
+    likely_noise,
     log_variances,
     nearest_correlation,
     pair_variance,
+    whitened,
 )
 from tests.photons import excess
 from tests.speckle_scans import Photons, pixel_sums
@@ -73,9 +75,9 @@ def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
 
 
 def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
-    """Return P and μ of the residuals of one bin, or of several with one noise."""
-    left = LeftByFit.of(residual.reshape(len(columns), -1), columns, noise)
-    fits = [left.whitened(n, fit) for n, fit in enumerate(left.fits(mean_counts))]
+    left, noise = left_by_fit(residual.reshape(len(columns), -1), columns, noise)
+    each = zip(left.T, likely_noise(left, noise, mean_counts), strict=True)
+    fits = [whitened(of_bin, noise, fit) for of_bin, fit in each]
     return fits[0] if residual.ndim == 1 else fits
 
 
@@ -116,7 +118,6 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
 
 
 def test_frames_that_are_all_masked_have_no_noise_of_their_own():
-    """Such a stretch stood for an interval of age, and the fit ended in an IndexError."""
     photons = Photons(FAST, 30)
     noise = field_noise(record_of(photons), score_fields(photons), np.zeros(30, bool))
     assert not np.any(noise)
