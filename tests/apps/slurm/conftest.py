@@ -76,7 +76,6 @@ def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
         "log-directory": str(folder / "logs"),
         "death-timeout": 20,
         "patience": "120s",
-        "queue-interval": "2s",
         # jobs that prove something get nothing of the submitter's environment but the kernels of its BLAS
         "job-extra-directives": [f"--export={','.join(OF_BLAS) or 'NONE'}"],
         "job-script-prologue": [f"export PYTHONPATH={ROOT}"],

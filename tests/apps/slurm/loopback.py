@@ -9,8 +9,6 @@ from typing import Any
 
 import psutil
 
-from homodyne_dask.apps.slurm.sites import queued_jobs, site_named
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
@@ -27,15 +25,16 @@ class Slurm:
 
     def jobs(self) -> dict[str, str]:
         """States of all jobs in the queue, by number."""
-        return queued_jobs(site_named("generic"))
+        listed = self.call("squeue", "--noheader", "--format=%A %T").splitlines()
+        return dict(line.split() for line in listed)
 
     def running(self) -> list[str]:
         """The numbers of the jobs that run."""
-        return [number for number, state in self.jobs().items() if state.startswith("RUNNING")]
+        return [number for number, state in self.jobs().items() if state == "RUNNING"]
 
     def pending(self) -> list[str]:
         """The numbers of the jobs that wait."""
-        return [number for number, state in self.jobs().items() if state.startswith("PENDING")]
+        return [number for number, state in self.jobs().items() if state == "PENDING"]
 
     def call(self, *words: str) -> str:
         """Run a command of SLURM."""
