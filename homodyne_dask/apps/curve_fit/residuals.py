@@ -83,11 +83,7 @@ class Points:
         return PointsLayout(self.capacity, 1, ((0,),), tiles, number, **size)
 
     def columns(self, number: int, budget: int = 0) -> Float[np.ndarray, "variable capacity"]:
-        """Return the variables of a chunk, by its number, as columns; NaN beyond its end.
-
-        budget: most bytes of columns that this process keeps. Raises StoreError where they cannot be read,
-        SelectionError where a value is infinite.
-        """
+        """Return the variables of a chunk as columns, NaN beyond its end; budget: bytes that may be kept."""
         key = self.token, number
         if (columns := COLUMNS.get(key)) is not None:
             return columns
@@ -115,11 +111,7 @@ class Points:
 
 
 def points_of(data: Any, variables: Sequence[str]) -> Points:
-    """Return the points of a dataset, or of the path of a Zarr store.
-
-    Raises SelectionError for variables that are not there or not numbers, StoreError for a path
-    that cannot be opened.
-    """
+    """Return the points of a dataset, or of a store at a path; raises SelectionError or StoreError."""
     dataset = data
     if not isinstance(data, xarray.Dataset):
         require_type("data", data, str | PathLike, "an xarray.Dataset, or the path of a Zarr store")
@@ -242,11 +234,7 @@ def with_numpy(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of JAX that functions of NumPy and scipy.special take.
-
-    NumPy lets a type of array answer for its functions: this one passes each on to the function of that name
-    in jax.numpy or jax.scipy.special.
-    """
+    """An array of JAX that passes functions of NumPy and scipy.special on to those of one name in JAX."""
 
     def __init__(self, value: jax.Array) -> None:
         self.value = value

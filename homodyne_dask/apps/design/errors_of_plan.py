@@ -1,8 +1,4 @@
-"""`design`: the errors that a planned scan will give, from the speckle and counting noise alone.
-
-The sums of a fit over pairs, and over the cells of `--weighting speckle`, follow from the model: no data are
-simulated. Contrast and offset of every bin are fitted, too.
-"""
+"""The errors that a planned scan will give, from speckle and counting noise alone; no data are simulated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

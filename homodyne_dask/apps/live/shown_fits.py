@@ -1,7 +1,4 @@
-"""The fits on the page /fit, its routes, and a server of it for fits on threads of this process.
-
-/fit-now has the sections of the page only, fetched every second.
-"""
+"""The fits on the page /fit, its routes (/fit-now: sections only), and a server of it in this process."""
 
 import asyncio
 import atexit
@@ -96,10 +93,7 @@ class PageHandler(RequestHandler):
 
 @cache
 def served(process: int) -> tuple[ShownFits, str]:
-    """Return the fits that this process shows until it ends, and the address of their page.
-
-    process: its number, which another one that is forked from it does not have.
-    """
+    """Return the fits that a process shows (its number; a fork has another), and their page."""
     shown, listening = ShownFits(), socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
     threading.Thread(target=asyncio.run, args=[_serve(shown, listening)], daemon=True).start()

@@ -88,10 +88,7 @@ SECTIONS = {name: fields for name, *fields in _ROWS}
 def unconverted_keys(
     content: Mapping[str, object], section: str = ""
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the keys and sections of a file that are not converted, with their sections.
-
-    First those of homodyne or xpcsjax, with the reason; then unknown ones, with the most similar key.
-    """
+    """Return what is not converted: known keys with the reason, unknown ones with a like one."""
     ignored: dict[str, str] = {}
     unknown: dict[str, str] = {}
     why, left, converted = (*SECTIONS[section], "")[:3]
@@ -230,10 +227,7 @@ class HomodyneYaml:
         return Path(str(file))
 
     def ranges(self) -> list[tuple[float, float]]:
-        """Return the selected ranges of angles in degrees, an empty list for all angles.
-
-        A range that goes down there goes around ±180°, and is two here.
-        """
+        """Return ranges of angles [°], [] for all; one that goes down is one around ±180°, and two here."""
         if not self.get("phi_filtering.enabled"):
             return []
         found = []

@@ -135,10 +135,7 @@ def environment(threads: int) -> list[str]:
 
 
 def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
-    """Return the script of a job that runs `homodyne-dask WORDS` in a folder.
-
-    Raises OptionError for a site without SLURM.
-    """
+    """Return the script of a job that runs `homodyne-dask WORDS` in a folder; OptionError without SLURM."""
     if site["batch"] != "slurm":
         raise OptionError(
             f"submit needs SLURM, but site {site['site']} has {site['batch']}: run `homodyne-dask fit "
@@ -254,10 +251,7 @@ class _Jobs(JobQueueCluster, JobCluster):
         )
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        """Drop a job of several workers with the last one, as Dask drops one of a single worker.
-
-        Adaptive scaling replaces what is dropped.
-        """
+        """Drop, so that it is replaced, a job of several workers with the last; Dask does of one."""
         if op == "remove":
             job, _, _ = str(self.scheduler_info["workers"][msg]["name"]).rpartition("-")
 

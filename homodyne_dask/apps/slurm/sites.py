@@ -84,10 +84,7 @@ _CHECKS: dict[str, Any] = {
 
 
 def walltime_seconds(text: str, what: str) -> float:
-    """Return the seconds of a walltime as SLURM and PBS write it.
-
-    [hours:]minutes:seconds, or days-hours[:minutes[:seconds]].
-    """
+    """Return the seconds of [hours:]minutes:seconds, or days-hours[:minutes[:seconds]]."""
     short, long = r"(?:(\d+):)?(\d+):(\d+)", r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?"
     matched = re.fullmatch(short, str(text).strip()) or re.fullmatch(long, str(text).strip())
     if matched is None:
@@ -122,10 +119,7 @@ _NOT_SET_UP = "Could not establish a configuration source"
 
 
 def sbatch(option: str, script: str) -> str:
-    """Return what sbatch prints of a job script, with --test-only or --parsable.
-
-    Raises ClusterError where it cannot be asked, or refuses.
-    """
+    """Return the answer of sbatch to a script; raises ClusterError where it cannot be asked, or refuses."""
     if shutil.which("sbatch") is None:
         raise ClusterError(f"sbatch is not available on this machine: {_ELSEWHERE}")
     streams = {"input": script, "capture_output": True, "text": True}

@@ -1,7 +1,4 @@
-"""The page: its parts, and what happens when a bin, a window or a pair of times is chosen.
-
-The figures of the page, of Bokeh, with the functions that put new values into them.
-"""
+"""The page: its figures, of Bokeh, and what happens when a bin, a window or a pair of times is chosen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,10 +82,7 @@ class Map:
 
 
 def new_maps(parts: list[str], x: Range1d, y: Range1d) -> dict[str, Map]:
-    """Return empty maps by their parts: data and model have the same colours.
-
-    The mouse shows the value of a cell.
-    """
+    """Return empty maps by their parts; data and model have the same colours."""
     made = {}
     c2, of_residual = (
         LinearColorMapper(palette=palette, low=-3, high=3, nan_color=UNKNOWN_COLOUR)
