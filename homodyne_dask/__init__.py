@@ -21,8 +21,7 @@ from types import ModuleType
 _NAMES = {
     "api": ("ingest", "read_g2"),
     "apps.curve_fit.curve_fit": ("CurveFit", "curve_fit"),
-    "apps.design.errors_of_plan": ("design", "design_like"),
-    "apps.design.planned_errors": ("Design",),
+    "apps.design.errors_of_plan": ("Design", "design", "design_like"),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
     "apps.posterior.posterior": ("Posterior", "load_posterior"),
     "apps.posterior.sample_posterior": ("posterior",),

@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 
 import homodyne_dask as hd
 from homodyne_dask.apps.live.event_messages import TOPIC
-from homodyne_dask.apps.live.scheduler_plugin import FitPage
+from homodyne_dask.apps.live.shown_fits import FitPage
 from tests.html_pages import LARGE, ParsedPage, answer_to
 from tests.synthetic import CREEP, measured, store
 
