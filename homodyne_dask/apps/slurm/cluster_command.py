@@ -48,9 +48,7 @@ FILE = click.option(
     help="File of the scheduler; default: ~/.homodyne-dask/standing/scheduler.json. Its key is in the same "
     "folder.",
 )  # fmt: skip
-KEY = click.option(
-    "--key", type=click.Choice(["none"]), help="none if TLS is off at this site (`security: none`)."
-)
+KEY = click.option("--key", type=click.Choice(["none"]), help="none if TLS is off at this site.")
 
 
 @click.group()
@@ -65,17 +63,9 @@ def cluster() -> None:
 
 
 @cluster.command("start")
-@click.option(
-    "--site", default=LOCAL, help="Site where the workers run; default: local (this machine)."
-)
-@click.option(
-    "--jobs", default="", help="Number of jobs, or minimum and maximum, such as 1:20; default: 1."
-)
-@click.option(
-    "--foreground",
-    is_flag=True,
-    help="Stay in the foreground until the scheduler ends (for systemd and batch jobs).",
-)
+@click.option("--site", default=LOCAL, help="Site of the workers; default: local (this machine).")
+@click.option("--jobs", default="", help="Number of jobs, or minimum and maximum, such as 1:20.")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground (for systemd and jobs).")
 @FILE
 def cluster_start(site: str, jobs: str, foreground: bool, file: Path) -> None:
     """Start a scheduler and its workers; they run until `cluster stop`."""
@@ -227,23 +217,16 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
     output = f"{chosen['log-directory']}/{chosen['name']}-driver-{number}.out"
     if as_json:
         echo_json({"job": number, "output": output})
-        return
-    echo(f"job {number} submitted; its output: {output}")
-    echo(f"state: squeue -j {number}; cancel: scancel {number}")
+    else:
+        echo(f"job {number} submitted; its output: {output}")
+        echo(f"state: squeue -j {number}; cancel: scancel {number}")
 
 
 @click.command()
 @click.argument("sources", metavar="[STORE... | FIT.yaml]", nargs=-1)
 @click.option("--site", help="Site to check, or template.")
-@click.option(
-    "--scheduler-file",
-    "file",
-    type=LOCAL_PATH,
-    help="File of the scheduler whose workers to check.",
-)
-@click.option(
-    "--model", default=None, help="Model to plan for: laminar_flow (default), static, ..."
-)
+@click.option("--scheduler-file", "file", type=LOCAL_PATH, help="File of the scheduler to check.")
+@click.option("--model", help="Model to plan for: laminar_flow (default), static, ...")
 @AS_JSON
 def preflight(
     sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None, as_json: bool
@@ -308,6 +291,7 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
             plans[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:
                 worker_checks.preflight(client, scan, work)
-                said = f"all can read {store.name} and meet the requirements of a fit"
-                echo(f"{'workers':<18} {said}")
+                echo(
+                    f"{'workers':<18} all can read {store.name} and meet the requirements of a fit"
+                )
     return plans

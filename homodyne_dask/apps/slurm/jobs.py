@@ -17,30 +17,17 @@ from typing import Any
 import dask.config
 from dask.utils import parse_bytes
 from dask_jobqueue.core import JobQueueCluster
-from dask_jobqueue.pbs import PBSCluster, PBSJob
-from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+from dask_jobqueue.pbs import PBSCluster
+from dask_jobqueue.slurm import SLURMCluster
 
-from homodyne_dask.apps.slurm.sites import (
-    FOLDER,
-    JOB_NUMBER,
-    Site,
-    default_interface,
-    sbatch,
-    site_named,
-    walltime_seconds,
-)
+from homodyne_dask import errors
+from homodyne_dask.apps.slurm import sites
+from homodyne_dask.apps.slurm.sites import JOB_NUMBER, Site, walltime_seconds
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster import local as scratch
 from homodyne_dask.cluster import workers as worker_settings
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, JobCluster, Workers
-from homodyne_dask.errors import (
-    ClusterError,
-    OptionError,
-    one_line,
-    require_package,
-    require_type,
-    shown,
-)
+from homodyne_dask.errors import ClusterError, OptionError
 from homodyne_dask.machine.running_code import SAFE_PATH, python_command
 from homodyne_dask.store.files import path_of
 
@@ -60,6 +47,11 @@ _PASSED = (
     "cores processes memory walltime queue account job-extra-directives job-directives-skip shebang"
 )
 """Settings that are options of dask-jobqueue."""
+_WAITING = (
+    "distributed.scheduler.no-workers-timeout",
+    "homodyne-dask.no-progress",
+    "homodyne-dask.first-worker",
+)
 
 
 def lifetime(walltime: float, task: float) -> tuple[float, float]:
@@ -101,7 +93,7 @@ def job_options(site: Site, task: float) -> dict[str, Any]:
         "death_timeout": site["death-timeout"],
         # the worker is the batch process, so that it hears SIGTERM
         "python": site["python"] or f"exec {shlex.join(python_command())}",
-        "interface": site["interface"] or default_interface(),
+        "interface": site["interface"] or sites.default_interface(),
         "local_directory": f'"${scratch.SCRATCH}"',
         "log_directory": str(site["log-directory"]),
         "job_script_prologue": [
@@ -146,7 +138,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
     directives = [*driver["job-extra-directives"]]
     directives += [f"--{option}={value}" for option, value in chosen.items() if value]
     return (
-        (FOLDER / "driver.sbatch")
+        (sites.FOLDER / "driver.sbatch")
         .read_text()
         .format(
             **{key: driver[key] for key in ("notice", "cores", "walltime")},
@@ -186,16 +178,14 @@ def slurm_cluster(
     >>> with hd.slurm_cluster("generic", jobs=(1, 4)) as cluster:  # doctest: +SKIP
     ...     hd.fit("A0123_c2.zarr", "laminar_flow", client=cluster.get_client())
     """
-    require_package("a site", "dask_jobqueue", "slurm")
-    require_type("site", site, str, "the name of a site")
-    require_type("task", task, Real, "seconds")
-    chosen, (least, most) = site_named(site, **settings), bounds(jobs)
+    errors.require_package("a site", "dask_jobqueue", "slurm")
+    errors.require_type("site", site, str, "the name of a site")
+    errors.require_type("task", task, Real, "seconds")
+    chosen, (least, most) = sites.site_named(site, **settings), bounds(jobs)
     shared, options = chosen["shared-temp-directory"], job_options(chosen, task)
     where = path_of("folder", folder) if folder else shared / f"{site}-{token_hex(3)}"
-    waiting = ("distributed.scheduler.no-workers-timeout",)
-    waiting += ("homodyne-dask.no-progress", "homodyne-dask.first-worker")
     configured = worker_settings.SCHEDULER_SETTINGS | worker_settings.MONITOR_SETTINGS
-    configured |= dict.fromkeys(waiting, chosen["patience"])
+    configured |= dict.fromkeys(_WAITING, chosen["patience"])
     configured |= {"distributed.deploy.lost-worker-timeout": LOST_SECONDS}
     chosen["log-directory"].mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
@@ -211,7 +201,7 @@ def slurm_cluster(
         )
         held.enter_context(tls.closing_logged(cluster))
         if chosen["batch"] == "slurm":
-            sbatch("--test-only", cluster.job_script())
+            sites.sbatch("--test-only", cluster.job_script())
         processes, threads = most * chosen["processes"], most * chosen["cores"]
         cluster.expected = Workers(processes, threads, processes * worker_memory(chosen))
         cluster.task, cluster.logs = task, chosen["log-directory"]
@@ -221,7 +211,7 @@ def slurm_cluster(
             cluster.sync(asyncio.wait_for, cluster, None)  # until the batch system has answered
         except (RuntimeError, ValueError) as e:
             before, _, words = str(e).partition("stderr:")
-            raise ClusterError(f"the job was refused: {one_line(words or before)}") from e
+            raise ClusterError(f"the job was refused: {errors.one_line(words or before)}") from e
         yield cluster
 
 
@@ -231,7 +221,7 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     whole = isinstance(pair, tuple | list) and all(type(number) is int for number in pair)
     if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1]:
         raise OptionError(
-            f"jobs = {shown(jobs)} cannot be used: give a number of at least 1, or (least, most)"
+            f"jobs = {errors.shown(jobs)} cannot be used: give a number of at least 1, or (least, most)"
         )
     return pair[0], pair[1]
 
@@ -264,16 +254,9 @@ class _Jobs(JobQueueCluster, JobCluster):
         super()._update_worker_status(op, msg)
 
 
-class SlurmCluster(_Jobs, SLURMCluster):
-    """Workers as jobs of SLURM."""
-
-    job_cls = type("SlurmJob", (SLURMJob,), {"job_id_regexp": JOB_NUMBER})
-
-
-class PbsCluster(_Jobs, PBSCluster):
-    """Workers as jobs of PBS."""
-
-    job_cls = type("PbsJob", (PBSJob,), {"job_id_regexp": JOB_NUMBER})
+def _cluster_class(cluster: Any) -> Any:
+    job = type("Job", (cluster.job_cls,), {"job_id_regexp": JOB_NUMBER})
+    return type(cluster.__name__, (_Jobs, cluster), {"job_cls": job})
 
 
-CLUSTERS: dict[str, Any] = {"slurm": SlurmCluster, "pbs": PbsCluster}
+CLUSTERS = {"slurm": _cluster_class(SLURMCluster), "pbs": _cluster_class(PBSCluster)}
