@@ -52,12 +52,6 @@ def test_the_page_shows_how_the_fit_ended(fitted):
     assert ParsedPage(get(address, "fit-now")).lines
 
 
-@pytest.mark.long
-def test_every_page_of_the_dashboard_has_the_tab(fitted):
-    assert 'href="fit"' in get(fitted[0], "status")
-    assert 'href="fit"' in get(fitted[0], "workers")
-
-
 def test_the_same_events_are_those_of_a_dask_topic(fitted):
     _, client, result = fitted
     events = [event for _, event in client.get_events(TOPIC)]

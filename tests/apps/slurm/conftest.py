@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 import homodyne_dask as hd
-from tests.apps.slurm.disturbed_fits import OPTIONS
-from tests.apps.slurm.loopback import HERE, ROOT, Slurm
+from tests.apps.slurm.loopback import HERE, OPTIONS, ROOT, Slurm
 from tests.free_ports import free_ports
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
