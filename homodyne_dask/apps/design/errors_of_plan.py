@@ -86,7 +86,7 @@ class Design(HandedOut, Printed):
 
     def _document(self) -> Document:
         data = self.dataset
-        tables = [self._one_scan(data.isel(point=0))] if self.varied is None else self._errors(data)
+        tables = self._one_scan(data.isel(point=0)) if self.varied is None else self._errors(data)
         scan, notes = Sentences([data.attrs["scan"]]), Sentences(self._notes(data))
         return Document("", [Section("Scan", [scan, *tables, notes])])
 
@@ -102,17 +102,17 @@ class Design(HandedOut, Printed):
             tables.append(Table(f"standard errors with --weighting {name}", rows, 0))
         return tables
 
-    def _one_scan(self, data: xarray.Dataset) -> Table:
+    def _one_scan(self, data: xarray.Dataset) -> list[Table]:
         rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
         for name in map(str, data["parameter"].values):
             one = data.sel(parameter=name)
             unit = "" if one["unit"] == "1" else one["unit"].item()
-            rows.append([name, *_cells(one["value"].item(), one["stderr"].values, unit)])
+            rows.append([name, *_with_errors(one["value"].item(), one["stderr"].values, unit)])
         for rate, age in product(data["rate"].values, data["age"].values):
             one = data.sel(rate=rate, age=age)
-            cells = _cells(one["rate_value"].item(), one["rate_stderr"].values)
+            cells = _with_errors(one["rate_value"].item(), one["rate_stderr"].values)
             rows.append([f"{rate} at {age:g} s", *cells])
-        return Table("", rows)
+        return [Table("", rows)]
 
     def _notes(self, data: xarray.Dataset) -> list[str]:
         names, notes = data["parameter"].values, []
@@ -131,7 +131,7 @@ class Design(HandedOut, Printed):
         return notes
 
 
-def _cells(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
+def _with_errors(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
     return [
         "-" if np.isnan(error) else with_unit(value_and_error(value, float(error)), unit)
         for error in errors
@@ -172,7 +172,7 @@ class ExpectedErrors(NamedTuple):
     """Of theta; NaN where a parameter is fixed or not determined."""
     rates: tuple[str, ...]
     rate_value: Float[np.ndarray, "rate age"]
-    """The rates of transport at chosen ages; NaN at ages outside the scan."""
+    """NaN at ages outside the scan."""
     rate_stderr: Float[np.ndarray, "weighting rate age"]
 
 
@@ -356,18 +356,21 @@ def design(
     known = convention_named(convention)
     width = required_gap(model, gap)
     each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
-    theta = vector_of(model, params)
+    theta, fixed = vector_of(model, params), (fixed,) if isinstance(fixed, str) else fixed
+    for name in fixed:
+        require_known(name, model.names, f"fixed: {model.name} has no parameter {name!r}")
+    free = np.array([p.constant is None and p.name not in fixed for p in model.parameters])
+    if not free.any():
+        raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
     frames = _whole("frames", frames)
     check_model(model, frames, known, "float64")
     problem = Problem(model, known, width if model.shear else None, min_lag)
-    scan = PlannedScan(
-        problem, theta, _free(model, fixed), frames, float(numbers_of("dt", dt)), **each
-    )
+    scan = PlannedScan(problem, theta, free, frames, float(numbers_of("dt", dt)), **each)
     _check(scan)
     varied, values = _varied(vary)
     scans = [_with(scan, varied, value) for value in values]
     shortest = min(float(one.time[-1]) for one in scans)
-    wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
+    wanted = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
     if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
         raise OptionError(
             f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
@@ -381,16 +384,6 @@ def _whole(name: str, value: Any) -> int:
     if not number.is_integer():
         raise OptionError(f"{name} = {number:g} is not a whole number")
     return int(number)
-
-
-def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
-    fixed = (fixed,) if isinstance(fixed, str) else fixed
-    for name in fixed:
-        require_known(name, model.names, f"fixed: {model.name} has no parameter {name!r}")
-    free = [p.constant is None and p.name not in fixed for p in model.parameters]
-    if not any(free):
-        raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
-    return np.array(free)
 
 
 def _check(scan: PlannedScan) -> None:

@@ -31,9 +31,9 @@ def dask_setup(scheduler: "Scheduler") -> None:
 
 def subscribe_page(client: "Client | None") -> events.Subscriber | None:
     """Return what shows a fit on the page of its client's scheduler, or of this process; None for no page."""
-    # lazy: Dask and Tornado load when a fit has a page
-    from homodyne_dask.apps.live import shown_fits
-    from homodyne_dask.cluster.connect import dashboard_of, failures_logged
+    from homodyne_dask.apps.live import (
+        shown_fits,
+    )  # lazy: Dask and Tornado load when a fit has a page
 
     if client is None:
         try:
@@ -42,12 +42,7 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
             LOG.warning("the fit has no page: %s", e)
             return None
         return events.Subscriber(lambda event: shown.add(event.fit, event), page)
-    page = ""
-    with failures_logged("the page of fits was not added"):  # others may listen to the events
-        client.register_plugin(shown_fits.FitPage())
-        if link := dashboard_of(client):
-            page = link.removesuffix("/status") + "/fit"
-    return events.Subscriber(Publisher(client), page)
+    return events.Subscriber(Publisher(client), shown_fits.add_page(client))
 
 
 class Publisher:

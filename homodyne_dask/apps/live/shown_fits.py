@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from distributed import Client
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
@@ -17,7 +18,7 @@ from tornado.web import Application, RequestHandler
 from homodyne_dask import events
 from homodyne_dask.apps.live.event_messages import TOPIC, event_of
 from homodyne_dask.apps.live.fit_page import render_page
-from homodyne_dask.cluster.connect import failures_logged
+from homodyne_dask.cluster.connect import dashboard_of, failures_logged
 
 MAX_FITS = 20
 """Most fits on the page, the latest ones: one whose driver was killed never ends."""
@@ -150,3 +151,12 @@ class FitPage(SchedulerPlugin):
             self.shown.add(msg["fit"], event_of(msg))
         elif topic == "all" and msg.get("action") == "remove-worker" and not msg["expected"]:
             self.shown.add_lost_worker(msg["worker"])
+
+
+def add_page(client: Client) -> str:
+    """Add the page to the scheduler of a client; return its address, '' where it has no dashboard."""
+    with failures_logged("the page of fits was not added"):  # others may listen to the events
+        client.register_plugin(FitPage())
+        if link := dashboard_of(client):
+            return link.removesuffix("/status") + "/fit"
+    return ""

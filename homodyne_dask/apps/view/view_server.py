@@ -43,16 +43,16 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT) -> Iterator[str]
     from bokeh.application import Application
     from bokeh.application.handlers import FunctionHandler
 
-    from homodyne_dask.apps.view.view_page import ViewPage
+    from homodyne_dask.apps.view.view_page import ViewPage  # lazy: Bokeh may be missing
 
     sources = sources_of(what)
     open_shown(sources[0], sources)  # a mistake is raised before the page is served
-    token = secrets.token_urlsafe(TOKEN_BYTES)
+    path = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
     handler = FunctionHandler(lambda document: ViewPage(sources).show_in(document))
-    server = _server(f"/{token}", Application(handler), port)
+    server = _server(path, Application(handler), port)
     server.start()
     try:
-        yield f"http://{LOOPBACK}:{server.port}/{token}"
+        yield f"http://{LOOPBACK}:{server.port}{path}"
     finally:
         server.stop()
 
