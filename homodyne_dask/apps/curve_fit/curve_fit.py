@@ -382,10 +382,9 @@ def _bounds(names: Sequence[str], bounds: Any) -> dict[str, tuple[float, float]]
 
 def _feasible(low: float, high: float) -> float:
     """Return the initial value that scipy takes without p0."""
-    below, above = math.isfinite(low), math.isfinite(high)
-    return (
-        0.5 * (low + high) if below and above else low + 1 if below else high - 1 if above else 1.0
-    )
+    if math.isfinite(low):
+        return 0.5 * (low + high) if math.isfinite(high) else low + 1
+    return high - 1 if math.isfinite(high) else 1.0
 
 
 def _points_from_arrays(
