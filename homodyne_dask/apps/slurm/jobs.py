@@ -9,6 +9,8 @@ import asyncio
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib import import_module
 from numbers import Real
 from pathlib import Path
 from secrets import token_hex
@@ -16,9 +18,6 @@ from typing import Any
 
 import dask.config
 from dask.utils import parse_bytes
-from dask_jobqueue.core import JobQueueCluster
-from dask_jobqueue.pbs import PBSCluster
-from dask_jobqueue.slurm import SLURMCluster
 
 from homodyne_dask import errors
 from homodyne_dask.apps.slurm import sites
@@ -116,7 +115,9 @@ def script(site: Site, key: Path, task: float = LONGEST_TASK_SECONDS) -> str:
     options = job_options(site, task)
     if site["security"] == "tls":
         options |= {"security": tls.key_at(key), "protocol": "tls://"}
-    return CLUSTERS[site["batch"]].job_cls("<scheduler>", name="<worker>", **options).job_script()
+    return (
+        cluster_class(site["batch"]).job_cls("<scheduler>", name="<worker>", **options).job_script()
+    )
 
 
 def environment(threads: int) -> list[str]:
@@ -178,7 +179,6 @@ def slurm_cluster(
     >>> with hd.slurm_cluster("generic", jobs=(1, 4)) as cluster:  # doctest: +SKIP
     ...     hd.fit("A0123_c2.zarr", "laminar_flow", client=cluster.get_client())
     """
-    errors.require_package("a site", "dask_jobqueue", "slurm")
     errors.require_type("site", site, str, "the name of a site")
     errors.require_type("task", task, Real, "seconds")
     chosen, (least, most) = sites.site_named(site, **settings), bounds(jobs)
@@ -192,7 +192,7 @@ def slurm_cluster(
         held.enter_context(dask.config.set(configured))
         security = held.enter_context(tls.new_key(where)) if chosen["security"] == "tls" else None
         local = held.enter_context(scratch.scratch_folder())
-        cluster: Any = CLUSTERS[chosen["batch"]](
+        cluster = cluster_class(chosen["batch"])(
             security=security,
             name=where.name,
             shared_temp_directory=str(shared),
@@ -226,9 +226,11 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-class _Jobs(JobQueueCluster, JobCluster):
-    """A cluster of dask-jobqueue that says what is missing."""
+class _Jobs(JobCluster):
+    """The part of a cluster of dask-jobqueue that is ours: it says what is missing."""
 
+    plan: set[str]
+    observed: set[str]
     logs: Path
     given_up = False
 
@@ -254,9 +256,11 @@ class _Jobs(JobQueueCluster, JobCluster):
         super()._update_worker_status(op, msg)
 
 
-def _cluster_class(cluster: Any) -> Any:
+@cache
+def cluster_class(batch: str) -> Any:
+    """Return the class of the clusters of a batch system; raises PackageError without dask-jobqueue."""
+    errors.require_package("a site", "dask_jobqueue", "slurm")
+    clusters = import_module("dask_jobqueue")
+    cluster = {"slurm": clusters.SLURMCluster, "pbs": clusters.PBSCluster}[batch]
     job = type("Job", (cluster.job_cls,), {"job_id_regexp": JOB_NUMBER})
     return type(cluster.__name__, (_Jobs, cluster), {"job_cls": job})
-
-
-CLUSTERS = {"slurm": _cluster_class(SLURMCluster), "pbs": _cluster_class(PBSCluster)}
