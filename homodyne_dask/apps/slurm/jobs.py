@@ -9,7 +9,6 @@ import asyncio
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import dask.config
 from dask.utils import parse_bytes
+from distributed import SpecCluster
 
 from homodyne_dask import errors
 from homodyne_dask.apps.slurm import sites
@@ -226,13 +226,15 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-class _Jobs(JobCluster):
+class _Jobs(SpecCluster, JobCluster):
     """The part of a cluster of dask-jobqueue that is ours: it says what is missing."""
 
-    plan: set[str]
-    observed: set[str]
     logs: Path
-    given_up = False
+
+    @property
+    def given_up(self) -> bool:
+        """Never: Dask goes on to replace jobs."""
+        return False
 
     def missing(self) -> str:
         """Return which workers are missing and where to look for the reason, '' for none."""
@@ -256,7 +258,6 @@ class _Jobs(JobCluster):
         super()._update_worker_status(op, msg)
 
 
-@cache
 def cluster_class(batch: str) -> Any:
     """Return the class of the clusters of a batch system; raises PackageError without dask-jobqueue."""
     errors.require_package("a site", "dask_jobqueue", "slurm")

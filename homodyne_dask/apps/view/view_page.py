@@ -249,7 +249,8 @@ class ViewPage:
         begin, end = whole_span(scan)
         whole = {"bounds": (begin, end), "reset_start": begin, "reset_end": end}
         whole |= {"start": begin, "end": end, "min_interval": 3 * scan.attrs["frame_time"]}
-        self.x, self.y = Range1d(**whole), Range1d(**whole)
+        axes: Any = (Range1d(**whole) for _ in "xy")
+        self.x, self.y = axes
         parts = ["data"] if shown.fit is None else ["data", "model", "residual"]
         self.maps = new_maps(parts, self.x, self.y)
         lags = 0.8 * scan.attrs["frame_time"], 1.2 * (end - begin)
