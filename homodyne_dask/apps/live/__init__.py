@@ -22,18 +22,15 @@ LOG = logging.getLogger(__name__)
 
 def dask_setup(scheduler: "Scheduler") -> None:
     """Add the page to the scheduler that preloads this module."""
-    from homodyne_dask.apps.live.shown_fits import (
-        FitPage,
-    )  # lazy: the page loads with its first fit
+    # lazy: this module loads with every fit, the page with the first that has one
+    from homodyne_dask.apps.live.shown_fits import FitPage
 
     scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
 
 
 def subscribe_page(client: "Client | None") -> events.Subscriber | None:
     """Return what shows a fit on the page of its client's scheduler, or of this process; None for no page."""
-    from homodyne_dask.apps.live import (
-        shown_fits,
-    )  # lazy: Dask and Tornado load when a fit has a page
+    from homodyne_dask.apps.live import shown_fits  # lazy: Dask and Tornado
 
     if client is None:
         try:
