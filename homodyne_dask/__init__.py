@@ -20,10 +20,8 @@ from types import ModuleType
 
 _NAMES = {
     "api": ("ingest", "read_g2"),
-    "apps.curve_fit.curve_fit": ("curve_fit",),
-    "apps.curve_fit.curve_fit_result": ("CurveFit",),
-    "apps.design.errors_of_plan": ("design", "design_like"),
-    "apps.design.planned_errors": ("Design",),
+    "apps.curve_fit.curve_fit": ("CurveFit", "curve_fit"),
+    "apps.design.errors_of_plan": ("Design", "design", "design_like"),
     "apps.migration.translate_yaml": ("from_homodyne_yaml",),
     "apps.posterior.posterior": ("Posterior", "load_posterior"),
     "apps.posterior.sample_posterior": ("posterior",),

@@ -2,11 +2,11 @@
 
 from homodyne_dask.api import ingest as ingest
 from homodyne_dask.api import read_g2 as read_g2
+from homodyne_dask.apps.curve_fit.curve_fit import CurveFit as CurveFit
 from homodyne_dask.apps.curve_fit.curve_fit import curve_fit as curve_fit
-from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit as CurveFit
+from homodyne_dask.apps.design.errors_of_plan import Design as Design
 from homodyne_dask.apps.design.errors_of_plan import design as design
 from homodyne_dask.apps.design.errors_of_plan import design_like as design_like
-from homodyne_dask.apps.design.planned_errors import Design as Design
 from homodyne_dask.apps.guide import user_guide
 from homodyne_dask.apps.migration.translate_yaml import from_homodyne_yaml as from_homodyne_yaml
 from homodyne_dask.apps.posterior.posterior import Posterior as Posterior

@@ -3,7 +3,7 @@
 import inspect
 import math
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -18,17 +18,10 @@ from distributed import Client
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.apps.curve_fit.curve_fit_result import CurveFit
-from homodyne_dask.apps.curve_fit.points import Points, points_of
-from homodyne_dask.apps.curve_fit.residual_kernel import (
-    POINTS_PER_STEP,
-    check_residual,
-    columns_gram,
-    needs_numpy,
-    with_numpy,
-)
+from homodyne_dask.apps.curve_fit import residuals
 from homodyne_dask.cluster.local import require_client, workers_of
-from homodyne_dask.cluster.workers import this_process
+from homodyne_dask.cluster.workers import Workers, this_process
+from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type, shown
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import followed, run, run_to_completion
@@ -40,8 +33,11 @@ from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.models.user_defined import ResidualModel, name_of_model
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.fit_result import undetermined_names
+from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import determined_at
 from homodyne_dask.solver.normal_matrix import eigensystem
@@ -60,10 +56,64 @@ OPTIONS = lm.Options(
 may be far from the optimum: of the 54 fits of NIST StRD 53 end at the certified values, 49 without it."""
 
 
+@dataclass(frozen=True, repr=False)
+class CurveFit(HandedOut, Printed):
+    """The result of `curve_fit`, or of `fit` with a `ResidualModel`: popt, pcov = result."""
+
+    names: tuple[str, ...]
+    popt: Float[np.ndarray, " p"]
+    pcov: Float[np.ndarray, "p p"] | None
+    """NaN in rows of parameters that are fixed or at a bound; None where the data do not determine every
+    parameter, or there are not more points than parameters."""
+    outcome: lm.Outcome
+    """How the fit ended: `Outcome.CONVERGED`, or another."""
+    chisqr: float
+    redchi: float
+    """χ² divided by the degrees of freedom."""
+    ndata: int
+    """Number of points used: those at which every variable is known."""
+    passes: int
+    findings: Findings
+    """On what the data do not determine."""
+    model: str
+    units: tuple[str, ...]
+    compilations: dict[str, int]
+
+    def __iter__(self) -> Iterator[np.ndarray | None]:
+        """Yield popt and pcov, as scipy returns them."""
+        return iter((self.popt, self.pcov))
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit ended at its optimum with every parameter determined."""
+        return self.outcome is lm.Outcome.CONVERGED
+
+    @property
+    def stderr(self) -> Float[np.ndarray, " p"]:
+        """The square roots of the diagonal of pcov; NaN where unknown."""
+        unknown = np.full(len(self.names), np.nan)
+        return unknown if self.pcov is None else np.sqrt(np.diag(self.pcov))
+
+    def _document(self) -> Document:
+        lost = np.isin(self.names, [*undetermined_names(self.findings)])
+        values = np.where(lost, np.nan, self.popt)
+        cells = map(value_and_error, values, self.stderr)
+        columns = zip(self.names, cells, self.units, strict=True)
+        rows = [["parameter", "value ± stderr", "unit"], *map(list, columns)]
+        findings = [(one.severity.value, one.sentence) for one in self.findings]
+        facts = (
+            f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
+            f"{self.passes} pass{'es' * (self.passes != 1)}"
+        )
+        outcome = Outcome(self.converged, self.outcome.value, findings)
+        parameters = Section("Parameters", [Table("", rows, 3), Sentences([facts])])
+        return Document(self.model, [Section("Outcome", [outcome]), parameters])
+
+
 class ResidualContext(NamedTuple):
     """The arguments common to all tasks of a residual fit."""
 
-    points: Points
+    points: residuals.Points
     model: ResidualModel
     budget: int
     """Bytes of columns a worker process may keep."""
@@ -73,11 +123,8 @@ def residuals_of(context: ResidualContext, run: Run, at: AtTheta | Directions) -
     """Return the merged Gram of the residuals of a run of chunks."""
     points, vectors = context.points, at.vectors if isinstance(at, Directions) else []
     rows = np.stack([at.theta, *vectors])
-    leaves = [
-        columns_gram(context.model, rows, points.columns(number, context.budget))
-        for number, _ in run.tiles
-    ]
-    return merge_tree(leaves), NO_COST
+    chunks = (points.columns(number, context.budget) for number, _ in run.tiles)
+    return merge_tree([residuals.columns_gram(context.model, rows, of) for of in chunks]), NO_COST
 
 
 RESIDUALS = Task(residuals_of, "residuals")
@@ -114,9 +161,12 @@ def fit(
     for name, value in zip(chosen.names, chosen.start, strict=True):
         if np.isnan(value):
             raise OptionError(f"{name} has no initial value: give initial={{{name!r}: ...}}")
-    points = points_of(data, model.variables)
-    check_residual(model, chosen.start, points.columns(0)[:, :POINTS_PER_STEP])
-    plan = _plan(points, model, client)
+    points = residuals.points_of(data, model.variables)
+    some = points.columns(0)[:, : residuals.POINTS_PER_STEP]
+    residuals.check_residual(model, chosen.start, some)
+    device = Device("cpu", "residuals of other data than scans")
+    workers = _workers(points, client)
+    plan = make_plan(points.layout, workers, model.name, model.size, 1, device=device)
     description = FitDescription(
         f"{model.name} fitted to {plan.layout.pairs:,} points",
         chosen.names,
@@ -127,6 +177,19 @@ def fit(
     context = ResidualContext(points, model, plan.budget)
     passes = partial(_passes, context, request, plan, absolute_sigma)
     return run_to_completion(run(passes, description, plan, client, callbacks, record))
+
+
+def _workers(points: residuals.Points, client: Client | None) -> Workers:
+    require_client(client)
+    in_process = all(in_memory(points.dataset, name) for name in points.variables)
+    if in_process and client is not None:
+        raise OptionError(
+            "the data are in the memory of this process, where workers cannot read them: leave client out, "
+            "or write them with to_zarr and give the path"
+        )
+    if client is not None:
+        return workers_of(client)
+    return this_process(points.layout.blocks) if in_process else workers_here(points.layout)
 
 
 def _passes(
@@ -167,23 +230,6 @@ def _passes(
     return result
 
 
-def _plan(points: Points, model: ResidualModel, client: Client | None) -> Plan:
-    require_client(client)
-    layout = points.layout
-    in_process = all(in_memory(points.dataset, name) for name in points.variables)
-    if in_process and client is not None:
-        raise OptionError(
-            "the data are in the memory of this process, where workers cannot read them: leave client out, "
-            "or write them with to_zarr and give the path"
-        )
-    if client is None:
-        workers = this_process(layout.blocks) if in_process else workers_here(layout)
-    else:
-        workers = workers_of(client)
-    device = Device("cpu", "residuals of other data than scans")
-    return make_plan(layout, workers, model.name, model.size, 1, device=device)
-
-
 def _inverse(
     sweep: Sweep, state: lm.State, moved: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "p p"] | None:
@@ -194,8 +240,7 @@ def _inverse(
     """
     if not (moved.any() and state.reduced.finite):
         return None
-    H = state.reduced.hessian[np.ix_(moved, moved)]
-    scaled = eigensystem(H)
+    scaled = eigensystem(state.reduced.hessian[np.ix_(moved, moved)])
     if not scaled.above_rounding(state.reduced.relative_hessian_rounding[moved]).all():
         return None
     n = int(moved.sum())
@@ -221,7 +266,7 @@ class _Curve:
 
     def at(self, x: Sequence[Any], theta: Any) -> Any:
         """Return f at columns of coordinates."""
-        f = with_numpy(self.f) if self.numpy else self.f
+        f = residuals.with_numpy(self.f) if self.numpy else self.f
         return f(jnp.stack(x) if self.stacked else x[0], *theta)
 
     def __call__(self, theta: Any, *columns: Any) -> Any:
@@ -286,7 +331,7 @@ def curve_fit(
     )
     if given is None:
         given = [_feasible(*p.bounds) for p in parameters]
-    elif len(given) != len(parameters):
+    if len(given) != len(parameters):
         raise OptionError(
             f"p0 has {counted(len(given), 'value')} for {counted(len(parameters), 'parameter')}: give one "
             f"for each of {', '.join(p.name for p in parameters)}"
@@ -297,7 +342,7 @@ def curve_fit(
     curve = _Curve(f, stacked, sigma is not None)
     number, column = (jax.ShapeDtypeStruct(shape, float) for shape in ((), (3,)))
     arguments = [column] * len(names), [number] * len(parameters)
-    curve = replace(curve, numpy=needs_numpy(curve.at, *arguments))
+    curve = replace(curve, numpy=residuals.needs_numpy(curve.at, *arguments))
     variables = (*names, data_var, *([sigma] if isinstance(sigma, str) else []))
     model = ResidualModel(name_of_model(None, f), parameters, curve, variables, f)
     options = {"client": client, "max_passes": max_passes}

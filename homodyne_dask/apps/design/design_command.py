@@ -22,6 +22,7 @@ from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.request.option_types import Count, Names, Number, NumberByName, Numbers
 from homodyne_dask.request.options import Options, option
+from homodyne_dask.results.saved_results import data_of
 from homodyne_dask.store.files import AnyPath
 
 BETWEEN = 7
@@ -106,8 +107,6 @@ def _planned(given: dict[str, Any]) -> hd.Design:
 
 
 def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
-    from homodyne_dask.results.saved_results import data_of
-
     for name in ("model", "param", "angles"):
         if name in given:
             raise OptionError(

@@ -1,20 +1,15 @@
-"""`design`: the errors that a planned scan will give, from the speckle and counting noise alone.
-
-The sums of a fit over pairs, and over the cells of `--weighting speckle`, follow from the model: no data are
-simulated. Contrast and offset of every bin are fitted, too.
-"""
+"""The errors that a planned scan will give, from speckle and counting noise alone; no data are simulated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.apps.design.planned_errors import Design
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, cell_points
 from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
@@ -25,6 +20,7 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_fields,
 )
 from homodyne_dask.assessment.speckle_noise import bin_averages, merged_averages
+from homodyne_dask.document.blocks import Document, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, vector_of
 from homodyne_dask.fitting.speckle_weighting import grid_of_weights
@@ -32,9 +28,13 @@ from homodyne_dask.kernels.backend import check_model, evaluation_of
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.rate_forms import rate_stderr
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
+from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
+from homodyne_dask.results.data.numbers_and_intervals import format_error, value_and_error
 from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.normal_matrix import SINGULAR_OF_MEANS, eigensystem, pseudoinverse
 from homodyne_dask.solver.speckle import regular, sum_over_stretches
@@ -42,8 +42,100 @@ from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.store.schema import RANGES
+from homodyne_dask.text import with_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WEIGHTINGS = (PAIRS, SPECKLE_WEIGHTS)
+CORRELATED = 0.95
+"""Correlation of two parameters, from which on it is printed."""
+
+
+@dataclass(frozen=True, repr=False)
+class Design(HandedOut, Printed):
+    """Expected errors of a planned scan, by weighting; `print(design)` shows them.
+
+    dataset: `value` and `stderr` over (weighting, varied quantity, parameter), `correlation`, and
+    `rate` and `rate_stderr` over (rate, age). Numbers that the scan does not determine are NaN.
+    """
+
+    dataset: xarray.Dataset
+
+    @property
+    def varied(self) -> str | None:
+        """The varied quantity; None for a single scan."""
+        return self.dataset.attrs.get("varied")
+
+    def plot(self, ax: "Axes | None" = None) -> Any:
+        """Plot the relative error of each parameter against the varied quantity."""
+        from homodyne_dask.apps.design.design_figure import draw_design  # lazy: Matplotlib
+
+        with in_place_of(ax):
+            return draw_design(self.dataset)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scan, the varied quantity, and a row of errors for each value and weighting."""
+        rows, data = [], self.dataset
+        for weighting, errors in zip(data["weighting"].values, data["stderr"].values, strict=True):
+            for value, each in zip(data["varied"].values, errors, strict=True):
+                varied = {self.varied: value} if self.varied else {}
+                stderr = dict(zip(data["parameter"].values, each, strict=True))
+                rows.append({"weighting": weighting, **varied, "stderr": stderr})
+        return plain_values({"scan": data.attrs["scan"], "varied": self.varied, "errors": rows})
+
+    def _document(self) -> Document:
+        data = self.dataset
+        tables = self._one_scan(data.isel(point=0)) if self.varied is None else self._errors(data)
+        scan, notes = Sentences([data.attrs["scan"]]), Sentences(self._notes(data))
+        return Document("", [Section("Scan", [scan, *tables, notes])])
+
+    def _errors(self, data: xarray.Dataset) -> list[Table]:
+        rates = [f"{rate}({at:g} s)" for rate in data["rate"].values for at in data["age"].values]
+        tables = []
+        for n, name in enumerate(data["weighting"].values):
+            rows = [[str(self.varied), *map(str, data["parameter"].values), *rates]]
+            columns = (data[key].values[n] for key in ("stderr", "rate_stderr"))
+            for value, errors, of_rates in zip(data["varied"].values, *columns, strict=True):
+                each = map(format_error, [*errors, *of_rates.ravel()])
+                rows.append([f"{value:.4g}", *each])
+            tables.append(Table(f"standard errors with --weighting {name}", rows, 0))
+        return tables
+
+    def _one_scan(self, data: xarray.Dataset) -> list[Table]:
+        rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
+        for name in map(str, data["parameter"].values):
+            one = data.sel(parameter=name)
+            unit = "" if one["unit"] == "1" else one["unit"].item()
+            rows.append([name, *_with_errors(one["value"].item(), one["stderr"].values, unit)])
+        for rate, age in product(data["rate"].values, data["age"].values):
+            one = data.sel(rate=rate, age=age)
+            cells = _with_errors(one["rate_value"].item(), one["rate_stderr"].values)
+            rows.append([f"{rate} at {age:g} s", *cells])
+        return [Table("", rows)]
+
+    def _notes(self, data: xarray.Dataset) -> list[str]:
+        names, notes = data["parameter"].values, []
+        if self.varied is None:
+            correlation = data.isel(point=0)["correlation"].isel(weighting=0).values
+            pairs = np.argwhere(np.abs(np.tril(correlation, -1)) >= CORRELATED).tolist()
+            strong = [f"{names[b]} and {names[a]} {correlation[a, b]:+.3f}" for a, b in pairs]
+            notes += [f"strongly correlated: {', '.join(strong)}"] if strong else []
+        lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
+        if lost.any():
+            where = " everywhere" if self.varied else ""
+            notes.append(
+                f"not determined{where}: {', '.join(map(str, names[lost]))}; fix some of them, or choose "
+                f"other angles, lags or counts"
+            )
+        return notes
+
+
+def _with_errors(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
+    return [
+        "-" if np.isnan(error) else with_unit(value_and_error(value, float(error)), unit)
+        for error in errors
+    ]
 
 
 @dataclass(frozen=True)
@@ -80,7 +172,7 @@ class ExpectedErrors(NamedTuple):
     """Of theta; NaN where a parameter is fixed or not determined."""
     rates: tuple[str, ...]
     rate_value: Float[np.ndarray, "rate age"]
-    """The rates of transport at chosen ages; NaN at ages outside the scan."""
+    """NaN at ages outside the scan."""
     rate_stderr: Float[np.ndarray, "weighting rate age"]
 
 
@@ -264,18 +356,21 @@ def design(
     known = convention_named(convention)
     width = required_gap(model, gap)
     each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
-    theta = vector_of(model, params)
+    theta, fixed = vector_of(model, params), (fixed,) if isinstance(fixed, str) else fixed
+    for name in fixed:
+        require_known(name, model.names, f"fixed: {model.name} has no parameter {name!r}")
+    free = np.array([p.constant is None and p.name not in fixed for p in model.parameters])
+    if not free.any():
+        raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
     frames = _whole("frames", frames)
     check_model(model, frames, known, "float64")
     problem = Problem(model, known, width if model.shear else None, min_lag)
-    scan = PlannedScan(
-        problem, theta, _free(model, fixed), frames, float(numbers_of("dt", dt)), **each
-    )
+    scan = PlannedScan(problem, theta, free, frames, float(numbers_of("dt", dt)), **each)
     _check(scan)
     varied, values = _varied(vary)
     scans = [_with(scan, varied, value) for value in values]
     shortest = min(float(one.time[-1]) for one in scans)
-    wanted = np.atleast_1d(np.array([shortest / 2]) if ages is None else numbers_of("ages", ages))
+    wanted = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
     if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
         raise OptionError(
             f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
@@ -289,16 +384,6 @@ def _whole(name: str, value: Any) -> int:
     if not number.is_integer():
         raise OptionError(f"{name} = {number:g} is not a whole number")
     return int(number)
-
-
-def _free(model: Model, fixed: Sequence[str]) -> np.ndarray:
-    fixed = (fixed,) if isinstance(fixed, str) else fixed
-    for name in fixed:
-        require_known(name, model.names, f"fixed: {model.name} has no parameter {name!r}")
-    free = [p.constant is None and p.name not in fixed for p in model.parameters]
-    if not any(free):
-        raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
-    return np.array(free)
 
 
 def _check(scan: PlannedScan) -> None:

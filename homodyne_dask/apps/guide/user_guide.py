@@ -50,10 +50,7 @@ def index() -> str:
 
 
 def search(words: str) -> str:
-    """Return the paragraphs, table rows and headings with all of these words, below the names of their pages.
-
-    Capital letters do not count. Raises OptionError where no page has them.
-    """
+    """Return the paragraphs, rows and headings with all of these words, in any case, by page."""
     require_type("words", words, str, "words, such as 'exclude frames'")
     wanted = words.casefold().split()
     found = []

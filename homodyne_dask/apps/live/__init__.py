@@ -22,31 +22,24 @@ LOG = logging.getLogger(__name__)
 
 def dask_setup(scheduler: "Scheduler") -> None:
     """Add the page to the scheduler that preloads this module."""
-    from homodyne_dask.apps.live.scheduler_plugin import FitPage
+    # lazy: this module loads with every fit, the page with the first that has one
+    from homodyne_dask.apps.live.shown_fits import FitPage
 
     scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
 
 
 def subscribe_page(client: "Client | None") -> events.Subscriber | None:
     """Return what shows a fit on the page of its client's scheduler, or of this process; None for no page."""
-    if client is None:
-        from homodyne_dask.apps.live.shown_fits import served
+    from homodyne_dask.apps.live import shown_fits  # lazy: Dask and Tornado
 
+    if client is None:
         try:
-            shown, page = served(os.getpid())
+            shown, page = shown_fits.served(os.getpid())
         except OSError as e:
             LOG.warning("the fit has no page: %s", e)
             return None
         return events.Subscriber(lambda event: shown.add(event.fit, event), page)
-    from homodyne_dask.apps.live.scheduler_plugin import FitPage
-    from homodyne_dask.cluster.connect import dashboard_of, failures_logged
-
-    page = ""
-    with failures_logged("the page of fits was not added"):  # others may listen to the events
-        client.register_plugin(FitPage())
-        if link := dashboard_of(client):
-            page = link.removesuffix("/status") + "/fit"
-    return events.Subscriber(Publisher(client), page)
+    return events.Subscriber(Publisher(client), shown_fits.add_page(client))
 
 
 class Publisher:
@@ -73,7 +66,7 @@ def subscribe_notebook(_: "Client | None") -> events.Subscriber | None:
     shell = None if (ipython := sys.modules.get("IPython")) is None else ipython.get_ipython()
     if not hasattr(shell, "kernel"):  # a terminal's shell has none
         return None
-    from homodyne_dask.apps.live.fit_page import render_cell
+    from homodyne_dask.apps.live.fit_page import render_cell  # lazy: pages load in notebooks only
 
     html = sys.modules["IPython.display"]
     handle = html.display(html.HTML(""), display_id=True)

@@ -1,8 +1,4 @@
-"""The events of fits as messages of Dask, which any process and any version of this package can read.
-
-A message is a dict: 'what' (the name of the class in `hd.events`) and the fields of the event. What a
-receiver does not know is left out, and so are values that are of use in one process only.
-"""
+"""Events of fits as Dask's messages: dicts of 'what' (the class) and fields, which any version can read."""
 
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,4 @@
-"""The fits on the page /fit, its routes, and a server of it for fits on threads of this process.
-
-/fit-now has the sections of the page only, fetched every second.
-"""
+"""The fits on the page /fit, its routes (/fit-now: sections only), and its servers: Dask's and our own."""
 
 import asyncio
 import atexit
@@ -13,11 +10,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from distributed import Client
+from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
 from homodyne_dask import events
+from homodyne_dask.apps.live.event_messages import TOPIC, event_of
 from homodyne_dask.apps.live.fit_page import render_page
+from homodyne_dask.cluster.connect import dashboard_of, failures_logged
 
 MAX_FITS = 20
 """Most fits on the page, the latest ones: one whose driver was killed never ends."""
@@ -96,10 +97,7 @@ class PageHandler(RequestHandler):
 
 @cache
 def served(process: int) -> tuple[ShownFits, str]:
-    """Return the fits that this process shows until it ends, and the address of their page.
-
-    process: its number, which another one that is forked from it does not have.
-    """
+    """Return the fits that a process shows (its number; a fork has another), and their page."""
     shown, listening = ShownFits(), socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
     threading.Thread(target=asyncio.run, args=[_serve(shown, listening)], daemon=True).start()
@@ -111,3 +109,54 @@ async def _serve(shown: ShownFits, listening: socket.socket) -> None:
     server = HTTPServer(Application(shown.routes), max_body_size=MAX_BODY_BYTES)
     server.add_socket(listening)
     await asyncio.Event().wait()
+
+
+class FitPage(SchedulerPlugin):
+    """Shows on a page the fits of a scheduler."""
+
+    name = "homodyne_dask-fits"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self.shown = ShownFits()
+
+    async def start(self, scheduler: Any) -> None:
+        """Add the page and its tab; Dask documents only a setting read at a scheduler's start."""
+        self.scheduler = scheduler
+        # the events are sent all the same
+        with failures_logged("the dashboard has no page of fits"):
+            # of each connection Tornado takes 100 MB
+            scheduler.http_server.conn_params.max_body_size = MAX_BODY_BYTES
+            if scheduler.http_application.applications:  # the dashboard, which has loaded Bokeh
+                from distributed.dashboard.scheduler import template_variables
+
+                self.shown.pages = template_variables(scheduler)["pages"]  # one list for all pages
+                if "fit" not in self.shown.pages:
+                    self.shown.pages.append("fit")
+            scheduler.http_application.add_handlers(r".*", self.shown.routes)
+
+    async def before_close(self) -> None:
+        """Wait until viewers have fetched the outcome of the fits."""
+        await self.shown.fetched()
+
+    async def close(self) -> None:
+        """Close the connections of viewers, which a scheduler leaves open until they are garbage."""
+        with failures_logged("connections to a closed dashboard stay open"):
+            self.scheduler.http_server.stop()
+            await self.scheduler.http_server.close_all_connections()
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Apply an event of a fit, or note a lost worker."""
+        if topic == TOPIC:
+            self.shown.add(msg["fit"], event_of(msg))
+        elif topic == "all" and msg.get("action") == "remove-worker" and not msg["expected"]:
+            self.shown.add_lost_worker(msg["worker"])
+
+
+def add_page(client: Client) -> str:
+    """Add the page to the scheduler of a client; return its address, '' where it has no dashboard."""
+    with failures_logged("the page of fits was not added"):  # others may listen to the events
+        client.register_plugin(FitPage())
+        if link := dashboard_of(client):
+            return link.removesuffix("/status") + "/fit"
+    return ""

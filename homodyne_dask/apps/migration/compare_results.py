@@ -31,11 +31,7 @@ SMALL_SHARE = 0.8
 
 
 def read_homodyne_result(results: Path) -> tuple[dict[str, tuple[float, float]], str]:
-    """Return value and uncertainty of each parameter, and how the fit of homodyne ended.
-
-    results: the folder of homodyne's results, its nlsq, or parameters.json in it. An uncertainty is NaN
-    where there is none. Raises OptionError for anything else.
-    """
+    """Return value and uncertainty (NaN: none) of each parameter, and how the fit of homodyne ended."""
     places = [results, results / "nlsq" / PARAMETERS, results / PARAMETERS]
     file = next((place for place in places if place.is_file()), None)
     if file is None:
@@ -59,11 +55,7 @@ def read_homodyne_result(results: Path) -> tuple[dict[str, tuple[float, float]],
 
 
 def compare_with_homodyne(translation: Translation, results: Path, ours: FitResult) -> Document:
-    """Return a table of the parameters of both fits, in the convention of ours, and what explains it.
-
-    translation: of the configuration of homodyne's fit; results: the folder of its results. Raises
-    OptionError where the fits have no parameter in common.
-    """
+    """Return a table of the parameters of both fits, in the convention of ours, and what explains it."""
     theirs, status = read_homodyne_result(results)
     table = ours.parameters.to_dataframe()
     names = [name for name in table.index if name in theirs]

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.apps.migration.compare_results import compare_with_homodyne
 from homodyne_dask.cli.path_arguments import LOCAL_PATH, write_new
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.document.blocks import as_text
@@ -49,8 +50,6 @@ def from_homodyne(
         return
     if output is not None or overwrite:
         raise OptionError("--compare writes no file: leave out --output and --overwrite")
-    from homodyne_dask.apps.migration.compare_results import compare_with_homodyne
-
     (store,) = translation.config.data
     folder = fit or default_folder(Path(str(store)))
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Start, inspect and stop a persistent scheduler: a process found through a file beside its key."""
+"""The commands of clusters: `cluster` (a persistent scheduler), `submit` (a fit as a job) and `preflight`."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -16,29 +16,31 @@ import dask.config
 import psutil
 from distributed import Client, Status
 
-from homodyne_dask.apps.slurm.jobs import slurm_cluster
+import homodyne_dask as hd
+from homodyne_dask.apps.slurm import jobs as batch
+from homodyne_dask.apps.slurm import sites
+from homodyne_dask.cli.commands.plan import plan_values
+from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
-from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import workers_of_options
-from homodyne_dask.cluster.connect import (
-    closing_logged,
-    connect_by_file,
-    dashboard_of,
-    new_key,
-    read_scheduler_file,
-)
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, printing
+from homodyne_dask.cli.shared_options import configuration, options_of, selected, workers_of_options
+from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
+from homodyne_dask.cluster import connect
+from homodyne_dask.cluster.connect import connect_by_file, read_scheduler_file
 from homodyne_dask.cluster.local import answered, known_workers, local_cluster
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
+from homodyne_dask.errors import ClusterError, OptionError
 from homodyne_dask.machine.private_folder import make_private
 from homodyne_dask.machine.running_code import code_digest, python_command
-from homodyne_dask.store.files import absolute, write_atomic
+from homodyne_dask.models import model_named
+from homodyne_dask.store.files import absolute, working_folder, write_atomic
+from homodyne_dask.sweep import preflight as worker_checks
 from homodyne_dask.text import counted, size
 
 LOCAL = "local"
 """The name of the site for workers on this machine."""
 PATIENCE = 60.0
 """Seconds that a persistent scheduler may take to start, or to end with its jobs."""
-
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,
     default=lambda: Path("~/.homodyne-dask/standing/scheduler.json").expanduser(),
@@ -46,10 +48,7 @@ FILE = click.option(
     help="File of the scheduler; default: ~/.homodyne-dask/standing/scheduler.json. Its key is in the same "
     "folder.",
 )  # fmt: skip
-
-KEY = click.option(
-    "--key", type=click.Choice(["none"]), help="none if TLS is off at this site (`security: none`)."
-)
+KEY = click.option("--key", type=click.Choice(["none"]), help="none if TLS is off at this site.")
 
 
 @click.group()
@@ -64,21 +63,14 @@ def cluster() -> None:
 
 
 @cluster.command("start")
-@click.option(
-    "--site", default=LOCAL, help="Site where the workers run; default: local (this machine)."
-)
-@click.option(
-    "--jobs", default="", help="Number of jobs, or minimum and maximum, such as 1:20; default: 1."
-)
-@click.option(
-    "--foreground",
-    is_flag=True,
-    help="Stay in the foreground until the scheduler ends (for systemd and batch jobs).",
-)
+@click.option("--site", default=LOCAL, help="Site of the workers; default: local (this machine).")
+@click.option("--jobs", default="", help="Number of jobs, or minimum and maximum, such as 1:20.")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground (for systemd and jobs).")
 @FILE
 def cluster_start(site: str, jobs: str, foreground: bool, file: Path) -> None:
     """Start a scheduler and its workers; they run until `cluster stop`."""
-    _refuse_second(file)
+    if file.exists():
+        _remove_of_killed(file)
     if foreground:
         _serve(site, workers_of_options("", {"jobs": jobs or 1}).jobs or 1, file)
         return
@@ -105,32 +97,30 @@ def _serve(site: str, jobs: int | tuple[int, int], file: Path) -> None:
     with ExitStack() as held:
         held.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
         if site == LOCAL:
-            security = held.enter_context(new_key(file.parent))
+            security = held.enter_context(connect.new_key(file.parent))
             client: Client = held.enter_context(local_cluster(security=security))
         else:
-            made = held.enter_context(slurm_cluster(site, jobs, folder=file.parent))
-            client = held.enter_context(closing_logged(made.get_client()))
-        here = {"host": socket.gethostname(), "pid": os.getpid(), "dashboard": dashboard_of(client)}
-        write_atomic(file, json.dumps(client.scheduler_info(n_workers=0) | here) + "\n")
+            made = held.enter_context(batch.slurm_cluster(site, jobs, folder=file.parent))
+            client = held.enter_context(connect.closing_logged(made.get_client()))
+        place = {"host": socket.gethostname(), "pid": os.getpid()}
+        place["dashboard"] = connect.dashboard_of(client)
+        write_atomic(file, json.dumps(client.scheduler_info(n_workers=0) | place) + "\n")
         _print_scheduler(file)
         scheduler = cast(Any, client.cluster).scheduler
         while scheduler.status is Status.running:
             time.sleep(0.2)
 
 
-def _refuse_second(file: Path) -> None:
-    """Raise ClusterError where the file belongs to a scheduler that runs; that of a killed one is removed."""
-    if not file.exists():
-        return
+def _remove_of_killed(file: Path) -> None:
+    """Remove the file of a scheduler that was killed; raises ClusterError where it may run."""
     other = read_scheduler_file(file)
     host, process = other.get("host"), other.get("pid")
-    if host == socket.gethostname() and not psutil.pid_exists(process or 0):
-        file.unlink()
-        return
-    raise ClusterError(
-        f"{file} belongs to a scheduler on {host} (process {process}): run `homodyne-dask cluster stop "
-        f"--scheduler-file {file}`, or, if that machine is no longer running, remove the file"
-    )
+    if host != socket.gethostname() or psutil.pid_exists(process or 0):
+        raise ClusterError(
+            f"{file} belongs to a scheduler on {host} (process {process}): run `homodyne-dask cluster stop "
+            f"--scheduler-file {file}`, or, if that machine is no longer running, remove the file"
+        )
+    file.unlink()
 
 
 @cluster.command("status")
@@ -151,8 +141,8 @@ def cluster_status(file: Path, key: str | None, as_json: bool) -> None:
             for address, worker in answered(client, known_workers, client).items()
         ]
     if as_json:
-        known = read_scheduler_file(file)
-        named = {key: known.get(key) for key in ("address", "dashboard", "host", "pid")}
+        written = read_scheduler_file(file)
+        named = {key: written.get(key) for key in ("address", "dashboard", "host", "pid")}
         echo_json({"scheduler_file": str(file), **named, "workers": rows})
         return
     _print_scheduler(file)
@@ -184,9 +174,124 @@ def _wait(reached: Callable[[], bool]) -> bool:
 
 
 def _print_scheduler(file: Path) -> None:
-    known = read_scheduler_file(file)
-    page, host = known.get("dashboard", ""), known.get("host", "HOST")
-    echo(f"scheduler  {known['address']} on {host}")
+    written = read_scheduler_file(file)
+    page, host = written.get("dashboard", ""), written.get("host", "HOST")
+    echo(f"scheduler  {written['address']} on {host}")
     echo(f"to use it  homodyne-dask fit ... --scheduler-file {file}")
     port = urlsplit(page).port
     echo(f"dashboard  {page}; from another machine: ssh -L {port}:127.0.0.1:{port} {host}")
+
+
+@click.command()
+@click.argument("config", metavar="FIT.yaml", type=LOCAL_PATH)
+@options_of(FitConfig, ["site", "jobs"])
+@click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
+@AS_JSON
+def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_json: bool) -> None:
+    """Submit the fit of FIT.yaml as a batch job, which in turn submits the jobs of its workers.
+
+    Before the end of its walltime, the job writes a checkpoint and queues itself again to continue
+    from it. After a crash, submit the fit again: it continues from its checkpoint.
+    """
+    if site is None:
+        raise OptionError("--site is missing: give the name of a site")
+    settings = read_config(config)
+    if settings.scheduler or settings.scheduler_file:
+        raise OptionError(f"{config} names a scheduler: remove it, because submit starts its own")
+    check_worker_options(settings.replaced(site=site))
+    for store in settings.data:
+        if isinstance(store, Path) and not store.exists():
+            raise OptionError(f"{config}: data = {store} does not exist")
+    chosen = sites.site_named(site)
+    words = ["fit", str(absolute(config)), "--site", site, "--resume"]
+    driver = batch.driver_script(
+        chosen, [*words, *(["--jobs", jobs] if jobs else [])], working_folder()
+    )
+    if dry_run:
+        echo(driver, nl=False)
+        return
+    chosen["log-directory"].mkdir(parents=True, exist_ok=True)
+    key = chosen["shared-temp-directory"] / "key"
+    sites.sbatch("--test-only", batch.script(chosen, key, longest_task_of(settings)))
+    number = sites.submit_script(driver)
+    output = f"{chosen['log-directory']}/{chosen['name']}-driver-{number}.out"
+    if as_json:
+        echo_json({"job": number, "output": output})
+    else:
+        echo(f"job {number} submitted; its output: {output}")
+        echo(f"state: squeue -j {number}; cancel: scancel {number}")
+
+
+@click.command()
+@click.argument("sources", metavar="[STORE... | FIT.yaml]", nargs=-1)
+@click.option("--site", help="Site to check, or template.")
+@click.option("--scheduler-file", "file", type=LOCAL_PATH, help="File of the scheduler to check.")
+@click.option("--model", help="Model to plan for: laminar_flow (default), static, ...")
+@AS_JSON
+def preflight(
+    sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None, as_json: bool
+) -> None:
+    """Check the requirements of a fit before it runs, without submitting a job.
+
+    With --site, the command prints the job script, the response of sbatch, versions and folders. With
+    --scheduler-file, it checks that every worker can read the stores and has the versions and settings
+    that a fit requires. --site template prints all settings of a site, for sites.yaml.
+    """
+    if site == sites.TEMPLATE:
+        echo((sites.FOLDER / f"{site}.yaml").read_text(encoding="utf-8").rstrip("\n"))
+        return
+    if not (site or sources):
+        raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
+    click.get_current_context().with_resource(printing(to_stderr=as_json))
+    options = {"model": model} if model else {}
+    if not any(source.endswith((".yaml", ".yml")) for source in sources):
+        options.setdefault("model", "laminar_flow")
+    config = configuration(sources, options) if sources else None
+    results: dict[str, Any] = {}
+    if site:
+        task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
+        job_script, facts = _site_facts(site, task)
+        echo("\n".join([job_script, "", *(f"{what:<18} {text}" for what, text in facts.items())]))
+        results |= {"site": site, "script": job_script, **facts}
+    if config:
+        results |= {"stores": _check_stores(config, file)}
+    if as_json:
+        echo_json(results)
+
+
+def _site_facts(name: str, task: float) -> tuple[str, dict[str, str]]:
+    """Return the job script of a site, and what there is to say of it."""
+    site, facts = sites.site_named(name), {}
+    shared = site["shared-temp-directory"]
+    if not site["tried"]:
+        facts["note"] = (
+            f"the site {name} has not been tested on the real machine: check the job script, and set what "
+            f"differs in sites.yaml (--site template)"
+        )
+    versions = worker_checks.package_versions().items()
+    facts["versions"] = ", ".join(f"{what} {text}" for what, text in versions)
+    facts["interface"] = site["interface"] or sites.default_interface()
+    for what, folder in (("keys", shared), ("logs", site["log-directory"])):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        may = "writable" if os.access(there, os.W_OK) else f"{there} is not writable"
+        facts[what] = f"{folder}, {may}"
+    if site["batch"] == "slurm":
+        facts["sbatch says"] = sites.sbatch("--test-only", batch.script(site, shared / "key", task))
+    return batch.script(site, shared / "<key>", task).strip(), facts
+
+
+def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
+    """Print and return the plan of each store; raises ClusterError where workers cannot fit it."""
+    plans: dict[str, Any] = {}
+    with connect_by_file(file) if file else nullcontext() as client:
+        for store in config.data:
+            scan = selected(config, store)
+            work = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
+            echo(str(work))
+            plans[str(store)] = plan_values(work) | {"workers_examined": client is not None}
+            if client is not None:
+                worker_checks.preflight(client, scan, work)
+                echo(
+                    f"{'workers':<18} all can read {store.name} and meet the requirements of a fit"
+                )
+    return plans

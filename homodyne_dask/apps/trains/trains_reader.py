@@ -36,10 +36,7 @@ Trains = tuple[int, int]
 
 
 def open_trains(path: Path, options: IngestOptions) -> Source | None:
-    """Return the bins of a file of trains, None of another file.
-
-    Each group of the selected trains is a scan, their mean.
-    """
+    """Return the bins of a file of trains, None of another one; each group of selected trains is a scan."""
     if not first_bytes(path).startswith(HDF5):
         return None
     with hdf5.open_hdf5(path) as file:
@@ -123,10 +120,7 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
 
 
 def _shape(file: h5py.File) -> tuple[tuple[int, int, int], tuple[int, ...]]:
-    """Return trains, bins and frames, and the place of stride 0, the correlations within a train.
-
-    The place is () where there are no others.
-    """
+    """Return trains, bins and frames, and the place of stride 0 (within a train), () without strides."""
     held = hdf5.dataset(file, MATRICES)
     shape = None if held is None else held.shape
     if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:

@@ -14,12 +14,7 @@ from homodyne_dask.store.files import AnyPath
 @click.command()
 @click.argument("what", metavar="STORE|RESULT...", nargs=-1, required=True, type=ANY_PATH)
 @options_of(FitConfig, EXCLUSION)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    help="Port of the page; default: a free port.",
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; default: a free one.")
 @click.option(
     "--open/--no-browser",
     "opens",
@@ -37,9 +32,8 @@ def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: A
     homodyne-dask view A0123_fit A0124_fit
     homodyne-dask view A0123_fit_q
     """
-    from homodyne_dask.apps.view.view_server import serve_page  # it loads xarray and Bokeh
-    from homodyne_dask.apps.view.viewed_data import sources_of
+    from homodyne_dask.apps.view import view_server  # lazy: it loads xarray and Bokeh
 
     exclude = workers_of_options(what[0], left_out).selection()["exclude"]
     given = {name: value for name, value in exclude.items() if value is not None}
-    serve_page(sources_of(what, given), port, echo, opens)
+    view_server.serve_page(view_server.sources_of(what, given), port, echo, opens)

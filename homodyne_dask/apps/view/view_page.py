@@ -1,7 +1,4 @@
-"""The page: its parts, and what happens when a bin, a window or a pair of times is chosen.
-
-The figures of the page, of Bokeh, with the functions that put new values into them.
-"""
+"""The page: its figures, of Bokeh, and what happens when a bin, a window or a pair of times is chosen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,14 +55,6 @@ REACH = 1e4
 """The largest over the smallest intensity that colours tell apart."""
 
 
-def time_range(scan: Scan) -> Any:
-    """Return a range over the selected frames, which nobody can leave."""
-    begin, end = whole_span(scan)
-    shortest = 3 * scan.attrs["frame_time"]
-    whole = {"bounds": (begin, end), "reset_start": begin, "reset_end": end}
-    return Range1d(start=begin, end=end, min_interval=shortest, **whole)
-
-
 def new_figure(name: str, x: str | None, y: str | None, **options: Any) -> Any:
     """Return an empty figure; x and y: labels of its axes."""
     options |= {"name": name, "x_axis_label": x, "y_axis_label": y, "min_border_right": 20}
@@ -85,10 +74,7 @@ class Map:
 
 
 def new_maps(parts: list[str], x: Range1d, y: Range1d) -> dict[str, Map]:
-    """Return empty maps by their parts: data and model have the same colours.
-
-    The mouse shows the value of a cell.
-    """
+    """Return empty maps by their parts; data and model have the same colours."""
     made = {}
     c2, of_residual = (
         LinearColorMapper(palette=palette, low=-3, high=3, nan_color=UNKNOWN_COLOUR)
@@ -170,11 +156,6 @@ def put_cut(into: CutFigure, title: str, line: Line, curve: tuple[np.ndarray, np
     into.averages.data = {"x": cut.x, "c2": cut.c2, **ends}
     into.view.data = {"x": line.x, "c2": line.c2}
     into.model.data = dict(zip(("x", "c2"), curve, strict=True))
-
-
-def dotted(dimension: Any) -> Mark:
-    """Return a line at one time across a figure: 'height' at one t₁, 'width' at one t₂."""
-    return Mark(location=0, dimension=dimension, line_color="black", line_dash="dotted")
 
 
 def intensity_figures(scan: Scan, x: Range1d) -> list[Any]:
@@ -265,16 +246,20 @@ class ViewPage:
         self.shown, scan = shown, shown.scan
         self.bins.options = [(str(n), bin_name(scan, n)) for n in range(len(scan.bins))]
         self.bins.value = min(self.bins.value, self.bins.options[-1][0], key=int)
-        self.x, self.y = (time_range(scan) for _ in "xy")
+        begin, end = whole_span(scan)
+        whole = {"bounds": (begin, end), "reset_start": begin, "reset_end": end}
+        whole |= {"start": begin, "end": end, "min_interval": 3 * scan.attrs["frame_time"]}
+        axes: Any = (Range1d(**whole) for _ in "xy")
+        self.x, self.y = axes
         parts = ["data"] if shown.fit is None else ["data", "model", "residual"]
         self.maps = new_maps(parts, self.x, self.y)
-        begin, end = whole_span(scan)
         lags = 0.8 * scan.attrs["frame_time"], 1.2 * (end - begin)
         self.along_lag = cut_figure("along-lag", "lag t₂ − t₁ [s]", lags, "log")
         self.along_age = cut_figure("along-age", "age t₁ [s]", (begin, end), "linear")
         self.cuts = self.along_lag, self.along_age
         self.t1, self.lag = begin + 0.25 * (end - begin), 0.02 * (end - begin)
-        self.marks = dotted("height"), dotted("width")
+        across: Any = ("height", "width")  # at one t₁, at one t₂
+        self.marks = [Mark(dimension=of, line_color="black", line_dash="dotted") for of in across]
         for one in self.maps.values():
             for mark in self.marks:
                 one.figure.add_layout(mark)
@@ -311,12 +296,9 @@ class ViewPage:
         if event.x is not None and event.y is not None:
             early, late = sorted((float(event.x), float(event.y)))
             self.t1, self.lag = early, max(late - early, self.shown.scan.attrs["frame_time"])
-            self._ask()
+            self._changed("cuts", None, None)
 
     def _changed(self, attr: str, old: object, new: object) -> None:
-        self._ask()
-
-    def _ask(self) -> None:
         """Update the page in a moment, once for all that changes until then."""
         if self.document is not None and not self.waiting:
             self.waiting = True

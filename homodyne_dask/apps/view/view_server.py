@@ -38,24 +38,21 @@ MAX_BODY_BYTES = 1_000_000
 
 @contextmanager
 def page_server(what: Sequence[Viewable], port: int = ANY_PORT) -> Iterator[str]:
-    """Start a server in the running loop; yields the address of its page.
-
-    Raises OptionError for a port that is taken, PackageError where Bokeh is missing.
-    """
+    """Start a server in the running loop; yields the address of its page."""
     require_package("view", "bokeh", "view")
     from bokeh.application import Application
     from bokeh.application.handlers import FunctionHandler
 
-    from homodyne_dask.apps.view.view_page import ViewPage
+    from homodyne_dask.apps.view.view_page import ViewPage  # lazy: Bokeh may be missing
 
     sources = sources_of(what)
     open_shown(sources[0], sources)  # a mistake is raised before the page is served
-    token = secrets.token_urlsafe(TOKEN_BYTES)
+    path = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
     handler = FunctionHandler(lambda document: ViewPage(sources).show_in(document))
-    server = _server(f"/{token}", Application(handler), port)
+    server = _server(path, Application(handler), port)
     server.start()
     try:
-        yield f"http://{LOOPBACK}:{server.port}/{token}"
+        yield f"http://{LOOPBACK}:{server.port}{path}"
     finally:
         server.stop()
 
@@ -92,10 +89,7 @@ def _check_port(port: int) -> None:
 def serve_page(
     what: Sequence[Viewable], port: int, ready: Callable[[str], None], opens: bool | None = None
 ) -> None:
-    """Serve the page until SIGINT or SIGTERM; `ready` is called with its address.
-
-    opens: whether to open it in a browser, by default where there is a display.
-    """
+    """Serve the page until SIGINT or SIGTERM; opens: in a browser, by default where there is a display."""
     if opens is None:
         opens = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     asyncio.run(_serve(what, port, ready, opens))
@@ -117,20 +111,14 @@ async def _serve(
 
 
 def leading_file(address: str, folder: Path) -> Path:
-    """Write a file into a folder of the user's own that leads to an address.
-
-    Others on this machine can read the command line of a browser, and shall not find the token there.
-    """
+    """Write a file that leads to an address: others can read the command line of a browser, not the file."""
     file = folder / "view.html"
     file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">')
     return file
 
 
 def address_at_hub(address: str) -> str | None:
-    """Return the path of a page on the JupyterHub in which this process runs, None elsewhere.
-
-    There, jupyter-server-proxy leads from /user/NAME/proxy/PORT to the ports of this machine.
-    """
+    """Return the path that jupyter-server-proxy gives a page on a JupyterHub, None elsewhere."""
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX")
     return prefix and f"{prefix.rstrip('/')}/proxy/{address.rpartition(':')[2]}"
 

@@ -87,11 +87,7 @@ class Shown:
 
 
 def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = None) -> list[Source]:
-    """Return what a page lets choose from: stores, opened, and results, of a folder of fits each of them.
-
-    exclude: bins and frames to exclude from stores (see `Scan.select`). Raises OptionError for nothing and
-    for what is neither, StoreError for what cannot be opened.
-    """
+    """Return the stores, opened, and results among which a page lets choose; exclude: of stores."""
     found: list[Source] = []
     for one in what:
         form = "a scan, a result, or the path of a store, of a fit or of a folder of fits"
@@ -124,10 +120,7 @@ def name_of(source: Source) -> str:
 
 
 def open_shown(source: Source, given: Sequence[Source] = ()) -> Shown:
-    """Open a store or a result; a store in `given` whose fit this is has its data, wherever it lies now.
-
-    Raises StoreError, OptionError and SourceError for what cannot be opened.
-    """
+    """Open a store or a result; a store in `given` whose fit this is has its data, wherever it lies now."""
     name = name_of(source)
     if isinstance(source, Scan):
         return Shown(name, source)

@@ -40,10 +40,7 @@ def is_own_store(folder: Path) -> bool:
 
 
 def remove_own_store(folder: Path) -> bool:
-    """Remove a store, if it is there; return False for anything else, which stays.
-
-    Its mark is removed last: one that is half removed is still known as a store.
-    """
+    """Remove a store, its mark last, if it is there; return False for anything else, which stays."""
     if not is_own_store(folder):
         return not folder.exists(follow_symlinks=False)
     (folder / WORK_FOLDER).mkdir(exist_ok=True)
@@ -100,10 +97,7 @@ class WatchState:
             self.unsaved = False
 
     def check_place(self) -> None:
-        """Raise FileNotFoundError where the folder of the results is gone, as in a remount.
-
-        Nothing may make it anew meanwhile, in the place where it is to be mounted.
-        """
+        """Raise FileNotFoundError where the folder is gone, as in a remount: nothing may make it anew."""
         (self.results / STATE).stat()
 
     def is_done(self, name: str, stamp: Stamp) -> bool:
@@ -120,10 +114,7 @@ class WatchState:
         return self.results / STORES / store, self.results / folder
 
     def begin(self, name: str, stamp: Stamp) -> tuple[Path, Path]:
-        """Note that the fit of a file begins; return its store and folder.
-
-        The store of an earlier content is removed before.
-        """
+        """Note that a fit begins; return its store, removed if of an earlier content, and folder."""
         record = self.files.get(name)
         if record is None:
             record = FileRecord(len(self.files) + 1, False, *stamp)
@@ -158,11 +149,7 @@ def fit_identity(config: FitConfig, reading: FileOptions) -> Mapping[str, object
 
 
 def read_state(results: Path, fit: Mapping[str, object]) -> WatchState:
-    """Return the state in a folder of results, an empty one where there is none.
-
-    fit: model and options. Raises OptionError where fits of other options were begun there, SourceError
-    for a damaged file.
-    """
+    """Return the state in a folder; raises OptionError for fits of other options, SourceError for damage."""
     file, stores = results / STATE, results / STORES
     if stores.is_symlink():
         raise OptionError(

@@ -68,10 +68,7 @@ def row_of_scan(number: int, time: float, row: FitRow) -> FitRow:
 
 
 def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
-    """Return a phrase for each thing that is to be said of a scan after those before it, in their order.
-
-    Outcome other than converged; contrast and reduced χ² far from the median of the last scans.
-    """
+    """Return what is to be said of a scan after those before it: outcome, contrast or χ² far from theirs."""
     if row.outcome == FAILED:
         return ()  # its message says why
     found = [] if row.outcome_words == CONVERGED else [row.outcome_words]
@@ -87,10 +84,7 @@ Columns = Mapping[str, np.ndarray]
 
 
 def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
-    """Draw each parameter with its error against the number or the time of the scans.
-
-    against: 'number' or 'time'.
-    """
+    """Draw each parameter with its error against the 'number' or 'time' of the scans."""
     zone = datetime.now().astimezone().tzinfo
     at = [row.at[against] for row in rows]
     if against == "time":
@@ -116,10 +110,7 @@ def rates_drawn(columns: Collection[str]) -> list[str]:
 
 
 def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> draw.FitFigure:
-    """Draw J(t) and γ̇(t) of several scans, the last one in colour and with its 68 % band.
-
-    tables: name of each scan and its rates.csv, the last one last.
-    """
+    """Draw J(t) and γ̇(t) of scans (name, rates.csv), the last one in colour and with its 68 % band."""
     tables = [(scan, {name: drawable(of[name]) for name in of}) for scan, of in tables]
     *earlier, (newest, last) = tables
     names = rates_drawn(last)
@@ -158,10 +149,7 @@ def read_rates(file: Path) -> Columns:
 
 
 def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[Picture]:
-    """Return figures of the rates of the latest scans, and of all parameters against number and time.
-
-    rates: by the name of the scan; those of a free form that differ from the newest are left out.
-    """
+    """Return figures of the latest rates (by name; of the form of the newest), and of all parameters."""
     good = [row for row in rows if row.outcome != FAILED]
     if not good:
         return []
@@ -224,10 +212,7 @@ class ScanTable:
         return []
 
     def write(self, folder: Path, said: Sequence[str], reload: float | None = None) -> None:
-        """Write scans.csv and scans.html; raises OSError where that is not possible, and leaves them then.
-
-        said: what the watcher does and what it waits for. reload: seconds after which the page reloads.
-        """
+        """Write scans.csv and scans.html; said: what is done and waited for; reload: seconds of the page."""
         rows = self._ordered()
         latest = [row.name for row in rows if row.name in self.rates][-COMPARED:]
         self.rates = {name: self.rates[name] for name in latest}

@@ -55,7 +55,8 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     how = WatchedFolder(**given_of(watched))
     reading = _reading(options)
     config = _configuration(folder, fit_yaml, given_of(options))
-    from homodyne_dask.apps.watch import watch_loop  # with xarray and all of a fit
+    # lazy: xarray and all of a fit, which the help does not need
+    from homodyne_dask.apps.watch import watch_loop
 
     pictures = format_of(how.pictures)
     fits = watch_loop.ScanFitter(config, pictures, how.nexus, reading)
@@ -63,10 +64,7 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
 
 
 def _reading(options: dict[str, Any]) -> FileOptions:
-    """Return how files are read; what of the options says so is taken out of them.
-
-    With --dataset, --q and --phi are the values of its bins, as for ingest, where no dataset has them.
-    """
+    """Take from the options how files are read: with --dataset also q and phi that no dataset has."""
     names = [*OF_FILES]
     if options["dataset"] is not None:
         names += [name for name in ("q", "phi") if options[f"{name}_dataset"] is None]

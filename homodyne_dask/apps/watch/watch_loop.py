@@ -1,13 +1,20 @@
 """What `homodyne-dask watch` does: look at a folder, ingest and begin fits, note results, write the page.
 
-Each step is noted before the next. What may pass by itself, as a full disk, is said once and waited for.
+Each step is noted before the next. What may pass by itself, as a full disk, is said once and waited for. The
+workers stay warm between fits.
 """
 
+import os
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from distributed import Client
+
+import homodyne_dask as hd
 from homodyne_dask.apps.watch.folder_state import (
     STATE,
     WatchState,
@@ -15,19 +22,35 @@ from homodyne_dask.apps.watch.folder_state import (
     read_state,
     remove_own_store,
 )
-from homodyne_dask.apps.watch.scan_fits import FitOfStore, ScanFitter, concerns_all, may_pass
 from homodyne_dask.apps.watch.scans_page import ScanTable, row_line
 from homodyne_dask.apps.watch.watched_files import PATTERNS, Stamp, WatchedFolder, listed, stamp_of
-from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
+from homodyne_dask.cli import exit_status, progress_bar
+from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS, FileOptions
+from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.worker_options import check_worker_options
-from homodyne_dask.errors import ClusterError, OptionError, in_line
+from homodyne_dask.cli.run_fits import fit_jobs, model_of
+from homodyne_dask.cli.worker_options import (
+    check_worker_options,
+    workers_are_local,
+    workers_for_small_fits,
+)
+from homodyne_dask.errors import (
+    ClusterError,
+    FileReadError,
+    HomodyneDaskError,
+    OptionError,
+    SourceError,
+    in_line,
+)
+from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.series.many_fits import begun, find_previous
 from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
-from homodyne_dask.results.files.result_folder import index_files, locked_folder
+from homodyne_dask.results.files.result_folder import FolderInUse, index_files, locked_folder
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import load_result
+from homodyne_dask.store.files import open_without_waiting
 
 ALL, PAGE = "folders, disk and workers", "the page"
 """What is waited for beside single files: what every file needs, and the page."""
@@ -39,6 +62,93 @@ LARGEST_SHARE = 0.1
 """Share of the time that goes into writing the page."""
 
 
+AHEAD = 2
+"""Small fits given to each thread: one to work on, one to go on with."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether what failed may succeed later as it is: a disk, a folder, workers."""
+    if isinstance(error, ClusterError):
+        return type(error.__cause__).__name__ != "KilledWorker"  # it kills the next ones, too
+    if isinstance(error, FolderInUse | OSError | FileReadError):
+        return True
+    ours = isinstance(error, HomodyneDaskError) and not isinstance(error, SourceError)
+    return ours and isinstance(error.__cause__, OSError)
+
+
+def concerns_all(error: BaseException) -> bool:
+    """Return whether what may pass concerns all files: the workers, or a full disk."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    full = isinstance(cause, OSError) and cause.errno in exit_status.DISK_FULL
+    return may_pass(error) and (full or isinstance(error, ClusterError))
+
+
+class FitOfStore:
+    """The fit of a store, if small on a worker already; what its folder has of another fit is replaced."""
+
+    def __init__(self, config: FitConfig, client: Client, pictures: str, nexus: bool) -> None:
+        model, (job,) = model_of(config), fit_jobs(config)
+        job = job._replace(overwrite=True, pictures=pictures, nexus=nexus)
+        given = [job], [find_previous(model, job)], model, client, client
+        self.held = ExitStack()
+        (self.fit,) = self.held.enter_context(begun(*given, workers_are_local(config)))
+
+    def ended(self) -> bool:
+        """Whether the fit on a worker has ended; another one is made by `result`."""
+        return self.fit.ended()
+
+    def result(self) -> FitResult:
+        """Return the result, of a fit made here where no worker made it; raises what made it fail."""
+
+        @contextmanager
+        def progress_shown(*_: object) -> Iterator[Sequence[Callback]]:
+            with progress_bar.progress_on_stderr() as show:
+                yield [show]
+
+        with self.held:
+            output = self.fit.output(progress_shown)
+        if output.result is None:
+            raise output.error or AssertionError
+        return output.result
+
+    def close(self) -> None:
+        """Give up the fit on a worker."""
+        self.held.close()
+
+
+class ScanFitter:
+    """Fits of one configuration, one scan after another or side by side, on the same workers."""
+
+    def __init__(self, config: FitConfig, pictures: str, nexus: bool, reading: FileOptions) -> None:
+        self.config, self.written, self.reading = config, (pictures, nexus), reading
+        self.model = model_of(config)
+        self.held = ExitStack()
+        self.client: Client | None = None
+        self.at_once = 1
+        """Number of scans that are worked on at the same time."""
+
+    def connect(self) -> None:
+        """Connect to the workers that the options choose, or start some here; ClusterError for none."""
+        if self.client is None:
+            self.client, threads = self.held.enter_context(workers_for_small_fits(self.config))
+            self.at_once = AHEAD * threads
+
+    def close(self) -> None:
+        """End the workers that were started, and leave the others."""
+        self.client = None
+        self.held.close()
+
+    def begin(self, source: Path, store: Path, folder: Path) -> FitOfStore:
+        """Ingest a file, or go on with it, and begin the fit whose result goes into a folder."""
+        with open(source, "rb", opener=open_without_waiting) as file:  # a refusal may pass
+            large = os.fstat(file.fileno()).st_size >= MIN_BYTES_FOR_WORKERS
+        client = self.client if large else None
+        hd.ingest(source, store, client=client, **self.reading.model_dump())
+        assert self.client is not None  # it was connected before
+        config = self.config.replaced(data=[store], output=folder)
+        return FitOfStore(config, self.client, *self.written)
+
+
 class InWork(NamedTuple):
     """A scan whose fits were begun."""
 
@@ -48,7 +158,7 @@ class InWork(NamedTuple):
 
 
 def say(text: str) -> None:
-    """Print a line on what happens in a watched folder."""
+    """Print a line to standard error."""
     echo(in_line(text), err=True)
 
 
@@ -300,6 +410,6 @@ def run_watch(folder: Path, config: FitConfig, watching: WatchedFolder, fits: Sc
                 fits.close()
     except KeyboardInterrupt:
         echo("")
-        raise Interrupted(
+        raise exit_status.Interrupted(
             f"interrupted: finished fits are in {results}; the same command continues the watch"
         ) from None

@@ -1,7 +1,4 @@
-"""The files of a watched folder: which there are, and how they looked.
-
-Looked at again and again: network file systems deliver no events.
-"""
+"""The files of a watched folder, looked at again and again: network file systems deliver no events."""
 
 import re
 import stat
@@ -38,20 +35,14 @@ def is_temporary(name: str) -> bool:
 
 
 def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
-    """Return the files of a folder whose names match, without temporary ones.
-
-    Raises OSError where the folder cannot be read.
-    """
+    """Return the files whose names match, without temporary ones; raises OSError for no folder."""
     found = [file for file in folder.iterdir() if any(fnmatch(file.name, p) for p in patterns)]
     stamps = {file.name: stamp_of(file) for file in found if not is_temporary(file.name)}
     return {name: stamp for name, stamp in stamps.items() if stamp is not None}
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return what a look shows of a file; None where there is none.
-
-    A link that cannot be followed has its own stamp: to open it says why.
-    """
+    """Return what a look shows of a file, of a link that cannot be followed its own; None for none."""
     with suppress(FileNotFoundError):
         try:
             status = path.stat()

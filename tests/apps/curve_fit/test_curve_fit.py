@@ -8,7 +8,7 @@ import scipy.optimize
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.apps.curve_fit import points
+from homodyne_dask.apps.curve_fit import residuals
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.events import on_progress
 from tests.apps.curve_fit.nist import CERTIFIED, FUNCTIONS, data
@@ -201,7 +201,7 @@ def test_a_fit_of_any_data_can_be_watched():
 @pytest.mark.parametrize("where", ["in memory", "in a store"])
 def test_data_that_changed_between_two_fits_are_read_again(tmp_path, monkeypatch, where):
     """Only the middle changes: sizes, the first chunk and the last one are those of the first fit."""
-    monkeypatch.setattr(points, "MAX_POINTS_PER_CHUNK", 64)
+    monkeypatch.setattr(residuals, "MAX_POINTS_PER_CHUNK", 64)
     before, place = decay_data(), tmp_path / "points.zarr"
     after = before.copy(deep=True)
     after["y"][80:120] += 1

@@ -11,7 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli.program import main
 from homodyne_dask.solver.cluster_robust import MIN_CLUSTERS
-from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE, uncertainty
+from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.reduce import reduce
 from tests.documents import ROOT, blocks
 from tests.run_command import done, run
@@ -59,15 +59,6 @@ def numbers(name: str, pattern: str) -> list[float]:
     return [float(number) for number in np.atleast_1d(found)]
 
 
-def test_what_shared_scaling_does_is_what_its_test_says():
-    """In tests/solver/test_levenberg_marquardt.py:
-
-    test_one_shared_contrast_and_offset_bias_the_published_case.
-    """
-    said = numbers("scaling", r"`shared` at ([\d.]+) with a D0 that is (\d+) % too large")
-    assert said == [1.47, 20]
-
-
 def test_the_page_names_the_fewest_clusters_of_robust_errors():
     said = (
         numbers("errors", r"`many_clusters` \| There are (\d+) clusters or more")
@@ -75,11 +66,6 @@ def test_the_page_names_the_fewest_clusters_of_robust_errors():
         + numbers("errors", r"With (\d+) or more clusters, stderr is the cluster-robust error")
     )
     assert said == [MIN_CLUSTERS] * 3
-
-
-def test_the_page_names_the_methods_of_standard_errors():
-    named = re.findall(r"\(`([\w-]+)`\)", guide.page("errors"))
-    assert sorted(named) == sorted([CLUSTER_ROBUST, SPECKLE])
 
 
 def test_errors_grow_with_what_is_left_free_as_the_page_says():

@@ -7,8 +7,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.apps.live.event_messages import event_of, message_of
 from homodyne_dask.apps.live.fit_page import render_cell, render_page
-from homodyne_dask.apps.live.scheduler_plugin import FitPage
-from homodyne_dask.apps.live.shown_fits import MAX_FITS
+from homodyne_dask.apps.live.shown_fits import MAX_FITS, FitPage
 from homodyne_dask.results.data.findings import finding
 from tests.example_progress import ENDED, NAN, RUNNING
 from tests.html_pages import NASTY, ParsedPage

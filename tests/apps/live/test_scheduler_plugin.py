@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 
 import homodyne_dask as hd
 from homodyne_dask.apps.live.event_messages import TOPIC
-from homodyne_dask.apps.live.scheduler_plugin import FitPage
+from homodyne_dask.apps.live.shown_fits import FitPage
 from tests.html_pages import LARGE, ParsedPage, answer_to
 from tests.synthetic import CREEP, measured, store
 
@@ -50,12 +50,6 @@ def test_the_page_shows_how_the_fit_ended(fitted):
     assert result.outcome.value in page.text
     assert len(page.all("table")) == 2
     assert ParsedPage(get(address, "fit-now")).lines
-
-
-@pytest.mark.long
-def test_every_page_of_the_dashboard_has_the_tab(fitted):
-    assert 'href="fit"' in get(fitted[0], "status")
-    assert 'href="fit"' in get(fitted[0], "workers")
 
 
 def test_the_same_events_are_those_of_a_dask_topic(fitted):

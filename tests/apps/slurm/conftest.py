@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 import homodyne_dask as hd
-from tests.apps.slurm.disturbed_fits import OPTIONS
-from tests.apps.slurm.loopback import HERE, ROOT, Slurm
+from tests.apps.slurm.loopback import HERE, OPTIONS, ROOT, Slurm
 from tests.free_ports import free_ports
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
@@ -76,7 +75,6 @@ def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
         "log-directory": str(folder / "logs"),
         "death-timeout": 20,
         "patience": "120s",
-        "queue-interval": "2s",
         # jobs that prove something get nothing of the submitter's environment but the kernels of its BLAS
         "job-extra-directives": [f"--export={','.join(OF_BLAS) or 'NONE'}"],
         "job-script-prologue": [f"export PYTHONPATH={ROOT}"],

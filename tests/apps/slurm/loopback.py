@@ -2,14 +2,17 @@
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+from distributed import Client
 
-from homodyne_dask.apps.slurm.sites import queued_jobs, site_named
+from homodyne_dask.apps.slurm.jobs import slurm_cluster
+from tests.faults.local_workers import POOR, disturbed, when_busy
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -27,15 +30,16 @@ class Slurm:
 
     def jobs(self) -> dict[str, str]:
         """States of all jobs in the queue, by number."""
-        return queued_jobs(site_named("generic"))
+        listed = self.call("squeue", "--noheader", "--format=%A %T").splitlines()
+        return dict(line.split() for line in listed)
 
     def running(self) -> list[str]:
         """The numbers of the jobs that run."""
-        return [number for number, state in self.jobs().items() if state.startswith("RUNNING")]
+        return [number for number, state in self.jobs().items() if state == "RUNNING"]
 
     def pending(self) -> list[str]:
         """The numbers of the jobs that wait."""
-        return [number for number, state in self.jobs().items() if state.startswith("PENDING")]
+        return [number for number, state in self.jobs().items() if state == "PENDING"]
 
     def call(self, *words: str) -> str:
         """Run a command of SLURM."""
@@ -73,3 +77,34 @@ class Slurm:
     def logs(self) -> str:
         """All that jobs printed."""
         return "\n".join(file.read_text() for file in sorted((self.folder / "logs").glob("*")))
+
+
+OPTIONS: dict[str, Any] = {"gap": "200 um", "initial": POOR}
+
+
+@contextmanager
+def jobs_at_work(
+    jobs: int | tuple[int, int], workers: int | None = None, **settings: Any
+) -> Iterator[tuple[Any, Client]]:
+    """A cluster of jobs and its client, when its workers are there: as many as jobs unless said otherwise."""
+    with (
+        slurm_cluster("loopback", jobs=jobs, **settings) as cluster,
+        cluster.get_client() as client,
+    ):
+        client.wait_for_workers(workers or jobs, timeout=120)
+        yield cluster, client
+
+
+def fit_on(client, scan, disturb: Callable[[], None] | None = None, **more):
+    """Fit; `disturb` is called while a worker computes the second pass. more: other options of `fit`."""
+    called = []
+
+    def act(number: int) -> None:
+        if disturb is not None and number == 1:
+            when_busy(client, 10)
+            disturb()
+            called.append(number)
+
+    result = disturbed(scan, client, act, **more)
+    assert len(called) == (disturb is not None)
+    return result

@@ -6,19 +6,23 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dask.config
+import psutil
 import pytest
+from distributed import Client
 
 import homodyne_dask as hd
 from homodyne_dask.apps.slurm import jobs as job_clusters
 from homodyne_dask.apps.slurm.jobs import slurm_cluster
+from homodyne_dask.cluster import connect as tls
+from homodyne_dask.cluster.connect import UNENCRYPTED, connect
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.fitting.events import on_progress
-from tests.apps.slurm.disturbed_fits import fit_on, jobs_at_work
-from tests.apps.slurm.loopback import ROOT
+from tests.apps.slurm.loopback import ROOT, fit_on, jobs_at_work
 from tests.faults.processes import another, first_import_folder
 from tests.result_bits import result_bits
 from tests.run_command import run
@@ -82,27 +86,13 @@ def test_what_is_cancelled_in_mid_pass_is_sent_again_and_changes_no_bit(slurm, s
 
 
 @pytest.mark.slow
-def test_a_job_cancelled_before_it_starts_is_replaced(slurm):
-    with slurm_cluster("loopback", jobs=1) as first:
-        first.wait_for_workers(1, timeout=120)
-        # a job that needs more cores than are free waits
-        with slurm_cluster("loopback", jobs=3, cores=2) as cluster:
-            assert slurm.wait_for(slurm.pending, 30)
-            lost = slurm.pending()[0]
-            slurm.call("scancel", lost)
-            assert slurm.wait_for(lambda: slurm.pending() not in ([], [lost]), 30)
-            assert not cluster.given_up
-
-
-@pytest.mark.slow
-def test_jobs_that_end_before_their_workers_come_end_the_fit_and_say_where_to_look(
-    slurm, scan, monkeypatch
-):
-    monkeypatch.setattr(job_clusters, "MAX_FAILED_JOBS", 2)
+def test_without_workers_the_fit_ends_and_says_where_to_look(slurm, scan):
     with (
-        slurm_cluster("loopback", jobs=1, python="exec /no/such/python") as cluster,
+        slurm_cluster("loopback", python="exec /no/such/python", patience="15s") as cluster,
         cluster.get_client() as client,
-        pytest.raises(ClusterError, match=r"2 jobs in a row ended .* logs are in") as said,
+        pytest.raises(
+            ClusterError, match=r"1 of 1 workers are missing: .* logs of jobs in"
+        ) as said,
     ):
         fit_on(client, scan)
     assert "the cluster has no workers" in str(said.value)
@@ -148,17 +138,6 @@ def test_workers_that_reach_the_end_of_their_lives_change_no_bit(slurm, scan, qu
     assert "worker-lifetime-reached" in slurm.logs()
 
 
-@pytest.mark.slow
-def test_jobs_that_slurm_ends_at_their_walltime_change_no_bit(slurm, scan, quiet):
-    """Lifetimes off: what happens where they are set wrong. SLURM's shortest walltime is a minute."""
-    with jobs_at_work(2, worker_extra_args=["--lifetime", "1h"]) as (_, client):
-        for number in slurm.running():
-            slurm.call("scontrol", "update", f"JobId={number}", "TimeLimit=1")
-        fit_until_replaced(slurm, client, scan, quiet, 200)
-        assert result_bits(fit_on(client, scan)) == result_bits(quiet)
-    assert "TIME LIMIT" in slurm.logs()
-
-
 BLIND = "setpriv --bounding-set=-dac_override,-dac_read_search"
 """Root, but without the right to read what nobody may read."""
 
@@ -195,28 +174,26 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
 
 
 @pytest.mark.slow
-def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_named(
-    slurm, scan, quiet, tmp_path, monkeypatch
+def test_a_job_of_another_version_that_replaces_one_in_mid_pass_is_refused_and_named(
+    slurm, scan, quiet, tmp_path
 ):
-    # the one that is replaced may count too
-    monkeypatch.setattr(job_clusters, "MAX_FAILED_JOBS", 3)
     changed, path = tmp_path / "changed", another("0.0.1", tmp_path)
     said = []
     odd = f"[ -e {changed} ] && export PYTHONPATH={path}"
     prologue = [f"export PYTHONPATH={ROOT}", odd, "true"]
-    with jobs_at_work(2, job_script_prologue=prologue) as (cluster, client):
+    with jobs_at_work(2, job_script_prologue=prologue) as (_, client):
 
         def replace_one() -> None:
             changed.touch()
-            slurm.call("scancel", "--signal=KILL", slurm.running()[0])
-            slurm.wait_for(lambda: cluster.given_up, 120)
+            slurm.call("scancel", "--signal=KILL", lost := slurm.running()[0])
+            assert slurm.wait_for(lambda: {*slurm.running()} - {*first}, 120), lost
+            time.sleep(10)
 
+        first = slurm.running()
         result = fit_on(client, scan, replace_one, callbacks=[on_progress(said.append)])
         assert result_bits(result) == result_bits(quiet)
-        assert cluster.given_up
-    refused = said[-1].refused
-    assert len(refused) >= 2
-    assert all("has jaxlib 0.0.1, but this program has" in words for words in refused)
+    assert said[-1].refused
+    assert all("has jaxlib 0.0.1, but this program has" in words for words in said[-1].refused)
 
 
 @pytest.mark.slow
@@ -276,3 +253,72 @@ def test_a_refused_job_ends_the_command_line_with_2(slurm, small, monkeypatch, t
     assert ended.exit_code == 2
     assert "error: sbatch rejected the job" in ended.stderr
     assert "invalid partition" in ended.stderr
+
+
+JOBS = 2
+
+
+@pytest.fixture(scope="module")
+def cluster(slurm) -> Iterator:
+    """Two jobs as workers, for several tests."""
+    with slurm_cluster("loopback", jobs=JOBS) as cluster:
+        yield cluster
+    slurm.assert_empty()
+
+
+@pytest.fixture
+def client(cluster) -> Iterator[Client]:
+    with cluster.get_client() as client:
+        client.wait_for_workers(JOBS, timeout=120)
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["scancel --signal=KILL", "scontrol requeue"])
+def test_a_job_that_ends_in_mid_pass_changes_no_bit_and_is_replaced(
+    scan, quiet, client, slurm, words
+):
+    lost = slurm.running()[0]
+    result = fit_on(client, scan, lambda: slurm.call(*words.split(), lost))
+    assert result_bits(result) == result_bits(quiet)
+    assert slurm.wait_for(lambda: lost not in slurm.running() and len(slurm.running()) == JOBS, 120)
+    client.wait_for_workers(JOBS, timeout=120)
+
+
+def test_without_the_key_nobody_connects(cluster, client, slurm, tmp_path):
+    address = cluster.scheduler_address
+    assert address.startswith("tls://")
+    tls.make_key(tmp_path / "other")
+    for key in (None, UNENCRYPTED, tmp_path / "other"):
+        with pytest.raises(ClusterError), connect(address, key):
+            pass
+    (key,) = (slurm.folder / "shared").iterdir()
+    with connect(address, key) as same:
+        assert same.submit(sum, [1, 2]).result(timeout=30) == 3
+
+
+def test_nothing_listens_but_on_the_interface_of_the_cluster(client, slurm):
+    listening = [
+        found
+        for process in [psutil.Process(os.getpid()), *slurm.processes()]
+        for found in process.net_connections("tcp")
+        if found.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) >= 2 * JOBS
+    assert {found.laddr.ip for found in listening} == {"127.0.0.1"}
+
+
+def test_the_dashboard_answers_where_a_tunnel_would_end(cluster, client):
+    assert cluster.dashboard_link.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(cluster.dashboard_link, timeout=30) as page:
+        assert page.status == 200
+
+
+def test_the_prologue_sets_a_workers_environment_and_nothing_else_does(client, monkeypatch):
+    told = client.run(lambda: dict(os.environ)).values()
+    for environment in told:
+        assert environment["NPROC"] == "1"
+        assert environment["OMP_NUM_THREADS"] == "1"
+        assert environment["JAX_ENABLE_X64"] == "1"
+        assert environment["MALLOC_TRIM_THRESHOLD_"] == "65536"
+        assert "DASK_CONFIG" not in environment  # the submitter's, under --export=NONE

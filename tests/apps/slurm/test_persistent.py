@@ -12,7 +12,7 @@ from homodyne_dask.cli import main
 from homodyne_dask.cluster.connect import connect, connect_by_file
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
-from tests.apps.slurm.disturbed_fits import POOR
+from tests.apps.slurm.loopback import POOR
 from tests.deploy.small_fit import fit_on_tasks
 from tests.result_bits import folder_bits
 

@@ -2,17 +2,16 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from homodyne_dask.apps.watch import folder_state
 from homodyne_dask.apps.watch.folder_state import STATE, STORES, read_state, remove_own_store
-from homodyne_dask.apps.watch.scans_page import ScanTable
+from homodyne_dask.apps.watch.scans_page import ScanTable, changes
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.results.data.fit_rows import fit_row
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.store import schema
 from homodyne_dask.store.schema import WORK_FOLDER
@@ -160,13 +159,26 @@ def test_rates_of_any_size_are_drawn(folder, number):
     assert "cannot be plotted" not in page.text
 
 
-@pytest.mark.long
-def test_parameters_of_any_size_are_drawn(folder):
-    made = flow_result()
-    for value in (1e308, -1e308, float("inf"), float("nan"), 1e-320):
-        table = made.parameters.assign(value=made.parameters["value"] * 0 + value)
-        entry = fit_row("A.h5", folder / "A_fit", replace(made, parameters=table))
-        rows = ScanTable(NAMES)
-        rows.add(1, Stamp(1, 10**18), entry)
-        rows.write(folder, ["done"])
-        assert len(ParsedPage((folder / "scans.html").read_text()).all("img")) == 3
+def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:
+    at = {"number": 1, "contrast": contrast}
+    return FitRow("A.h5", at=at, outcome=words.upper(), outcome_words=words, redchi=redchi, **more)
+
+
+STEADY = [row(c, x) for c, x in ((0.30, 1.0), (0.31, 1.02), (0.29, 0.99), (0.30, 1.01))]
+SCATTERED = [row(c) for c in (0.1, 0.2, 0.3, 0.4)]
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "said"),
+    [
+        (row(0.33, 1.1), STEADY, ()),
+        (row(0.15, 1.0), STEADY, ("contrast 0.15 (median of the scans before: 0.3)",)),
+        (row(0.30, 1.5), STEADY, ("reduced χ² 1.5 (median of the scans before: 1)",)),
+        (row(0.15), STEADY[:2], ()),
+        (row(0.5), SCATTERED, ()),
+        (row(0.3, words="max passes"), [], ("max passes",)),
+        (FitRow("B.h5", message="no"), STEADY, ()),
+    ],
+)
+def test_what_changed_is_said(now, before, said):
+    assert changes(now, before) == said

@@ -86,16 +86,6 @@ def test_files_of_a_layout_of_their_own_are_read_as_by_ingest(watched):
 
 
 @pytest.mark.long
-def test_stores_are_deleted_where_that_is_asked_for(watched):
-    Path("in/A0002_results.hdf").unlink()
-    for _ in range(2):
-        result = run(*WATCH, "--stores", "delete")
-        assert result.exit_code == 0, result.output
-        assert len(rows()) == 1
-        assert not [*Path("out/stores").iterdir()]
-
-
-@pytest.mark.long
 def test_an_overwritten_file_is_fitted_again_and_a_touched_one_keeps_its_result(watched, made):
     Path("in/A0002_results.hdf").unlink()
     file = Path("in/A0001_results.hdf")
