@@ -33,7 +33,6 @@ scan = module_scan(lambda: measured(CREEP, 60, [0.0, 45.0], dt=0.1), "A0001_c2")
 
 
 def observed(scan, **options):
-    """A fit, and its progress after each event."""
     shown = []
     result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[on_progress(shown.append)], **options)
     return result, shown

@@ -117,14 +117,6 @@ def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatc
     assert found[0][1] == found[1][1]
 
 
-@pytest.mark.slow
-def test_two_workers_give_the_bits_of_none(scan, result):
-    with hd.local_cluster(processes=2, threads=1) as client:
-        assert result_bits(hd.fit(scan, hd.LAMINAR_FLOW, client=client, **LOSS)) == result_bits(
-            result
-        )
-
-
 REFUSED = [
     ("a scale without a loss", {"loss_scale": 2.0}, "choose a loss"),
     ("no scale", {"loss": "huber", "loss_scale": 0.0}, "give a positive number"),
