@@ -161,12 +161,6 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     assert (found.chosen, found.adequate) == (chosen, True), found
 
 
-def test_losses_are_refused(tmp_path):
-    scan = store(measured([20000.0, 0.0, 0.0], 20, angles(2), sigma=0.02), tmp_path)
-    with pytest.raises(OptionError, match="compared by least squares"):
-        hd.compare_models(scan, loss="huber")
-
-
 @pytest.mark.parametrize(
     ("theta", "chosen"), [((3e3, 0, 0), "brownian"), ((3e3, -0.5, 0), "power_law")]
 )
@@ -205,8 +199,10 @@ def test_the_command_line_fits_the_model_that_it_chose(tmp_path, capsys):
     assert "chosen by comparison" in hd.load_result(folder).report(all=True)
 
 
-def test_the_model_auto_is_for_one_new_fit(tmp_path, capsys):
+def test_a_comparison_is_of_squares_and_for_one_new_fit(tmp_path, capsys):
     scan = store(measured([20000.0, 0.0, 0.0], 20, angles(5), sigma=0.02), tmp_path)
+    with pytest.raises(OptionError, match="compared by least squares"):
+        hd.compare_models(scan, loss="huber")
     for more in (["--resume"], ["--over", "age", "--windows", "2"], [str(scan.path)]):
         with pytest.raises(SystemExit) as end:
             main(["fit", str(scan.path), "--model", "auto", *more])

@@ -33,7 +33,7 @@ def result(scan, tmp_path_factory):
 
 
 @pytest.mark.long
-def test_a_fit_with_outliers_finds_the_truth(result):
+def test_a_fit_with_outliers_finds_the_truth_and_the_report_names_the_loss(result, tmp_path):
     table = result.parameters
     error = np.sqrt(np.diag(result.errors.covariance_naive))
     pull = (table["optimum"].values - STRONG_FLOW) / error
@@ -41,10 +41,6 @@ def test_a_fit_with_outliers_finds_the_truth(result):
     assert np.abs(pull).max() < 4
     assert np.isfinite(np.diag(result.covariance)).all()
     assert 0.8 < result.statistics.mean_weight < 0.98
-
-
-@pytest.mark.long
-def test_the_report_names_the_loss(result, tmp_path):
     said = result.report(all=True)
     assert "huber, scale 1.345 σ, mean weight " in said
     assert result.diagnosis.scalings is None
