@@ -57,7 +57,6 @@ _NAMES = {
     "solver.state": ("Outcome",),
     "store.scan": ("Scan", "open_dataset"),
 }
-"""Public names by the module that defines them."""
 _MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide"}
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
@@ -81,7 +80,7 @@ def _imported(module: str, name: str) -> ModuleType:
     except ModuleNotFoundError as e:
         if not module.startswith("apps.") or e.name not in (f"{__name__}.apps", application):
             raise
-        from homodyne_dask.errors import PackageError
+        from homodyne_dask.errors import PackageError  # lazy: nothing loads with the package
 
         what = f"{__name__}.{name} needs the application {application}, which is not installed"
         raise PackageError(what) from e

@@ -90,6 +90,7 @@ def ingest(
     """
     workers: AbstractContextManager[object] = nullcontext()
     if client is not None:
+        # lazy: with Dask
         from homodyne_dask.cluster.local import require_client
         from homodyne_dask.sweep.preflight import checked_workers
 

@@ -17,7 +17,6 @@ _CONTROL = re.compile(
 )
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)( =)?")
 _MAX_SHOWN = 100
-"""Most letters of a value that a message quotes."""
 
 
 class HomodyneDaskError(Exception):
@@ -30,10 +29,7 @@ class HomodyneDaskError(Exception):
 
     @property
     def on_command_line(self) -> str:
-        """The message with options as they are typed, --frame-time; `str` has frame_time.
-
-        Commands in backticks are the same in both.
-        """
+        """The message with options as they are typed, --frame-time; `str` has frame_time."""
         return printable(super().__str__())
 
 

@@ -23,7 +23,6 @@ from homodyne_dask.errors import OptionError, PackageError, first_cause, in_line
 
 APPLICATIONS = "homodyne_dask.apps"
 DISTRIBUTION = "homodyne-dask"
-"""The distribution that has the library and its applications."""
 
 
 class PackageWarning(UserWarning):
@@ -36,10 +35,7 @@ class EntryPointError(OptionError):
 
 @cache
 def offered_in(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, in an order that is the same in every process.
-
-    Those of a package whose list cannot be read are passed over.
-    """
+    """Return the entry points of a group in an order that is the same in every process."""
     points, broken = _installed()
     for sentence in broken:
         warn_of(f"{sentence}: repair or remove the package")
@@ -56,10 +52,7 @@ def _is_present(point: EntryPoint) -> bool:
 
 
 def broken_packages() -> tuple[str, ...]:
-    """Return in words each installed package whose entry points cannot be read.
-
-    Libraries that look for extensions of their own fail of it, too.
-    """
+    """Return in words each installed package whose entry points cannot be read."""
     return _installed()[1]
 
 
@@ -159,10 +152,7 @@ def applications_in(group: str) -> tuple[EntryPoint, ...]:
 
 
 def application(name: str, what: str) -> Any:
-    """Return a function that an application registers in the group homodyne_dask.applications.
-
-    what: what needs it, as an error begins. Raises PackageError where the application is missing.
-    """
+    """Return a function that an application registers; PackageError, which begins with `what`, without it."""
     for point in applications_in("homodyne_dask.applications"):
         if point.name == name:
             return load_application(point, what)

@@ -27,7 +27,6 @@ PHOTON_ARRAYS = 4
 """The same of pixels x frames float32 numbers, of simulated photons."""
 MIN_FRAMES = 3
 AT_ONCE = 4_000_000
-"""Normal numbers drawn at a time."""
 RIDGE = 1e-6
 """Power of the field without memory, by which its root is well conditioned: all machines count alike."""
 
@@ -47,8 +46,7 @@ def simulate(
 ) -> data.Scenario:
     """Simulate a scan with known parameters and noise, and write it to a result file.
 
-    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade or step.
-    angles: number of
+    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade or step. angles: number of
     bins of each ring, spread over half a turn. rings: of q, from half to twice that of the scenario if there
     are several. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
     layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file. noise:
@@ -122,10 +120,7 @@ def counted_c2(
     of_pattern: np.random.Generator,
     of_counts: np.random.Generator,
 ) -> Float[np.ndarray, "t t"]:
-    """Return c2 as beamlines compute it, of offset 1, from photons counted in independent pixels.
-
-    root: of the correlation of the field (`field_root`). counts: mean of a pixel, of all frames or of each.
-    """
+    """Return c2 of offset 1 from photons counted in independent pixels; counts: their mean of each frame."""
     n = len(root)
     modes = max(1, int(1 / contrast + 1e-9))
     spread, total, mean = np.sqrt(contrast * modes), np.zeros((n, n)), np.zeros(n)

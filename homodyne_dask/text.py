@@ -37,10 +37,7 @@ def aligned_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 
 
 def wrapped(head: str, sentences: Sequence[str]) -> list[str]:
-    """Return each sentence after `head`, in lines of at most MAX_WIDTH letters.
-
-    Further lines begin below the sentence where `head` is a column, which ends in two spaces.
-    """
+    """Return each sentence after `head`, in lines of MAX_WIDTH; below it, if it ends in two spaces."""
     indent = " " * (len(head) if head.endswith("  ") else 2) if head else ""
     wrapper = textwrap.TextWrapper(
         MAX_WIDTH, head, indent, break_long_words=False, break_on_hyphens=False

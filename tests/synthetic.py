@@ -11,9 +11,10 @@ import pytest
 import ingest
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
+from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.start import initial_values
 from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.initial_values import find_start
 from homodyne_dask.fitting.start.transport_search import Minimum, transport_minima, undecided_minima
 from homodyne_dask.kernels.backend_interface import Block, Problem
 from homodyne_dask.kernels.gram import merge_tree, stacked

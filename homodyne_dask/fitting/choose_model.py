@@ -97,7 +97,7 @@ def _describe(results: dict[str, FitResult]) -> bool:
 
 
 def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the prior of offsets with which a frozen part is told from an offset; {} where they are near 1.
+    """Return the prior of offsets that tells a frozen part from an offset; {} where they are near 1.
 
     Free offsets take its plateau, and then only the shape of the decay shows it.
     """
@@ -129,7 +129,6 @@ def _flows(scan: Scan, options: dict[str, Any]) -> bool:
 
 
 def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
-    """Return models of other motions that the bins can tell apart, the simplest first."""
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
     if scan.is_table or any(options.get(name) for name in named):
         return []

@@ -59,9 +59,7 @@ class FitPlanned(Event):
 
     title: str
     where: str
-    """The workers: where and how many."""
     names: tuple[str, ...]
-    """Of the parameters."""
     units: tuple[str, ...]
     pairs: int
     datum: str
@@ -108,7 +106,6 @@ class TilesDone(Event):
     done: int
     """Tiles of this pass that are completed."""
     pairs: int
-    """Of these tiles."""
     bytes: int
     """Decoded bytes of those of these tiles whose data were needed."""
     pairs_total: int
@@ -135,9 +132,7 @@ class FitEnded(Event):
     outcome: str
     """Name of the `Outcome`."""
     sentence: str
-    """How the fit ended."""
     findings: "tuple[Finding, ...]"
-    """About the result."""
     theta: tuple[float, ...]
     stderr: tuple[float, ...]
     """NaN if unknown."""
@@ -155,7 +150,6 @@ class FitFailed(Event):
     outcome: str
     """FAILED or INTERRUPTED."""
     sentence: str
-    """What happened."""
     error: BaseException | None = field(default=None, repr=False, compare=False)
     """None where the event came from another process."""
 
@@ -181,10 +175,8 @@ class CurrentPass:
     tiles: int
     began: float
     done: int = 0
-    """Tiles completed."""
     pairs: int = 0
     bytes: int = 0
-    """Decoded bytes of the tiles whose data were needed."""
     last: float = 0.0
     """Time at which the latest tiles were completed."""
 
@@ -201,9 +193,7 @@ class Progress(FitPlanned):
     done: tuple[Pass, ...] = ()
     theta: tuple[float, ...] = ()
     stderr: tuple[float, ...] = ()
-    """Best known standard errors at theta; NaN if unknown."""
     low: tuple[float, ...] = ()
-    """Lower end of the 95 % interval of each parameter, of a fit that has ended; NaN if unknown."""
     high: tuple[float, ...] = ()
     rate: float = math.nan
     """Pairs per second in the current pass, or the last one."""
@@ -211,11 +201,9 @@ class Progress(FitPlanned):
     pairs_total: int = 0
     tiles_total: int = 0
     tiles_skipped: int = 0
-    """Tiles whose data were not needed because f has decayed to zero."""
     outcome: str = RUNNING
     sentence: str = "the fit is still running"
     findings: "tuple[Finding, ...]" = ()
-    """About the result."""
     refused: tuple[str, ...] = ()
     """Reasons why workers that joined were refused; on the page /fit also which workers were lost."""
 
@@ -298,7 +286,7 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
 
 
 def pass_line(one: Pass, elapsed: float) -> str:
-    """Return a completed pass as a line: reduced χ², estimated distance to the minimum in errors, time."""
+    """Return a completed pass as a line: reduced χ², distance to the minimum in errors, time."""
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
     words = f"{pass_name(one.factor, one.number):<26}reduced χ² {one.redchi:<12.7g} distance"
     return f"{words} {distance:<9}{elapsed:7.1f} s" + ("" if one.accepted else "   (rejected)")

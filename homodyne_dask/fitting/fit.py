@@ -1,12 +1,8 @@
-"""A fit of a scan: it connects solver, sweep and cluster, and returns the result.
-
-The run of any fit: workers, observer, passes until the fit has ended, and the result.
-"""
+"""A fit of a scan, and the run of any fit: workers, observer, passes until it has ended, and the result."""
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +14,7 @@ from homodyne_dask.assessment.aliased_fringes import limit_of_fringes
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.minimize import (
-    CheckpointFile,
-    FitRecord,
-    checkpoint_path,
-    find_start,
-    identity,
-    minimize,
-)
+from homodyne_dask.fitting.minimize import FitRecord, checkpoint_path
 from homodyne_dask.fitting.observer import FitDescription, FitObserver, require_callbacks
 from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
 from homodyne_dask.kernels.gpus import gpus_of_machine
@@ -35,7 +24,7 @@ from homodyne_dask.request.options import SPECKLE_WEIGHTS, takes_options
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.blocks import forget_large, without_unreadable
+from homodyne_dask.sweep.blocks import forget_large
 from homodyne_dask.sweep.layout import coarse_levels, layout
 from homodyne_dask.sweep.plan import (
     PASSES_OF_A_FIT,
@@ -65,34 +54,13 @@ def run[Result](
     record: FitRecord,
     scan: Scan | None = None,
 ) -> Steps[Result]:
-    """Run a fit on the workers of its plan, and tell its callbacks of its steps and its end.
-
-    fit: makes the passes with a client, or None in this process. scan: for which workers are checked.
-    """
+    """Run a fit on the workers of its plan, which are checked for the scan, and tell its callbacks of it."""
     with workers_for_plan(scan, planned, client) as (connected, refused):
         observer = FitObserver(description, planned, connected, callbacks, refused)
         record.on_level, record.on_phase = observer.state, observer.start_phase
         with observer.failures_emitted():
             result = yield from fit(connected, observer, record)
     return result
-
-
-def followed(
-    states: Iterator[lm.State], observer: FitObserver, record: FitRecord, *, resumed: bool = False
-) -> Steps[lm.State]:
-    """Yield the states of a fit, of which callbacks are told; return the last one.
-
-    resumed: whether the first one is that of a checkpoint.
-    """
-    state = None
-    for state in states:
-        observer.state(state, resumed=resumed)
-        resumed = False
-        yield state
-    assert state is not None  # there is at least one pass
-    observer.start_phase("estimating the errors")
-    record.last_pass = time.perf_counter()
-    return state
 
 
 def run_to_completion[Result](passes: Steps[Result]) -> Result:
@@ -110,10 +78,8 @@ def workers_for_plan(
 ) -> "Iterator[tuple[Client | None, Sequence[str]]]":
     """Yield the client to compute with, of workers that are started where the plan says so.
 
-    Its workers are checked as `checked_workers` does, whose messages come with it; of workers that are
-    started here, now or in place of one that died, and for data other than a scan, the code alone.
-
-    Dask loads for half a second; a fit in this process does without it, and leaves no data in its memory.
+    With it come the messages of `checked_workers`. Of workers that are started here, now or in place of one
+    that died, and for data other than a scan, the code alone is checked.
     """
     if client is None and not planned.workers.to_start:
         try:
@@ -121,18 +87,18 @@ def workers_for_plan(
         finally:
             forget_large()
         return
+    # lazy: Dask loads for half a second, and a fit in this process does without it
     from homodyne_dask.cluster.local import local_cluster
-    from homodyne_dask.sweep.distributed_tasks import keep_preferences_soft
-    from homodyne_dask.sweep.preflight import checked_workers
+    from homodyne_dask.sweep import distributed_tasks, preflight
 
     if planned.workers.to_start:
-        with local_cluster(gpus=planned.gpus) as started, checked_workers(started) as refused:
-            keep_preferences_soft(started)
-            yield started, refused
-    elif client is not None:
-        with checked_workers(client, scan, planned) as refused:
-            keep_preferences_soft(client)
-            yield client, refused
+        workers: AbstractContextManager[Any] = local_cluster(gpus=planned.gpus)
+        given = ()
+    else:
+        workers, given = nullcontext(client), (scan, planned)
+    with workers as connected, preflight.checked_workers(connected, *given) as refused:
+        distributed_tasks.keep_preferences_soft(connected)
+        yield connected, refused
 
 
 NO_GPUS_ASKED = "workers of a hypothetical cluster are assumed to have no GPUs"
@@ -207,63 +173,16 @@ def iterate(
     require_callbacks(callbacks)
     planned = plan_for(request, client)
     request = computed_on(request, planned.device)
-    passes = partial(_passes, request, planned, path, resume)
+
+    # lazy: JAX and tables load while workers start, and after the first line of progress
+    def passes(*workers_and_observer: Any) -> Steps["FitResult"]:
+        from homodyne_dask.fitting.fit_scan import passes_of_scan
+
+        return passes_of_scan(request, planned, path, resume, *workers_and_observer)
+
     note = limit_of_fringes(request)
     description = description_of(request, Path(request.scan.path).name, note)
     return (yield from run(passes, description, planned, client, callbacks, record, request.scan))
-
-
-def _passes(
-    request: Request,
-    planned: Plan,
-    path: Path | None,
-    resume: bool,
-    client: "Client | None",
-    observer: FitObserver,
-    record: FitRecord,
-) -> Generator[lm.State, None, "FitResult"]:
-    # JAX and tables load while workers start, and after the first line of progress
-    from homodyne_dask.assessment.assess import assess
-    from homodyne_dask.assessment.result_of import result_of
-    from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
-    from homodyne_dask.fitting.start.initial_values import require_finite
-    from homodyne_dask.sweep.sweep import sweep_of
-
-    if request.options.on_bad_tile == "skip":
-        layouts = (planned.layout, *planned.levels)
-        request = replace(request, scan=without_unreadable(request.scan, layouts, client))
-    selection, problem = request.scan.selection, request.problem
-    sweeps = [
-        observer.observed(sweep_of(planned, selection, problem, client, level))
-        for level in (*planned.levels, planned.layout)
-    ]
-    *_, data = sweeps
-    data.warm_up()
-    weighted = None
-    if request.options.weighting == SPECKLE_WEIGHTS:
-        weighted = SpeckleWeighting.of(request, data)
-        weighted.begun, weighted.ended = observer.start_pass, observer.end_pass
-        request, states = weighted.request, minimize_weighted(weighted, record)
-    else:
-        file = None if path is None else CheckpointFile(path, identity(request))
-        states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
-    state = yield from followed(states, observer, record, resumed=resume)
-    if state.outcome is lm.Outcome.NONFINITE:
-        require_finite(request, state.theta, everywhere=True)
-    assessment = assess(request, state, data, weighted, observer.start_phase)
-    ran = record.run(state.passes, data.compilations())
-    result = result_of(request, state, assessment, ran, record.minima)
-    table, ends = result.parameters, result.ci()
-    observer.ended(
-        result.outcome,
-        result.findings,
-        *(table[name].values for name in ("value", "stderr")),
-        sentence=result.verdict,
-        low=tuple(ends["low"].values.tolist()),
-        high=tuple(ends["high"].values.tolist()),
-        result=result,
-    )
-    return result
 
 
 @takes_options(of_plan=True)
@@ -300,8 +219,7 @@ def plan_for(
 ) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers.
 
-    asked: workers of a hypothetical cluster, for which it is then. apart: see `layout`. passes: that are
-    expected, besides those of profiles.
+    asked: workers of a hypothetical cluster. apart: see `layout`. passes: expected besides those of profiles.
     """
     cut = layout(request.scan, request.problem.min_lag, apart=apart)
     memory = request.options.memory
@@ -309,6 +227,7 @@ def plan_for(
     if asked is not None:
         workers, find_gpus = workers_asked(asked, client), lambda: NO_GPUS_ASKED
     elif client is not None:
+        # lazy: with Dask
         from homodyne_dask.cluster.local import workers_of
         from homodyne_dask.sweep.preflight import gpus_of_workers
 
@@ -331,14 +250,15 @@ def plan_for(
 
 
 def description_of(request: Request, title: str, note: str = "") -> FitDescription:
-    """Return title, parameters and errors for the progress of a fit."""
+    """Return what the progress of a fit shows; title: of the data."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
+        # lazy: it loads tables, and a fit that nobody watches does without it
         from homodyne_dask.assessment.assess import errors_of_pass
 
         return errors_of_pass(request, state)
 
-    units = tuple(parameter.unit for parameter in request.parameters)
+    search, units = request.search, tuple(parameter.unit for parameter in request.parameters)
     title = f"{request.problem.model.name} fitted to {title}"
-    free = int(request.search.free.sum())
-    return FitDescription(title, request.search.names, units, errors, free, request.scan.path, note)
+    free = int(search.free.sum())
+    return FitDescription(title, search.names, units, errors, free, request.scan.path, note)

@@ -29,6 +29,7 @@ def fit(data: Any, model: Any, **options: Any) -> Any:
         fit_residuals = application("curve_fit", "a fit of a ResidualModel")
         return fit_residuals(data, model, **options)
     if isinstance(data, list | tuple):
+        # lazy: it loads Dask
         from homodyne_dask.fitting.series.rings_and_windows import fit_scans
 
         return fit_scans(data, model, **options)

@@ -1,31 +1,22 @@
 """g2(lag) of each bin: c2 averaged over age, from the averages stored with the data, with its error.
 
 At a fixed lag, c2 of ages that see the same speckle fluctuates together. The theory of speckle and counting
-noise tells how (`solver.speckle.covariance_over_age`); its size follows from the scatter between intervals
-of age.
-
-What a fit of a table of g2(delay) cannot have: options of frames, speckle noise, and models of age.
+noise tells how (`solver.speckle.covariance_over_age`); its size follows from the scatter between intervals of
+age.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import xarray
 from jaxtyping import Float, Int
 from scipy.special import gammaln
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.backend_interface import Problem
-from homodyne_dask.models.parameters import Search
-from homodyne_dask.request.options import PAIRS, FitOptions
 from homodyne_dask.solver.speckle import MEAN_COUNTS, covariance_over_age
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.scan import Cuts, Scan, as_scan
-
-if TYPE_CHECKING:
-    import xarray
-
 
 SECOND_DIFFERENCE = np.array([6.0, -8.0, 2.0])
 """Variance of c(t) - 2 c(t + 1) + c(t + 2) from the covariances at distances 0, 1 and 2."""
@@ -35,7 +26,7 @@ FREEDOM_OF_PAIRS = 50.0
 """Degrees of freedom that the measured σ of pairs counts with: its share of speckle noise is not exact."""
 
 
-def g2(data: Scan | str | Path) -> "xarray.Dataset":
+def g2(data: Scan | str | Path) -> xarray.Dataset:
     """Return g2 of every bin, c2 averaged over age: g2, stderr and pairs over (bin, lag).
 
     data: a scan, whose selected bins and frames are used, or the path of a store. Lags [s] are those of the
@@ -65,10 +56,8 @@ def g2(data: Scan | str | Path) -> "xarray.Dataset":
     return table
 
 
-def _age_means(scan: Scan) -> "xarray.Dataset":
+def _age_means(scan: Scan) -> xarray.Dataset:
     """Return what `g2` does, with the error as if intervals of age were independent."""
-    import xarray  # takes a second to import
-
     if is_uneven(scan.time):
         raise OptionError(
             f"the frames of {scan.path} are not evenly spaced in time, so ages have no lags in common: "
@@ -108,11 +97,8 @@ def _at_lag(read: Cuts, lag: int) -> tuple[Float[np.ndarray, "*bin"], ...]:
     return np.average((read.t2 - read.t1)[at], weights=np.maximum(used, 1)), mean, stderr, total
 
 
-def _decay_of(mean: "xarray.Dataset", scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
-    """Return f at lags of 0, 1, 2 ... frames and contrast of the mean over age, taken for c2 - 1.
-
-    What is below its error is 0.
-    """
+def _decay_of(mean: xarray.Dataset, scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
+    """Return f at lags of 0, 1, 2 ... frames, 0 for what is below its error, and the contrast."""
     value, error = mean["g2"].values - 1, np.nan_to_num(mean["stderr"].values)
     known = np.isfinite(value)
     if not known.any():
@@ -133,9 +119,7 @@ class _LagNoise(NamedTuple):
     scatter: float
     """Observed: Σ w² (mean of an interval - mean)², times a factor, w the share of each in the mean."""
     of_mean: Float[np.ndarray, " 3"]
-    """The variance of the mean over all ages."""
     of_scatter: Float[np.ndarray, " 3"]
-    """The expected scatter."""
     squares: Float[np.ndarray, "3 3"]
     """Half of the variance of the scatter."""
 
@@ -143,7 +127,6 @@ class _LagNoise(NamedTuple):
 def _noise_at_lag(
     read: Cuts, bin: int, interval: int, lag: int, f: Float[np.ndarray, " t"], contrast: float
 ) -> _LagNoise:
-    """Return it for an interval of lags of a bin. lag: their mean, in frames."""
     at = (read.lag == interval) & (read.count[bin] > 0) & np.isfinite(read.c2[bin])
     count, value = read.count[bin, at], read.c2[bin, at]
     if not len(count):
@@ -193,7 +176,7 @@ def _of_intervals(
     begin: Int[np.ndarray, " age"],
     length: Int[np.ndarray, " age"],
 ) -> Float[np.ndarray, "3 age age"]:
-    """Return the covariance of the means over intervals of age at a lag, in such parts."""
+    """Return the covariance of the means over intervals of age at a lag, in parts by powers of 1/μ."""
     parts = _by_counts(f, contrast, lag)
     # the sum over all pairs of two intervals is a second difference of sums of sums
     parts[:, 0] /= 2
@@ -211,8 +194,8 @@ def _of_intervals(
 def _errors(noises: list[_LagNoise], counts: float) -> Float[np.ndarray, " lag"]:
     """Return the error of the mean over age at each lag; counts: μ, NaN where it is not known.
 
-    Scatters are taken as multiples of χ² with the degrees of freedom of their variance; P is the likeliest
-    at each μ, and variances are averaged over the likelihood of μ.
+    Scatters are taken as multiples of χ² with the degrees of freedom of their variance; P is the likeliest at
+    each μ, and variances are averaged over the likelihood of μ.
     """
     mu = np.array([counts]) if np.isfinite(counts) else MEAN_COUNTS
     power = mu ** -np.arange(3.0)[:, None]
@@ -229,48 +212,3 @@ def _errors(noises: list[_LagNoise], counts: float) -> Float[np.ndarray, " lag"]
     log = (half * np.log(rate * scatter) - gammaln(half) - rate * scatter).sum(0)
     weight = np.exp(log - log.max())
     return np.sqrt(of_mean @ (weight / weight.sum() / pixels))
-
-
-SCALES = 10.0 ** np.arange(-7, 5)
-"""s: lags at which f is compared at two ages."""
-MAX_CHANGE = 1e-7
-"""Of f from one age to another, above which it depends on age."""
-
-
-def check_table(options: FitOptions) -> None:
-    """Raise OptionError for options that apply to pairs of frames."""
-    refused = {
-        "weighting": (options.weighting != PAIRS, "the noise of speckle"),
-        "min_lag": (options.min_lag > 1, "frames: remove the first lines of the table instead"),
-        "friedel": (options.friedel != "on", "the noise of speckle"),
-        "rates": (options.rates is not None, "ages"),
-    }
-    for name, (given, needs) in refused.items():
-        if given:
-            raise OptionError(
-                f"{name} = {getattr(options, name)} needs two-time data, and a table of g2 has only delays, "
-                f"not {needs}; leave out {name}"
-            )
-
-
-def check_age(problem: Problem, search: Search, q: float, phi: float) -> None:
-    """Raise OptionError for a model whose f depends on age at some point within its bounds."""
-    model, share = problem.model, np.random.default_rng(0).uniform(0.3, 0.7, len(search.names))
-    low, high = (
-        np.where(np.isfinite(of), of, n) for n, of in ((1, search.lower), (2, search.upper))
-    )
-    log = search.log & (low > 0)
-    low, high = (np.where(log, np.log(np.where(log, of, 1)), of) for of in (low, high))
-    theta = low + share * (high - low)
-    theta = np.where(log, np.exp(np.where(log, theta, 0)), theta)
-    theta = np.where(np.isfinite(search.start), search.start, theta)
-    backend, steps, bins = evaluation_of(model), np.arange(1.0, 4), (np.array([q]), np.array([phi]))
-    for scale in SCALES:
-        time = scale * steps
-        at = backend.point(problem, theta, time)
-        f = np.asarray(backend.f_at(at, time, *bins, time[:2, None], time[1:, None]))
-        if not np.abs(np.ptp(f)) <= MAX_CHANGE:
-            raise OptionError(
-                f"{model.name} depends on age, and a table of g2 is a mean over all ages: fix its exponents "
-                f"at 0, fit a model of the lag alone, such as brownian or stretched, or fit two-time data"
-            )

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.errors import OptionError, require_type
-from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.machine.running_code import OUR_CODE, code_digest, version_of
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.request.options import CHANGEABLE, FitOptions
@@ -27,7 +26,6 @@ from homodyne_dask.store.files import no_room, path_of
 
 if TYPE_CHECKING:
     from homodyne_dask.kernels.gram import Gram
-    from homodyne_dask.results.data.fit_result import FitRun
     from homodyne_dask.sweep.sweep import Passes
 
 
@@ -39,21 +37,26 @@ class FitRecord:
     on_level: Callable[[lm.State, int], None] = lambda *_: None
     """Called with each state of a pass over block means and the level of the means."""
     on_phase: Callable[[str], None] = lambda _: None
-    """Called with what passes are for that are no trials."""
     history: list[dict[str, Any]] = field(default_factory=list)
     minima: list[dict[str, Any]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=lambda: {"passes": 0.0})
     """Seconds."""
     last_pass: float = 0.0
-    """When the last pass of the iteration ended."""
 
-    def run(self, passes: int, compilations: dict[str, int]) -> "FitRun":
-        """Return the record of a fit whose errors are known."""
-        from homodyne_dask.results.data.fit_result import FitRun
-
-        now = time.perf_counter()
-        self.timings |= {"errors": now - self.last_pass, "total": now - self.started}
-        return FitRun(passes, tuple(self.history), compilations, self.timings)
+    def add_pass(self, seconds: float, theta: np.ndarray, chisqr: float, passes: "Passes") -> None:
+        """Add a pass at theta to the history."""
+        self.timings["passes"] += seconds
+        known, cost = chisqr if np.isfinite(chisqr) else None, passes.cost
+        entry = {"seconds": seconds, "theta": theta.tolist(), "chisqr": known}
+        if cost.blocks:  # the share of sub-blocks that were computed, and of blocks that were read
+            entry["computed"] = cost.computed / max(cost.sub_blocks, 1)
+            entry["read"] = cost.read / cost.blocks
+        if passes.peak:
+            entry["peak_bytes"] = passes.peak
+        if number := os.environ.get("SLURM_JOB_ID"):  # 123, or 123.2 after its second restart
+            restarts = os.environ.get("SLURM_RESTART_COUNT")
+            entry["job"] = f"{number}.{restarts}" if restarts else number
+        self.history.append(entry)
 
 
 class SolverRequest(NamedTuple):
@@ -90,20 +93,9 @@ def minimize(
         began = time.perf_counter()
         gram = gram_at(trial.theta, trial.linear_params)
         seconds = time.perf_counter() - began
-        record.timings["passes"] += seconds
         prior = search.prior_terms(trial.theta)
         reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
-        chisqr, cost = reduced.chisqr if np.isfinite(reduced.chisqr) else None, passes.cost
-        entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
-        if cost.blocks:  # the share of sub-blocks that were computed, and of blocks that were read
-            entry["computed"] = cost.computed / max(cost.sub_blocks, 1)
-            entry["read"] = cost.read / cost.blocks
-        if passes.peak:
-            entry["peak_bytes"] = passes.peak
-        if number := os.environ.get("SLURM_JOB_ID"):  # 123, or 123.2 after its second restart
-            restarts = os.environ.get("SLURM_RESTART_COUNT")
-            entry["job"] = f"{number}.{restarts}" if restarts else number
-        record.history.append(entry)
+        record.add_pass(seconds, trial.theta, reduced.chisqr, passes)
         return reduced
 
     if checkpoint is not None and resume:
@@ -119,8 +111,21 @@ def minimize(
         states = lm.iterate(search, evaluate, start, options)
 
     def from_given() -> Iterator[lm.State]:
+        """Yield states from the initial values of a user, where they are no trial and χ² is lower there."""
+        passed, given = len(record.history), search.inside(search.start)
+        tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
+        if tried or not np.isfinite(given).all():
+            return
         assert state is not None
-        yield from _from_given(request, evaluate, gram_at, state, record, before)
+        end, linear, lower = state, None, None
+        record.on_phase("comparing with the initial values")
+        if end.reduced.linear_step is not None:  # to begin with, those of squares
+            linear = reduce(gram_at(given, None), request.scaling).linear_params
+        trial = lm.Trial(given, linear)
+        for lower in lm.iterate_below(search, evaluate, end, trial, request.solver):
+            yield lower
+        if lower is None:
+            del record.history[passed:]
 
     for state in chain(states, from_given()):
         record.history[-1] |= {
@@ -134,39 +139,8 @@ def minimize(
         yield state
 
 
-def _from_given(
-    request: Request | SolverRequest,
-    evaluate: lm.Evaluate,
-    gram_at: "Callable[..., Gram]",
-    end: lm.State,
-    record: FitRecord,
-    before: int,
-) -> Iterator[lm.State]:
-    """Yield the states that follow the end of a fit from the initial values of a user, if χ² is lower there.
-
-    before: passes in the record that are of no trial of this fit.
-    """
-    search, passed, state = request.search, len(record.history), None
-    given = search.inside(search.start)
-    tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
-    if tried or not np.isfinite(given).all():
-        return
-    record.on_phase("comparing with the initial values")
-    linear = None
-    if end.reduced.linear_step is not None:  # to begin with, those of squares
-        linear = reduce(gram_at(given, None), request.scaling).linear_params
-    trial = lm.Trial(given, linear)
-    for state in lm.iterate_below(search, evaluate, end, trial, request.solver):
-        yield state
-    if state is None:
-        del record.history[passed:]
-
-
 def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
-    """Return where a fit keeps its checkpoint, None for nowhere.
-
-    Raises OptionError for what is not a path, a file that is not a checkpoint, or nothing to resume from.
-    """
+    """Return where a fit keeps its checkpoint, None for nowhere; OptionError for what cannot be one."""
     require_type("resume", resume, bool, "True or False")
     if checkpoint is None:
         if resume:
@@ -176,38 +150,6 @@ def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
     if not resume:
         checkpoints.check_checkpoint_target(path)
     return path
-
-
-def find_start(request: Request, sweeps: "Sequence[Passes]", record: FitRecord) -> lm.Trial:
-    """Return the lowest minimum found in the averages and the block means, or in fits to the data.
-
-    sweeps: over block means, the coarsest first, and at last over all data.
-    """
-    from homodyne_dask.fitting.start import initial_values
-    from homodyne_dask.fitting.start import initial_values as coarse_to_fine
-
-    *levels, data = sweeps
-    minima = initial_values.find_initial_values(request, data)
-    trim_memory()
-    record.minima = [
-        {
-            "theta": dict(zip(request.search.names, at.theta.tolist(), strict=True)),
-            # unknown where the user gave the point
-            "chisqr": at.chisqr if np.isfinite(at.chisqr) else None,
-            "starts": at.starts,
-        }
-        for at in minima
-    ]
-    record.timings["start"] = time.perf_counter() - record.started
-    linear = request.problem.loss == "linear"
-    # the averages leave outliers out, fits of squares to the data do not
-    told_apart = levels or [data] * linear
-    theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, told_apart, record.on_level)
-    record.history.extend(coarse)
-    if linear:
-        return lm.Trial(theta)
-    averages = initial_values.averages_of(request, data)(theta)
-    return lm.Trial(theta, reduce(averages, request.scaling).linear_params)
 
 
 class CheckpointFile(NamedTuple):

@@ -1,12 +1,9 @@
-"""The callbacks of a fit: those that users give, the log, and those that installed packages register.
-
-The observer of a fit: it turns the steps of the fit into events for its callbacks.
-"""
+"""The callbacks of a fit, and its observer, which turns its steps into events for them."""
 
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -25,6 +22,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 if TYPE_CHECKING:
     from distributed import Client
 
+    from homodyne_dask.fitting.minimize import FitRecord
     from homodyne_dask.kernels.gram import AnyGram, Gram
     from homodyne_dask.results.data.findings import Findings
     from homodyne_dask.sweep.plan import Plan
@@ -34,9 +32,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 GROUP = "homodyne_dask.callbacks"
-"""The group of entry points in which installed packages register a `Subscribe` function."""
 PAGE = "page"
-"""Name of the entry point of an application that shows fits on a page."""
 PAIRS_FOR_PAGE = 4_000_000
 """Fewest pairs of a fit without a client that has a page: others end before anybody opens it."""
 Subscribe = Callable[["Client | None"], events.Subscriber | None]
@@ -44,10 +40,7 @@ Subscribe = Callable[["Client | None"], events.Subscriber | None]
 
 
 def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
-    """Return the subscribers to a fit; of an installed package that fails is warned, the fit goes on.
-
-    pairs: a fit of few pairs without a client has no page.
-    """
+    """Return the subscribers to a fit of so many pairs; of an installed package that fails is warned."""
     following: list[events.Subscriber] = []
     for point in offered_in(GROUP):
         if point.name == PAGE and client is None and pairs < PAIRS_FOR_PAGE:
@@ -118,7 +111,7 @@ EVENT_INTERVAL = 0.4
 
 
 class FitDescription(NamedTuple):
-    """Title, parameters and errors of a fit, published with its passes."""
+    """What is published of a fit with its passes."""
 
     title: str
     names: tuple[str, ...]
@@ -126,11 +119,8 @@ class FitDescription(NamedTuple):
     errors: Callable[[lm.State], Float[np.ndarray, " p"]]
     """Standard errors of theta at a state; NaN if unknown."""
     free: int
-    """Number of fitted parameters of theta."""
     store: str = ""
-    """Path of the data; "" where they are in no store."""
     note: str = ""
-    """What is to be known of the data before the fit."""
 
 
 class FitObserver:
@@ -146,10 +136,7 @@ class FitObserver:
     ) -> None:
         self.description, self.refused = description, refused
         registered = subscribers(client, plan.layout.pairs)
-        described = description._asdict()
-        del described["errors"], described["free"]
-        subscribed = [subscriber.callback for subscriber in registered]
-        self.callbacks = [log_callback(), *subscribed, *callbacks]
+        self.callbacks = [log_callback(), *(of.callback for of in registered), *callbacks]
         self.silent = len(self.callbacks) == 1 and not LOG.isEnabledFor(INFO)
         """Whether nobody sees the state of a pass, whose errors take time."""
         self.fit = os.urandom(3).hex()
@@ -171,7 +158,10 @@ class FitObserver:
                 datum=plan.layout.datum,
                 bins=plan.bins,
                 page=next((subscriber.page for subscriber in registered if subscriber.page), ""),
-                **described,
+                **{
+                    of: getattr(description, of)
+                    for of in ("title", "names", "units", "store", "note")
+                },
             )
         )
 
@@ -191,8 +181,7 @@ class FitObserver:
 
     def now(self) -> float:
         """Return the time as `Event.at` has it."""
-        wall, steady = self.clocks
-        return wall + time.monotonic() - steady
+        return self.clocks[0] + time.monotonic() - self.clocks[1]
 
     def _new_refusals(self) -> list[events.WorkerRefused]:
         reasons = self.refused[self.n_refused :]
@@ -208,50 +197,40 @@ class FitObserver:
         ) -> "Iterator[tuple[int, AnyGram, Report]]":
             tiles = sweep.layout.blocks
             self.start_pass(task.label, sweep.factor, tiles)
-            emitted = time.perf_counter()
-            done: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes"), 0)
-            for part in unobserved(sweep, task, at):
-                self._add(sweep, done, part)
+            emitted, done = time.perf_counter(), {"done": 0, "pairs": 0, "bytes": 0}
+            for n, gram, report in unobserved(sweep, task, at):
+                some, skipped = len(sweep.tasks[n].tiles), report.cost.blocks - report.cost.read
+                self._count(done, some, gram, (some - skipped) * sweep.layout.block_bytes, skipped)
                 if done["done"] == tiles or time.perf_counter() - emitted > EVENT_INTERVAL:
                     emitted = time.perf_counter()
                     self.emit(events.TilesDone(fit=self.fit, **done, **self.totals))
-                yield part
+                yield n, gram, report
 
         return replace(sweep, execute=execute)
 
     def start_pass(self, label: str | None = None, factor: int = 1, tiles: int = 1) -> None:
         """Emit that a pass begins."""
-        name = self._pass_name(label, factor)
+        means = f" over {factor}×{factor} means" if factor > 1 else ""
+        name = f"pass {label}{means}"
+        if label is None:
+            number = self.done.get(factor, 0) + 1
+            name = self.phase or f"pass {number}{means or ' over all data'}"
         self.pass_began = self.now()
         self.emit(events.PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
 
     def end_pass(self, gram: "Gram") -> None:
         """Emit that a pass over stored averages has used all of them."""
-        now = {"done": 1, "pairs": int(gram.pairs.sum()), "bytes": 0}
-        self.totals["pairs_total"] += now["pairs"]
-        self.totals["tiles_total"] += 1
-        self.emit(events.TilesDone(fit=self.fit, **now, **self.totals))
+        done = {"done": 0, "pairs": 0, "bytes": 0}
+        self._count(done, 1, gram)
+        self.emit(events.TilesDone(fit=self.fit, **done, **self.totals))
 
-    def _pass_name(self, label: str | None, factor: int) -> str:
-        means = f" over {factor}×{factor} means" if factor > 1 else ""
-        if label is None and self.phase:
-            return self.phase
-        if label is None:
-            number = self.done.get(factor, 0) + 1
-            return f"pass {number}{means or ' over all data'}"
-        return f"pass {label}{means}"
-
-    def _add(
-        self, sweep: "Sweep", done: dict[str, Any], part: "tuple[int, AnyGram, Report]"
+    def _count(
+        self, done: dict[str, int], tiles: int, gram: "AnyGram", read: int = 0, skipped: int = 0
     ) -> None:
-        n, gram, report = part
-        tiles, cost = len(sweep.tasks[n].tiles), report.cost
-        pairs, skipped = int(gram.pairs.sum()), cost.blocks - cost.read
-        done["done"] += tiles
-        done["pairs"] += pairs
-        done["bytes"] += (tiles - skipped) * sweep.layout.block_bytes
-        for key, more in zip(self.totals, (pairs, tiles, skipped), strict=True):
-            self.totals[key] += more
+        pairs = int(gram.pairs.sum())
+        for count, more in ((done, (tiles, pairs, read)), (self.totals, (pairs, tiles, skipped))):
+            for key, number in zip(count, more, strict=True):
+                count[key] += number
 
     def state(self, state: lm.State, factor: int = 1, *, resumed: bool = False) -> None:
         """Emit the state after a pass, or that of the checkpoint from which a fit is resumed."""
@@ -311,3 +290,18 @@ class FitObserver:
                 except Exception as failure:  # it must not hide why the fit failed
                     LOG.warning("a callback also failed: %s: %s", type(failure).__name__, failure)
             raise
+
+
+def followed(
+    states: Iterator[lm.State], observer: FitObserver, record: "FitRecord", *, resumed: bool = False
+) -> Generator[lm.State, None, lm.State]:
+    """Yield the states of a fit, and tell callbacks; return the last one. resumed: from a checkpoint."""
+    state = None
+    for state in states:
+        observer.state(state, resumed=resumed)
+        resumed = False
+        yield state
+    assert state is not None  # there is at least one pass
+    observer.start_phase("estimating the errors")
+    record.last_pass = time.perf_counter()
+    return state

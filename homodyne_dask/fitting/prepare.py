@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.fitting.g2 import check_age, check_table
-from homodyne_dask.kernels.backend import check_model
+from homodyne_dask.kernels.backend import check_model, evaluation_of
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.machine.running_code import code_digest
 from homodyne_dask.models import Model, TransportModel, convention_named, scan_model
@@ -50,7 +49,11 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     scan = as_scan(data)
     _check_options(options, scan)
     model = with_ties(on_times(model, scan.time[scan.use], options.knots), options.tie)
-    _check_parameters(model, options)
+    for what in ("initial", "fixed", "bounds", "prior", "profile"):
+        check_untied(model, what, getattr(options, what))
+    for name in options.profile:
+        check_profile(model, name)
+    check_priors(model, options.prior)
     _check_scan(model, scan)
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
@@ -73,7 +76,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     problem = Problem(model, convention, width if model.shear else None, *of_pairs)
     solver = lm.Options(max_passes=used.max_passes)
     if scan.is_table:
-        check_age(problem, chosen, float(q_or_one(scan)[0]), float(np.nan_to_num(scan.phi[0])))
+        _check_age(problem, chosen, float(q_or_one(scan)[0]), float(np.nan_to_num(scan.phi[0])))
         solver = replace(solver, decrement=_OF_TABLES)
     config = used.values() | more
     return Request(scan, problem, chosen, parameters, scaling, used, solver, config)
@@ -97,7 +100,7 @@ def _check_options(options: FitOptions, scan: Scan) -> None:
             f"one of them"
         )
     if scan.is_table:
-        check_table(options)
+        _check_table(options)
     if int(scan.use.sum()) < 3:
         raise SelectionError(
             f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, but a fit needs at least 3: "
@@ -108,14 +111,6 @@ def _check_options(options: FitOptions, scan: Scan) -> None:
             f"c2 of {scan.path} is the mean over cells of age and lag, and fits to such "
             f"means run in float64 only: leave out precision"
         )
-
-
-def _check_parameters(model: Model, options: FitOptions) -> None:
-    for what in ("initial", "fixed", "bounds", "prior", "profile"):
-        check_untied(model, what, getattr(options, what))
-    for name in options.profile:
-        check_profile(model, name)
-    check_priors(model, options.prior)
 
 
 def _check_scan(model: Model, scan: Scan) -> None:
@@ -186,10 +181,7 @@ def _gap(given: str | float | None, scan: Scan) -> float | None:
 
 
 def require_gap(request: Request) -> None:
-    """Raise OptionError where the model needs a gap and neither the user nor the store knows it.
-
-    A plan does not need it; a fit does.
-    """
+    """Raise OptionError where the model needs a gap that is not known; a plan does not need it."""
     if request.problem.model.shear and request.problem.gap is None:
         raise OptionError(
             f"{request.problem.model.name} needs the gap between the plates: give it, for example "
@@ -198,10 +190,7 @@ def require_gap(request: Request) -> None:
 
 
 def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
-    """Return the normal priors that a user gave as measurements for a fit; None without any.
-
-    Raises OptionError as `priors_of` does, and for other distributions: a fit has no use for them.
-    """
+    """Return the normal priors that a user gave; OptionError for others, for which a fit has no use."""
     priors = priors_of(given, search)
     if not priors:
         return None
@@ -247,12 +236,55 @@ def parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter
         )
     if needs_q:
         raise OptionError(f"{model.name} needs q, which the store does not have: ingest with --q")
-    return tuple(
-        replace(p, unit="1/s", bounds=_bounds_without_q(p.bounds)) if p.q_power else p
-        for p in model.parameters
+    parameters, most = [], _UNKNOWN_Q_BOUND
+    for p in model.parameters:
+        if p.q_power:
+            low = 1 / most if p.bounds[0] > 0 else -most
+            p = replace(p, unit="1/s", bounds=(0.0 if p.bounds[0] == 0 else low, most))
+        parameters.append(p)
+    return tuple(parameters)
+
+
+_SCALES = 10.0 ** np.arange(-7, 5)
+"""s: lags at which f is compared at two ages."""
+_MAX_CHANGE = 1e-7
+"""Of f from one age to another, above which it depends on age."""
+
+
+def _check_table(options: FitOptions) -> None:
+    """Raise OptionError for options that apply to pairs of frames."""
+    refused = {
+        "weighting": (options.weighting != PAIRS, "the noise of speckle"),
+        "min_lag": (options.min_lag > 1, "frames: remove the first lines of the table instead"),
+        "friedel": (options.friedel != "on", "the noise of speckle"),
+        "rates": (options.rates is not None, "ages"),
+    }
+    for name, (given, needs) in refused.items():
+        if given:
+            raise OptionError(
+                f"{name} = {getattr(options, name)} needs two-time data, and a table of g2 has only delays, "
+                f"not {needs}; leave out {name}"
+            )
+
+
+def _check_age(problem: Problem, search: Search, q: float, phi: float) -> None:
+    """Raise OptionError for a model whose f depends on age at some point within its bounds."""
+    model, share = problem.model, np.random.default_rng(0).uniform(0.3, 0.7, len(search.names))
+    low, high = (
+        np.where(np.isfinite(of), of, n) for n, of in ((1, search.lower), (2, search.upper))
     )
-
-
-def _bounds_without_q(bounds: tuple[float, float]) -> tuple[float, float]:
-    low = 1 / _UNKNOWN_Q_BOUND if bounds[0] > 0 else -_UNKNOWN_Q_BOUND
-    return 0.0 if bounds[0] == 0 else low, _UNKNOWN_Q_BOUND
+    log = search.log & (low > 0)
+    low, high = (np.where(log, np.log(np.where(log, of, 1)), of) for of in (low, high))
+    theta = low + share * (high - low)
+    theta = np.where(log, np.exp(np.where(log, theta, 0)), theta)
+    theta = np.where(np.isfinite(search.start), search.start, theta)
+    backend, steps, bins = evaluation_of(model), np.arange(1.0, 4), (np.array([q]), np.array([phi]))
+    for scale in _SCALES:
+        time = scale * steps
+        at = backend.point(problem, theta, time)
+        f = np.asarray(backend.f_at(at, time, *bins, time[:2, None], time[1:, None]))
+        if not np.abs(np.ptp(f)) <= _MAX_CHANGE:
+            raise OptionError(
+                f"{model.name} depends on age, and a table of g2 is a mean over all ages: fix its exponents "
+                f"at 0, fit a model of the lag alone, such as brownian or stretched, or fit two-time data"
+            )

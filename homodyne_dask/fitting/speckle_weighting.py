@@ -29,7 +29,8 @@ from homodyne_dask.assessment.speckle_noise import (
     noise_of_bins,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.minimize import FitRecord, find_start, minimize
+from homodyne_dask.fitting.minimize import FitRecord, minimize
+from homodyne_dask.fitting.start.initial_values import find_start
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellSums, Gram
 from homodyne_dask.request.request import Request
@@ -53,7 +54,6 @@ STAYS = 0.05
 WEIGHED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.SINGULAR)
 """Outcomes from which noise follows: what no data determine does not change it."""
 MOST_UPDATES = 5
-"""Times that the weights are computed."""
 AT_ONCE = 4_000_000
 """Derivatives of f that are held before they are averaged."""
 MOST_AGES = 64
@@ -75,13 +75,9 @@ class SpeckleWeighting:
     counted: dict[int, int]
     """Averages that count in each bin: those over the finest cells are merged."""
     bins: dict[int, BinNoise]
-    """Their noise at the fit; empty before the first."""
     joint: JointEquations | None = None
-    """The normal equations at the fit for which the weights were computed."""
     begun: Callable[[], object] = lambda: None
-    """Called before each pass."""
     ended: Callable[[Gram], object] = lambda _: None
-    """Called after it."""
     cost, peak, factor = NO_COST, 0, 1
 
     @classmethod
@@ -207,7 +203,6 @@ class SpeckleWeighting:
 
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
-    """Return the averages of data that are means over cells, from one pass at any parameters."""
     scan, search = request.scan, request.search
     some = search.with_given(np.ones(len(search.start)))
     means = sweep.over(CELL_MEANS, AtTheta(some))
@@ -224,10 +219,7 @@ def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid
 
 
 def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterator[lm.State]:
-    """Yield the states of fits to the averages, with weights computed anew until the parameters stay.
-
-    The first fit weights them by their pairs.
-    """
+    """Yield the states of fits to the averages, weighted by pairs first, then anew until parameters stay."""
     request, state = weighting.request, None
     for state in minimize(request, weighting, partial(find_start, request, [weighting]), record):
         yield state

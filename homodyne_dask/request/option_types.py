@@ -38,7 +38,6 @@ def parts(value: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an array, of whatever library, as numbers and lists."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -96,7 +95,6 @@ def _by_group(value: Any) -> Any:
 
 
 def _several_ranges(value: Any) -> list[Any]:
-    """Return a list of ranges from one range, which may be two numbers, or from several."""
     value = _plain(value)
     plain = isinstance(value, list | tuple) and not any(
         isinstance(v, list | tuple | str) for v in value
@@ -105,12 +103,12 @@ def _several_ranges(value: Any) -> list[Any]:
 
 
 def _frames(value: Any, files: bool = True) -> list[Any]:
-    """Return ranges of frames from ranges and single frames, 2,5,10-14, or from a file of them.
-
-    files: whether a name may be that of a file, as in no file. Raises OptionError for a list of two numbers.
-    """
+    """Return ranges from ranges and single frames, 2,5,10-14, or from a file of them (in no file)."""
     value = _plain(value)
-    if isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value)):
+    numbers = isinstance(value, list | tuple) and [
+        v for v in value if isinstance(v, int | float) and not isinstance(v, bool)
+    ]
+    if numbers and len(numbers) == len(value) == 2:
         if isinstance(value, tuple):
             return [value]
         a, b = value
@@ -129,12 +127,7 @@ def _frames(value: Any, files: bool = True) -> list[Any]:
     return found
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _text_of(path: str) -> str | None:
-    """Return the text of a file without comments, None where there is none that can be read."""
     try:
         return re.sub(r"#.*", "", Path(path).read_text("utf-8-sig"))
     except OSError:
@@ -163,15 +156,13 @@ def _scaling_values(value: Any) -> Any:
 
 
 def _gap(value: Any) -> Any:
-    """Return a gap as it is given; raises OptionError for what is no length."""
-    from homodyne_dask.models.units import gap_in_angstrom  # it loads NumPy
+    from homodyne_dask.models.units import gap_in_angstrom  # lazy: it loads NumPy
 
     gap_in_angstrom(value)
     return value
 
 
 def _names(value: Any) -> Any:
-    """Return names and numbers of scans: digits alone are a number."""
     members = value.split(",") if isinstance(value, str) else _plain(value)
     members = members if isinstance(members, list | tuple) else [members]
     words = [member.strip() if isinstance(member, str) else member for member in members]

@@ -38,7 +38,6 @@ PAIRS, SPECKLE_WEIGHTS = "pairs", "speckle"
 AUTO = "auto"
 """Given as the model, it stands for the one that a comparison chooses (`compare_models`)."""
 _PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
-"""Where a docstring lists the options."""
 
 SECTIONS = ("Data", "Model", "Contrast and offset", "Numerics", "Errors", "Workers", "Output")
 """The headings under which the help of a command lists options, in this order."""
@@ -67,10 +66,7 @@ NOWHERE = Use(0)
 def option(
     default: Any, section: str = "", example: str = "", use: Use = NOWHERE, **more: Any
 ) -> Any:
-    """Return a field of `Options`, whose docstring is its help; the arguments are those of `Option`.
-
-    default: ... for an option that has to be given.
-    """
+    """Return a field of `Options`, whose docstring is its help; default: ... for one that has to be given."""
     about = {"section": section, "example": example, "use": use}
     return Field(default, json_schema_extra=about | more)
 
@@ -89,9 +85,7 @@ class Option:
     """All values; of an option with others, too, those that help and completion name are `suggestions`."""
     own_form: Form | None
     section: str
-    """Under which heading the help of a command lists it."""
     example: str
-    """A value in YAML."""
     use: Use
     unit: str = ""
     suggestions: tuple[str, ...] = ()
@@ -327,10 +321,9 @@ class FitOptions(Options):
 
 
 def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator of functions whose **options are those of a fit.
+    """Return a decorator of functions whose **options are those of a fit, or of a plan alone.
 
     Signature and docstring (in place of `{options}`) then name them, and others are a TypeError.
-    of_plan: only those of a plan.
     """
     chosen = [o for o in FitOptions.options().values() if PLAN in o.use or not of_plan]
     keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)

@@ -17,16 +17,14 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import load_result, load_series
 from tests.applications import public
-from tests.kernels.user_functions import RELAXATION, relaxing_scan
+from tests.kernels.user_functions import RELAXATION
 from tests.results.made_results import changed
-from tests.synthetic import fit_here, measured, store
+from tests.synthetic import measured, store
 
 SCALE = 1.0
 
 
 class Factor:
-    """A factor in a slot."""
-
     __slots__ = ("value",)
 
     def __init__(self):
@@ -83,7 +81,6 @@ def test_the_second_fit_has_the_new_value_and_a_fit_without_a_change_compiles_no
 
 @pytest.mark.long
 def test_inside_a_loop_the_new_value_holds_too_and_so_does_the_first_one_afterwards(monkeypatch):
-    """JAX keeps what it traced of the body of a loop."""
     fits = [public("curve_fit")(of_a_loop, line())]
     for scale in (10.0, 1.0):
         monkeypatch.setitem(globals(), "SCALE", scale)
@@ -116,19 +113,6 @@ def test_a_prediction_has_the_new_value(monkeypatch):
     before = hd.predict(model, [0.4, 0], **where)
     monkeypatch.setitem(globals(), "SCALE", 10.0)
     np.testing.assert_allclose(hd.predict(model, [0.04, 0], **where), before, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_a_fit_of_a_scan_has_the_new_value(tmp_path, monkeypatch):
-    scan, model = store(relaxing_scan(30, 2), tmp_path), hd.separable(relaxing, RELAXATION)
-    first = fit_here(scan, model, initial={"rate": 0.4, "alpha": 0})
-    again = fit_here(scan, model, initial={"rate": 0.4, "alpha": 0})
-    assert again is not None
-    assert again.run.compilations["gram"] == 0
-    monkeypatch.setitem(globals(), "SCALE", 10.0)
-    second = fit_here(scan, model, initial={"rate": 0.04, "alpha": 0})
-    rate = [float(result.parameters["value"][0]) for result in (first, second) if result]
-    assert rate[0] / rate[1] == pytest.approx(10, rel=1e-6)
 
 
 def test_a_model_is_sent_with_the_values_it_has_when_it_is_sent(monkeypatch):
@@ -191,14 +175,6 @@ def lag_and_theta(result: FitResult, scan: hd.Scan):
 
 
 @pytest.mark.long
-def test_a_result_draws_the_model_it_was_fitted_with(series):
-    fits, scan = series
-    for result in fits.results:
-        lag, theta = lag_and_theta(result, scan)
-        assert f_of(result, scan) == pytest.approx(float(own(theta, 0.0, lag, None)), rel=1e-6)
-
-
-@pytest.mark.long
 def test_a_series_of_ones_own_model_is_printed_and_stored(series, tmp_path):
     fits, _ = series
     assert "rate" in str(fits)
@@ -212,7 +188,8 @@ def test_a_series_of_ones_own_model_is_printed_and_stored(series, tmp_path):
 def test_a_stored_result_finds_its_model_by_its_code(series, tmp_path, monkeypatch):
     (result, _), scan = series[0].results, series[1]
     result.to_json(tmp_path / "summary.json")
-    read = load_result(tmp_path)
+    read, (lag, theta) = load_result(tmp_path), lag_and_theta(result, scan)
+    assert f_of(result, scan) == pytest.approx(float(own(theta, 0.0, lag, None)), rel=1e-6)
     assert f_of(read, scan) == f_of(result, scan)
     monkeypatch.delitem(user_defined.USER_DEFINED, "stretched")
     with pytest.raises(OptionError, match="the fitted model 'stretched' is unknown"):

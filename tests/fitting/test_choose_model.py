@@ -49,16 +49,9 @@ def test_the_score_of_a_bin_is_its_chisqr_at_the_optimum_of_the_others(mode, clu
         np.testing.assert_allclose(found_rise, rise, atol=0.03 + 0.02 * abs(rise).max())
 
 
-INFLUENTIAL = [
-    pytest.param(photographed, STATIC_THETA, 60, 0.8, 1.2, id="photons, 3 errors"),
-    pytest.param(measured, FLOW3, 80, 0.8, 5.0, id="flow, 7 errors", marks=pytest.mark.slow),
-]
-"""With the naive errors by which the most influential bin moves a parameter (docs/models.md)."""
-
-
-@pytest.mark.parametrize(("make", "theta", "frames", "least", "most"), INFLUENTIAL)
-def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, frames, least, most):
-    scans = make(theta, frames, angles(5), seed=5)
+def test_the_score_of_a_bin_that_moves_parameters_far_is_rough():
+    """The most influential bin moves a parameter by three naive errors (docs/models.md)."""
+    scans = photographed(STATIC_THETA, 60, angles(5), seed=5)
     chosen, evaluate = asked(scans), evaluator(scans, padded=5)
     state = solve(evaluate, chosen, scans.theta)[-1]
     free = np.ones(len(scans.theta), bool)
@@ -70,8 +63,7 @@ def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, fram
         at = reduce(evaluate(there.theta), "individual").chisqr_per_bin
         rises.append((at - state.reduced.chisqr_per_bin)[b])
     ratio = found[[0, 2]] / rises
-    assert least < ratio.min()
-    assert ratio.max() < most
+    assert 0.8 < ratio.min() <= ratio.max() < 1.2
 
 
 @pytest.mark.long(whole=True)
@@ -125,7 +117,6 @@ def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):
 
 @pytest.mark.long
 def test_rings_of_ballistic_motion_are_described_by_a_power_of_q(tmp_path):
-    """Γ goes as q, and no model of diffusion describes it."""
     thetas = [[20000.0 * 0.005 / q, 0.0, 0.0] for q in Q]
     found = hd.compare_models(store(three_rings(thetas), tmp_path), ["brownian", "stretched_q"])
     assert [fit.misfit for fit in found.fits] == [False, True]
@@ -170,21 +161,6 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     assert (found.chosen, found.adequate) == (chosen, True), found
 
 
-@pytest.mark.long
-def test_that_no_model_is_adequate_is_said(tmp_path):
-    thetas = [[20000.0 * scale, 0.0, 0.0] for scale in (1.0, 4.0, 0.5)]
-    scan = store(three_rings(thetas), tmp_path)
-    found = hd.compare_models(scan, ["brownian", "power_law"])
-    assert not found.adequate
-    assert found.sentence.endswith("none of the models describes the data")
-
-
-def test_losses_are_refused(tmp_path):
-    scan = store(measured([20000.0, 0.0, 0.0], 20, angles(2), sigma=0.02), tmp_path)
-    with pytest.raises(OptionError, match="compared by least squares"):
-        hd.compare_models(scan, loss="huber")
-
-
 @pytest.mark.parametrize(
     ("theta", "chosen"), [((3e3, 0, 0), "brownian"), ((3e3, -0.5, 0), "power_law")]
 )
@@ -223,8 +199,10 @@ def test_the_command_line_fits_the_model_that_it_chose(tmp_path, capsys):
     assert "chosen by comparison" in hd.load_result(folder).report(all=True)
 
 
-def test_the_model_auto_is_for_one_new_fit(tmp_path, capsys):
+def test_a_comparison_is_of_squares_and_for_one_new_fit(tmp_path, capsys):
     scan = store(measured([20000.0, 0.0, 0.0], 20, angles(5), sigma=0.02), tmp_path)
+    with pytest.raises(OptionError, match="compared by least squares"):
+        hd.compare_models(scan, loss="huber")
     for more in (["--resume"], ["--over", "age", "--windows", "2"], [str(scan.path)]):
         with pytest.raises(SystemExit) as end:
             main(["fit", str(scan.path), "--model", "auto", *more])

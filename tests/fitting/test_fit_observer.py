@@ -33,13 +33,12 @@ scan = module_scan(lambda: measured(CREEP, 60, [0.0, 45.0], dt=0.1), "A0001_c2")
 
 
 def observed(scan, **options):
-    """A fit, and its progress after each event."""
     shown = []
     result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[on_progress(shown.append)], **options)
     return result, shown
 
 
-def test_a_fit_emits_its_work_each_pass_and_its_end(scan):
+def test_a_fit_emits_each_pass_and_its_end_and_every_pair_once_with_its_rate(scan):
     result, shown = observed(scan)
     first, last = shown[0], shown[-1]
     assert (first.title, first.where) == ("static fitted to A0001_c2.zarr", "in this process")
@@ -49,15 +48,10 @@ def test_a_fit_emits_its_work_each_pass_and_its_end(scan):
     accepted = [entry["accepted"] for entry in result.run.history]
     assert [one.accepted for one in last.done] == accepted
     assert last.passes == result.passes
-    np.testing.assert_array_equal(last.theta, result.parameters["value"].values)
-    table = result.parameters
-    np.testing.assert_array_equal(last.stderr, table["stderr"].values)
+    for name, values in (("value", last.theta), ("stderr", last.stderr)):
+        np.testing.assert_array_equal(values, result.parameters[name].values)
     assert np.isnan(last.done[-1].stderr).all()  # of 2 bins, no error is known before the end
     assert last.findings == result.findings
-
-
-def test_every_tile_and_pair_is_counted_once_and_rates_follow(scan):
-    result, shown = observed(scan)
     passes = [s for s in shown if s.now is not None and s.doing.endswith("over all data")]
     ends = [s for s in passes if s.now.done == s.now.tiles]
     assert {s.now.pairs for s in ends} == {result.ndata}
@@ -86,15 +80,13 @@ def test_coarse_passes_do_not_count_as_those_over_all_data(tmp_path, monkeypatch
 
 
 def test_the_loop_sees_the_passes_of_the_fit_and_its_value_is_the_result(scan):
-    states = []
+    results = []
 
     def loop():
-        result = yield from hd.iterate(scan, hd.STATIC, **GIVEN)
-        assert isinstance(result, hd.FitResult)
-        states.append(result)
+        results.append((yield from hd.iterate(scan, hd.STATIC, **GIVEN)))
 
     passes = list(loop())
-    result, fitted = states[0], hd.fit(scan, hd.STATIC, **GIVEN)
+    result, fitted = results[0], hd.fit(scan, hd.STATIC, **GIVEN)
     assert [state.passes for state in passes] == list(range(1, fitted.passes + 1))
     assert passes[-1].outcome is fitted.outcome
     assert result.parameters.identical(fitted.parameters)

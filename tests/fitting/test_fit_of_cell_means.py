@@ -29,8 +29,6 @@ FIXED = {"D_offset": 50.0}
 
 @dataclass(frozen=True)
 class Made:
-    """A store of cells, and c2 of its pairs."""
-
     store: Path
     full: np.ndarray
 

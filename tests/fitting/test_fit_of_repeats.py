@@ -28,7 +28,6 @@ def scan_file(path, seed, rate=D0, contrast=0.3):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Six scans of one sample, of which the contrast falls from scan to scan."""
     folder = tmp_path_factory.mktemp("repeats")
     files = [scan_file(folder / f"R{k}.npz", k, contrast=0.3 - 0.02 * k) for k in range(SCANS)]
     return ingest.ingest(files, folder / "all.zarr").store
@@ -116,7 +115,6 @@ FREQUENCY = 2 * np.cos(np.deg2rad(ANGLES - 10))
 
 
 def stored_fringes(path, q=0.01, phi=ANGLES):
-    """Fringes whose frequency is that of a flow, in a decay of one rate."""
     rng = np.random.default_rng(3)
     f = np.exp(-0.5 * LAG) * np.cos(2 * np.pi * FREQUENCY[:, None, None] * LAG)
     c2 = np.triu(1 + 0.2 * f + rng.normal(0, 0.01, f.shape), 1)

@@ -15,7 +15,6 @@ N = 120
 
 
 def full(seed, n=N, phi=(0.0,), **given):
-    """c2 of counted photons on both sides of the diagonal."""
     c2 = photographed(STILL, n, phi, seed, **given).c2
     return np.where(np.isnan(c2), np.swapaxes(c2, 1, 2), c2)
 

@@ -18,7 +18,6 @@ TIME, PAIRS = DT * np.arange(N), np.triu_indices(N, 1)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Three rings of two angles, each ring with a rate of its own."""
     folder, rng = tmp_path_factory.mktemp("groups"), np.random.default_rng(1)
     c2 = np.ones((6, N, N), np.float32)
     for b, q in enumerate(Q):

@@ -15,7 +15,6 @@ FRAMES, SPACING = 120, 0.2
 
 
 def rings(folder, power, seed=0, q=Q):
-    """One bin on each ring, with rates that scale as q to a power."""
     made = measured([1000, 0, 0], FRAMES, np.zeros(len(q)), q=q, dt=SPACING)  # pyright: ignore
     rate = 0.3 * (q[:, None, None] / 0.004) ** power
     f = np.exp(-rate * np.abs(made.time[:, None] - made.time))

@@ -12,7 +12,6 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.files.csv_and_netcdf import parameters_csv
 from homodyne_dask.solver.state import Outcome
-from tests.run_command import run
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
 
 PRIOR = {"D0": (20500, 30)}
@@ -86,12 +85,6 @@ def test_a_resumed_fit_has_the_same_bits(scan, result, tmp_path):
     assert resumed.parameters.equals(result.parameters)
 
 
-@pytest.mark.slow
-def test_every_window_has_the_prior(scan):
-    series = hd.fit_each(scan, hd.STATIC, over="age", windows=2, prior={"D0": (21000, 1e-3)})
-    assert [value(entry.result) for entry in series.entries] == pytest.approx([21000] * 2, abs=0.1)
-
-
 few = module_scan(lambda: measured(CREEP, 40, angles(3), contrast=0.25, sigma=0.003))
 
 
@@ -152,9 +145,3 @@ def test_it_is_written_in_one_of_these_ways(scan, given):
     config = FitConfig(data=scan.path, model="static", prior={"D0": given})
     request = prepare(scan, hd.STATIC, **config.values())
     assert request.config["prior"] == {"D0": (2e4, 300.0)}
-
-
-def test_the_command_line_takes_several(scan):
-    given = ["--prior", "D0=2e4:300", "--prior", "alpha=halfnormal:1"]
-    printed = run("plan", scan.path, "--model", "static", *given)
-    assert "prior of alpha: a fit takes only normal priors" in " ".join(printed.output.split())

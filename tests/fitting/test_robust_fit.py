@@ -33,7 +33,7 @@ def result(scan, tmp_path_factory):
 
 
 @pytest.mark.long
-def test_a_fit_with_outliers_finds_the_truth(result):
+def test_a_fit_with_outliers_finds_the_truth_and_the_report_names_the_loss(result, tmp_path):
     table = result.parameters
     error = np.sqrt(np.diag(result.errors.covariance_naive))
     pull = (table["optimum"].values - STRONG_FLOW) / error
@@ -41,10 +41,6 @@ def test_a_fit_with_outliers_finds_the_truth(result):
     assert np.abs(pull).max() < 4
     assert np.isfinite(np.diag(result.covariance)).all()
     assert 0.8 < result.statistics.mean_weight < 0.98
-
-
-@pytest.mark.long
-def test_the_report_names_the_loss(result, tmp_path):
     said = result.report(all=True)
     assert "huber, scale 1.345 σ, mean weight " in said
     assert result.diagnosis.scalings is None
@@ -115,14 +111,6 @@ def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatc
         found.append((len(sweep.tasks), sweep.gram(STRONG_FLOW, beta).moments.tobytes()))
     assert found[0][0] < found[1][0]
     assert found[0][1] == found[1][1]
-
-
-@pytest.mark.slow
-def test_two_workers_give_the_bits_of_none(scan, result):
-    with hd.local_cluster(processes=2, threads=1) as client:
-        assert result_bits(hd.fit(scan, hd.LAMINAR_FLOW, client=client, **LOSS)) == result_bits(
-            result
-        )
 
 
 REFUSED = [

@@ -36,7 +36,6 @@ def measured(name, D0=TRUTH[0], repeat=0):
 
 
 def ingested(folder, name, file=None, D0=TRUTH[0], repeat=0, **held):
-    """The store of one of the scans."""
     t, q, _ = SCANS[name]
     known = {"q": q, "phi": np.linspace(-60, 60, len(q)), "time": t, "sigma": SIGMA} | held
     np.savez(folder / f"{file or name}.npz", c2=np.triu(measured(name, D0, repeat), 1), **known)
@@ -55,7 +54,6 @@ def series(stores):
 
 
 def known_pairs():
-    """Those of all bins."""
     for name, (t, each, _) in SCANS.items():
         for q, c2 in zip(each, measured(name), strict=True):
             at = np.nonzero(np.isfinite(c2) & ~np.tri(len(t), dtype=bool))
@@ -166,7 +164,6 @@ def test_data_that_are_no_further_measurement_are_refused(stores, tmp_path):
 
 @pytest.mark.long
 def test_stores_of_alike_scans_are_fitted_as_repeats_of_one_store(stores, tmp_path):
-    """Losses, profiles and errors included."""
     other = ingested(tmp_path, "fast", "again", D0=3e4, repeat=1)
     files = [stores[0].parent / "fast.npz", tmp_path / "again.npz"]
     repeats = hd.ingest(files, tmp_path / "all.zarr").store
@@ -227,7 +224,6 @@ def test_ingest_says_how_scans_of_different_frames_are_fitted(stores, tmp_path):
 
 @pytest.mark.long
 def test_the_error_of_photons_at_two_speeds_is_that_of_the_scatter(tmp_path):
-    """It is smaller than that of either scan alone."""
     cameras = (
         {"spacing": 0.001, "frames": 200, "mean": 0.3, "pixels": 1500},
         {"spacing": 0.05, "pixels": 300},

@@ -17,7 +17,6 @@ SIGMA = 0.02
 
 
 def ageing(course, stretching, frames=24, bins=4, seed=0):
-    """A scan whose rate at the mean age of a pair is course(age / length)."""
     scans = measured(np.ones(3), frames, angles(bins), contrast=0.3, noise=False, sigma=SIGMA)
     t = scans.time
     age = 0.5 * (t[:, None] + t)
@@ -92,7 +91,6 @@ PEAKS = {
 
 
 def curve(word, tmp_path, seed=0):
-    """A table of g2, and the mean rate."""
     rates, width = PEAKS[word]
     x = np.linspace(-4, 4, 81)
     spread = np.exp(width * x[:, None]) * np.array(rates)

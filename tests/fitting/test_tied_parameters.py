@@ -119,18 +119,13 @@ BAD_TIES = [
     {"D0": "1", "alpha": "0", "D_offset": "0"}, ["alpha"],
 ]  # fmt: skip
 GIVEN_BESIDE = [{"initial": {"alpha": 1.0}}, {"profile": ("alpha",)}, {"rates": "spline"}]
+REFUSED = [{"tie": tie} for tie in BAD_TIES] + [{"tie": {"alpha": "0"}} | o for o in GIVEN_BESIDE]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"tie": tie} for tie in BAD_TIES] + [{"tie": {"alpha": "0"}} | more for more in GIVEN_BESIDE],
-)
+@pytest.mark.parametrize("given", REFUSED)
 def test_ties_that_cannot_be_meant_are_refused(scan, given):
     with pytest.raises(OptionError, match=r"tie|refer to each other"):
         hd.fit(scan, "static", **given)
-
-
-def test_a_parameter_that_the_model_defines_cannot_be_tied(scan):
     with pytest.raises(OptionError, match="tie: alpha is 0 by the definition of brownian"):
         hd.fit(scan, "brownian", tie={"alpha": "1"})
 

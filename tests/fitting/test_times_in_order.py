@@ -27,7 +27,6 @@ def root_of_lag(theta, t1, t2, bin):
 
 
 def ordered(other):
-    """Return f with another value where t2 > t1 does not hold."""
     return lambda theta, t1, t2, bin: jnp.where(t2 > t1, plain(theta, t1, t2, bin), other)
 
 

@@ -24,9 +24,14 @@ from homodyne_dask.cluster.workers import Workers, this_process
 from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type, shown
 from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.fit import followed, run, run_to_completion
+from homodyne_dask.fitting.fit import run, run_to_completion
 from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
-from homodyne_dask.fitting.observer import FitDescription, FitObserver, require_callbacks
+from homodyne_dask.fitting.observer import (
+    FitDescription,
+    FitObserver,
+    followed,
+    require_callbacks,
+)
 from homodyne_dask.fitting.predict import numbers_of
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram, merge_tree

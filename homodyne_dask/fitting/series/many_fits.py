@@ -11,12 +11,12 @@ process: small fits made one after the other would leave most of the workers idl
 import json
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from distributed import Client, Future
 
@@ -37,15 +37,14 @@ from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.machine.running_code import OUR_CODE, code_digest
 from homodyne_dask.models import Model
 from homodyne_dask.request.request import Request
+from homodyne_dask.results.files import result_folder as folders
 from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.results.saved_results import SUMMARY, load_result
 from homodyne_dask.solver.checkpoint import checkpoint_exists, identity_differences, saved_identity
 from homodyne_dask.store.scan import Scan, open_selection
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.preflight import checked_workers
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 class Job(NamedTuple):
@@ -55,22 +54,15 @@ class Job(NamedTuple):
     scan: Callable[[], Scan]
     """Returns the data; raises for a damaged store."""
     options: Mapping[str, Any]
-    """Those of `fit`."""
     folder: Path
-    """Of its result."""
     at: Mapping[str, float] = {}
-    """Place of a part of a scan: q [1/Å] and age [s], or age, from and to [s]; empty for a whole store."""
     written: bool = True
-    """Whether the result is written into its folder."""
     checkpoint: Path | None = None
-    """By default in its folder."""
     overwrite: bool = False
     pictures: str = "png"
     """Format of the figures, beside PNG; '' for none."""
     nexus: bool = False
-    """Whether `result.nx.h5` is written."""
     compared: tuple[dict[str, Any], ...] = ()
-    """Rows of the comparison that chose the model, for the result."""
     made: FitResult | None = None
     """Its result where it was made together with others: it is only written."""
 
@@ -81,7 +73,6 @@ class FitOutput(NamedTuple):
     result: FitResult | None = None
     error: Exception | None = None
     files: tuple[Path, ...] = ()
-    """Those written."""
     events: tuple[Event, ...] = ()
     """Those of a fit that a worker made."""
 
@@ -95,22 +86,17 @@ def is_small(scan: Scan) -> bool:
 def fit_job(
     job: Job,
     model: Model,
-    client: "Client | None" = None,
+    client: Client | None = None,
     callbacks: Sequence[Callback] = (),
     *,
     resume: bool = False,
     saved: bool = True,
 ) -> tuple[FitResult, tuple[Path, ...]]:
-    """Make the fit of a job, if it has no result yet; return the result and the files written.
-
-    saved: whether it has a checkpoint.
-    """
+    """Make the fit of a job, unless it has a result; return it and the files written. saved: a checkpoint."""
     scan, result = job.scan(), job.made
     given = {"client": client, "callbacks": callbacks, **job.options}
     if not job.written:
         return result or fit(scan, model, **given), ()
-    from homodyne_dask.results.files import result_folder as folders  # with figures and pages
-
     checkpoint = job.checkpoint or folders.checkpoint_in(job.folder)
     with folders.claimed_folder(job.folder, checkpoint, job.overwrite, resume):
         if result is None:
@@ -126,9 +112,7 @@ def fit_job(
 DATA, CODE = "data", "code of the model"
 """What may have changed beside options and versions, by the names in the identity of a checkpoint."""
 _WITH_DATA = ("bins", "frames", "excluded frames", "labels", "gap_angstrom")
-"""What the store may have set, and other data with it."""
 _FOUND_LATER = ("excluded chunks", "device")
-"""Chunks that cannot be read, and whether there is a GPU, are found when the fit starts."""
 _NOT_ASKED = ("model_digest", "changed", "periods")
 """What is in the configuration of a result, but follows from the rest."""
 
@@ -137,9 +121,7 @@ class PreviousFit(NamedTuple):
     """What an earlier run left of a fit, by default nothing."""
 
     result: FitResult | None = None
-    """Of the same fit: it is kept."""
     resume: bool = False
-    """Whether there is a checkpoint of the same fit."""
     changed: str = ""
     """What has changed since, in words: the fit is made anew."""
     error: Exception | None = None
@@ -152,14 +134,8 @@ class PreviousFit(NamedTuple):
 
 
 def find_previous(model: Model, job: Job) -> PreviousFit:
-    """Return what an earlier run left of a fit.
-
-    Raises OptionError for a fit with other options, and for options that this fit cannot have.
-    """
-    from homodyne_dask.results.files.result_folder import checkpoint_in
-    from homodyne_dask.results.saved_results import SUMMARY, load_result
-
-    checkpoint, result, saved = checkpoint_in(job.folder), None, {}
+    """Return what an earlier run left of a fit; raises OptionError for a fit with other options."""
+    checkpoint, result, saved = folders.checkpoint_in(job.folder), None, {}
     resume = checkpoint_exists(checkpoint)
     if not (resume or (job.folder / SUMMARY).exists()):
         return PreviousFit()
@@ -209,26 +185,10 @@ def _from_result(result: FitResult, request: Request) -> list[str]:
 MIN_FITS_FOR_WORKERS = 16
 """Number of small fits from which workers are started: fewer are faster in the process of the caller."""
 MIN_DRAWN_FITS_FOR_WORKERS = 8
-"""The same number if figures are drawn, too."""
 
 
 Observed = Callable[[Job, PreviousFit], AbstractContextManager[Sequence[Callback]]]
 """Returns a context for the fit of a job, with the callbacks of a fit that is made in this process."""
-
-
-@contextmanager
-def workers_for(scans: Sequence[Scan], client: Client | None, many: int) -> Iterator[Client | None]:
-    """Yield the client for the small ones of these scans: the one given, or one of workers started for them.
-
-    None where there are fewer than `many`. They get processes of one thread: a search for initial values
-    occupies a whole process.
-    """
-    small = sum(map(is_small, scans))
-    if client is not None or small < many:
-        yield client
-        return
-    with local_cluster(min(cores(), small), threads=1) as started:
-        yield started
 
 
 def run_many(
@@ -244,17 +204,22 @@ def run_many(
     """Make the fits of all jobs, and yield the output of each in turn; a fit that fails stops no other.
 
     resume: jobs that have a result of the same fit keep it, and those whose data, model or program changed
-    since are fitted again. many: small fits from which workers are started. shared_disk: whether workers
-    of the client write the same folders. Raises OptionError, before the first fit, where a folder has a fit
-    of other options.
+    since are fitted again. many: small fits from which workers are started. shared_disk: whether workers of
+    the client write the same folders. Raises OptionError, before the first fit, where a folder has a fit of
+    other options.
     """
     previous = [find_previous(model, job) if resume else PreviousFit() for job in jobs]
     scans = []
     for job, before in zip(jobs, previous, strict=True):
         with suppress(HomodyneDaskError):  # raised again by its fit
             scans += [] if before.result or job.made else [job.scan()]
+    small = sum(map(is_small, scans))
+    workers: AbstractContextManager[Client | None] = nullcontext(client)
+    if client is None and small >= many:
+        # of one thread: a search for initial values occupies a whole process
+        workers = local_cluster(min(cores(), small), threads=1)
     with (
-        workers_for(scans, client, many) as connected,
+        workers as connected,
         begun(jobs, previous, model, client, connected, shared_disk) as fits,
     ):
         for begun_fit in fits:
@@ -308,10 +273,9 @@ def begun(
 ) -> Iterator[list[BegunFit]]:
     """Yield all fits, the small ones submitted to the workers, which are checked first, for a `with`.
 
-    client: of large ones. connected: of small ones.
-
-    Dask drops fits whose futures are released. Raises ClusterError where the workers do not meet the
-    requirements, OptionError where small fits are to be computed on GPUs.
+    client: of large ones. connected: of small ones. Dask drops fits whose futures are released. Raises
+    ClusterError where the workers do not meet the requirements, OptionError where small fits are to be
+    computed on GPUs.
     """
     fits = []
     for job, before in zip(jobs, previous, strict=True):
@@ -343,16 +307,11 @@ def begun(
 
 
 def _may_be_sent(fit: BegunFit) -> bool:
-    """Return whether a fit is a small one that is still to be made, and whose folder may be written."""
     if fit.job.made or not fit.previous.nothing:
         return False
     try:
         small = is_small(fit.job.scan())
         if small and fit.job.written:
-            from homodyne_dask.results.files import (
-                result_folder as folders,  # with figures and pages
-            )
-
             checkpoint = folders.checkpoint_in(fit.job.folder)
             folders.check_folder(fit.job.folder, checkpoint, fit.job.overwrite, resume=False)
     except HomodyneDaskError:  # raised again when it is its turn

@@ -1,8 +1,6 @@
 """Parts of a scan that are fitted each: rings, angles, labels, windows of age, scans of a store.
 
-A variable of scans, such as temperature, as the axis of their fits: values from stores or a table.
-
-Scans whose data count twice: of one store, copies of it, or windows of one measurement.
+A variable of scans as the axis of their fits, from stores or a table; scans whose data count twice.
 """
 
 import csv
@@ -53,12 +51,10 @@ class Part(NamedTuple):
     """One ring, window of age or scan of a store."""
 
     name: str
-    """For people: 'q = 0.0054 1/Å', '0 to 30 s'."""
+    """'q = 0.0054 1/Å', '0 to 30 s'."""
     folder: str
-    """Name of the folder of its result."""
     at: Mapping[str, Any]
-    """Place in the series: q [1/Å] and age, or age, from and to [s]; age: mean time of its frames. The first
-    is the axis."""
+    """In the series, the axis first: q [1/Å] and age (mean time of its frames), or age, from, to [s]."""
     scan: Scan
 
     def members(self, whole: Scan) -> tuple[int, ...]:
@@ -69,9 +65,8 @@ class Part(NamedTuple):
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
     """Return the rings (over='q'), angles of each ('phi') or of all ('angle'), labels, age windows or scans.
 
-    windows, for age only: the number of windows of equal length in frames, or a list of (from, to) in
-    s. Raises OptionError for options that exclude each other, SelectionError where q or φ is unknown or a
-    window has fewer than 3 frames.
+    windows, for age only: their number, of equal length in frames, or a list of (from, to) in s. Raises
+    SelectionError where q or φ is unknown or a window has fewer than 3 frames.
     """
     require_known(over, OVER, f"over {shown(over)} is unknown")
     if over != "age":
@@ -178,16 +173,13 @@ def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
 
 
 MOST_NAMED = 6
-"""Names without a scan that are listed."""
 Values = Mapping[str, Any] | str | Path | None
 _TAKEN = {
     *(UNITS.keys() - {"scan"}),
     *("fit", "param", "unit", "value", "outcome", "method", "message", "folder"),
 }
-"""Names of other columns of a series."""
 _VALUE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*)?")
 _UNITS = {"c": "°C", "°c": "°C", "degc": "°C", "celsius": "°C", "k": "K", "kelvin": "K"}
-"""Units of temperature as they are written."""
 
 
 def axis_of(variable: str) -> str:
@@ -203,8 +195,7 @@ def places_of(
 
     variable: a word, or the path of a number in HDF5 files that ingest has kept. values: by names of scans,
     or the path of a table of them; by default those of the stores; of those of no scan a PackageWarning
-    tells. apart: whether the scans are those of one store. Raises OptionError where a value is missing or no
-    number, or in another unit than the first.
+    tells. apart: whether the scans are those of one store.
     """
     axis = axis_of(variable)
     require_type(
@@ -232,7 +223,6 @@ def places_of(
 
 
 def _names_of(part: Part, apart: bool) -> list[str]:
-    """Return the names that a scan may have among values; apart: it is one of those of a store."""
     scan, stem = part.scan, Path(part.scan.path).name.removesuffix(".zarr")
     if not apart:
         return [part.name, stem, stem.removesuffix("_c2"), f"{stem}.zarr"]
@@ -244,7 +234,6 @@ def _names_of(part: Part, apart: bool) -> list[str]:
 def _value_of(
     variable: str, number: int, part: Part, given: Mapping[str, Any] | None, apart: bool
 ) -> tuple[float, str]:
-    """Return the value of a variable of a scan, and its unit; apart: of one of the scans of a store."""
     scan, of = part.scan, int(part.scan.scan_number[0]) - 1
     names, held, unit = _names_of(part, apart), None, ""
     if given is not None:
@@ -276,10 +265,7 @@ def _value_of(
 
 
 def _table(path: Path, variable: str) -> dict[str, str]:
-    """Return the values of a variable by scan from a table: the column of its name, or the second of two.
-
-    The name may be followed by a unit in brackets, 'temperature [K]'.
-    """
+    """Return the values of a variable by scan from a table: its column ('T [K]'), or the second of two."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]
@@ -344,10 +330,7 @@ def _places(scan: Scan) -> dict[Place, int]:
 
 
 def _signs(scan: Scan, b: int) -> Signs:
-    """Return the signs of the noise of a bin at the frames in use; 0 where chunks cannot be read.
-
-    Of tables, which have few points, those of several bins.
-    """
+    """Return the signs of the noise of a bin at the frames in use; of tables, which are short, of several."""
     if scan.is_table:
         return signs_of_curves(scan.table[:BINS_READ, 1:])
     side, rows = tile_side(scan.n_frames), []

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +32,7 @@ from homodyne_dask.fitting.series.parts import (
 )
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
-from homodyne_dask.results.data.fit_rows import fit_row, without_chance
+from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
 from homodyne_dask.results.data.series import WORDS
 from homodyne_dask.results.result_classes import FitSeries
 from homodyne_dask.solver.scaling_modes import LINEAR
@@ -58,45 +58,56 @@ def parts_of_stores(
     """Return the parts of each store; with a variable at their values of it, and first of each scan.
 
     values: of the variable (`places_of`). together: whether the scans of several stores are one fit. over:
-    None for whole scans, where there is a variable. Raises as `parts_of`, and OptionError for several stores
-    without a variable and for values that are unknown.
+    None for whole scans, where there is a variable.
     """
-    if variable is None and together and len(scans) > 1 and over == "scan":
+    if variable is not None:
+        return _parts_at_values(scans, over, windows, variable, values)
+    if together and len(scans) > 1 and over == "scan":
         parts = parts_of_scans(*scans)
         return [tuple(islice(parts, len(set(scan.scan_number)))) for scan in scans]
-    if variable is None:
-        if values is not None:
-            raise OptionError("scan_values require over_scans: also give the name of the variable")
-        if len(scans) > 1:
-            raise OptionError(
-                f"over applies to a single store, but {len(scans)} are given: fit each separately, give "
-                f"over_scans, too, or fit all of them as one fit with --together"
-            )
-        return [parts_of(scan, str(over), windows) for scan in scans]
+    _refuse(
+        (values is not None, "scan_values require over_scans: also give the name of the variable"),
+        (
+            len(scans) > 1,
+            f"over applies to a single store, but {len(scans)} are given: fit each separately, give "
+            f"over_scans, too, or fit all of them as one fit with --together",
+        ),
+    )
+    return [parts_of(scan, str(over), windows) for scan in scans]
+
+
+def _refuse(*cases: tuple[object, str]) -> None:
+    """Raise OptionError with the sentence of the first case that is given."""
+    for given, sentence in cases:
+        if given:
+            raise OptionError(sentence)
+
+
+def _parts_at_values(
+    scans: Sequence[Scan], over: str | None, windows: Windows, variable: str, values: Values
+) -> list[tuple[Part, ...]]:
     check_measured_once(scans)
     apart = len(scans) == 1 and len(set(scans[0].scan_number)) > 1
-    named = [(Path(scan.path).name, scan) for scan in scans]
-    wholes = [Part(name, name.removesuffix(".zarr"), {}, scan) for name, scan in named]
+    names = [Path(scan.path).name for scan in scans]
+    wholes = [
+        Part(name, name.removesuffix(".zarr"), {}, scan)
+        for name, scan in zip(names, scans, strict=True)
+    ]
     wholes = list(parts_of_scans(scans[0])) if apart else wholes
-    if len({whole.folder for whole in wholes}) < len(wholes):
-        raise OptionError("two of the stores have the same name: fit them under different names")
-    found = []
+    twice = len({whole.folder for whole in wholes}) < len(wholes)
+    _refuse((twice, "two of the stores have the same name: fit them under different names"))
+    parts_of_each = []
     for whole, at in zip(wholes, places_of(variable, wholes, values, apart), strict=True):
         inner: Sequence[Part] = [Part("", "", {"age": whole.scan.mean_age}, whole.scan)]
         if over not in (None, "scan"):
             inner = parts_of(whole.scan, over, windows)
-        found.append(
-            tuple(
-                Part(
-                    ", ".join(filter(None, (whole.name, one.name))),
-                    "_".join(filter(None, (whole.folder, one.folder))),
-                    at | {**one.at},
-                    one.scan,
-                )
-                for one in inner
-            )
-        )
-    return [sum(found, ())] if apart else found
+        parts = []
+        for part in inner:
+            name = ", ".join(filter(None, (whole.name, part.name)))
+            folder = "_".join(filter(None, (whole.folder, part.folder)))
+            parts.append(Part(name, folder, at | {**part.at}, part.scan))
+        parts_of_each.append(tuple(parts))
+    return [sum(parts_of_each, ())] if apart else parts_of_each
 
 
 def jobs_of(
@@ -108,12 +119,21 @@ def jobs_of(
 ) -> list[Job]:
     """Return the fits of the parts: contrasts and offsets given per bin are those of its bins.
 
-    folder: that in which each has its own. together: whether one fit has all parts. Raises OptionError for
-    contrasts that would be shared by one bin.
+    folder: that in which each has its own. Raises OptionError for contrasts that would be shared by one bin,
+    unless one fit has all parts (`together`).
     """
-    if not together:
-        _require_shared(str(options.get("scaling", "")), [part.scan for part in parts], whole)
-    jobs = []
+    scaling, jobs = str(options.get("scaling", "")), []
+    if not together and scaling not in ("", "individual", "fixed"):
+        what = "scans" if scaling == "scans" else "bins"
+        *of_parts, of_whole = (
+            len(set(scan.scan_number) if what == "scans" else scan.bins) > 1
+            for scan in (*(part.scan for part in parts), whole)
+        )
+        sentence = (
+            f"scaling {scaling!r} is for several {what}, but each fit has one: leave out scaling, or fit all "
+            f"{what} at once, without over"
+        )
+        _refuse((of_whole and not any(of_parts), sentence))
     for part in parts:
         own = dict(options)
         for name in ("contrast", "offset"):
@@ -122,21 +142,6 @@ def jobs_of(
                 own[name] = [given[b] for b in part.members(whole)]
         jobs.append(Job(part.name, lambda scan=part.scan: scan, own, folder / part.folder, part.at))
     return jobs
-
-
-def _require_shared(scaling: str, parts: Sequence[Scan], whole: Scan) -> None:
-    """Raise OptionError where bins or scans of the whole share their scaling, but no part has two of them."""
-    if scaling in ("", "individual", "fixed"):
-        return
-    what = "scans" if scaling == "scans" else "bins"
-    several = [
-        len(set(of.scan_number) if what == "scans" else of.bins) > 1 for of in (*parts, whole)
-    ]
-    if several[-1] and not any(several[:-1]):
-        raise OptionError(
-            f"scaling {scaling!r} is for several {what}, but each fit has one: leave out scaling, or fit all "
-            f"{what} at once, without over"
-        )
 
 
 @takes_options()
@@ -189,15 +194,17 @@ def fit_each(
     require_client(client)
     require_callbacks(callbacks)
     own, over, options = grouping_of(per, per_scan, over, options)
-    if over is None and over_scans is None:
-        raise OptionError(
+    _refuse(
+        (
+            over is None and over_scans is None,
             f"over is missing: give one of {', '.join(OVER)}, or parameters with per; contrasts alone that "
-            f"differ are a fit with scaling 'rings' or 'angles'"
-        )
-    if own and over_scans and over != "scan":
-        raise OptionError(
-            f"per with over {over!r} is not available with over_scans: leave out one of them"
-        )
+            f"differ are a fit with scaling 'rings' or 'angles'",
+        ),
+        (
+            own and over_scans and over != "scan",
+            f"per with over {over!r} is not available with over_scans: leave out one of them",
+        ),
+    )
     axis = axis_of(over_scans or str(over))
     given = over, windows, over_scans, scan_values
     parts = parts_of_stores(scans, *given, together=bool(own))
@@ -207,17 +214,22 @@ def fit_each(
         require_gap(prepare(scan, model, **options))
     each = zip(parts, scans, strict=True)
     jobs = [job for inner, scan in each for job in jobs_of(inner, scan, options, Path())]
+    return FitSeries(axis, tuple(_rows_of(jobs, model, client, callbacks)))
+
+
+def _rows_of(
+    jobs: list[Job], model: Model, client: "Client | None", callbacks: Sequence[Callback]
+) -> list[FitRow]:
     jobs, rows = [job._replace(written=False) for job in jobs], []
     with closing(run_many(jobs, model, client, lambda *_: nullcontext(callbacks))) as outputs:
         for job, output in zip(jobs, outputs, strict=True):
             error = output.error
             if isinstance(error, ClusterError) or not isinstance(error, HomodyneDaskError | None):
                 raise error
-            for event in output.events:
-                for callback in callbacks:
-                    callback(event)
+            for event, callback in product(output.events, callbacks):
+                callback(event)
             rows.append(fit_row(job.name, None, output.result, str(error or ""), job.at))
-    return FitSeries(axis, tuple(without_chance(rows, len(jobs))))
+    return without_chance(rows, len(jobs))
 
 
 @takes_options()
@@ -254,15 +266,15 @@ def fit_parts_together(
     options: Mapping[str, Any],
 ) -> FitSeries:
     """Return the series of one fit of all parts of each store, over an axis; own: parameters that differ."""
-    from homodyne_dask.fitting.series.scans_together import fit_together
+    from homodyne_dask.fitting.series.scans_together import fit_together  # lazy: it loads JAX
 
     stores = [prepare(scan, model, **options) for scan in scans]
-    for one in stores:
-        require_gap(one)
+    for store in stores:
+        require_gap(store)
     every, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
     together, results = fit_together(stores, every, tuple(own), client, callbacks, what)
     both = zip(every, results, strict=True)
-    rows = [fit_row(part.name, None, of, at=part.at) for part, of in both]
+    rows = [fit_row(part.name, None, result, at=part.at) for part, result in both]
     return FitSeries(axis, tuple(without_chance(rows, len(every))), together)
 
 
@@ -272,21 +284,17 @@ def grouping_of(
     over: str | None,
     options: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], str | None, dict[str, Any]]:
-    """Return which parameters differ between groups, what a series is over then, and the options of its fit.
-
-    per, per_scan, over: as of `fit_each`. Contrasts that differ are a scaling mode among the options. Raises
-    OptionError for unknown groups, several kinds of them, and what the other options contradict.
-    """
+    """Return which parameters differ between groups, what a series is over then, and the options."""
     form = "names of parameters by group, such as {'ring': 'D0'}"
     require_type("per", per, Mapping | None, form)
     given = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
     own, linear = dict[str, tuple[str, ...]](), set[str]()
     for group, names in given:
-        if group in ("window", "age"):
-            raise OptionError(
-                "per 'window' is not available, as one fit has one selection of frames: fit each window "
-                "separately, with over 'age'"
-            )
+        sentence = (
+            "per 'window' is not available, as one fit has one selection of frames: fit each window "
+            "separately, with over 'age'"
+        )
+        _refuse((group in ("window", "age"), sentence))
         require_known(group, GROUPS, f"per: unknown group {shown(group)}")
         require_type(f"per {group!r}", names, str | Sequence, form)
         names = (names,) if isinstance(names, str) else tuple(names)
@@ -294,24 +302,22 @@ def grouping_of(
         if rest := tuple(name for name in names if name not in LINEAR):
             own[group] = (*own.get(group, ()), *rest)
     for groups in (own, linear):
-        if len(groups) > 1:
-            raise OptionError(
-                f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group "
-                f"for them: choose one"
-            )
+        sentence = (
+            f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group for "
+            f"them: choose one"
+        )
+        _refuse((len(groups) > 1, sentence))
     options = dict(options)
     for group in linear:
         mode, other = _SCALING.get(group), options.get("scaling", "individual")
-        if mode is None or other not in ("individual", mode):
-            raise OptionError(
-                f"per {group!r}: contrast and offset cannot differ by {group}"
-                f"{f' with scaling {other!r}' if mode else ''}: leave one out, or use another scaling"
-            )
+        sentence = (
+            f"per {group!r}: contrast and offset cannot differ by {group}"
+            f"{f' with scaling {other!r}' if mode else ''}: leave one out, or use another scaling"
+        )
+        _refuse((mode is None or other not in ("individual", mode), sentence))
         options["scaling"] = mode
     for group in own:
-        if over not in (None, GROUPS[group]):
-            raise OptionError(
-                f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
-            )
+        sentence = f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
+        _refuse((over not in (None, GROUPS[group]), sentence))
         over = GROUPS[group]
     return next(iter(own.values()), ()), over, options

@@ -1,7 +1,4 @@
-"""The averages over age and lag from which initial values are found.
-
-Averages of the data under models that are given as f: their Grams, and the best of many points.
-"""
+"""The averages over age and lag from which initial values are found: their Grams, the best of many points."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,6 +38,7 @@ from homodyne_dask.models.transport import (
     BinScales,
     Convention,
     Shear,
+    TransportModel,
     bin_scales,
     frame_spacing,
     positive_times,
@@ -53,7 +51,6 @@ from homodyne_dask.sweep.cell_sums import edges_inside
 from homodyne_dask.sweep.sweep import Passes
 
 Theta = Float[np.ndarray, " p"]
-"""The parameters of a model."""
 MIN_CELLS = 30
 """If fewer stored averages lie in a selection, others are averaged over, by one pass."""
 LEAST_OF_PAIRS, LEAST_OF_FEW, FEW_PAIRS = 0.5, 0.95, 10_000
@@ -78,10 +75,7 @@ class BinnedAverages:
     phi: Float[np.ndarray, " bin"]
 
     def differences(self, theta: Theta) -> Float[np.ndarray, "rows cell"]:
-        """Return u(t2) - u(t1) of every row of integrals, interpolated at the mean times of the cells.
-
-        The last two are those of the strain G and of C, the integral of J.
-        """
+        """Return u(t2) - u(t1) of every row of integrals at the cells; the last two: strain G, and C of J."""
         problem, nodes = self.problem, self._nodes
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
         t = positive_times(nodes, self.spacing)
@@ -125,10 +119,7 @@ class BinnedAverages:
     def of_cells(
         self, sums: Float[np.ndarray, "bin cell 4"], at: Int[np.ndarray, " some"]
     ) -> "BinnedAverages":
-        """Return averages over other cells in place of these.
-
-        sums: of the weights, and of these times c2 - 1, t1 and t2. at: the cells, each with pairs.
-        """
+        """Return averages over other cells; sums: of the weights, and of these times c2 - 1, t1 and t2."""
         weight, total = sums[:, at, 0], sums[:, at].sum(0)
         with np.errstate(invalid="ignore", divide="ignore"):
             c2 = np.nan_to_num(1 + sums[:, at, 1] / weight, nan=1.0)
@@ -159,22 +150,30 @@ class BinnedAverages:
 
     def __call__(self, theta: Theta) -> Gram:
         """Return the Gram of the averages at theta."""
+        model = self.problem.model
+        of_model = self._transport_moments if isinstance(model, TransportModel) else self._moments
+        with float64_on_cpu():
+            return Gram(np.asarray(of_model(theta)), (self.weight > 0).sum(1))
+
+    def _transport_moments(self, theta: Theta) -> Array:
         problem, scales = self.problem, self.scales(theta, self.phi)
         J = problem.model.diffusion
-        with float64_on_cpu():
-            moments = _cell_moments(
-                self.differences(theta), self.c2, self.weight, scales.k, scales.s, scales.ds,
-                shear=problem.model.shear, convention=problem.convention, diffusion=J.stop - J.start,
-            )  # fmt: skip
-            return Gram(np.asarray(moments), (self.weight > 0).sum(1))
+        return _cell_moments(
+            self.differences(theta), self.c2, self.weight, scales.k, scales.s, scales.ds,
+            shear=problem.model.shear, convention=problem.convention, diffusion=J.stop - J.start,
+        )  # fmt: skip
+
+    def _moments(self, theta: Theta) -> Array:
+        at = separable_point(self.problem, theta, self.time)
+        tables = at.tables, at.derivatives
+        here, there = (at_times(tables, self.time, t) for t in (self.t1, self.t2))
+        bins = bin_argument(self.problem, self.q, self.phi)
+        given = self.c2, self.weight, at.theta, here, there, bins
+        return _moments(*given, model=self.problem.model)
 
 
 def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
-    """Return the averages of the selected bins; raises SelectionError where none is known.
-
-    data: passes over the data, from which they are taken where few stored ones lie in the selected frames, or
-    few of the pairs in these.
-    """
+    """Return the averages of the selected bins, read in a pass where stored ones are few or miss pairs."""
     cuts = scan.cuts(problem.min_lag)
     few, pairs = len(cuts.t1) < MIN_CELLS, data is not None and scan.cells is None
     read = pairs and not scan.is_table and (few or _misses_pairs(scan, cuts, problem.min_lag))
@@ -215,10 +214,7 @@ def _misses_pairs(scan: Scan, cuts: Cuts, min_lag: int) -> bool:
 
 
 def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:
-    """Return averages in which bins that several scans repeat are one, their weighted mean.
-
-    Where contrast and offset differ by scan the mean has the mean of each.
-    """
+    """Return averages in which bins that several scans repeat are one, their weighted mean."""
     if len(np.unique(scan.scan_number)) < 2:
         return summary
     bins = np.stack([scan.label, summary.q, np.nan_to_num(summary.phi)], axis=1)
@@ -290,20 +286,6 @@ def chisqr_at_points(
     return chisqr
 
 
-def averaged_gram(summary: BinnedAverages, theta: Theta) -> Gram:
-    """Return the Gram of the averages at theta."""
-    at = separable_point(summary.problem, theta, summary.time)
-    tables = at.tables, at.derivatives
-    here, there = (at_times(tables, summary.time, t) for t in (summary.t1, summary.t2))
-    with float64_on_cpu():
-        moments = _moments(
-            summary.c2, summary.weight, at.theta, here, there,
-            bin_argument(summary.problem, summary.q, summary.phi),
-            model=summary.problem.model,
-        )  # fmt: skip
-        return Gram(np.asarray(moments), (summary.weight > 0).sum(1))
-
-
 def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
     pairs = (summary.weight > 0).sum(1)
     with float64_on_cpu():
@@ -319,8 +301,6 @@ def _moments(
     c2: Array, weight: Array, theta: Array, here: tuple[Tables, Tables],
     there: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
 ) -> Array:  # fmt: skip
-    """Return Xᵀ W X over [1, y - 1, f, ∂f/∂theta] of every bin over cells."""
-
     def of_bin(y: Array, w: Array, bin: Bin) -> Array:
         f, derivatives = f_with_derivatives(model, theta, here, there, bin, y.shape)
         return _products(y, w, f, *derivatives)
@@ -339,8 +319,6 @@ def _moments_of_points(
     c2: Array, weight: Array, points: Array, time: Array, cells: tuple[Array, Array], bins: Bin,
     *, model: SeparableModel,
 ) -> Array:  # fmt: skip
-    """Return Xᵀ W X over [1, y - 1, f] at every point, of every bin over cells."""
-
     def at_point(theta: Array) -> Array:
         tables = tables_of(model, theta, time)
         t1, t2 = (jax.tree.map(lambda v, t=t: jnp.interp(t, time, v), tables) for t in cells)

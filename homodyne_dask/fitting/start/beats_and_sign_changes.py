@@ -1,19 +1,17 @@
-"""Where a shear rate of free form changes its sign, from averages of the data over short ages and lags.
+"""Initial values of shear rates that change their sign, and of models whose c2 has fringes.
 
-Pairs of short lags show only the size of the rate: χ² of a rate and of one that changes its sign where it
+Pairs of short lags show only the size of a rate: χ² of a rate and of one that changes its sign where it
 is zero are alike, and no step leads from one to the other. So the size is fitted to short lags first, then
 longer and longer lags are added, and at each of them the rate is tried with another sign from any spline on.
 
-Initial values of models whose c2 has fringes: their frequency is scanned, in averages of single lags.
-
-χ² has a minimum for each number of turns over the record. So speed, its exponent and its direction come from
-a scan of damped cosines on what slow decays leave of c2, and on c2 itself for fringes as slow as the decay.
-Each bin sees the speed and its direction as one frequency, so one table over frequencies does for all.
+Of fringes χ² has a minimum for each number of turns over the record. So speed, its exponent and its direction
+come from a scan of damped cosines on what slow decays leave of c2, and on c2 itself for fringes as slow as
+the decay. Each bin sees the speed and its direction as one frequency: one table over frequencies does for
+all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -23,7 +21,6 @@ from numpy.typing import ArrayLike
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
     Theta,
-    averaged_gram,
     chisqr_at_points,
 )
 from homodyne_dask.fitting.start.grid_scan import (
@@ -41,7 +38,6 @@ from homodyne_dask.sweep.cell_sums import AgeAndLagEdges
 from homodyne_dask.sweep.sweep import Passes
 
 AGES = 64
-"""Steps of age in which the data are averaged."""
 MAX_FINE_CELLS = 1000
 """Most averages that are fitted, chosen at random, as many in each octave of lags."""
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1.0)
@@ -51,7 +47,6 @@ LEAST_NEAR_LAGS = 8
 NEAR_PASSES, PASSES_OF_TURN = 10, 5
 """Passes of a fit to some of the lags, and of one with another sign from a spline on."""
 MAX_TURNS = 8
-"""Most changes of sign that are made one after the other."""
 
 
 def fine_averages(
@@ -61,11 +56,7 @@ def fine_averages(
     lags: Int[np.ndarray, " edge"] | None = None,
     number: int = MAX_FINE_CELLS,
 ) -> BinnedAverages:
-    """Return averages of the selected pairs over shorter ages and lags than those stored: one pass.
-
-    lags: frames between which they are averaged, by default about as many as ages. number: of averages that
-    are kept.
-    """
+    """Return so many averages of the selected pairs over short ages and lags [frames]: one pass."""
     first, stop = scan.frames
     step = max(1, (stop - first) // AGES)
     if lags is None:
@@ -100,8 +91,7 @@ def with_sign_changes(
 ) -> list[BinnedFit]:
     """Return the fits to all lags, best first, that began with the size of the rate at short lags.
 
-    rate: the coefficients of the shear rate in theta. sizes: points whose rate keeps its sign. others:
-    points from which fits to all lags start, too.
+    sizes: points whose rate keeps its sign. others: from which fits to all lags start.
     """
     lower = search.lower.copy()
     lower[rate] = np.maximum(lower[rate], 0.0)
@@ -129,7 +119,6 @@ type _Lowest = tuple[Theta, float, float]
 
 
 def _without_fit(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
-    """Return the lowest of some points."""
     chisqr = fits.chisqr_at(thetas)
     n = int(np.argmin(chisqr))
     return thetas[n], chisqr[n], 0.0
@@ -169,7 +158,6 @@ def _turned(
 MAX_LAG = 512
 """Frames up to which lags are single; longer ones are averaged over about a thirtieth of them."""
 MAX_CELLS = 1500
-"""Most averages that are fitted."""
 EXPONENTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
 N_DECAYS = 6
 """Rates of decay that are scanned, for fringes and for each of the components."""
@@ -219,16 +207,13 @@ def points_of_all_lags(
     first: Bool[np.ndarray, " p"],
     beat: Beat | None = None,
 ) -> list[Theta]:
-    """Return the ends of fits that follow the fringes from short lags to all.
-
-    first: parameters that the shortest lags show; the others stay where they are there. beat: fringes whose
-    frequencies are scanned up to each lag, too.
-    """
+    """Return the ends of fits that follow the fringes from short lags to all; first: what short lags show."""
     for near, longest in _up_to_lags(summary):
         for tried in () if beat is None else _starts(near, beat, search, longest):
             chisqr = chisqr_at_points(near, search, mode, tried)
             points = points + [tried[np.argmin(chisqr)]] * bool(np.isfinite(chisqr).any())
-        points = _ends(near, replace(search, free=search.free & first), mode, points)
+        fits = BinnedFits(near, replace(search, free=search.free & first), mode)
+        points = [end.lowest.theta for end in fits.ends(points, PASSES)[:N_STARTS]]
         first = search.free
     return points
 
@@ -243,18 +228,10 @@ def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float
     yield summary, float(lag.max())
 
 
-def _ends(summary: BinnedAverages, search: Search, mode: str, points: list[Theta]) -> list[Theta]:
-    fits = BinnedFits(partial(averaged_gram, summary), search, mode)
-    return [end.lowest.theta for end in fits.ends(points, PASSES)[:N_STARTS]]
-
-
 def _starts(
     summary: BinnedAverages, beat: Beat, search: Search, longest: float
 ) -> Iterator[Float[np.ndarray, "point p"]]:
-    """Yield points of each of the best frequencies, with rates of decay and fractions.
-
-    They are found in a scan of the averages up to a lag.
-    """
+    """Yield points of each of the best frequencies of a scan, with rates of decay and fractions."""
     summary = summary.at_cells((summary.weight > 0).any(0))
     rates = np.geomspace(0.1 / longest, 2 / summary.spacing, N_DECAYS)
     q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0

@@ -1,10 +1,8 @@
-"""A logarithmic scan of χ² of the averages, before any fit.
+"""A logarithmic scan of χ² of the averages; and fits to these, several at a time.
 
 χ² of the averages needs only Σ w f², Σ w f, Σ w f y per bin, and f is the product of a factor that
 depends on (D0, alpha) and one that depends on (γ̇, beta): all combinations are matrix products.
 phi0 needs no more of these products: χ² of a bin depends on it only through the size of its shear.
-
-Fits to binned averages: several at a time, of which only promising ones are continued.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +26,6 @@ from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
 EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
 POINTS_PER_DECADE = 4
 N_ANGLES = 36
-"""phi0 is scanned in steps of 180°/36."""
 MAX_CELLS = 400
 """Most averages that are scanned, chosen at random from all."""
 MAX_DIFFUSION_PAIRS = 24
@@ -255,10 +252,7 @@ class ShearTable:
 def chisqr_with_best_scaling(
     y: Float[np.ndarray, "*flow cell"], w: Float[np.ndarray, "*flow cell"], E: Floats, S: Floats
 ) -> Float[np.ndarray, "flow shear"]:
-    """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S.
-
-    y and w are the same for all rows of E, or one row for each.
-    """
+    """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S."""
     total = w.sum(-1, keepdims=True)
     share = w / np.maximum(total, np.finfo(float).tiny)
     y = y - (share * y).sum(-1, keepdims=True)
@@ -308,9 +302,7 @@ class Minimum(NamedTuple):
     chisqr: float
     """On the averages; NaN where the user gave theta."""
     starts: int
-    """Number of fits that ended there."""
     variance: float = np.nan
-    """Of a residual of the averages."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +310,6 @@ class BinnedFits:
     """Fits to the same averages."""
 
     summary: Callable[[Theta], Gram]
-    """Returns their Gram at theta."""
     search: Search
     mode: str
     limits: ScalingPrior | None = None

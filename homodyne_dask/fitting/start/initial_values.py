@@ -1,28 +1,24 @@
 """Initial values of any model: those of the user, the others from fits to averages of the data.
 
-Coarse to fine: fits to block means come close to the optimum before the first pass over all data.
-
-The optimum of 4×4 means is about one standard error of the full fit away from its optimum, that of
-16×16 means a little more. The result is that of the full data, found with fewer passes over them.
-Minima that the averages do not tell apart are compared by fits to the first level or, where there is none,
-to the data.
+Coarse to fine: the optimum of 4×4 means is about one standard error of the full fit away from its optimum,
+that of 16×16 means a little more. Minima that the averages do not tell apart are compared by fits to the
+first level or, where there is none, to the data.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.fitting.prepare import gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
     Theta,
-    averaged_gram,
     averaged_over_scans,
     best_points,
     binned_averages,
@@ -36,7 +32,7 @@ from homodyne_dask.fitting.start.beats_and_sign_changes import (
     single_lags,
     with_sign_changes,
 )
-from homodyne_dask.fitting.start.grid_scan import BinnedFits
+from homodyne_dask.fitting.start.grid_scan import BinnedFit, BinnedFits
 from homodyne_dask.fitting.start.transport_search import (
     N_STARTS,
     PASSES_TO_MINIMUM,
@@ -51,6 +47,7 @@ from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
+from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.models import MODELS
 from homodyne_dask.models.derived_models import CompositeModel, TiedModel
 from homodyne_dask.models.parameters import Beat, Search, search
@@ -68,11 +65,8 @@ from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
 MAX_SPLINE_STARTS = 4
-"""Minima of power laws from which fits of free forms to the averages start."""
 MAX_SPLINE_START_CHISQR_RATIO = 10.0
-"""Their largest χ² over the lowest."""
 FROZEN_FRACTIONS = 0.1, 0.4, 0.7, 0.9
-"""From which fits with a frozen part start."""
 MIN_SHARE = 1e-3
 """Of the mean of a rate, that splines start with: where a rate is 0, c2 does not show that it should rise."""
 POINTS_PER_PARAMETER = 100
@@ -80,14 +74,10 @@ POINTS_PER_PARAMETER = 100
 MAX_POINTS = 1000
 
 
-def _free_rate_minima(
+def _free_rate_ends(
     request: Request, summary: BinnedAverages, data: Passes | None
-) -> list[Minimum]:
-    """Return the minima of fits to the averages that start from those of power laws, best first.
-
-    Values that a user gave are where they start. data: passes over the data, in which a shear rate of
-    either sign is searched (`sign_changes`).
-    """
+) -> list[BinnedFit]:
+    """Return the fits from those of power laws; where `data` show it, with a shear rate of either sign."""
     found, model = request.search, request.problem.model
     mode, starts = request.scaling.mode_for_initial_values, request.options.starts
     points = _points_of_power_laws(request, summary)[: starts or MAX_SPLINE_STARTS]
@@ -100,10 +90,8 @@ def _free_rate_minima(
     if data is not None and rate is not None and turns:
         fine = fine_averages(request.scan, data, summary)
         sizes = _points_of_power_laws(request, only_short_lags(fine))[:MAX_SPLINE_STARTS]
-        ends = with_sign_changes(fine, found, mode, rate, sizes, points)
-    else:
-        ends = BinnedFits(summary, found, mode).ends(points, PASSES_TO_MINIMUM)
-    return [end.minimum(int(found.free.sum())) for end in ends]
+        return with_sign_changes(fine, found, mode, rate, sizes, points)
+    return BinnedFits(summary, found, mode).ends(points, PASSES_TO_MINIMUM)
 
 
 def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[Theta]:
@@ -149,19 +137,14 @@ def _of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Re
 def averages_of(
     request: Request, data: Passes | None = None, summary: BinnedAverages | None = None
 ) -> Callable[[Theta], Gram]:
-    """Return a function that returns the Gram of the averages at theta.
-
-    data: passes over the data, for what the stored averages do not show. summary: the averages, if they are
-    known.
-    """
+    """Return a function of theta: the Gram of the averages, or of `data` for what stored ones do not show."""
     model = request.problem.model
     if isinstance(model, TiedModel):
         base = _of_problem(request, untied(request.problem))
         return averages_of_ties(model, averages_of(base, data, summary))
     if summary is None:
-        summary = binned_averages(request.scan, request.problem, data)
-    summary = replace(summary, problem=request.problem)
-    return summary if isinstance(model, TransportModel) else partial(averaged_gram, summary)
+        return binned_averages(request.scan, request.problem, data)
+    return replace(summary, problem=request.problem)
 
 
 def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> None:
@@ -174,37 +157,37 @@ def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> 
         check_finite(problem, theta, scan.time, np.flatnonzero(scan.use), *bins, everywhere)
 
 
-def _minima_of_ties(request: Request, data: Passes | None) -> list[Minimum]:
-    search, mode = request.search, request.scaling.mode_for_initial_values
-    base = _of_problem(request, untied(request.problem))
-    kept = [base.search.names.index(name) for name in search.names]
-    points = [search.inside(at.theta[kept]) for at in find_initial_values(base, data)]
-    ends = BinnedFits(averages_of(request, data), search, mode).ends(points, PASSES_TO_MINIMUM)
-    return [end.minimum() for end in ends]
-
-
 @one_blas_thread()
 def find_initial_values(request: Request, data: Passes | None = None) -> list[Minimum]:
     """Return the distinct minima of fits to the averages, the best first.
 
-    data: passes over the data, for what the stored averages do not show.
-    Initial values that a user gives are a start beside those of a search. Those of all parameters of a model
-    given as f without fringes are returned as they are: averages need not show what it has. Raises
-    OptionError where a user-defined model has no finite value to start from, or a parameter has neither an
-    initial value nor finite bounds.
+    data: passes over the data, for what the stored averages do not show. Initial values that a user gives are
+    a start beside those of a search; those of all parameters of a model given as f without fringes are
+    returned as they are: averages need not show what it has. Raises OptionError where a user-defined model
+    has no finite value to start from, or a parameter has neither an initial value nor finite bounds.
     """
     search, model = request.search, request.problem.model
     mode, given = request.scaling.mode_for_initial_values, np.isfinite(search.start)
     as_given = [Minimum(search.start, np.nan, 1)]
     if isinstance(model, TiedModel):
-        return as_given if given.all() else _minima_of_ties(request, data)
+        if given.all():
+            return as_given
+        base = _of_problem(request, untied(request.problem))
+        kept = [base.search.names.index(name) for name in search.names]
+        points = [search.inside(at.theta[kept]) for at in find_initial_values(base, data)]
+        ends = BinnedFits(averages_of(request, data), search, mode).ends(points, PASSES_TO_MINIMUM)
+        return [end.minimum() for end in ends]
     summary = binned_averages(request.scan, request.problem, data)
     if search.smoothness is not None:
         if given.all():
             return as_given
         if isinstance(model, SplineModel):
-            return _minima_of_splines(request, model, summary, data)
-        return _free_rate_minima(request, summary, data)
+            summary = averaged_over_scans(summary, request.scan)
+            points = _points_of_splines(request, model, summary, data)
+            ends = BinnedFits(summary, search, mode).ends(points, PASSES_TO_MINIMUM)
+        else:
+            ends = _free_rate_ends(request, summary, data)
+        return [end.minimum(int(search.free.sum())) for end in ends]
     if isinstance(model, TransportModel):
         averages = averaged_over_scans(summary, request.scan)
         return transport_minima(averages, search, mode, request.options.starts)
@@ -215,20 +198,9 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     return _minima_of_function(request, data, summary)
 
 
-def _minima_of_splines(
-    request: Request, model: SplineModel, summary: BinnedAverages, data: Passes | None
-) -> list[Minimum]:
-    search, mode = request.search, request.scaling.mode_for_initial_values
-    summary = averaged_over_scans(summary, request.scan)
-    points = _points_of_splines(request, model, summary, data)
-    ends = BinnedFits(partial(averaged_gram, summary), search, mode).ends(points, PASSES_TO_MINIMUM)
-    return [end.minimum(int(search.free.sum())) for end in ends]
-
-
 def _minima_of_function(
     request: Request, data: Passes | None, summary: BinnedAverages
 ) -> list[Minimum]:
-    """Return the minima of a model given as f, whose rates have no splines."""
     search, starts, model = request.search, request.options.starts, request.problem.model
     mode, limits = request.scaling.mode_for_initial_values, None
     if model.beat is not None:
@@ -239,7 +211,7 @@ def _minima_of_function(
         best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
     if isinstance(model, CompositeModel) and model.frozen:
         best, limits = _points_of_moving_part(request, model, data), request.scaling.prior
-    fits = BinnedFits(partial(averaged_gram, summary), search, mode, limits)
+    fits = BinnedFits(summary, search, mode, limits)
     ends = followed(fits, best, starts)
     if not ends:
         raise_not_finite(summary, best[0])
@@ -254,10 +226,7 @@ def _minima_of_function(
 def _points_of_moving_part(
     request: Request, model: CompositeModel, data: Passes | None
 ) -> list[Theta]:
-    """Return points of what moves beside a frozen part, with several fractions of that.
-
-    They are of fits without it, whose offset takes the plateau: their rates are half of the true ones.
-    """
+    """Return points of what moves, with several frozen fractions: of fits without, their rates are half."""
     of_moving = _of_problem(request, replace(request.problem, model=model.parts[1]))
     return [
         request.search.with_given(np.append(minimum.theta, fraction))
@@ -275,22 +244,19 @@ def _points_of_beats(
     if given[search.free].any() and not given.all():
         searches.append(search)
     points = []
-    for one in searches:
+    for searched in searches:
         if beat.law:
-            points += _points_of_speed(replace(request, search=one), beat, data, summary, mode)
+            given_search = replace(request, search=searched)
+            points += _points_of_speed(given_search, beat, data, summary, mode)
         else:
-            points += beat_points(summary, beat, one, mode)
+            points += beat_points(summary, beat, searched, mode)
     return points
 
 
 def _points_of_speed(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages, mode: str
 ) -> list[Theta]:
-    """Return points of speeds of splines, from those nearest to the minima of power laws.
-
-    The sign of the speed is not observable: its mean is positive. Parameters of both models have the values
-    and bounds that a user gave.
-    """
+    """Return speeds of splines nearest to minima of power laws, of positive mean: no sign is seen."""
     found, scan, law = request.search, request.scan, MODELS[beat.law]
     assert law.beat is not None
     of_law = _of_problem(request, replace(request.problem, model=law), needs_q=True)
@@ -335,11 +301,9 @@ def _points_of_splines(
 
 
 def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
-    """Return a Latin hypercube of points inside the bounds, with a fixed seed; the user's values stay.
+    """Return a Latin hypercube of points inside the bounds, of fixed seed; the user's values stay.
 
-    It is one in log scale for parameters of log scale.
-
-    Of parameters with a prior the points are within two standard deviations of its mean.
+    Of parameters with a prior they are within two standard deviations of its mean.
     """
     searched = np.isnan(search.start)
     lower, upper = search.lower, search.upper
@@ -368,6 +332,32 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
     return np.where(searched, points, search.start)
 
 
+def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) -> lm.Trial:
+    """Return the lowest minimum of averages and block means (the coarsest first), or of fits to the data."""
+    *levels, data = sweeps
+    minima = find_initial_values(request, data)
+    trim_memory()
+    record.minima = [
+        {
+            "theta": dict(zip(request.search.names, at.theta.tolist(), strict=True)),
+            # unknown where the user gave the point
+            "chisqr": at.chisqr if np.isfinite(at.chisqr) else None,
+            "starts": at.starts,
+        }
+        for at in minima
+    ]
+    record.timings["start"] = time.perf_counter() - record.started
+    linear = request.problem.loss == "linear"
+    # the averages leave outliers out, fits of squares to the data do not
+    told_apart = levels or [data] * linear
+    theta, coarse = coarse_to_fine(request, minima, told_apart, record.on_level)
+    record.history.extend(coarse)
+    if linear:
+        return lm.Trial(theta)
+    averages = averages_of(request, data)(theta)
+    return lm.Trial(theta, reduce(averages, request.scaling).linear_params)
+
+
 MEANS_OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """An approximate optimum of the means is enough: it is not that of the data."""
 
@@ -380,10 +370,10 @@ def coarse_to_fine(
 ) -> tuple[Theta, list[dict[str, Any]]]:
     """Return theta at the end of the finest adequate level, and a record of each level.
 
-    minima: of the averages. On the first level that is adequate the start with the lowest χ² is the one
-    that is continued or, if it is among those that the averages do not tell apart, the one whose fit ends
-    lowest. sweeps: over the levels, or over all data, where only those are told apart. on_state: called
-    with every state of a fit to means and their level.
+    minima: of the averages. On the first level that is adequate the start with the lowest χ² is continued or,
+    if the averages do not tell it from others, the one whose fit ends lowest. sweeps: over the levels, or
+    over all data, where only those are told apart. on_state: called with every state of a fit to means and
+    their level.
     """
     starts, undecided = competing_minima(minima), undecided_minima(minima)
     theta, record = starts[0], []
@@ -413,16 +403,14 @@ def coarse_to_fine(
 def _fit_level(
     request: Request, sweep: Passes, theta: Theta, on_state: Callable[[lm.State, int], None]
 ) -> lm.State:
-
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         prior = request.search.prior_terms(trial.theta)
         return reduce(sweep.gram(trial.theta), request.scaling, request.sum_rounding, prior)
 
-    states = lm.iterate(request.search, evaluate, lm.Trial(theta), MEANS_OPTIONS)
-    state = next(states)
-    on_state(state, sweep.factor)
-    for state in states:
+    state = None
+    for state in lm.iterate(request.search, evaluate, lm.Trial(theta), MEANS_OPTIONS):
         on_state(state, sweep.factor)
+    assert state is not None
     return state
 
 

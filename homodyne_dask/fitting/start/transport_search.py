@@ -1,23 +1,17 @@
-"""A scan of size and direction of shear at the diffusion parameters of a fit to the averages.
+"""Initial values of the transport models: a scan of the averages, fits from its best points, finer scans.
 
-Where the shear phase turns many times in a record, χ² has a minimum on either side of every
-direction in which some bin sees no shear, and in the valleys γ̇ cos(phi0 - φ) = constant between them.
-Their depths are similar, a least-squares fit does not go from one to the next, and a grid
-of all parameters cannot be fine enough. With diffusion and the shape of γ̇(t) fixed, χ² of a bin is a
-function of one number, the size of its shear: a table of it gives χ² of all sizes and directions.
+From the best fits, strain, direction of flow (`shear_candidates`) and diffusion (`diffusion_candidates`) are
+scanned again more finely, until no lower minimum is found. Where the shear phase turns many times in a
+record, χ² has a minimum on either side of every direction in which some bin sees no shear, and in the valleys
+γ̇ cos(phi0 - φ) = constant between them; a fit does not go from one to the next. With diffusion and the shape
+of γ̇(t) fixed, χ² of a bin is a function of the size of its shear: a table of it gives χ² of all sizes and
+directions.
 
 A fit does not change the sign of the shear rate either (`mirrored_shear`). f depends on ΔG² alone, so γ̇(t)
 and -γ̇(t) are the same flow (`physical`). With gamma_dot_t0 above 0 the rates a t^b + c that are positive and
 the mirrored ones, -a t^b - c where the rate is negative, are two families: a rate that rises with log t ever
 faster is in the first, one that rises ever more slowly in the second. They meet at b = 0, where a and c
 diverge.
-
-Initial values of the transport models: a scan of the averages, fits from its best points, finer scans.
-
-Fits to the averages over age and lag start from points of the scan that are far apart (`grid`). From the
-best of them, strain, direction of flow (`shear_scan`) and diffusion (`diffusion_candidates`) are scanned
-again more finely, until no lower minimum is found. The last fit starts from the shear rate of the opposite
-sign (`mirrored_shear`).
 """
 
 from dataclasses import replace
@@ -46,11 +40,8 @@ MIN_ANGLE_DISTANCE = 0.05
 MAX_BLIND_ANGLES = 40
 """Number of such directions above which the scan has even steps."""
 EVEN_STEP = 1.0
-"""Step of phi0 in a scan with even steps [degree]."""
 SEARCH_ROUNDS = 10
-"""Rounds of the search for a minimum between points of the map."""
 MAX_MINIMA = 24
-"""Most minima of a map that are refined."""
 MIN_MIRRORED_EXPONENT = 0.5
 """Smallest |beta| of a mirrored start: closer to 0 a and c are so large that fits hardly change them."""
 
@@ -65,20 +56,14 @@ class _Resolution(NamedTuple):
     angles: int
     """Directions on the map per decade of the distance from one in which a bin sees no shear."""
     max_points: int
-    """Most points returned."""
 
 
 FITTED_SHAPE_RESOLUTION = _Resolution(64, 4, 8, 6)
-"""For the shape of the fit."""
 POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
-"""For power laws without offset."""
 
 
 def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
-    """Return theta with sizes and directions of shear at minima of χ² of the averages.
-
-    Values given by the user stay as in theta. below: points with a higher χ² are excluded.
-    """
+    """Return theta with sizes and directions of shear at minima of χ² below a limit; given values stay."""
     shear_rate = grid.whole.problem.model.shear_rate
     given = grid.search.start[shear_rate]
     whole = bool(np.isnan(given).all())
@@ -114,11 +99,7 @@ def _points(
     resolution: _Resolution,
     all_sizes: bool,
 ) -> list[tuple[float, Theta]]:
-    """Return the lowest minima of the shapes' maps with their χ², best first.
-
-    shapes: γ̇(t) up to a factor. all_sizes: whether they are scaled; where the offset of the rate is given,
-    by the amplitude alone.
-    """
+    """Return the lowest minima of the shapes' maps with their χ², best first; shapes: γ̇(t) up to a factor."""
     model, given = grid.whole.problem.model, np.isfinite(grid.search.start)
     phi0 = model.direction
     angles = theta[phi0] if given[phi0].all() else _angles(grid, resolution.angles)
@@ -201,15 +182,12 @@ def _minima(
 
 
 MAX_EXPONENTS = 3
-"""Most exponents returned, each with its best rate."""
 N_STARTS = 8
 """Number of points of the scan from which fits start."""
 N_COMPLETED = 3
 """Number of the best of these fits that are continued to their minimum."""
 N_COMPLETED_RESCAN = 2
-"""The same for the fits from a finer scan."""
 MAX_RESCANS = 3
-"""Most repetitions of the finer scans."""
 PASSES_FIXED, PASSES_FREE, PASSES_TO_MINIMUM = 6, 6, 40
 """Passes of a fit: with the offsets fixed, with all parameters free, and to its minimum."""
 MAX_CHISQR_RATIO_FIXED, MAX_CHISQR_RATIO = 10.0, 3.0
@@ -217,7 +195,6 @@ MAX_CHISQR_RATIO_FIXED, MAX_CHISQR_RATIO = 10.0, 3.0
 COMPETING_CHISQR_RATIO = 1.5
 """χ² over the lowest χ² of the averages, up to which minima are compared on the data."""
 MAX_UNDECIDED = 4
-"""Most minima from which fits to the data start."""
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
@@ -225,9 +202,8 @@ def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
 
     A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
-    can replace each other; a least-squares fit does not go from one minimum to the other.
-
-    Values given by the user stay as in theta. below: points with a higher χ² are excluded.
+    can replace each other; a least-squares fit does not go from one minimum to the other. Values given by the
+    user stay as in theta. below: points with a higher χ² are excluded.
     """
     summary = grid.whole
     phases = summary.scales(theta, summary.phi).s[:, None] * summary.differences(theta)[-2]
@@ -249,8 +225,8 @@ def transport_minima(
     """Return the distinct minima of fits to the averages, the best first.
 
     Initial values that the user gives are where a search begins beside the one that knows none: alone they
-    may lead to a minimum that is not the lowest. starts: how many points of the scan are followed to their
-    minimum; by default a few, of which the most promising are completed.
+    may lead to a minimum that is not the lowest. starts: points of the scan that are followed, by default a
+    few.
     """
     if not search.free.any():
         return [Minimum(search.start, np.nan, 1)]
@@ -268,7 +244,6 @@ def transport_minima(
 def _searched(
     summary: BinnedAverages, fits: BinnedFits, search: Search, starts: int | None
 ) -> list[BinnedFit]:
-    """Return the fits from a scan of what has no initial value, and from finer scans, best first."""
     grid = Grid(summary, search)
     ends = _scanned(grid, fits, starts)
     for _ in range(MAX_RESCANS if summary.problem.model.shear else 0):
@@ -289,10 +264,7 @@ def competing_minima(minima: list[Minimum]) -> list[Theta]:
 
 
 def undecided_minima(minima: list[Minimum]) -> list[Theta]:
-    """Return theta of the lowest minimum and of those that the averages do not tell from it.
-
-    Their χ² is higher by less than the variance of a residual: only fits to the data show which is lower.
-    """
+    """Return theta of the lowest minimum and of those that differ from it by less than a residual varies."""
     lowest = minima[0]
     close = [at.theta for at in minima[1:] if at.chisqr - lowest.chisqr < lowest.variance]
     return [lowest.theta, *close[: MAX_UNDECIDED - 1]]
@@ -319,14 +291,13 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
 def _with_rescan(
     grid: Grid, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
 ) -> list[BinnedFit]:
-    """Return `ends` and those of fits from finer scans around the best of them."""
     best, theta = ends[0], ends[0].lowest.theta
     worst = np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
     points = [*shear_candidates(grid, theta, worst), *diffusion_candidates(grid, theta, worst)]
     rescanned = fits.ends(points, PASSES_FREE)
     there = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
-    return fits.merged([*ends, *there, *completed(fits, new, starts or N_COMPLETED_RESCAN)])
+    return fits.merged([*ends, *there, *_completed(fits, new, starts or N_COMPLETED_RESCAN)])
 
 
 def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[BinnedFit]:
@@ -334,10 +305,8 @@ def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[
     ends = fits.advanced(fits.started(thetas), PASSES_FREE)
     if starts is None:
         ends = promising(ends, MAX_CHISQR_RATIO)
-    return completed(fits, ends, starts or N_COMPLETED)
+    return _completed(fits, ends, starts or N_COMPLETED)
 
 
-def completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
-    """Return the distinct fits, the best of them continued to their minimum, the best first."""
-    distinct = fits.merged(ends)
-    return fits.merged(fits.advanced(distinct[:number], PASSES_TO_MINIMUM))
+def _completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
+    return fits.merged(fits.advanced(fits.merged(ends)[:number], PASSES_TO_MINIMUM))

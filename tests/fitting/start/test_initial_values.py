@@ -112,18 +112,6 @@ def test_directions_the_data_cannot_tell_apart_are_both_reported():
     assert ends[0].reduced.chisqr == pytest.approx(ends[1].reduced.chisqr, abs=1e-3)
 
 
-@pytest.mark.long
-def test_every_minimum_keeps_what_the_user_gave():
-    scans = measured([8000, -0.2, 0, 3e-3, -0.1, 0, 20], 60, angles(7), dt=0.1, **QUIET)
-    given = {"fixed": {"D_offset": 0.0}, "bounds": {"beta": (-0.3, 0.3), "phi0": (-50.0, 30.0)}}
-    minima = transport_minima(summary(scans), asked(scans, **given), "individual", 20)
-    theta = np.array([at.theta for at in minima])
-    assert (theta[:, 2] == 0).all()
-    assert (np.abs(theta[:, 4]) <= 0.3).all()
-    assert ((theta[:, 6] >= -50) & (theta[:, 6] <= 30)).all()
-    assert theta[0, 6] == pytest.approx(20, abs=1)
-
-
 def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
     at = np.arange(3.0)
     minima = [Minimum(at, 100.0, 5), Minimum(at + 1, 101.0, 2), Minimum(at + 2, 1e4, 1)]

@@ -39,7 +39,6 @@ def test_the_start_has_the_opposite_rate_and_growth_in_the_middle_of_the_record(
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize("seed", [12, 35])
 def test_the_better_of_both_signs_is_found(seed):
-    """From starts of one sign alone these ended 2.0 and 1.6 above."""
     assert truths.attempt(truths.drawn("laminar_flow", seed)).excess < 0.1
 
 
@@ -70,12 +69,10 @@ def oscillating(x):
 
 
 def resting(x):
-    """Zero in the last third of the record."""
     return 4e-4 * np.clip((2 / 3 - x) / 0.08, 0, 1)
 
 
 def photons(frames, bins, shear):
-    """Speckle of a constant J under a shear rate."""
     theta = np.array([1500.0, 0, 0, 0, 0, 0, 5.0])
     phi = tuple(angles(bins) + 3.0)
     return Photons(theta, frames, (Q,) * bins, phi, spacing=80 / frames, gap=GAP, shear=shear)

@@ -1,0 +1,84 @@
+"""The passes of a fit of a scan, and its result: what loads JAX and tables."""
+
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from homodyne_dask.assessment.assess import assess
+from homodyne_dask.assessment.result_of import result_of
+from homodyne_dask.fitting.minimize import CheckpointFile, FitRecord, identity, minimize
+from homodyne_dask.fitting.observer import FitObserver, followed
+from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
+from homodyne_dask.fitting.start.initial_values import find_start, require_finite
+from homodyne_dask.request.options import SPECKLE_WEIGHTS
+from homodyne_dask.request.request import Request
+from homodyne_dask.results.data.fit_result import FitRun
+from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.sweep.blocks import without_unreadable
+from homodyne_dask.sweep.plan import Plan
+from homodyne_dask.sweep.sweep import sweep_of
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def passes_of_scan(
+    request: Request,
+    planned: Plan,
+    path: Path | None,
+    resume: bool,
+    client: "Client | None",
+    observer: FitObserver,
+    record: FitRecord,
+) -> Generator[lm.State, None, FitResult]:
+    """Yield the states of a fit of a scan, and return its result; path: of the checkpoint."""
+    if request.options.on_bad_tile == "skip":
+        layouts = (planned.layout, *planned.levels)
+        request = replace(request, scan=without_unreadable(request.scan, layouts, client))
+    sweeps = [
+        observer.observed(sweep_of(planned, request.scan.selection, request.problem, client, level))
+        for level in (*planned.levels, planned.layout)
+    ]
+    *_, data = sweeps
+    data.warm_up()
+    weighted = None
+    if request.options.weighting == SPECKLE_WEIGHTS:
+        weighted = SpeckleWeighting.of(request, data)
+        weighted.begun, weighted.ended = observer.start_pass, observer.end_pass
+        request, states = weighted.request, minimize_weighted(weighted, record)
+    else:
+        file = None if path is None else CheckpointFile(path, identity(request))
+        states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
+    state = yield from followed(states, observer, record, resumed=resume)
+    raise_nonfinite(state, [(request, slice(None))])
+    assessment = assess(request, state, data, weighted, observer.start_phase)
+    ran = fit_run(record, state.passes, data.compilations())
+    result = result_of(request, state, assessment, ran, record.minima)
+    table, ends = result.parameters, result.ci()
+    observer.ended(
+        result.outcome,
+        result.findings,
+        *(table[name].values for name in ("value", "stderr")),
+        sentence=result.verdict,
+        **{name: tuple(ends[name].values.tolist()) for name in ("low", "high")},
+        result=result,
+    )
+    return result
+
+
+def raise_nonfinite(state: lm.State, scans: Iterable[tuple[Request, Any]]) -> None:
+    """Raise OptionError where a function of a user ended a fit of scans; with each the place of its theta."""
+    if state.outcome is lm.Outcome.NONFINITE:
+        for request, place in scans:
+            require_finite(request, state.theta[place], everywhere=True)
+
+
+def fit_run(record: FitRecord, passes: int, compilations: dict[str, int]) -> FitRun:
+    """Return the record of a fit whose errors are known."""
+    now = time.perf_counter()
+    record.timings |= {"errors": now - record.last_pass, "total": now - record.started}
+    return FitRun(passes, tuple(record.history), compilations, record.timings)
