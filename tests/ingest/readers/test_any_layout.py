@@ -7,7 +7,6 @@ import pytest
 import ingest
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from ingest.clean import clean, measure_scatter
-from ingest.readers import any_hdf5
 from tests.ingest_files import DT, arrays, attributes, noisy, simulated, upper
 
 N, BINS = 20, 3
@@ -147,7 +146,6 @@ def cells(path, names="cab"):
     ("dataset", "q", "order"),
     [
         ("/C", None, [0, 1, 2]),
-        ("/S/ttc", "/S/q", [0, 1, 2]),
         ("/#refs#/s*/ttc", "/#refs#/s*/q", [1, 2, 0]),
         ("/#refs#/s*/ttc", "/#refs#/s*@q", [1, 2, 0]),
     ],
@@ -164,8 +162,9 @@ def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, datase
     [
         ({"dataset": "/same", "q": [0.1, 0.2]}, r"\(/same/1.1, /same/1.10 .* have no order"),
         ({"dataset": "/#refs#", "q": [0.1, 0.2, 0.3]}, r"\(/#refs#/a, .* have no order"),
-        ({"dataset": "/#refs#/s*/ttc", "q_dataset": "/q/*/*"}, r"has 2 \*, but .* matrices 1"),
+        ({"dataset": "/#refs#/s*/ttc", "q_dataset": "/q/*/*"}, r"has 2 \*: give one"),
         ({"dataset": "/#refs#/s*/ttc", "q_dataset": "/#refs#/s*@Q"}, "has no attribute Q"),
+        ({"dataset": "/C", "q_dataset": "/#refs#/s*/q"}, r"has a \*, but the name of the matrices"),
         ({"dataset": "/empty", "q": 0.1}, "has a cell that is empty"),
         ({"q": 0.1}, r"give dataset NAME: /C \(3, 20, 20\), /same/1.1 .*, /same/1.10 \(20, 20\)$"),
     ],
@@ -173,21 +172,6 @@ def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, datase
 def test_matrices_whose_order_nothing_tells_are_refused(tmp_path, given, said):
     with pytest.raises(HomodyneDaskError, match=said):
         ingest.ingest(cells(tmp_path / "A.mat"), phi=0.0, frame_time=DT, **given)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("/g/*_*", [("a_b_1", ("a_b", "1")), ("a_c", ("a", "c"))]),
-        ("/g/a**", [("a_b_1", ("_b_1", "")), ("a_c", ("_c", ""))]),
-        ("/g/*x", [("x" * 200, ("x" * 199,))]),
-        ("/g/" + "*x" * 30 + "*y", []),
-    ],
-)
-def test_a_pattern_of_any_number_of_stars_is_matched_at_once(tmp_path, pattern, found):
-    path = hdf5(tmp_path / "A.h5", g__a_b_1=1, g__a_c=1, **{"g__" + "x" * 200: 1})
-    with h5py.File(path) as file:
-        assert any_hdf5.named(file, pattern) == [(f"/g/{name}", stars) for name, stars in found]
 
 
 SHARED = np.random.default_rng(1).normal(0, 0.01, (60, 60))
