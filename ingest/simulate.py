@@ -280,7 +280,6 @@ def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None
 
 
 def _write_aps_legacy(file: h5py.File, scan: _Scan, noisy: Matrix, _seed: int) -> None:
-    """Write flat lists of q and φ, full symmetric matrices named after their bins."""
     label = 2 + np.arange(len(scan.phi))
     file["/xpcs/dqlist"] = np.concatenate([scan.q[:1] / 2, scan.q])[None]
     file["/xpcs/dphilist"] = np.concatenate([scan.phi[:1], scan.phi])[None]

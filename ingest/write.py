@@ -210,7 +210,6 @@ def ingest(
 
 
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
-    """Return the source in a file, or in several that are scans of one measurement, or hold several."""
     check_opens(paths, options)
     sources = at_all_delays(_opened(paths, options))
     if are_bins_of_one_scan(sources):
@@ -257,10 +256,7 @@ def sha256(path: Path) -> str:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return the state of a file, None where there is none: opened, it is that on the server.
-
-    Raises SourceError for a file that may not be read, FileReadError where its file system fails.
-    """
+    """Return the state of a file, None where there is none: opened, it is that on the server."""
 
     def read() -> tuple[int, ...]:
         with open(path, "rb", opener=open_without_waiting) as file:
@@ -419,7 +415,6 @@ def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[
 
 
 def _records(target: AnyPath) -> dict[int, AnyPath]:
-    """Return the files of the records of bins, by position, without partial files of a killed ingest."""
     inside = {path.name: path for path in children(target / store_writer.WORK_FOLDER)}
     return {int(name[4:-5]): inside[name] for name in inside if fnmatchcase(name, "bin-*.json")}
 
@@ -473,7 +468,6 @@ def _lost_workers(client) -> Iterator[None]:
 
 
 def _finish(job: _Job, use, records: list[Record]) -> Record:
-    """Write the small arrays and the manifest; return the attributes that complete the store."""
     source, target = job.source, job.target
     sigma = noise.sigma_rows(source, records)
     if wrong := what_is_wrong(source.time, source.q, source.phi, sigma.rows**2):

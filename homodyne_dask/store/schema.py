@@ -203,10 +203,7 @@ def factors(n_frames: int) -> list[int]:
 
 
 def shard_rows(tiles: int, side: int) -> int:
-    """Return the rows of chunks in a shard of a matrix with so many chunks of `side` frames along a side.
-
-    A shard holds whole rows of the matrix of one bin, all of it where that has not too many bytes.
-    """
+    """Return the rows of chunks in a shard of a matrix with so many chunks of `side` frames along a side."""
     return min(tiles, max(1, SHARD_BYTES // (4 * tiles * side**2)))
 
 

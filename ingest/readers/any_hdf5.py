@@ -71,10 +71,7 @@ def layout_of(
     dtype: np.dtype,
     axes: tuple[str, ...] | None,
 ) -> MatrixAxes:
-    """Return which axes are the times: those given, or the two of one length.
-
-    Raises SourceError or OptionError, saying what to give, where neither tells.
-    """
+    """Return which axes are the times: those given, or the two of one length."""
     what = f"{name} of {path.name}"
     if dtype.kind not in "fiu":
         raise SourceError(f"{what} contains {dtype}, not real numbers")
@@ -290,7 +287,6 @@ def what_is_in(file: h5py.File) -> str:
 
 
 def _equal_axes(shape: tuple[int, ...]) -> int:
-    """Return the number of axes of an array in which two have one length, 0 of any other."""
     lengths = [n for n in shape if n >= MIN_FRAMES]
     return len(shape) if len(set(lengths)) < len(lengths) else 0
 

@@ -88,10 +88,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
 def q_phi(
     file: h5py.File, masks: str, label: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return q in 1/Å and φ in degrees of the bins, from lists that begin with bin 1; None where absent.
-
-    φ may be the second column of the list of q.
-    """
+    """Return q in 1/Å and φ in degrees of the bins, from lists that begin with bin 1; None where absent."""
     lists = {"q": f"{masks}/dynamic_q_list", "phi": f"{masks}/dynamic_phi_list"}
     found: dict[str, np.ndarray | None] = {}
     for what, name in lists.items():
@@ -155,10 +152,7 @@ def _storage(file: h5py.File, where: str) -> Storage:
 
 
 def _note_rows(file: h5py.File, where: str, notes: list[str]) -> None:
-    """Note rows that are means over frames, as `result.nx.h5` of a fit of many frames has.
-
-    Raises SourceError where such a file shows data that were means over cells of age and lag already.
-    """
+    """Note rows that are means over frames, as `result.nx.h5` of a fit of many frames has."""
     held = hdf5.attributes_of(file, where)
     if np.any(held.get("of_cells", False)):
         raise SourceError(
