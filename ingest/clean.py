@@ -263,18 +263,12 @@ def clean(
     is cleaned in place: a second matrix would double the memory. half: what to take of a matrix that is not
     symmetric. keep_outliers: whether pairs of one exact number that is no measurement stay.
     """
-    if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
-        raise SourceError(
-            f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "
-            f"of numbers"
-        )
     if raw.dtype.kind in "iu":  # their differences, sums and sizes overflow
-        raw = raw.astype(np.float32 if raw.dtype.itemsize < 4 else np.float64)
+        raw = raw.astype(np.result_type(raw.dtype, np.float32))
     kind = np.float16 if raw.dtype == np.float16 else np.float32
-    side, counted = _side(raw, name, half)
+    side, counted = _side(raw, n_frames, name, half)
     in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
     c2 = raw if in_place else np.empty(raw.shape, dtype=np.float32)
-    alive = np.zeros(n_frames, dtype=bool)
     zeros = infinite = one_sided = 0
     for rows, cols, above, upper, lower in _pairs(raw):
         value, pairs = lower if side == "lower" else upper, above & counted[rows, None]
@@ -288,23 +282,19 @@ def clean(
             if half == "mean":
                 value = (value + lower) / 2
         zeros += int(np.count_nonzero(_is_zero(value) & known))
-        c2[rows, cols] = np.where(known, value, np.nan)
-        if rows != cols:
-            c2[cols, rows] = np.nan
-        alive[rows] |= known.any(axis=1)
-        alive[cols] |= known.any(axis=0)
+        block = np.where(known, value, np.nan)  # before c2, which may be `raw`, is written
+        c2[cols, rows] = np.nan
+        c2[rows, cols] = block
     excluded = [] if keep_outliers else leave_out_fills(c2)
     if baseline is None:
         baseline = _baseline(c2)
     if baseline == 0:
         c2 += 1
     spacing = float(np.spacing(kind(_typical(np.diagonal(c2, 1)))))
-    if excluded:
-        zeros -= sum(fill.pairs for fill in excluded if fill.value == 0)
-        alive &= ~np.isnan(c2).all(axis=1) | ~np.isnan(c2).all(axis=0)
-    return CleanMatrix(
-        c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided, excluded, spacing
-    )
+    zeros -= sum(fill.pairs for fill in excluded if fill.value == 0)
+    # without a copy of the matrix: the largest number is NaN where there is none
+    dead = np.flatnonzero(np.isnan([np.fmax.reduce(c2, axis) for axis in (0, 1)]).all(axis=0))
+    return CleanMatrix(c2, baseline, dead, zeros, infinite, one_sided, excluded, spacing)
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
@@ -335,10 +325,17 @@ def _pairs(raw: np.ndarray) -> Iterator[tuple[slice, slice, np.ndarray, np.ndarr
         yield rows, cols, above, raw[rows, cols], raw[cols, rows].T
 
 
-def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.ndarray, " n"]]:
+def _side(
+    raw: np.ndarray, n_frames: int, name: str, half: Half | None
+) -> tuple[str, Bool[np.ndarray, " n"]]:
     """Return which half to take (upper, lower, or full for both), and which frames have a value but 0."""
+    if raw.shape != (n_frames, n_frames) or raw.dtype.kind != "f":
+        raise SourceError(
+            f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "
+            f"of numbers"
+        )
     filled, worst = {"upper": 0, "lower": 0}, 0.0
-    counted = np.zeros(len(raw), dtype=bool)
+    counted = np.zeros(n_frames, dtype=bool)
     for rows, cols, above, *values in _pairs(raw):
         for side, value in zip(filled, values, strict=True):
             pairs = _filled(value) & above

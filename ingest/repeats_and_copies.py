@@ -39,25 +39,29 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         _check_alike(first, other, names[0], name)
     lit = [scan for scan in scans if scan.intensity is not None]
     masked = [replace(scan, masked=~noise.frame_mask(scan)) for scan in lit] or scans
-    # of numbers that change, such as T, those of all scans
-    experiment = dict(first.experiment)
-    for name, held in first.experiment.items():
-        each = [scan.experiment.get(name, {}) for scan in scans]
-        values = [entry.get("value") for entry in each]
-        alike = all(entry.get("units") == held.get("units") for entry in each)
-        if alike and len(set(values)) > 1 and all(isinstance(v, int | float) for v in values):
-            experiment[name] = held | {"value": values}
     return replace(
         first,
         **_of_all_bins(scans),
         truth=first.truth if all(scan.truth == first.truth for scan in scans) else None,
         # those of all scans of one file; several files have none in common
         pictures=pictures if all(scan.pictures is pictures for scan in scans) else NO_PICTURES,
-        experiment=experiment,
+        experiment=_experiment(scans),
         notes=_notes(masked, names),
         scans=tuple(masked),
         scan_names=tuple(names),
     )
+
+
+def _experiment(scans: Sequence[Source]) -> dict[str, dict[str, Any]]:
+    """Return what the first scan says of the measurement; of numbers that change, such as T, those of all."""
+    experiment = dict(scans[0].experiment)
+    for name, held in scans[0].experiment.items():
+        each = [scan.experiment.get(name, {}) for scan in scans]
+        values = [entry.get("value") for entry in each]
+        alike = all(entry.get("units") == held.get("units") for entry in each)
+        if alike and len(set(values)) > 1 and all(isinstance(v, int | float) for v in values):
+            experiment[name] = held | {"value": values}
+    return experiment
 
 
 def _of_all_bins(sources: Sequence[Source]) -> dict[str, Any]:

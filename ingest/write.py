@@ -230,16 +230,18 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     """Return the source in each file; of as many q or φ as files of one bin, each has its own."""
     given = {"q": options.q, "phi": options.phi}
-    each = {name: of for name, of in given.items() if of and len(of) == len(paths) > 1}
+    each = {name: values for name, values in given.items() if len(values or ()) == len(paths) > 1}
+
+    def opened(n: int, own: dict[str, Any]) -> Source:
+        of_file = options.model_copy(update={name: (values[n],) for name, values in own.items()})
+        return patiently(paths[n], partial(open_source, paths[n], of_file))
+
     if each:
         with suppress(OptionError):  # of files with several bins they are those of the bins
-            sources = []
-            for n, path in enumerate(paths):
-                of_file = options.model_copy(update={name: (of[n],) for name, of in each.items()})
-                sources.append(patiently(path, partial(open_source, path, of_file)))
+            sources = [opened(n, each) for n in range(len(paths))]
             if all(len(source.label) == 1 for source in sources):
                 return sources
-    return [patiently(path, partial(open_source, path, options)) for path in paths]
+    return [opened(n, {}) for n in range(len(paths))]
 
 
 def _digest(paths: list[Path]) -> str:
@@ -311,27 +313,26 @@ class _Job:
         Raises StoreError for that of another one, which is not to be replaced. A store of the same ingest by
         another version of this program is.
         """
-        attrs = {} if self.overwrite else store_writer.root_attributes(self.target)
-        whole = attrs.get("complete") is True
-        begun = None
-        if not whole and not self.overwrite and _records(self.target):
-            begun = store_writer.read_json(self.file)
-        if not whole and not begun:
+        if self.overwrite:
             return "nothing"
-        other, same_options = None, attrs.get("ingest_options") == self.options_json()
-        if (attrs if whole else begun).get("source_sha256") != self.digest.result():
-            other = "the unfinished ingest of another file"
-            if whole:
-                other = f"another file ({attrs.get('source_file')})"
-        elif whole and not same_options:
+        attrs, begun = store_writer.root_attributes(self.target), None
+        whole = attrs.get("complete") is True
+        if not whole and _records(self.target):
+            begun = store_writer.read_json(self.file)
+        if not (held := attrs if whole else begun):
+            return "nothing"
+        other = f"another file ({attrs.get('source_file')})"
+        if held.get("source_sha256") == self.digest.result():
+            if begun:
+                return "begun" if begun == self.as_json() else "nothing"
+            if attrs.get("ingest_options") == self.options_json():
+                return "whole" if attrs.get("schema_version") == schema.VERSION else "nothing"
             other = "the same file with other options"
-        if other is not None:
-            raise StoreError(
-                f"{self.target} contains {other}: give --overwrite to replace it, or another name"
-            )
-        if whole:
-            return "whole" if attrs.get("schema_version") == schema.VERSION else "nothing"
-        return "begun" if begun == self.as_json() else "nothing"
+        elif begun:
+            other = "the unfinished ingest of another file"
+        raise StoreError(
+            f"{self.target} contains {other}: give --overwrite to replace it, or another name"
+        )
 
 
 def _ingest(job: _Job, client, progress: Progress | None) -> IngestReport:

@@ -1,12 +1,8 @@
-"""How a chunk is stored: blosc of its little-endian values, then the crc32c of that.
+"""Chunks: how they are stored, blosc of little-endian values and the crc32c of that, and how they are read.
 
-`schema.py` names these codecs in the metadata, so any Zarr library reads and writes the same bytes.
-Blosc called from a thread other than the main one holds no lock: two threads compress at once.
-
-Read chunks of c2, or ranges of bytes of files and objects, some fetched ahead of their use.
-
-A chunk is one file, `c2/c/bin/i/j`, or a range of a shard, in the encoding of `chunk_codec.py`. Read
-without zarr's event loop between the file and the array of the caller, it costs half the processor time.
+`schema.py` names these codecs in the metadata, so any Zarr library reads and writes the same bytes. Blosc
+called from a thread other than the main one holds no lock: two threads compress at once. A chunk is one file,
+`c2/c/bin/i/j`, or a range of a shard. Read without zarr's event loop, it costs half the processor time.
 """
 
 import os

@@ -32,14 +32,12 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class UrlPath:
-    """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it.
-
-    root: s3://bucket or https://host. key: names below it, with / between; '' for the bucket itself. In the
-    URL of a web server names are percent-encoded, in those of buckets they stand as they are.
-    """
+    """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it."""
 
     root: str
+    """s3://bucket or https://host."""
     key: str
+    """Names below it, with / between, decoded."""
 
     def __str__(self) -> str:
         key = quote(self.key) if self.root.startswith(WEB) else self.key
@@ -56,12 +54,12 @@ class UrlPath:
         return self
 
     def is_absolute(self) -> bool:
-        """Return True, as of a path that is relative to no folder."""
+        """Return True."""
         return True
 
     @property
     def name(self) -> str:
-        """The last name of the URL."""
+        """The last of them."""
         return self.key.rpartition("/")[2]
 
 
@@ -125,11 +123,9 @@ _LIFETIME = timedelta(minutes=10)
 """After which keys are asked for again: botocore renews those that are valid for less than this."""
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
-_REFUSED = {
-    "UnauthenticatedError": "the credentials are refused",
-    "PermissionDeniedError": "access is refused",
-}
-_CONNECTION = {
+_CAUSES = {
+    "^UnauthenticatedError": "the credentials are refused",
+    "^PermissionDeniedError": "access is refused",
     rf"\b{re.escape(NOWHERE)}\b": "it redirects to another host, which is not contacted: give the URL of "
     "that host",
     r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": r"its certificate is not accepted: \1",
@@ -138,18 +134,14 @@ _CONNECTION = {
     r"dns error": "no host has this name",
     r"kind: Timeout|TimedOut": "it does not answer in time",
 }
-"""What obstore says of requests that got no answer, and in words."""
+"""The class and the source of an error of obstore, and in words."""
 _DETAILS = re.compile(r"status code: (\d+ [A-Za-z ]+\w)|<Code>(\w+)</Code>|(after \d+ retries)")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
 def connection(root: str, prefix: str = "") -> "ObjectStore":
-    """Return this process's connection to a bucket or a host, of names below `prefix`.
-
-    Raises ObjectStoreError where credentials are unusable, OptionError for a variable of the environment
-    that names no server, PackageError without obstore.
-    """
+    """Return this process's connection to a bucket or a host, of names below `prefix`."""
     scheme = root.partition(":")[0]
     with object_errors(UrlPath(root, prefix)):
         from obstore.store import HTTPStore, from_url
@@ -162,10 +154,8 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
             others = [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
             named = (urlsplit(server).hostname for server in (*servers.values(), *others))
             hosts = [host for host in named if host]
-            proxies = {"http", "https", "all"} & {
-                *getproxies()
-            }  # one through which we ask must stay
-            if not proxies or all(proxy_bypass(host) for host in hosts):
+            proxied = {"http", "https", "all"} & {*getproxies()}  # a proxy of the user stays
+            if not proxied or all(proxy_bypass(host) for host in hosts):
                 excluded = ",".join([*hosts, *_IDENTITY.get(scheme, ())])
                 client |= {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": excluded}
         connect: Any = HTTPStore.from_url if scheme in WEB else from_url
@@ -190,16 +180,14 @@ def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str
             if "endpoint" in settings:
                 servers["endpoint_url of the profile"] = settings["endpoint"]
     for name, address in servers.items():
-        parts = urlsplit(address)  # it may hold a password
+        parts, why = urlsplit(address), ""  # it may hold a password
         if parts.scheme not in WEB or not parts.netloc or "@" in parts.netloc:
-            raise OptionError(
-                f"{name} is not the address of a server: give https://host or http://host"
-            )
-        if parts.scheme == "http" and not plain:
-            raise OptionError(
-                f"{name} is an unencrypted address: give https://host, or set {allows_plain}=true for a "
-                f"server on your own network"
-            )
+            why = "not the address of a server: give https://host or http://host"
+        elif parts.scheme == "http" and not plain:
+            why = f"an unencrypted address: give https://host, or set {allows_plain}=true for a server on "
+            why += "your own network"
+        if why:
+            raise OptionError(f"{name} is {why}")
     return plain, settings, servers
 
 
@@ -268,13 +256,11 @@ def _cause(error: Exception) -> str:
         return f"a key of the profile {_NO_KEY}"
     if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
         return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
-    if "status code" in text:
-        cause = _REFUSED.get(type(error).__name__, "the server refuses")
-    else:
-        inner = source.partition("inner:")[2]
-        matches = ((re.search(form, inner), words) for form, words in _CONNECTION.items())
-        causes = (match.expand(words) for match, words in matches if match)
-        cause = next(causes, _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2]))
+    told = f"{type(error).__name__} {source.partition('inner:')[2]}"
+    matches = ((re.search(form, told), words) for form, words in _CAUSES.items())
+    causes = (match.expand(words) for match, words in matches if match)
+    other = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
+    cause = next(causes, "the server refuses" if "status code" in text else other)
     return ", ".join([cause, *(word for words in _DETAILS.findall(text) for word in words if word)])
 
 

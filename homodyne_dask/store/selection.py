@@ -174,14 +174,8 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
 
 def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
     """Return the ranges that are a frame, a range (first, after the last), several of both, or a mask."""
-    if isinstance(given, np.ndarray) and given.dtype == bool:
-        if given.shape != scan.time.shape:
-            raise SelectionError(
-                f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
-            )
-        given = set(np.flatnonzero(given))
-    elif isinstance(given, np.ndarray):
-        given = given.tolist()
+    if isinstance(given, np.ndarray):
+        given = _frames_in_array(scan, given)
     ends = isinstance(given, list | tuple) and [end is None or _is_number(end) for end in given]
     if ends == [True, True] and isinstance(given, list) and None not in given:
         a, b = given
@@ -197,6 +191,14 @@ def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
             "the last), or a list of both"
         )
     return [(item, item + 1) if _is_number(item) else item for item in each]
+
+
+def _frames_in_array(scan: BinsAndFrames, given: np.ndarray) -> set[Any] | list[Any]:
+    if given.dtype == bool and given.shape != scan.time.shape:
+        raise SelectionError(
+            f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
+        )
+    return {*np.flatnonzero(given)} if given.dtype == bool else given.tolist()
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:

@@ -86,8 +86,7 @@ def layout_of(
                 f"name each axis, with t for the two whose length is the number of frames"
             )
     else:
-        layouts = [layout for layout in equal if layout.n_frames >= MIN_FRAMES]
-        layouts = layouts or [layout for layout in equal if layout.n_frames > 1]
+        layouts = [layout for layout in equal if layout.n_frames >= MIN_FRAMES] or equal
         if not layouts:
             raise SourceError(
                 f"{what} has shape {shape}: it must be (N, N), (bin, N, N) or (N, N, bin), where N is the "
@@ -96,10 +95,7 @@ def layout_of(
     for layout in layouts:
         check_frames(layout.n_frames, path, layout.n_bins)
     if len(layouts) > 1:
-        ways = (
-            ",".join("t" if axis in layout.times else "q" for axis in range(len(shape)))
-            for layout in layouts
-        )
+        ways = (",".join("qt"[n in layout.times] for n in range(len(shape))) for layout in layouts)
         raise OptionError(
             f"{what} has shape {shape}, which does not show which two axes are times: "
             f"give --axes {' or '.join(ways)}, with t for each time axis"
@@ -148,17 +144,7 @@ def _in_order(file: h5py.File, pattern: str, options: IngestOptions) -> dict[str
     By name, what * stands for in it. Raises OptionError where q or φ would be assigned by an order that
     names do not have.
     """
-    before, after = _parts(pattern)
-    group, _, begin = before.rpartition("/")
-    end, slash, below = after.partition("/")
-    stars: dict[str, str] = {}
-    for member in hdf5.members(file, group or "/"):
-        name = f"{group}/{member}{slash}{below}"
-        fits = member.startswith(begin) and member.endswith(end)
-        if fits and len(member) >= len(begin + end):
-            matrix = hdf5.dataset(file, name)
-            if matrix is not None and _equal_axes(_shape(matrix)) == 2:
-                stars[name] = member[len(begin) : len(member) - len(end)]
+    stars = dict(_square(file, *_parts(pattern)))
     if not stars:
         raise hdf5.wrong(file, pattern, f"contains no square matrix; {what_is_in(file)}")
     words = {name: NUMBER.split(star) for name, star in stars.items()}
@@ -176,6 +162,17 @@ def _in_order(file: h5py.File, pattern: str, options: IngestOptions) -> dict[str
     return {
         name: stars[name] for name in sorted(stars, key=lambda name: (numbers[name], words[name]))
     }
+
+
+def _square(file: h5py.File, before: str, after: str) -> Iterator[tuple[str, str]]:
+    group, _, begin = before.rpartition("/")
+    end, slash, below = after.partition("/")
+    for member in hdf5.members(file, group or "/"):
+        star = member.removeprefix(begin).removesuffix(end)
+        if member == begin + star + end:
+            matrix = hdf5.dataset(file, name := f"{group}/{member}{slash}{below}")
+            if matrix is not None and _equal_axes(_shape(matrix)) == 2:
+                yield name, star
 
 
 def _parts(pattern: str) -> tuple[str, str]:

@@ -107,9 +107,7 @@ def open_text(path: Path, options: IngestOptions) -> Source:
     return source_of_curves(path, "g2-table", options, _curves(path, options, notes), notes)
 
 
-def _columns(path: Path) -> list[Column]:
-    import pandas  # 0.3 s that other files need not wait for
-
+def _head_and_rows(path: Path) -> tuple[str, list[str]]:
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -122,8 +120,14 @@ def _columns(path: Path) -> list[Column]:
             f"{path} is neither HDF5 nor .npy nor .npz, nor a table of g2 (it begins with "
             f"{lines[0][:8] if lines else ''!r}): check the file"
         )
-    head, body = lines[begin - 1].strip(COMMENT) if begin else "", "\n".join(lines[begin:])
-    mark = next((mark for mark in "\t;," if mark in lines[begin]), None)
+    return lines[begin - 1].strip(COMMENT) if begin else "", lines[begin:]
+
+
+def _columns(path: Path) -> list[Column]:
+    import pandas  # 0.3 s that other files need not wait for
+
+    head, rows = _head_and_rows(path)
+    body, mark = "\n".join(rows), next((mark for mark in "\t;," if mark in rows[0]), None)
     names = head.split()
     if mark is not None:
         (names,) = csv.reader([head], delimiter=mark, skipinitialspace=True)
@@ -139,7 +143,7 @@ def _columns(path: Path) -> list[Column]:
             f"{path.name} has {len(names)} names of columns, but other lines of numbers "
             f"({one_line(str(error))}): {NAME_THEM}"
         ) from None
-    columns, rows = list[Column](), np.arange(len(table))
+    columns = list[Column]()
     for name, values in zip(names, table.to_dict("series").values(), strict=True):
         if values.dtype.kind not in "fiu" or (name and values.isna().all()):
             raise SourceError(
@@ -147,7 +151,7 @@ def _columns(path: Path) -> list[Column]:
             )
         numbers = values.to_numpy(float)
         # without a name are numbers of rows, and nothing behind a last comma
-        if name or not (np.isnan(numbers) | (numbers == rows)).all():
+        if name or not (np.isnan(numbers) | (numbers == np.arange(len(table)))).all():
             columns.append(column_of(name, numbers))
     return columns
 
@@ -158,27 +162,31 @@ def _by_role(path: Path, options: IngestOptions) -> dict[str, list[Column]]:
     roles: dict[str, list[Column]] = {"delay": [], "q": [], "value": [], "error": []}
     for column in columns:
         roles[column.role].append(column)
-    numbers, errors = {role: len(held) for role, held in roles.items()}, roles["error"]
-    if numbers["delay"] != 1 or numbers["q"] > 1 or not numbers["value"]:
+    delays, rows_q, curves, n_errors = map(len, roles.values())
+    if delays != 1 or rows_q > 1 or not curves:
         raise SourceError(
-            f"{path.name} has {numbers['delay']} columns of delays, {numbers['q']} of q and "
-            f"{numbers['value']} of g2 among {', '.join(column.name for column in columns)}: {NAME_THEM}"
+            f"{path.name} has {delays} columns of delays, {rows_q} of q and {curves} of g2 among "
+            f"{', '.join(column.name for column in columns)}: {NAME_THEM}"
         )
-    for column in roles["value"] if options.column_is is None else ():
-        if column.kind == "":
-            raise SourceError(
-                f"{path.name}: column {column.name!r} is none of delay, q, g2, g2-1, g1, f (or ISF, which is "
-                f"g1), or an error of one, as err(q=0.01): remove it, or {NAME_THEM}"
-            )
-    if errors and numbers["error"] != numbers["value"]:
+    strange = [column.name for column in roles["value"] if column.kind == ""]
+    if strange and options.column_is is None:
         raise SourceError(
-            f"{path.name} has {numbers['value']} columns of g2 and {numbers['error']} of errors: {NAME_THEM}"
+            f"{path.name}: column {strange[0]!r} is none of delay, q, g2, g2-1, g1, f (or ISF, which is g1), "
+            f"or an error of one, as err(q=0.01): remove it, or {NAME_THEM}"
         )
-    labelled, labels = {each.label: each for each in errors}, [c.label for c in roles["value"]]
-    if len(labelled) == len(labels) and labelled.keys() == {*labels}:
-        roles["error"] = [labelled[label] for label in labels]
-    if numbers["q"] and numbers["value"] > 1:
-        raise SourceError(f"{path.name} has a column q and {len(labels)} columns of g2: give one")
+    if n_errors not in (0, curves):
+        raise SourceError(
+            f"{path.name} has {curves} columns of g2 and {n_errors} of errors: {NAME_THEM}"
+        )
+    if rows_q and curves > 1:
+        raise SourceError(f"{path.name} has a column q and {curves} columns of g2: give one")
+    # each with the curve that it names, or else in the order in which they stand
+    labels, labelled = (
+        [column.label for column in roles["value"]],
+        {c.label: c for c in roles["error"]},
+    )
+    if sorted(map(str, labelled)) == sorted(map(str, labels)):
+        roles["error"] = [*map(labelled.__getitem__, labels)]
     return roles
 
 
@@ -196,15 +204,21 @@ def _curves(path: Path, options: IngestOptions, notes: list[str]) -> Curves:
         q = converted("q", column.values, column.unit, where, notes)
         q, delay, values = _by_q(path, q, delay, values)
         names, kinds = names * len(q), kinds * len(q)
-    each = [column.q for column in curves if column.q]
-    if q is None and len(each) == len(curves):
-        where = f"q in columns of {path.name}"
-        q = np.concatenate([converted("q", np.array([q]), unit, where, notes) for q, unit in each])
+    if q is None:
+        q = _q_of_names(path, curves, notes)
     different = len({*(options.q or () if q is None else q)})
     if len({*kinds}) > 1 and options.column_is is None and different < len(kinds):
         raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
-    error = values[len(kinds) :] if roles["error"] else None
-    return Curves(delay, values[: len(kinds)], error, q, frames=frames, names=names, kinds=kinds)
+    values, error = np.split(values, [len(kinds)])
+    error = error if len(error) else None
+    return Curves(delay, values, error, q, frames=frames, names=names, kinds=kinds)
+
+
+def _q_of_names(path: Path, curves: list[Column], notes: list[str]) -> np.ndarray | None:
+    where, each = f"q in columns of {path.name}", [column.q for column in curves if column.q]
+    if len(each) < len(curves):
+        return None
+    return np.concatenate([converted("q", np.array([q]), unit, where, notes) for q, unit in each])
 
 
 def _by_q(

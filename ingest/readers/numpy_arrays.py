@@ -43,9 +43,8 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, or of a cache of homodyne."""
     with as_source_error(path), zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
-    of_cache = CACHE_MATRICES in keys
     name, names, wanted = CACHE_MATRICES, CACHE, [*CACHE.values()]
-    if not of_cache:
+    if not (of_cache := CACHE_MATRICES in keys):
         given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
         name, names = options.dataset or "c2", {key: given.get(key) or key for key in KNOWN}
         wanted = [name, *filter(None, given.values())]
@@ -54,23 +53,26 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
             f"{path.name} has no array {missing[0]}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
             f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
         )
-    held = {key: small_array(path, of) for key, of in names.items() if of in keys}
-    for key, value in held.items():
-        if value.dtype.kind not in "fiu" or value.size == 0:
-            raise SourceError(f"{names[key]} of {path.name} contains {value.dtype}, not numbers")
+    held = {key: _numbers(path, of) for key, of in names.items() if of in keys}
     layout = layout_of(path, name, *_claimed(path, name), options.axes)
     notes = list[str]()
-    more = _times(path, held, notes)
-    if of_cache and CACHE_METADATA in keys:
-        more |= _cache_frames(path, notes)
+    fields = _times(path, held, notes) | _counts(path, held, layout)
+    fields |= {key: held.get(key) for key in ("q", "phi", "sigma")}
     ignored = [key for key in keys if key not in (name, *names.values())]
-    notes += [f"ignored in {path.name}: {', '.join(ignored)}"] * bool(ignored and not of_cache)
-    more |= {key: held.get(key) for key in ("q", "phi", "sigma")} | _counts(path, held, layout)
+    if of_cache:
+        fields |= _cache_frames(path, notes) if CACHE_METADATA in keys else {}
+    elif ignored:
+        notes.append(f"ignored in {path.name}: {', '.join(ignored)}")
     kind, reader = "homodyne" if of_cache else "npz", partial(read_npz, layout=layout)
-    names_of_bins = layout.names(name)
-    return source_of(
-        path, kind, options, reader, names_of_bins, layout.n_frames, notes=notes, **more
-    )
+    bins = layout.names(name)
+    return source_of(path, kind, options, reader, bins, layout.n_frames, notes=notes, **fields)
+
+
+def _numbers(path: Path, name: str) -> np.ndarray:
+    value = small_array(path, name)
+    if value.dtype.kind not in "fiu" or value.size == 0:
+        raise SourceError(f"{name} of {path.name} contains {value.dtype}, not numbers")
+    return value
 
 
 ARRAY = "array.npz"

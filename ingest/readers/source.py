@@ -25,7 +25,7 @@ class Pictures(NamedTuple):
     """What a file holds of both."""
 
     flux: Float[np.ndarray, " t"] | None = None
-    """Intensity of each analysed frame, in any unit."""
+    """Of each analysed frame, in any unit."""
     mean_image: Float[np.ndarray, "y x"] | None = None
     """Intensity averaged over the frames, in any unit; NaN where a pixel is unknown."""
 
@@ -39,7 +39,6 @@ class Source:
 
     path: Path
     format: str
-    """Its name, such as aps-u."""
     reader: Callable[[Path, str], np.ndarray]
     """Reads one matrix; a function of a module, so that a task can carry it."""
     matrices: tuple[str, ...]
@@ -95,7 +94,6 @@ class Source:
     g2_sigma: Float[np.ndarray, "bin t"] | None = None
     """Its standard deviations; one number for all where the table has no errors."""
     g2_errors: bool = False
-    """Whether it has errors."""
 
     def read(self, bin_index: int) -> np.ndarray:
         """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
@@ -161,18 +159,21 @@ def source_of(
     check_frames(n_frames, path, n_bins)
     steps = (frame_time, dt, options.frame_time)
     step = next((value for value in steps if value is not None), None)
-    missing = {}
-    if options.q is None and q is None:
-        missing["q"] = "--q in 1/Å, one number or one per bin, or nan if it is unknown"
-    if options.phi is None and phi is None:
-        missing["phi"] = "--phi in degrees, one number or one per bin; nan for whole rings"
-    if time is None and step is None:
-        missing["its frame spacing"] = "--frame-time in s"
+    given = {
+        "q": (q, options.q, "--q in 1/Å, one number or one per bin, or nan if it is unknown"),
+        "phi": (
+            phi,
+            options.phi,
+            "--phi in degrees, one number or one per bin; nan for whole rings",
+        ),
+        "its frame spacing": (time, step, "--frame-time in s"),
+    }
+    missing = [what for what, (held, option, _) in given.items() if held is None is option]
     if missing:
         raise OptionError(
-            f"{path.name} does not contain {joined_with_and(list(missing))}: give "
-            f"{'; '.join(missing.values())} (or --q-dataset, --phi-dataset, --time-dataset if the file "
-            f"contains them)"
+            f"{path.name} does not contain {joined_with_and(missing)}: give "
+            f"{'; '.join(given[what][2] for what in missing)} (or --q-dataset, --phi-dataset, "
+            f"--time-dataset if the file contains them)"
         )
     if time is None:
         with np.errstate(invalid="ignore"):  # of an infinite step, which is refused later

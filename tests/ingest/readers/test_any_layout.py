@@ -288,14 +288,6 @@ def test_results_of_chx_without_lags_have_the_period_of_the_detector(tmp_path):
         ingest.ingest(chx(tmp_path / "C_Res.h5", rings[:2]))
 
 
-def test_t1_and_t2_of_an_npz_are_its_times(tmp_path):
-    time = DT * np.arange(N)
-    np.savez(tmp_path / "A.npz", c2=C2, q=0.01, phi=0.0, t1=time, t2=time)
-    report = ingest.ingest(tmp_path / "A.npz")
-    assert report.frame_time == pytest.approx(DT)
-    assert not any("ignored" in note for note in report.notes)
-
-
 def test_arrays_of_an_npz_may_have_any_name(tmp_path):
     np.savez(tmp_path / "A.npz", ttc=LAST, qs=[0.01, 0.02, 0.03], angle=0.0, step=DT)
     names = {"q_dataset": "qs", "phi_dataset": "angle", "time_dataset": "step"}

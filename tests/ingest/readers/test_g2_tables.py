@@ -160,7 +160,6 @@ def test_what_a_column_is_its_own_token_says(kind):
 
 
 def test_units_runs_temperatures_and_exponents_in_names_decide_nothing(tmp_path):
-    """200 random names of g2, g2 - 1 and g1, and of curves with q alone."""
     rng, q = np.random.default_rng(0), np.geomspace(1e-3, 2e-2, 200)
     tokens = {"g2": ["g2", "G2", "g(2)", "g₂"], "g2-1": ["g2-1", "g2 - 1", "g2m1", "(g2-1)/b"]}
     tokens |= {"g1": ["g1", "ISF", "|g1|", "g^(1)"]}
