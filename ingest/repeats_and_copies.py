@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.store import same_noise
 from homodyne_dask.store.arrays import is_uneven
-from homodyne_dask.store.same_noise import (
-    are_opposite,
-    from_frame,
-    have_one_noise,
-    measured_twice,
-    signs_of_noise,
-)
 from homodyne_dask.text import some_of
 from ingest import noise_and_beam_trips as noise
 from ingest.clean import CleanMatrix, NoDataError, clean, leave_out_single, measure_scatter
@@ -152,7 +146,7 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     cleaned, signs = [], []
     for scan in source.mean_of:
         matrix, scatter = cleaned_scan(scan)
-        signs.append({(0.0, 0.0): signs_of_noise(matrix.c2, n)})
+        signs.append({(0.0, 0.0): same_noise.signs_of_noise(matrix.c2, n)})
         sigma = scatter if scan.sigma is None else float(scan.sigma[0])
         measured = ~np.isnan(matrix.c2)
         w = measured / (sigma or 1.0) ** 2
@@ -162,9 +156,11 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
         second += w * value**2
         number += measured
         cleaned.append(matrix._replace(c2=np.empty((0, 0), np.float32)))
-    for later, earlier, shift in measured_twice(signs):
+    for later, earlier, shift in same_noise.measured_twice(signs):
         name, other = source.mean_of[later].name(0), source.mean_of[earlier].path.name
-        raise NoDataError(f"{name} holds the data of {other}{from_frame(shift)}, which count once")
+        raise NoDataError(
+            f"{name} holds the data of {other}{same_noise.from_frame(shift)}, which count once"
+        )
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = first / weight
         chisqr = second - weight * mean**2
@@ -293,7 +289,7 @@ def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, in
     scans = [{(float(k), 0.0): signs[n + k] for k in range(bins) if n + k in signs} for n in starts]
     shifted = {
         m * bins + k: (n * bins + k, shift)
-        for m, n, shift in measured_twice(scans)
+        for m, n, shift in same_noise.measured_twice(scans)
         for k in range(bins)
         if shift and {n * bins + k, m * bins + k} <= signs.keys()
     }
@@ -303,8 +299,10 @@ def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, in
     places = [*zip(source.q.tolist(), source.phi.tolist(), strict=True)]
     equal = dict[int, tuple[int, int]]()
     for start in range(0, len(numbers), BINS):
-        alike = have_one_noise(flat[start : start + BINS], flat[start:], neighbours[start:])
+        alike = same_noise.have_one_noise(
+            flat[start : start + BINS], flat[start:], neighbours[start:]
+        )
         for n, m in np.array(numbers)[start + np.argwhere(np.triu(alike, 1))].tolist():
-            if not are_opposite(places[n], places[m]):
+            if not same_noise.are_opposite(places[n], places[m]):
                 equal.setdefault(m, (n, 0))
     return shifted | equal

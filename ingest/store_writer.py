@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError, StoreInUse
-from homodyne_dask.store import schema
+from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import (
     OPTIONAL_ARRAYS,
     SMALL_ARRAYS,
@@ -25,18 +25,7 @@ from homodyne_dask.store.arrays import (
 )
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunks import encode_chunk
-from homodyne_dask.store.files import (
-    DAMAGED,
-    PARTIAL,
-    AnyPath,
-    children,
-    exists,
-    how_to_unlock,
-    locked,
-    read_regular_file,
-    remove_tree,
-    write_atomic,
-)
+from homodyne_dask.store.files import DAMAGED, PARTIAL, AnyPath, remove_tree, write_atomic
 from homodyne_dask.store.schema import WORK_FOLDER
 from ingest.clean import BLOCK_SIDE, upper_blocks
 from ingest.readers.source import Source
@@ -216,7 +205,7 @@ def write_json(path: AnyPath, value: Any, *, durable: bool = True) -> str:
 def read_json(path: AnyPath) -> Any:
     """Return the content of a JSON file, None if there is no such file."""
     try:
-        return json.loads(read_regular_file(path, MAX_JSON_BYTES))
+        return json.loads(files.read_regular_file(path, MAX_JSON_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except DAMAGED as error:
@@ -235,9 +224,9 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
     """Raise StoreError for a target that holds files of other programs, or a damaged store not to replace."""
     if isinstance(store, Path) and not store.is_dir() and os.path.lexists(store):
         raise StoreError(f"{store} exists and is not a store: give another name")
-    if exists(store / WORK_FOLDER) or not (held := children(store)):
+    if files.exists(store / WORK_FOLDER) or not (held := files.children(store)):
         return
-    whole = exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES
+    whole = files.exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES
     if not (whole and overwrite) and root_attributes(store).get("format") != schema.FORMAT:
         if whole:
             raise StoreError(f"{store} is a damaged store: give --overwrite to replace it")
@@ -255,10 +244,10 @@ def lock_store(store: AnyPath) -> Iterator[None]:
     with ExitStack() as stack:
         held = False
         with suppress(FileNotFoundError):  # the other one ends, and removes its folder
-            held = stack.enter_context(locked(work / LOCK))
+            held = stack.enter_context(files.locked(work / LOCK))
         if not held:
             raise StoreInUse(
-                f"another ingest is writing {store}: {how_to_unlock(work / LOCK)}, or give another name"
+                f"another ingest is writing {store}: {files.how_to_unlock(work / LOCK)}, or give another name"
             )
         yield
 
@@ -266,7 +255,7 @@ def lock_store(store: AnyPath) -> Iterator[None]:
 def clear(store: AnyPath) -> None:
     """Remove an earlier ingest, its metadata first, so that the store cannot be opened meanwhile."""
     remove_tree(store / "zarr.json")
-    for path in (*children(store), *children(store / WORK_FOLDER)):
+    for path in (*files.children(store), *files.children(store / WORK_FOLDER)):
         if path.name not in (WORK_FOLDER, LOCK):
             remove_tree(path)
 
@@ -291,7 +280,7 @@ def remove_working_folder(store: AnyPath) -> None:
         with suppress(OSError):  # the other one makes its lock there
             remove_tree(store / WORK_FOLDER)
         return
-    for path in children(store / WORK_FOLDER):
+    for path in files.children(store / WORK_FOLDER):
         if path.name != LOCK:  # which another process could take, and lose when it is released
             remove_tree(path)
 

@@ -23,7 +23,7 @@ from homodyne_dask.errors import (
     require_function,
     require_type,
 )
-from homodyne_dask.store import schema
+from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import (
     SMALL_ARRAYS,
     array_digest,
@@ -32,41 +32,19 @@ from homodyne_dask.store.arrays import (
     spacing_text,
     what_is_wrong,
 )
-from homodyne_dask.store.files import (
-    INTERRUPTED,
-    AnyPath,
-    absolute,
-    any_path,
-    children,
-    exists,
-    no_more_waiting,
-    no_room,
-    open_without_waiting,
-    path_of,
-    patiently,
-    state,
-)
+from homodyne_dask.store.files import INTERRUPTED, AnyPath, open_without_waiting, patiently
 from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.text import known_number
 from ingest import noise_and_beam_trips as noise
+from ingest import repeats_and_copies as repeats
 from ingest import store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.options_and_units import IngestOptions, checked_options
 from ingest.readers.source import Source
-from ingest.repeats_and_copies import (
-    are_bins_of_one_scan,
-    at_all_delays,
-    averaged,
-    check_different,
-    copies,
-    joined,
-    scan_names_of,
-    side_by_side,
-)
 from ingest.store_writer import sums_by_chunk
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
@@ -183,27 +161,27 @@ def ingest(
     require_function("progress", progress)
     each = [source_path] if isinstance(source_path, str | Path) else source_path
     require_type("source", each, list | tuple, "the path of a file, or a list of them")
-    paths = [path_of("source", path) for path in each]
+    paths = [files.path_of("source", path) for path in each]
     if not paths:
         raise OptionError("source is an empty list: give the files to ingest")
     if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
-    target = None if store_path is None else any_path("store", store_path)
+    target = None if store_path is None else files.any_path("store", store_path)
     states = {path: _state(path) for path in paths}
     source = _open_all(paths, options)
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
-    target = absolute(target)
+    target = files.absolute(target)
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
-        with futures.ThreadPoolExecutor(1) as background, no_more_waiting():
+        with futures.ThreadPoolExecutor(1) as background, files.no_more_waiting():
             digest = background.submit(_digest, paths)
             job = _Job(source, target, states, digest, options, sharded, strict, overwrite)
             return _ingest(job, client, progress)
     except OSError as error:
         raise StoreError(
-            f"{target} cannot be written: {no_room(error, target)} or give another name, then run ingest "
-            "again; it continues where it stopped"
+            f"{target} cannot be written: {files.no_room(error, target)} or give another name, then run "
+            "ingest again; it continues where it stopped"
         ) from error
     finally:
         INTERRUPTED.clear()
@@ -211,20 +189,20 @@ def ingest(
 
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     check_opens(paths, options)
-    sources = at_all_delays(_opened(paths, options))
-    if are_bins_of_one_scan(sources):
+    sources = repeats.at_all_delays(_opened(paths, options))
+    if repeats.are_bins_of_one_scan(sources):
         if options.average is not None:
             raise OptionError(
                 f"average applies to scans of one measurement, but each of the {len(paths)} files has a q "
                 f"or φ of its own: leave it out"
             )
-        return side_by_side(sources, scan_names_of(paths))
+        return repeats.side_by_side(sources, repeats.scan_names_of(paths))
     source, scans, names = sources[0], [], []
-    for held, file in zip(sources, scan_names_of(paths), strict=True):
+    for held, file in zip(sources, repeats.scan_names_of(paths), strict=True):
         scans += held.scans or (held,)
         names += [f"{file}, {name}" for name in held.scan_names] or [file]
-    source = joined(scans, names) if len(sources) > 1 else source
-    return source if options.average is None else averaged(source)
+    source = repeats.joined(scans, names) if len(sources) > 1 else source
+    return source if options.average is None else repeats.averaged(source)
 
 
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
@@ -246,7 +224,7 @@ def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
 
 def _digest(paths: list[Path]) -> str:
     digests = [patiently(path, partial(sha256, path)) for path in paths]
-    check_different(paths, digests)
+    repeats.check_different(paths, digests)
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
     return digests[0] if len(paths) == 1 else together
 
@@ -262,7 +240,7 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
     def read() -> tuple[int, ...]:
         with open(path, "rb", opener=open_without_waiting) as file:
-            return state(os.fstat(file.fileno()))
+            return files.state(os.fstat(file.fileno()))
 
     try:
         return patiently(path, read)
@@ -338,7 +316,7 @@ class _Job:
 def _ingest(job: _Job, client, progress: Progress | None) -> IngestReport:
     source, target = job.source, job.target
     store_writer.check_no_foreign_files(target, job.overwrite)
-    if not exists(target / store_writer.WORK_FOLDER) and job.found() == "whole":
+    if not files.exists(target / store_writer.WORK_FOLDER) and job.found() == "whole":
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
         match job.found():
@@ -411,12 +389,12 @@ def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[
     return why | {
         index: f"{source.name(index)} holds the data of {source.name(first)}{from_frame(shift)}, which "
         f"count once (to keep both: --keep-copies)"
-        for index, (first, shift) in copies(source, records).items()
+        for index, (first, shift) in repeats.copies(source, records).items()
     }
 
 
 def _records(target: AnyPath) -> dict[int, AnyPath]:
-    inside = {path.name: path for path in children(target / store_writer.WORK_FOLDER)}
+    inside = {path.name: path for path in files.children(target / store_writer.WORK_FOLDER)}
     return {int(name[4:-5]): inside[name] for name in inside if fnmatchcase(name, "bin-*.json")}
 
 
@@ -431,7 +409,7 @@ def _write_bins(job: _Job, use, client, progress: Progress | None) -> list[Recor
     with pool, _lost_workers(client):
         running: dict[futures.Future, int] = {}
         try:
-            with no_more_waiting():
+            with files.no_more_waiting():
                 while todo or running:
                     while todo and len(running) < at_once:
                         index = todo.pop(0)
@@ -509,8 +487,8 @@ def _finish(job: _Job, use, records: list[Record]) -> Record:
 
 def _attributes(job: _Job, sigma_source: str, notes: list[str]) -> Record:
     source = job.source
-    files = source.files or [scan.path for scan in source.scans or (source,)]
-    more = len({path.name for path in files}) - 1
+    paths = source.files or [scan.path for scan in source.scans or (source,)]
+    more = len({path.name for path in paths}) - 1
     attrs = {
         **{name: getattr(source, name) for name in ("frame_time", "stride", "avg", "truth")},
         **{name: getattr(source, name) for name in ("begin_frame", "end_frame")},

@@ -21,15 +21,7 @@ from homodyne_dask.errors import (
     why_unreadable,
 )
 from homodyne_dask.read_only import read_only
-from homodyne_dask.store import files, schema
-from homodyne_dask.store.arrays import (
-    check_arrays,
-    check_attributes,
-    ingest_again,
-    read_metadata,
-    sigma_words,
-    what_is_wrong,
-)
+from homodyne_dask.store import arrays, files, schema
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunks import ByteRange, read_decoded
 from homodyne_dask.store.files import DAMAGED, AnyPath, absolute, any_path, inside, zarr_store
@@ -213,7 +205,9 @@ class Scan(Printed, BinsAndFrames):
         lost = np.add.reduceat(~self.frame_mask, np.arange(0, self.n_frames, side))
         fewest = most - side * (lost[:, None] + lost)  # pairs of masked frames are not in the sums
         if ((sums[..., 3] > most) | (sums[..., 3] < fewest)).any():
-            raise ingest_again(self.path, "its sums are not of the pairs that its chunks have")
+            raise arrays.ingest_again(
+                self.path, "its sums are not of the pairs that its chunks have"
+            )
         return read_only(sums[list(self.bins)])
 
     @cached_property
@@ -358,7 +352,7 @@ class Scan(Printed, BinsAndFrames):
             f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
             f"frames {first} to {stop - 1} of {self.n_frames}{without and f' without {without}'}, "
             f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
-            f"σ {sigma_words(self.attrs['sigma_source'])}"
+            f"σ {arrays.sigma_words(self.attrs['sigma_source'])}"
         )
         table = [["label", "q [1/Å]", "φ [°]", "pixels", "σ"]]
         each = zip(self.label, self.q, self.phi, self.n_pixels, self.median_sigma, strict=True)
@@ -402,19 +396,21 @@ def open_dataset(path: str | AnyPath) -> Scan:
         )
     if isinstance(where, Path) and files.is_file(where):
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
-    attrs = read_metadata(where).get("attributes", {})
-    check_attributes(where, attrs)
-    bins, frames = check_arrays(where)
+    attrs = arrays.read_metadata(where).get("attributes", {})
+    arrays.check_attributes(where, attrs)
+    bins, frames = arrays.check_arrays(where)
     if bins % len(attrs.get("scans") or "1"):
-        raise ingest_again(where, f"{bins} bins are not those of {len(attrs['scans'])} scans")
+        raise arrays.ingest_again(
+            where, f"{bins} bins are not those of {len(attrs['scans'])} scans"
+        )
     manifest = read_manifest(where, attrs, bins, frames)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
     with np.errstate(over="ignore", under="ignore"):
         sigma = per_bin["sigma_row"] ** 2
     sigma = np.copysign(sigma, per_bin["sigma_row"])  # of a root that is not positive
-    if wrong := what_is_wrong(time, per_bin["q"], per_bin["phi"], sigma):
-        raise ingest_again(where, wrong)
+    if wrong := arrays.what_is_wrong(time, per_bin["q"], per_bin["phi"], sigma):
+        raise arrays.ingest_again(where, wrong)
     with_data = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
     return Scan(
         path=str(absolute(where)), attrs=read_only(attrs), manifest=manifest, time=time, frame_mask=mask,

@@ -97,9 +97,7 @@ def test_a_source_that_changes_is_named_and_nothing_is_kept(two, tmp_path, chang
     if change is linked_elsewhere:
         source.rename(tmp_path / "real")
         source.symlink_to("real")
-    with pytest.raises(
-        FileReadError, match=r"s\.npz changed while it was read: it was replaced or"
-    ):
+    with pytest.raises(FileReadError, match=r"s\.npz changed while it was read: it was replaced"):
         ingest.ingest(source, tmp_path / "s.zarr", progress=when(bins, change, source, other))
     if change not in (written, gone, a_pipe):
         check_nothing_kept(tmp_path / "s.zarr", [source])

@@ -39,9 +39,7 @@ def test_a_second_ingest_of_a_damaged_store_asks_for_overwrite(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     chunk = ingest.ingest(path).store / "phi/c/0"
     chunk.write_bytes((chunk.parents[2] / "q/c/0").read_bytes())
-    with pytest.raises(
-        StoreError, match=r"phi differs from what was ingested: .* with overwrite=True"
-    ):
+    with pytest.raises(StoreError, match=r"phi differs from what was ingested: .* with"):
         ingest.ingest(path)
     assert str(ingest.ingest(path, overwrite=True)) == str(ingest.ingest(path)).replace(
         "already complete, nothing to do\n", ""

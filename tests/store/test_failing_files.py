@@ -241,9 +241,7 @@ def test_a_source_on_a_file_system_that_goes_on_failing_is_not_damaged(
 ):
     with monkeypatch.context() as failing:
         matrices_fail(failing, 1000)
-        with pytest.raises(
-            FileReadError, match=r"A\.hdf cannot be read \(Input/output error, after 12"
-        ):
+        with pytest.raises(FileReadError, match=r"A\.hdf cannot be read \(Input/output error,"):
             ingest.ingest(source, tmp_path / "s.zarr")
     assert len(ingest.ingest(source, tmp_path / "s.zarr").bins) == 3
 

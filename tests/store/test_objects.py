@@ -313,9 +313,7 @@ def test_a_line_break_in_a_key_of_a_profile_is_one_sentence(
     (tmp_path / "config").write_text(f"[profile beam]\nregion = us-east-1\n{process}\n")
     (tmp_path / "credentials").write_text("")
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    with pytest.raises(
-        ObjectStoreError, match="a key of the profile contains a line break"
-    ) as said:
+    with pytest.raises(ObjectStoreError, match="a key of the profile contains a line") as said:
         hd.open_dataset(url)
     assert not any(secret in str(said.value) for secret in (SECRET, KEY))
 
