@@ -241,7 +241,7 @@ class CleanMatrix(NamedTuple):
     one_sided: int
     """Pairs a full matrix knows on one side of the diagonal only: no data."""
     excluded: list[Excluded]
-    """Pairs that are no measurement (`ingest/holes.py`): no data."""
+    """Pairs that are no measurement: no data."""
     spacing: float
     """From one number to the next, where c2 is, in the file or in the store."""
 

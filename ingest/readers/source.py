@@ -79,11 +79,11 @@ class Source:
     half: Half | None = None
     """Which half of a matrix that is not symmetric is taken."""
     keep_outliers: bool = False
-    """Whether values that are no measurement stay (`ingest/holes.py`)."""
+    """Whether values that are no measurement stay (`ingest/clean.py`)."""
     masked: Bool[np.ndarray, " t"] | None = None
     """Frames of a scan, one of several, without data."""
     scans: "tuple[Source, ...]" = ()
-    """The scans of which this holds the bins, one after the other (`ingest/repeats.py`); () for one scan."""
+    """The scans of which this holds the bins, one after the other; () for one scan."""
     scan_names: tuple[str, ...] = ()
     mean_of: "tuple[Source, ...]" = ()
     """The scans of whose matrices those of this source are the mean."""
