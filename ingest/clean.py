@@ -343,7 +343,7 @@ def _side(
             counted[rows] |= pairs.any(axis=1)
             counted[cols] |= pairs.any(axis=0)
         if half is None:
-            worst = max(worst, _asymmetry(*values, above))
+            worst = max(worst, _asymmetry(values[0], values[1], above))
     few, most = sorted(filled, key=lambda side: filled[side])
     if not filled[most]:
         raise NoDataError(f"{name} contains no data: every pair is 0 or not finite")

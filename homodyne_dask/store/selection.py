@@ -161,7 +161,7 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
         several = isinstance(value, list | tuple) and all(
             isinstance(each, list | tuple | slice) for each in value
         )
-        ranges_of_time = list(value) if several else [value]
+        ranges_of_time: list[Any] = list(value) if several else [value]
         for given in _frames_and_ranges(scan, value) if key == "frames" else ranges_of_time:
             first, stop = _interval(scan, **{key: given})
             if stop <= first:
