@@ -16,16 +16,21 @@ from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.same_noise import signs_of_noise
 from ingest import noise_and_beam_trips as noise
 from ingest import store_writer
-from ingest import store_writer as averages_and_sums
-from ingest.clean import CleanMatrix, NoDataError, Pairs, long_steps, measure_contrast, upper_blocks
+from ingest.clean import (
+    CleanMatrix,
+    NoDataError,
+    distinct,
+    long_steps,
+    measure_contrast,
+    upper_blocks,
+)
 from ingest.noise_and_beam_trips import Record
 from ingest.readers.source import Source
 from ingest.repeats_and_copies import cleaned_scan, mean_of_scans
 from ingest.store_writer import MaskedMatrix
 
 MAX_DEVIATION = 8.0
-"""Deviation of an outlier from the median of its neighbours, in σ and in units of their spread: noise
-does not reach it."""
+"""Of an outlier from the median of its neighbours, in σ and in units of their spread, beyond noise."""
 MIN_STEP = 5.5
 """Difference from the next pair, in σ, above which a pair is examined: noise exceeds it once in 10⁴ pairs."""
 NEIGHBOURS = (-2, -1, 0, 1, 2)
@@ -43,41 +48,24 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     """
     if is_uneven(time):
         return 0
-    sigma = max(sigma, sigma**2)
-    i, j = (
-        np.concatenate(at) for at in zip(*long_steps(matrix.value, MIN_STEP * sigma), strict=True)
-    )
-    i, j = _far(matrix, sigma, i, j)
-    matrix.value[i, j], matrix.known[i, j] = 0, False
-    return len(i)
-
-
-def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pairs:
-    """Return those of some pairs that are known and far from the median of their neighbours."""
-    n = len(matrix.value)
-    i, j = np.divmod(np.unique(i * n + j), n)
+    sigma, n = max(sigma, sigma**2), len(matrix.value)
+    i, j = distinct(long_steps(matrix.value, MIN_STEP * sigma), n)
     known = matrix.known[i, j]
     i, j = i[known], j[known]
     around = np.full((len(NEIGHBOURS), len(i)), np.nan)
     for row, by in zip(around, NEIGHBOURS, strict=True):
         inside = np.flatnonzero((i + by >= 0) & (j + by < n))
-        at = i[inside] + by, j[inside] + by
-        row[inside] = np.where(matrix.known[at], matrix.value[at], np.nan)
+        pairs = i[inside] + by, j[inside] + by
+        row[inside] = np.where(matrix.known[pairs], matrix.value[pairs], np.nan)
     enough = np.isfinite(around).sum(axis=0) >= MIN_NEIGHBOURS
     i, j, around = i[enough], j[enough], around[:, enough]
     if not len(i):
-        return i, j
+        return 0
     middle = np.nanmedian(around, axis=0)
     spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
     far = np.abs(matrix.value[i, j] - middle) > MAX_DEVIATION * np.maximum(sigma, spread)
-    return i[far], j[far]
-
-
-_KEYS = {
-    "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "pairs",
-    "chunks", "sizes", "sums", "outliers", "left_out", "excluded", "spacing", "spread", "signs", "cells",
-    "digest",
-}  # fmt: skip
+    matrix.value[i[far], j[far]], matrix.known[i[far], j[far]] = 0, False
+    return int(np.count_nonzero(far))
 
 
 def write_bin(
@@ -88,20 +76,14 @@ def write_bin(
     sharded: bool,
     left_out: str = "",
 ) -> Record:
-    """Write the only bin of `source` at position `index`, its record last; return the record.
-
-    left_out: why it is written without data.
-    """
+    """Write the only bin of `source` at position `index`, its record last; left_out: why without data."""
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
     try:
         if left_out:
             raise NoDataError(left_out)
-        if source.mean_of:
-            cleaned, scatter, spread = mean_of_scans(source)
-        else:
-            cleaned, scatter = cleaned_scan(source)
-            spread = None
+        made = mean_of_scans(source) if source.mean_of else (*cleaned_scan(source), None)
+        cleaned, scatter, spread = made
         record: Record = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
         record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
@@ -109,24 +91,29 @@ def write_bin(
     except NoDataError as e:
         nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
         cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
-        record = dict.fromkeys(("scatter", "spread", "contrast", "signs"))
-        record["left_out"] = str(e)
+        record = dict.fromkeys(("scatter", "spread", "contrast", "signs")) | {"left_out": str(e)}
         rows = np.ones((1, source.n_frames))
     record |= cleaned._asdict() | {"dead": cleaned.dead.tolist()}
     del record["c2"]
     blocks = upper_blocks(source.n_frames, side)
     record["pairs"] = [int(np.count_nonzero(~np.isnan(cleaned.c2[block]))) for block in blocks]
     written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
-    matrix = averages_and_sums.mask_matrix(cleaned.c2, use)
-    record["sums"] = averages_and_sums.tile_sums(matrix, 1 / np.square(rows[0]))
-    for factor, means in averages_and_sums.level_means(matrix).items():
+    matrix = store_writer.mask_matrix(cleaned.c2, use)
+    record["sums"] = store_writer.tile_sums(matrix, 1 / np.square(rows[0]))
+    for factor, means in store_writer.level_means(matrix).items():
         name = schema.matrix_name(factor)
         written[name] = _write_matrix(target / name, index, means, side, sharded)
     record["chunks"] = {name: [checksum for checksum, _ in of] for name, of in written.items()}
     record["sizes"] = {name: [size for _, size in of] for name, of in written.items()}
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
-    record["cells"] = _write_cuts(target, index, matrix)
+    ages, lags = age_edges(source.n_frames), lag_edges(source.n_frames)
+    mean, count = store_writer.cell_averages(matrix, ages, lags)
+    means = store_writer.frame_means(matrix)
+    cuts = {"cuts/c2": mean, "cuts/count": count, "cuts/frames": means}
+    for name, values in cuts.items():
+        store_writer.write_chunk(target / name, (index,) + (0,) * values.ndim, values[None])
+    record["cells"] = {name: array_digest(values) for name, values in cuts.items()}
     record["digest"] = _digest(index, record)
     path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
     store_writer.write_json(path, record, durable=False)  # as its chunks
@@ -136,26 +123,20 @@ def write_bin(
 def read_record(path: AnyPath) -> Record:
     """Return the record of a bin that was written earlier; StoreError where it is damaged or another's."""
     record, index = store_writer.read_json(path), int(path.name[4:-5])
-    whole = isinstance(record, dict) and set(record) == _KEYS
-    if not whole or record["digest"] != _digest(index, record):
+    if not isinstance(record, dict) or record.get("digest") != _digest(index, record):
         raise StoreError(f"{path} is damaged: give --overwrite to start over")
     return record
 
 
 def _digest(index: int, record: Record) -> str:
-    """Return the SHA-256 of a record but its own, and of its place."""
-    return hashlib.sha256(
-        json.dumps([index, record | {"digest": ""}], sort_keys=True).encode()
-    ).hexdigest()
+    content = json.dumps([index, record | {"digest": ""}], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _write_matrix(
     array: AnyPath, index: int, values: Float32[np.ndarray, "m m"], side: int, sharded: bool
 ) -> list[tuple[int, int]]:
-    """Write the chunks on and above the diagonal, row by row, each by itself or together in shards.
-
-    Return the checksum and the size [bytes] of each.
-    """
+    """Write the chunks on and above the diagonal, row by row; return the checksum and bytes of each."""
     tiles = -(-len(values) // side)
     height = schema.shard_rows(tiles, side)
     written, shard = [], dict[tuple[int, int], bytes]()
@@ -174,14 +155,3 @@ def _write_matrix(
             store_writer.write_bytes(array, (index, i // height, 0), content)
             shard.clear()
     return written
-
-
-def _write_cuts(target: AnyPath, index: int, matrix: MaskedMatrix) -> dict[str, str]:
-    n = len(matrix.value)
-    ages, lags = age_edges(n), lag_edges(n)
-    mean, count = averages_and_sums.cell_averages(matrix, ages, lags)
-    means = averages_and_sums.frame_means(matrix)
-    written = {"cuts/c2": mean, "cuts/count": count, "cuts/frames": means}
-    for name, values in written.items():
-        store_writer.write_chunk(target / name, (index,) + (0,) * values.ndim, values[None])
-    return {name: array_digest(values) for name, values in written.items()}

@@ -1,13 +1,9 @@
-"""The scatter of a pair in one matrix, from its neighbours along the lag diagonal.
-
-Values that nobody measured: holes that hold one number, and single pairs far from all around them.
+"""A matrix as stored in a file → its clean upper half, its noise and its contrast, without what is no data.
 
 A number that many pairs hold exactly is no measurement where hardly any other pair of the same two frames is
 even a quarter as far from the median of its lag: noise of few photons or of a beam trip reaches as far.
 Frames twice as noisy as others, or that repeat numbers (few photons, rounding), keep all of their pairs. In
 the middle of what is measured, a number is no measurement that is far more frequent than every other.
-
-A matrix as stored in a file → its clean upper half, its noise and its contrast.
 """
 
 from collections.abc import Iterator
@@ -45,10 +41,12 @@ def measure_scatter(
     a smooth curve through seven pairs.
     """
     if time is not None and is_uneven(time):
-        apart = _from_smooth(c2, time, SAMPLES // 10)
-        scale = 1.0
-    else:
-        apart, scale = second_differences(c2), np.sqrt(6)
+        apart, scale = _from_smooth(c2, time), 1.0
+    else:  # about SAMPLES second differences: rows are taken at even distance
+        step = max(1, len(c2) ** 2 // (2 * SAMPLES))
+        first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
+        apart, scale = first.astype(np.float64) - 2.0 * middle + last, np.sqrt(6)
+        apart = apart[~np.isnan(apart)]
     if len(apart) < MIN_DIFFERENCES:
         return None
     spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
@@ -56,7 +54,7 @@ def measure_scatter(
 
 
 def _from_smooth(
-    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"], samples: int
+    c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"]
 ) -> Float[np.ndarray, " n"]:
     """Return how far pairs lie from a curve through their neighbours along the diagonal, in units of its σ.
 
@@ -65,7 +63,7 @@ def _from_smooth(
     along = np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
     i, j = np.triu_indices(len(c2), 1)
     inside = np.flatnonzero((i >= NEIGHBOURS) & (j < len(c2) - NEIGHBOURS))
-    inside = inside[:: max(1, len(inside) // samples)]
+    inside = inside[:: max(1, len(inside) // (SAMPLES // 10))]
     i, j = i[inside, None] + along, j[inside, None] + along
     values = c2[i, j].astype(np.float64)
     known = np.isfinite(values).all(axis=1)
@@ -81,14 +79,6 @@ def _from_smooth(
     free = left > MIN_LEFT
     apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", own, basis, values)
     return apart[free] / np.sqrt(left[free])
-
-
-def second_differences(c2: Float32[np.ndarray, "t t"]) -> Float[np.ndarray, " n"]:
-    """Return those along lag diagonals, about SAMPLES of them: rows are taken at even distance."""
-    step = max(1, len(c2) ** 2 // (2 * SAMPLES))
-    first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
-    apart = first.astype(np.float64) - 2.0 * middle + last
-    return apart[~np.isnan(apart)]
 
 
 OFTEN = 20
@@ -153,11 +143,14 @@ def leave_out_fills(c2: Float32[np.ndarray, "t t"]) -> list[Excluded]:
 @np.errstate(over="ignore")
 def leave_out_single(c2: Float32[np.ndarray, "t t"], sigma: float) -> list[Excluded]:
     """Make single pairs unknown that are FAR from all around them; return them together."""
-    i, j = (np.concatenate(frames) for frames in zip(*long_steps(c2, FAR * sigma), strict=True))
+    i, j = long_steps(c2, FAR * sigma)
     if not 0 < len(i) < 4 * len(c2):  # those of few photons are many
         return []
-    i, j = np.divmod(np.unique(i * len(c2) + j), len(c2))
-    far = np.array([_step_to_nearest(c2, *pair) > FAR * sigma for pair in zip(i, j, strict=True)])
+    i, j = distinct((i, j), len(c2))
+    # from the nearest value of those around it, NaN where none is known
+    around = [c2[max(a - 1, 0) : a + 2, max(b - 1, 0) : b + 2] for a, b in zip(i, j, strict=True)]
+    steps = (np.sort(np.abs(c - c2[a, b]), axis=None) for c, a, b in zip(around, i, j, strict=True))
+    far = np.array([step[1] > FAR * sigma for step in steps])
     i, j, lags = i[far], j[far], _measure_lags(c2, np.empty(0))
     single = [
         not any(_is_noise(float(c2[pair]), frame, c2, lags, c2[pair]) for frame in pair)
@@ -169,7 +162,6 @@ def leave_out_single(c2: Float32[np.ndarray, "t t"], sigma: float) -> list[Exclu
 def _measure_lags(
     c2: Float32[np.ndarray, "t t"], without: Float32[np.ndarray, " number"]
 ) -> Float[np.ndarray, "2 lag"]:
-    """Return of each lag the median of pairs that hold none of some numbers, and their distance from it."""
     lags = np.full((2, len(c2)), np.nan)
     for lag in range(1, len(c2)):
         pairs = c2.diagonal(lag)
@@ -200,22 +192,25 @@ def _is_noise(
     )
 
 
-def _step_to_nearest(c2: Float32[np.ndarray, "t t"], i: int, j: int) -> float:
-    """Return how far a pair is from the nearest value of those around it, NaN where none is known."""
-    around = c2[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2]
-    return float(np.sort(np.abs(around - c2[i, j]), axis=None)[1])
-
-
-def long_steps(value: np.ndarray, least: float) -> Iterator[Pairs]:
-    """Yield pairs, a band of rows at a time: those that are a long step from the next one of their lag."""
-    n = len(value)
+@np.errstate(over="ignore")  # an infinite step is far, too
+def long_steps(value: np.ndarray, least: float) -> Pairs:
+    """Return pairs that are a long step from the next one of their lag, and these, some of them twice."""
+    n, steps = len(value), list[Pairs]()
     for first in range(0, n - 1, BAND_ROWS):
         last = min(first + BAND_ROWS, n - 1)
-        with np.errstate(over="ignore"):  # an infinite step is far, too
-            step = np.abs(value[first + 1 : last + 1, first + 1 :] - value[first:last, first:-1])
+        step = np.abs(value[first + 1 : last + 1, first + 1 :] - value[first:last, first:-1])
         i, j = np.nonzero(step > least)
         i, j = i + first, j + first
-        yield np.append(i, i + 1), np.append(j, j + 1)
+        steps.append((np.append(i, i + 1), np.append(j, j + 1)))
+    i, j = (np.concatenate(frames) for frames in zip(*steps, strict=True))
+    return i, j
+
+
+def distinct(pairs: Pairs, n_frames: int) -> Pairs:
+    """Return each pair once, row by row."""
+    i, j = pairs
+    i, j = np.divmod(np.unique(i * n_frames + j), n_frames)
+    return i, j
 
 
 BLOCK_SIDE = 512
@@ -246,7 +241,7 @@ class CleanMatrix(NamedTuple):
     one_sided: int
     """Pairs a full matrix knows on one side of the diagonal only: no data."""
     excluded: list[Excluded]
-    """Pairs that are no measurement (`ingest/holes.py`): no data."""
+    """Pairs that are no measurement: no data."""
     spacing: float
     """From one number to the next, where c2 is, in the file or in the store."""
 
@@ -268,73 +263,50 @@ def clean(
     is cleaned in place: a second matrix would double the memory. half: what to take of a matrix that is not
     symmetric. keep_outliers: whether pairs of one exact number that is no measurement stay.
     """
-    if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
-        raise SourceError(
-            f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "
-            f"of numbers"
-        )
     if raw.dtype.kind in "iu":  # their differences, sums and sizes overflow
-        raw = raw.astype(np.float32 if raw.dtype.itemsize < 4 else np.float64)
+        raw = raw.astype(np.result_type(raw.dtype, np.float32))
     kind = np.float16 if raw.dtype == np.float16 else np.float32
-    side, counted = _side(raw, name, half)
-    turned = side == "full" and _is_symmetric_upside_down(raw)
+    side, counted = _side(raw, n_frames, name, half)
     in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
     c2 = raw if in_place else np.empty(raw.shape, dtype=np.float32)
-    alive = np.zeros(n_frames, dtype=bool)
     zeros = infinite = one_sided = 0
-    worst = 0.0
-    for rows, cols in upper_blocks(n_frames, BLOCK_SIDE):
-        shape = rows.stop - rows.start, cols.stop - cols.start
-        above = ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
-        value = raw[cols, rows].T.copy() if side == "lower" else raw[rows, cols]
-        pairs = above & counted[rows, None] & counted[cols]
+    for rows, cols, above, upper, lower in _pairs(raw):
+        value, pairs = lower if side == "lower" else upper, above & counted[rows, None]
+        pairs &= counted[cols]
         known = _known(value) & pairs
-        if not np.array_equal(known, above):
-            infinite += int(np.count_nonzero((np.abs(value) > MAX_FLOAT32) & above))
+        infinite += int(np.count_nonzero((np.abs(value) > MAX_FLOAT32) & above))
         if side == "full":
-            lower = raw[cols, rows].T.copy()
             both = known & _known(lower) & (_is_zero(value) == _is_zero(lower))
             one_sided += int(np.count_nonzero((known | (_known(lower) & pairs)) & ~both))
             known = both
             if half == "mean":
                 value = (value + lower) / 2
-            else:
-                worst = max(worst, _asymmetry(value, lower, known))
         zeros += int(np.count_nonzero(_is_zero(value) & known))
-        c2[rows, cols] = value if known.all() else np.where(known, value, np.nan)
-        if rows != cols:
-            c2[cols, rows] = np.nan
-        alive[rows] |= known.any(axis=1)
-        alive[cols] |= known.any(axis=0)
-    if worst:
-        halves = ", ".join(f"{one} for {of}" for one, of in HALVES.items())
-        how = "it is upside down: give c2[..., ::-1, :]" if turned else f"give --half {halves}"
-        raise SourceError(f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; {how}")
+        block = np.where(known, value, np.nan)  # before c2, which may be `raw`, is written
+        c2[cols, rows] = np.nan
+        c2[rows, cols] = block
     excluded = [] if keep_outliers else leave_out_fills(c2)
     if baseline is None:
         baseline = _baseline(c2)
     if baseline == 0:
         c2 += 1
     spacing = float(np.spacing(kind(_typical(np.diagonal(c2, 1)))))
-    if excluded:
-        zeros -= sum(one.pairs for one in excluded if one.value == 0)
-        alive &= ~np.isnan(c2).all(axis=1) | ~np.isnan(c2).all(axis=0)
-    return CleanMatrix(
-        c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided, excluded, spacing
-    )
+    zeros -= sum(fill.pairs for fill in excluded if fill.value == 0)
+    # without a copy of the matrix: the largest number is NaN where there is none
+    dead = np.flatnonzero(np.isnan([np.fmax.reduce(c2, axis) for axis in (0, 1)]).all(axis=0))
+    return CleanMatrix(c2, baseline, dead, zeros, infinite, one_sided, excluded, spacing)
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
     return np.abs(value) <= MAX_FLOAT32
 
 
-def _filled(value: np.ndarray) -> Bool[np.ndarray, "..."]:
-    size = np.abs(value)
-    return (size <= MAX_FLOAT32) & (size >= MIN_FLOAT32)
-
-
 def _is_zero(value: np.ndarray) -> Bool[np.ndarray, "..."]:
     return np.abs(value) < MIN_FLOAT32
+
+
+def _filled(value: np.ndarray) -> Bool[np.ndarray, "..."]:
+    return _known(value) & ~_is_zero(value)
 
 
 def upper_blocks(n_frames: int, side: int) -> Iterator[tuple[slice, slice]]:
@@ -345,58 +317,67 @@ def upper_blocks(n_frames: int, side: int) -> Iterator[tuple[slice, slice]]:
             yield slice(i, min(i + side, n_frames)), slice(j, min(j + side, n_frames))
 
 
-def _side(raw: np.ndarray, name: str, half: Half | None) -> tuple[str, Bool[np.ndarray, " n"]]:
-    """Return which half to take (upper, lower, or full for both), and which frames have a value but 0.
+def _pairs(raw: np.ndarray) -> Iterator[tuple[slice, slice, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield rows and columns of blocks, which of their pairs have t1 < t2, and both halves as (t1, t2)."""
+    for rows, cols in upper_blocks(len(raw), BLOCK_SIDE):
+        shape = rows.stop - rows.start, cols.stop - cols.start
+        above = ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
+        yield rows, cols, above, raw[rows, cols], raw[cols, rows].T
 
-    half: the one to take where both have such values.
-    """
-    above = below = 0
-    counted = np.zeros(len(raw), dtype=bool)
-    for start in range(0, len(raw), BAND_ROWS):
-        band = raw[start : start + BAND_ROWS]
-        filled = _filled(band)
-        stop = start + len(filled)
-        square = filled[:, start:stop]
-        np.fill_diagonal(square, False)
-        above += np.count_nonzero(filled[:, stop:]) + np.count_nonzero(np.triu(square))
-        below += np.count_nonzero(filled[:, :start]) + np.count_nonzero(np.tril(square))
-        counted[start:stop] |= filled.any(axis=1)
-        counted |= filled.any(axis=0)
-    if above == below == 0:
+
+def _side(
+    raw: np.ndarray, n_frames: int, name: str, half: Half | None
+) -> tuple[str, Bool[np.ndarray, " n"]]:
+    """Return which half to take (upper, lower, or full for both), and which frames have a value but 0."""
+    if raw.shape != (n_frames, n_frames) or raw.dtype.kind != "f":
+        raise SourceError(
+            f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "
+            f"of numbers"
+        )
+    filled, worst = {"upper": 0, "lower": 0}, 0.0
+    counted = np.zeros(n_frames, dtype=bool)
+    for rows, cols, above, *values in _pairs(raw):
+        for side, value in zip(filled, values, strict=True):
+            pairs = _filled(value) & above
+            filled[side] += int(np.count_nonzero(pairs))
+            counted[rows] |= pairs.any(axis=1)
+            counted[cols] |= pairs.any(axis=0)
+        if half is None:
+            worst = max(worst, _asymmetry(values[0], values[1], above))
+    few, most = sorted(filled, key=lambda side: filled[side])
+    if not filled[most]:
         raise NoDataError(f"{name} contains no data: every pair is 0 or not finite")
-    if min(above, below) == 0:
-        side = "upper" if above else "lower"
-        if half not in (None, side):
+    if not filled[few]:
+        if half not in (None, most):
             raise SourceError(
-                f"{name} has only its {side} half, but half = {half} is given: leave it out"
+                f"{name} has only its {most} half, but half = {half} is given: leave it out"
             )
-        return side, counted
+        return most, counted
     if half in ("upper", "lower"):
         return half, counted
-    if 2 * min(above, below) < max(above, below):
+    if 2 * filled[few] < filled[most]:
         raise SourceError(
-            f"{name} is neither a full matrix nor one half: {above:,} pairs are known above the diagonal and "
-            f"{below:,} below; give --half upper or lower to select one half"
+            f"{name} is neither a full matrix nor one half: {filled['upper']:,} pairs are known above the "
+            f"diagonal and {filled['lower']:,} below; give --half upper or lower to select one half"
         )
+    if worst:
+        how = "give --half " + ", ".join(f"{side} for {pairs}" for side, pairs in HALVES.items())
+        frames = np.linspace(0, len(raw) - 1, min(len(raw), SAMPLED_FRAMES)).astype(int)
+        turned = raw[np.ix_(len(raw) - 1 - frames, frames)]
+        if _asymmetry(turned, turned.T, np.array(True)) == 0:
+            how = "it is upside down: give c2[..., ::-1, :]"
+        raise SourceError(f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; {how}")
     return "full", counted
 
 
-def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
-    """Return the largest |C - Cᵀ| beyond rounding, 0 where there is none."""
-    differ = both & (upper != lower)
-    one, other = upper[differ].astype(np.float64), lower[differ].astype(np.float64)
-    difference = np.abs(one - other)
-    return float(
-        difference[difference > MAX_ASYMMETRY * np.maximum(np.abs(one), 1)].max(initial=0.0)
-    )
-
-
-def _is_symmetric_upside_down(raw: np.ndarray) -> bool:
-    """Return whether a sample of the rows, taken from the last to the first, is symmetric."""
-    n = len(raw)
-    at = np.linspace(0, n - 1, min(n, SAMPLED_FRAMES)).astype(int)
-    some = raw[np.ix_(n - 1 - at, at)]
-    return _asymmetry(some, some.T, _known(some) & _known(some.T)) == 0
+def _asymmetry(upper: np.ndarray, lower: np.ndarray, pairs: np.ndarray) -> float:
+    """Return the largest |C - Cᵀ| beyond rounding of pairs known in both halves, 0 where there is none."""
+    differ = pairs & (upper != lower) & _known(upper) & _known(lower)
+    differ &= _is_zero(upper) == _is_zero(lower)
+    first, second = upper[differ].astype(np.float64), lower[differ].astype(np.float64)
+    difference = np.abs(first - second)
+    rounding = MAX_ASYMMETRY * np.maximum(np.abs(first), 1)
+    return float(difference[difference > rounding].max(initial=0.0))
 
 
 def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
@@ -411,7 +392,6 @@ def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
 
 
 def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:
-    """Return the pairs of the longest lags: first against last quarter of the frames."""
     quarter = max(1, len(c2) // 4)
     return c2[:quarter, -quarter:]
 

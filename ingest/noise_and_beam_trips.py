@@ -79,7 +79,7 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
 
 def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Record]) -> list[str]:
     pairs = zip(rows, records, strict=True)
-    ratio = [np.median(row) ** 2 / of["scatter"] for row, of in pairs if of["scatter"]]
+    ratio = [np.median(row) ** 2 / record["scatter"] for row, record in pairs if record["scatter"]]
     if not ratio or 0.5 < np.median(ratio) < 2:
         return []
     return [
@@ -118,12 +118,12 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
         where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
         if where:
             number = counted(sum(r[key] for r in records), "pair")
-            notes.append(f"{number} {sentence}, in bin{'s' * (len(where) > 1)} {as_ranges(where)}")
+            notes.append(f"{number} {sentence}, in {_bins(where)}")
     coarse = [n for n, r in enumerate(records) if r["scatter"] and r["scatter"] < r["spacing"]]
     if coarse:
         notes.append(
-            f"c2 scatters by {records[coarse[0]]['scatter']:.2g} in bin{'s' * (len(coarse) > 1)} "
-            f"{as_ranges(source.label[coarse])}, less than the distance of the numbers in which it is kept, "
+            f"c2 scatters by {records[coarse[0]]['scatter']:.2g} in {_bins(source.label[coarse])}, "
+            "less than the distance of the numbers in which it is kept, "
             f"{records[coarse[0]]['spacing']:.2g}: fits of it are off; subtract the offset in float64, and "
             "ingest the rest"
         )
@@ -139,35 +139,36 @@ def _excluded(source: Source, records: list[Record]) -> list[str]:
     notes = []
     for what, group in groups.items():
         (label, first), bins = group[0], sorted({label for label, _ in group})
+        pairs = counted(sum(excluded.pairs for _, excluded in group), "pair")
         notes.append(
-            f"{counted(sum(excluded.pairs for _, excluded in group), 'pair')} {what}: left out, in "
-            f"bin{'s' * (len(bins) > 1)} {as_ranges(bins)} (first {first.value:.6g} at frames {first.i} and "
-            f"{first.j} of bin {label}; to keep them: --keep-outliers)"
+            f"{pairs} {what}: left out, in {_bins(bins)} (first {first.value:.6g} at frames {first.i} "
+            f"and {first.j} of bin {label}; to keep them: --keep-outliers)"
         )
     return notes
 
 
 def _without_data(source: Source, records: list[Record]) -> list[str]:
-    """Return notes on frames without a known pair: those of all bins, and the others by their bins."""
-    dead = {n: set(of["dead"]) for n, of in enumerate(records) if not of["left_out"]}
+    dead = {n: {*record["dead"]} for n, record in enumerate(records) if not record["left_out"]}
     everywhere = set.intersection(*dead.values()) if dead else set()
     bins = len(records) // max(len(source.scan_names), 1)
     groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for n, found in dead.items():
+    for n, frames in dead.items():
         scan = f" of {source.scan_names[n // bins]}" if source.scan_names else ""
-        groups.setdefault((scan, tuple(sorted(found - everywhere))), []).append(
-            int(source.label[n])
-        )
-    of = [(everywhere, "any bin")] + [
-        (frames, f"bin{'s' * (len(where) > 1)} {as_ranges(where)}{scan}")
-        for (scan, frames), where in groups.items()
-    ]
+        key = scan, tuple(sorted(frames - everywhere))
+        groups.setdefault(key, []).append(int(source.label[n]))
+    where = {"any bin": sorted(everywhere)}
+    for (scan, frames), labels in groups.items():
+        where[f"{_bins(labels)}{scan}"] = [*frames]
     return [
-        f"{counted(len(frames), 'frame')} {'has' if len(frames) == 1 else 'have'} no data in {where}: "
-        f"{as_ranges(sorted(frames))}, counted from 0"
-        for frames, where in of
+        f"{counted(len(frames), 'frame')} {'has' if len(frames) == 1 else 'have'} no data in {what}: "
+        f"{as_ranges(frames)}, counted from 0"
+        for what, frames in where.items()
         if frames
     ]
+
+
+def _bins(labels: Sequence[int] | np.ndarray) -> str:
+    return f"bin{'s' * (len(labels) > 1)} {as_ranges(labels)}"
 
 
 LEFT_OUT = {
@@ -204,9 +205,9 @@ def _baseline(source: Source, records: list[Record]) -> int:
 
 def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
     """Return the note on frames in a beam trip."""
+    which = f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
     return (
-        f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): "
-        f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
+        f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): {which}"
     )
 
 
@@ -244,5 +245,4 @@ def implausible(source: Source) -> Iterator[str]:
 
 
 def _multiples(angles: Float[np.ndarray, " n"]) -> bool:
-    """Return whether all angles are round, to the digits that radians are written with."""
     return bool((np.abs(angles / ROUND - np.round(angles / ROUND)) < 2e-3).all())

@@ -1,7 +1,4 @@
-"""Scans that repeat one measurement as one source: the bins of the first, then those of the second, ...
-
-Bins that hold the data of another bin: raw and processed, a copy, a matrix and its transpose.
-"""
+"""Scans that repeat one measurement as one source, their mean, and bins that hold the data of another bin."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +10,8 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.store.arrays import is_uneven, same_times
-from homodyne_dask.store.same_noise import (
-    are_opposite,
-    from_frame,
-    have_one_noise,
-    measured_twice,
-    signs_of_noise,
-)
+from homodyne_dask.store import same_noise
+from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.text import some_of
 from ingest import noise_and_beam_trips as noise
 from ingest.clean import CleanMatrix, NoDataError, clean, leave_out_single, measure_scatter
@@ -36,21 +27,18 @@ MAX_NAMED = 3
 
 
 def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
-    """Return scans as one source, in which frames in a beam trip are masked in the scan that has it.
-
-    Raises SourceError, naming the scan that differs from the first, and in what.
-    """
-    (first, *others), pictures = scans, scans[0].pictures
-    for name, other in zip(names[1:], others, strict=True):
+    """Return scans as one source, in which frames in a beam trip are masked in the scan that has it."""
+    first, pictures = scans[0], scans[0].pictures
+    for name, other in zip(names[1:], scans[1:], strict=True):
         _check_alike(first, other, names[0], name)
-    known = [one for one in scans if one.intensity is not None]
-    masked = [replace(one, masked=~noise.frame_mask(one)) for one in known] or scans
+    lit = [scan for scan in scans if scan.intensity is not None]
+    masked = [replace(scan, masked=~noise.frame_mask(scan)) for scan in lit] or scans
     return replace(
         first,
         **_of_all_bins(scans),
-        truth=first.truth if all(one.truth == first.truth for one in scans) else None,
+        truth=first.truth if all(scan.truth == first.truth for scan in scans) else None,
         # those of all scans of one file; several files have none in common
-        pictures=pictures if all(one.pictures is pictures for one in scans) else NO_PICTURES,
+        pictures=pictures if all(scan.pictures is pictures for scan in scans) else NO_PICTURES,
         experiment=_experiment(scans),
         notes=_notes(masked, names),
         scans=tuple(masked),
@@ -58,32 +46,29 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
     )
 
 
-def _of_all_bins(sources: Sequence[Source]) -> dict[str, Any]:
-    fields = [name for name in PER_BIN if getattr(sources[0], name) is not None]
-    found = {name: np.concatenate([getattr(one, name) for one in sources]) for name in fields}
-    return found | {"matrices": tuple(found["matrices"].tolist())}
-
-
 def _experiment(scans: Sequence[Source]) -> dict[str, dict[str, Any]]:
     """Return what the first scan says of the measurement; of numbers that change, such as T, those of all."""
-    found = dict(scans[0].experiment)
+    experiment = dict(scans[0].experiment)
     for name, held in scans[0].experiment.items():
-        each = [one.experiment.get(name, {}) for one in scans]
-        values = [of.get("value") for of in each]
-        alike = all(of.get("units") == held.get("units") for of in each)
-        if alike and len(set(values)) > 1 and all(isinstance(of, int | float) for of in values):
-            found[name] = held | {"value": values}
-    return found
+        each = [scan.experiment.get(name, {}) for scan in scans]
+        values = [entry.get("value") for entry in each]
+        alike = all(entry.get("units") == held.get("units") for entry in each)
+        if alike and len(set(values)) > 1 and all(isinstance(v, int | float) for v in values):
+            experiment[name] = held | {"value": values}
+    return experiment
+
+
+def _of_all_bins(sources: Sequence[Source]) -> dict[str, Any]:
+    fields = [name for name in PER_BIN if getattr(sources[0], name) is not None]
+    arrays = {name: np.concatenate([getattr(each, name) for each in sources]) for name in fields}
+    return arrays | {"matrices": tuple(arrays["matrices"].tolist())}
 
 
 def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
-    """Return whether each of several files has one bin, of a ring or an angle of its own.
-
-    Of repeats, q may drift a little.
-    """
-    if len(sources) < 2 or any(one.scans or len(one.label) > 1 for one in sources):
+    """Return whether each of several files has one bin, of its own place; q of repeats may drift."""
+    if len(sources) < 2 or any(each.scans or len(each.label) > 1 for each in sources):
         return False
-    q, phi = (np.array([getattr(one, name)[0] for one in sources]) for name in ("q", "phi"))
+    q, phi = (np.array([getattr(each, name)[0] for each in sources]) for name in ("q", "phi"))
     turn = np.abs((np.nan_to_num(phi[:, None] - phi) + 180) % 360 - 180)
     one_place = (np.abs(q[:, None] / q - 1) <= RING_WIDTH) & (turn <= SAME_ANGLE)
     return bool(np.isfinite(q).all() and one_place.sum() == len(sources))
@@ -94,12 +79,12 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
 
     Other sources, and tables of which one lacks half of all delays, are returned as they are.
     """
-    if len(sources) < 2 or any(one.g2 is None for one in sources):
+    if len(sources) < 2 or any(table.g2 is None for table in sources):
         return sources
-    time = np.unique(np.concatenate([one.time for one in sources]))
-    step = min(one.frame_time for one in sources)
+    time = np.unique(np.concatenate([table.time for table in sources]))
+    step = min(table.frame_time for table in sources)
     time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
-    if 2 * min(one.n_frames for one in sources) < len(time):
+    if 2 * min(table.n_frames for table in sources) < len(time):
         return sources
     aligned = []
     for table in sources:
@@ -115,36 +100,33 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
 
 
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
-    """Return files of one bin each as one scan, its bins in their order.
-
-    Raises SourceError, naming the file that differs from the first in frames or times.
-    """
-    first = sources[0]
+    """Return files of one bin each as one scan, its bins in their order."""
+    first, places = sources[0], ("q", "phi", "label")
     for name, other in zip(names[1:], sources[1:], strict=True):
-        here = {"q": first.q, "phi": first.phi, "label": first.label}
-        _check_alike(first, replace(other, **here), names[0], name, "another bin of the scan in")
-    readers = [partial(one.reader, one.path, one.matrices[0]) for one in sources]
+        moved = replace(other, **{place: getattr(first, place) for place in places})
+        _check_alike(first, moved, names[0], name, "another bin of the scan in")
+    readers = [partial(each.reader, each.path, each.matrices[0]) for each in sources]
+    own = {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)}
+    notes = dict.fromkeys(note for each in sources for note in each.notes)
     return replace(
         first,
-        **_of_all_bins(sources)
-        | {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)},
-        files=tuple(one.path for one in sources),
-        reader=partial(_read_one, of=dict(zip(names, readers, strict=True))),
+        **_of_all_bins(sources) | own,
+        files=tuple(each.path for each in sources),
+        reader=partial(_read_one, readers=dict(zip(names, readers, strict=True))),
         truth=None,
         pictures=NO_PICTURES,
-        notes=(
-            f"{len(sources)} files, one for each bin",
-            *dict.fromkeys(n for one in sources for n in one.notes),
-        ),
+        notes=(f"{len(sources)} files, one for each bin", *notes),
     )
 
 
-def _read_one(path: Path, where: str, of: Mapping[str, Callable[[], np.ndarray]]) -> np.ndarray:
-    return of[where]()
+def _read_one(
+    path: Path, where: str, readers: Mapping[str, Callable[[], np.ndarray]]
+) -> np.ndarray:
+    return readers[where]()
 
 
 def averaged(source: Source) -> Source:
-    """Return the mean of the scans of a source as one scan; raises OptionError where it is one."""
+    """Return the mean of the scans of a source as one scan."""
     if not source.scans:
         raise OptionError(
             f"{source.path.name} is one scan, but average applies to several: leave it out"
@@ -162,22 +144,22 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     n = source.n_frames
     weight, first, second, number = (np.zeros((n, n)) for _ in range(4))
     cleaned, signs = [], []
-    for one in source.mean_of:
-        found, scatter = cleaned_scan(one)
-        signs.append({(0.0, 0.0): signs_of_noise(found.c2, n)})
-        sigma = scatter if one.sigma is None else float(one.sigma[0])
-        known = ~np.isnan(found.c2)
-        w = known / (sigma or 1.0) ** 2
-        value = np.where(known, found.c2 - 1.0, 0.0)
+    for scan in source.mean_of:
+        matrix, scatter = cleaned_scan(scan)
+        signs.append({(0.0, 0.0): same_noise.signs_of_noise(matrix.c2, n)})
+        sigma = scatter if scan.sigma is None else float(scan.sigma[0])
+        measured = ~np.isnan(matrix.c2)
+        w = measured / (sigma or 1.0) ** 2
+        value = np.where(measured, matrix.c2 - 1.0, 0.0)
         weight += w
         first += w * value
         second += w * value**2
-        number += known
-        cleaned.append(found._replace(c2=np.empty((0, 0), np.float32)))
-    for at, first, shift in measured_twice(signs):
-        one, of = source.mean_of[at], source.mean_of[first].path.name
+        number += measured
+        cleaned.append(matrix._replace(c2=np.empty((0, 0), np.float32)))
+    for later, earlier, shift in same_noise.measured_twice(signs):
+        name, other = source.mean_of[later].name(0), source.mean_of[earlier].path.name
         raise NoDataError(
-            f"{one.name(0)} holds the data of {of}{from_frame(shift)}, which count once"
+            f"{name} holds the data of {other}{same_noise.from_frame(shift)}, which count once"
         )
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = first / weight
@@ -186,30 +168,31 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     freedom = float((number - 1)[twice].sum())
     scatter = float(np.sqrt(max(chisqr[twice].sum(), 0.0) / freedom)) if freedom else None
     sigma = scatter and scatter * float(np.sqrt(np.median(1 / weight[twice])))
-    dead = set.intersection(*(set(one.dead.tolist()) for one in cleaned))
-    excluded = [of for one in cleaned for of in one.excluded]
+    dead = set.intersection(*(set(scan.dead.tolist()) for scan in cleaned))
+    sums: dict[str, Any] = {
+        name: sum(getattr(scan, name) for scan in cleaned)
+        for name in ("zeros", "infinite", "one_sided")
+    }
+    sums["excluded"] = [pairs for scan in cleaned for pairs in scan.excluded]
     c2, frames = (1 + mean).astype(np.float32), np.array(sorted(dead), dtype=np.int64)
-    counts = ("zeros", "infinite", "one_sided")
-    sums = {name: sum(getattr(scan, name) for scan in cleaned) for name in counts}
-    whole = cleaned[0]._replace(c2=c2, dead=frames, excluded=excluded, **sums)
-    return whole, sigma, scatter
+    return cleaned[0]._replace(c2=c2, dead=frames, **sums), sigma, scatter
 
 
 def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
     """Return the clean matrix of the only bin of a source, without frames masked in its scan, and its σ."""
     keep = source.keep_outliers or source.format == "esrf" or source.g2 is not None
-    half, baseline = source.half, source.baseline
-    cleaned = clean(source.read(0), source.n_frames, source.name(0), baseline, half, keep)
+    how = source.baseline, source.half, keep
+    cleaned = clean(source.read(0), source.n_frames, source.name(0), *how)
     if source.masked is not None:
         cleaned.c2[source.masked] = np.nan
         cleaned.c2[:, source.masked] = np.nan
     scatter = measure_scatter(cleaned.c2, source.time)
     if not keep and scatter and not is_uneven(source.time):
-        found = leave_out_single(cleaned.c2, scatter)
-        single = [one._replace(value=one.value + cleaned.baseline - 1) for one in found]
-        if single or cleaned.excluded:
+        for single in leave_out_single(cleaned.c2, scatter):
+            value = single.value + cleaned.baseline - 1
+            cleaned.excluded.append(single._replace(value=value))
+        if cleaned.excluded:
             scatter = measure_scatter(cleaned.c2, source.time)
-        cleaned.excluded.extend(single)
     return cleaned, scatter
 
 
@@ -237,29 +220,27 @@ def _check_alike(
     for field in ("sigma", "intensity", "g2"):
         has, theirs = (getattr(one, field) is not None for one in (first, other))
         check(f"whether it has {'counts' if field == 'intensity' else field}", has, theirs)
-    if not same_times(first.time, other.time, first.frame_time):
-        at = int(np.argmax(np.abs(first.time - other.time)))
-        check(f"the time of frame {at} in s", first.time[at], other.time[at])
+    if not np.allclose(first.time, other.time, rtol=1e-9, atol=1e-6 * first.frame_time):
+        frame = int(np.argmax(np.abs(first.time - other.time)))
+        check(f"the time of frame {frame} in s", first.time[frame], other.time[frame])
     for what in ("label", "q", "phi"):
-        values, theirs = (np.asarray(getattr(one, what), float) for one in (first, other))
-        for at in np.flatnonzero(~np.isclose(values, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)):
-            check(f"{what} of bin {at + 1}", values[at], theirs[at])
+        values, theirs = (np.asarray(getattr(scan, what), float) for scan in (first, other))
+        for n in np.flatnonzero(~np.isclose(values, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)):
+            check(f"{what} of bin {n + 1}", values[n], theirs[n])
 
 
 def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the notes of scans, once where all have one, else with the scans that have it."""
     having: dict[str, list[str]] = {}
-    for one, name in zip(scans, names, strict=True):
-        dark = () if one.masked is None or not one.masked.any() else (noise.dimmed(one.masked),)
-        for note in dict.fromkeys(one.notes + dark):
+    for scan, name in zip(scans, names, strict=True):
+        dark = [] if scan.masked is None or not scan.masked.any() else [noise.dimmed(scan.masked)]
+        for note in dict.fromkeys([*scan.notes, *dark]):
             having.setdefault(note, []).append(name)
-    said = []
-    for note, of in having.items():
-        said.append(f"{some_of(of, MAX_NAMED)}: " * (len(of) < len(scans)) + note)
-    return (
-        f"{len(scans)} scans: {', '.join(names[:MAX_NAMED])}{', ...' * (len(names) > MAX_NAMED)}",
-        *said,
+    some = f"{', '.join(names[:MAX_NAMED])}{', ...' * (len(names) > MAX_NAMED)}"
+    notes = (
+        f"{some_of(which, MAX_NAMED)}: " * (len(which) < len(scans)) + note
+        for note, which in having.items()
     )
+    return f"{len(scans)} scans: {some}", *notes
 
 
 def scan_names_of(paths: Sequence[Path]) -> list[str]:
@@ -274,14 +255,12 @@ def scan_names_of(paths: Sequence[Path]) -> list[str]:
 
 def check_different(paths: Sequence[Path], digests: Sequence[str]) -> None:
     """Raise SourceError where two files have the same content, of these SHA-256."""
-    seen: dict[str, Path] = {}
-    for path, digest in zip(paths, digests, strict=True):
-        if digest in seen:
+    for n, digest in enumerate(digests):
+        if (first := digests.index(digest)) < n:
             raise SourceError(
-                f"{path} has the same content as {seen[digest]}, but a measurement counts only once: leave "
-                "out one of them"
+                f"{paths[n]} has the same content as {paths[first]}, but a measurement counts only once: "
+                "leave out one of them"
             )
-        seen[digest] = path
 
 
 PAIRS = 256
@@ -291,10 +270,8 @@ BINS = 500
 
 
 def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, int]]:
-    """Return the bins whose data are those of another one, with the first such bin of each.
-
-    And the frame of that bin at which it begins. Bins 180° apart at one q see one speckle, and count as one
-    cluster in a fit: they are no copies.
+    """Return the bins whose data are those of another one, with the first such bin and its frame at which
+    each begins. Bins 180° apart at one q see one speckle, and are no copies.
     """
     if source.g2 is not None:
         curves = [curve.tobytes() for curve in source.g2]
@@ -312,7 +289,7 @@ def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, in
     scans = [{(float(k), 0.0): signs[n + k] for k in range(bins) if n + k in signs} for n in starts]
     shifted = {
         m * bins + k: (n * bins + k, shift)
-        for m, n, shift in measured_twice(scans)
+        for m, n, shift in same_noise.measured_twice(scans)
         for k in range(bins)
         if shift and {n * bins + k, m * bins + k} <= signs.keys()
     }
@@ -322,8 +299,10 @@ def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, in
     places = [*zip(source.q.tolist(), source.phi.tolist(), strict=True)]
     equal = dict[int, tuple[int, int]]()
     for start in range(0, len(numbers), BINS):
-        alike = have_one_noise(flat[start : start + BINS], flat[start:], neighbours[start:])
+        alike = same_noise.have_one_noise(
+            flat[start : start + BINS], flat[start:], neighbours[start:]
+        )
         for n, m in np.array(numbers)[start + np.argwhere(np.triu(alike, 1))].tolist():
-            if not are_opposite(places[n], places[m]):
+            if not same_noise.are_opposite(places[n], places[m]):
                 equal.setdefault(m, (n, 0))
     return shifted | equal

@@ -20,9 +20,8 @@ from ingest.readers.source import MAX_BINS
 class FileForHdf5(io.FileIO):
     """A new file for h5py to write; an error is kept, and raised by `check` and at the end of a `with`.
 
-    HDF5 cannot close a file that cannot be written: it prints its internals, or crashes. So all writes
-    seem to succeed. It may read again what could not be written, which is therefore kept
-    in memory: writers call `check` before each large array.
+    HDF5 cannot close a file that cannot be written: it prints its internals, or crashes. So all writes seem
+    to succeed, and what could not be written is kept in memory: writers call `check` before large arrays.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,36 +37,34 @@ class FileForHdf5(io.FileIO):
 
     def write(self, data: Any) -> int:
         """Write all of the data at the current position."""
-        content, at = bytes(data), self.tell()
-        written = 0
-        while written < len(content) and self._error is None:
-            try:
-                written += super().write(content[written:])
-            except OSError as e:
-                self._error = e
+        content, begin = bytes(data), self.tell()
+        try:
+            while self._error is None and (left := content[self.tell() - begin :]):
+                super().write(left)
+        except OSError as e:
+            self._error = e
         if self._error is not None:
-            self._unwritten.append((at, content))
+            self._unwritten.append((begin, content))
         return len(content)
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer from the current position, as if all had been written; zeros past the end."""
-        view, at = memoryview(buffer).cast("B"), self.tell()
+        view, begin = memoryview(buffer).cast("B"), self.tell()
         read = super().readinto(view) or 0
         view[read:] = bytes(len(view) - read)
         for start, content in self._unwritten:
-            first, last = max(at, start), min(at + len(view), start + len(content))
+            first, last = max(begin, start), min(begin + len(view), start + len(content))
             if first < last:
-                view[first - at : last - at] = content[first - start : last - start]
+                view[first - begin : last - begin] = content[first - start : last - start]
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
         """Set the size of the file, where it can be written."""
-        if self._error is None:
-            try:
-                return super().truncate(size)
-            except OSError as e:
-                self._error = e
-        return self.tell()
+        try:
+            return super().truncate(size) if self._error is None else self.tell()
+        except OSError as e:
+            self._error = e
+            return self.tell()
 
     def __exit__(self, *raised: Any) -> None:
         """Close the file; raise the error of a previous write."""
@@ -220,13 +217,11 @@ def simulate(
         ):
             (_write_aps_u if layout == "aps-u" else _write_aps_legacy)(file, scan, noisy, seed)
             if truth is not None:
-                # what is one per bin, in the order of the bins
-                per_bin = {
-                    name: [values[k] for k in order]
-                    for name, values in truth.items()
-                    if isinstance(values, list) and len(values) == len(order)
-                }
-                file.attrs["truth"] = json.dumps({**truth, **per_bin})
+                sorted_truth = dict(truth)
+                for name, values in truth.items():
+                    if isinstance(values, list) and len(values) == len(order):  # one per bin
+                        sorted_truth[name] = [values[k] for k in order]
+                file.attrs["truth"] = json.dumps(sorted_truth)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written: {no_room(error, path)} or give another name"
@@ -280,7 +275,6 @@ def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None
 
 
 def _write_aps_legacy(file: h5py.File, scan: _Scan, noisy: Matrix, _seed: int) -> None:
-    """Write flat lists of q and φ, full symmetric matrices named after their bins."""
     label = 2 + np.arange(len(scan.phi))
     file["/xpcs/dqlist"] = np.concatenate([scan.q[:1] / 2, scan.q])[None]
     file["/xpcs/dphilist"] = np.concatenate([scan.phi[:1], scan.phi])[None]

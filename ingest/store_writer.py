@@ -1,12 +1,11 @@
-"""Averages and sums stored with the data: over cells of age and lag, over blocks of pairs, over chunks.
+"""The store while it is written: its lock, arrays and chunks, and the averages and sums stored with them.
 
 The weighted sums over a chunk are all that a fit needs of one in which the model is constant.
-
-The store while it is written: its lock, its arrays, its chunks and its metadata.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
@@ -17,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError, StoreInUse
-from homodyne_dask.store import schema
+from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import (
     OPTIONAL_ARRAYS,
     SMALL_ARRAYS,
@@ -26,18 +25,7 @@ from homodyne_dask.store.arrays import (
 )
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunks import encode_chunk
-from homodyne_dask.store.files import (
-    DAMAGED,
-    PARTIAL,
-    AnyPath,
-    children,
-    exists,
-    how_to_unlock,
-    locked,
-    read_regular_file,
-    remove_tree,
-    write_atomic,
-)
+from homodyne_dask.store.files import DAMAGED, PARTIAL, AnyPath, remove_tree, write_atomic
 from homodyne_dask.store.schema import WORK_FOLDER
 from ingest.clean import BLOCK_SIDE, upper_blocks
 from ingest.readers.source import Source
@@ -99,9 +87,9 @@ def cell_averages(
 
 
 def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
-    """Return the mean of c2 over the known pairs of each used frame with all others.
+    """Return the mean of c2 over the known pairs of each used frame with all others, NaN without any.
 
-    NaN without any, and where a frame has fewer or more than those beside it: their means are of other lags.
+    And where a frame has fewer or more of them than those beside it, whose means are of other lags.
     """
     total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
     count = matrix.known.sum(0) + matrix.known.sum(1)
@@ -130,25 +118,21 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
 
 def level_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of each level, NaN on and below the block diagonal."""
-    n = len(matrix.value)
-    found = {}
-    finest, *_ = schema.LEVELS
+    n, means, finest = len(matrix.value), {}, schema.LEVELS[0]
     total, count = _upper_sums(matrix.value, np.float64), _upper_sums(matrix.known, np.uint16)
     for level in schema.LEVELS:
         if level != finest:
             total, count = _sums(total, level // finest), _sums(count, level // finest)
             finest = level
-        side = schema.level_frames(n, level)
-        if side:
+        if side := schema.level_frames(n, level):
             mean = (_mean(total, count) + 1)[:side, :side]
             mean[count[:side, :side] < level**2 / 2] = np.nan
             mean[np.tri(side, dtype=bool)] = np.nan
-            found[level] = mean.astype(np.float32)
-    return found
+            means[level] = mean.astype(np.float32)
+    return means
 
 
 def _upper_sums(values: np.ndarray, dtype: type) -> np.ndarray:
-    """Sum over the blocks of the finest level, those above the diagonal."""
     factor, n = schema.LEVELS[0], len(values)
     total = np.zeros((n // factor, n // factor), dtype=dtype)
     for rows, cols in upper_blocks(n // factor * factor, BLOCK_SIDE):
@@ -221,7 +205,7 @@ def write_json(path: AnyPath, value: Any, *, durable: bool = True) -> str:
 def read_json(path: AnyPath) -> Any:
     """Return the content of a JSON file, None if there is no such file."""
     try:
-        return json.loads(read_regular_file(path, MAX_JSON_BYTES))
+        return json.loads(files.read_regular_file(path, MAX_JSON_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except DAMAGED as error:
@@ -230,34 +214,28 @@ def read_json(path: AnyPath) -> Any:
 
 def root_attributes(store: AnyPath) -> dict[str, Any]:
     """Return the root attributes, empty where there is no group yet."""
-    metadata = read_json(store / "zarr.json")
-    found = metadata.get("attributes") if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
+    match read_json(store / "zarr.json"):
+        case {"attributes": dict(attributes)}:
+            return attributes
+    return {}
 
 
 def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
     """Raise StoreError for a target that holds files of other programs, or a damaged store not to replace."""
-    if isinstance(store, Path):
-        if not store.exists() and not store.is_symlink():
-            return
-        if not store.is_dir():
-            raise StoreError(f"{store} exists and is not a store: give another name")
-    if exists(store / WORK_FOLDER) or not (held := children(store)):
+    if isinstance(store, Path) and not store.is_dir() and os.path.lexists(store):
+        raise StoreError(f"{store} exists and is not a store: give another name")
+    if files.exists(store / WORK_FOLDER) or not (held := files.children(store)):
         return
-    if exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES:
-        if overwrite or root_attributes(store).get("format") == schema.FORMAT:
-            return
-        raise StoreError(f"{store} is a damaged store: give --overwrite to replace it")
-    if root_attributes(store).get("format") != schema.FORMAT:
+    whole = files.exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES
+    if not (whole and overwrite) and root_attributes(store).get("format") != schema.FORMAT:
+        if whole:
+            raise StoreError(f"{store} is a damaged store: give --overwrite to replace it")
         raise StoreError(f"{store} exists and is not a store of homodyne_dask: give another name")
 
 
 @contextmanager
 def lock_store(store: AnyPath) -> Iterator[None]:
-    """Lock the store for one ingest.
-
-    Raises StoreInUse if another one holds the lock, StoreError for a link, whose files would be removed.
-    """
+    """Lock the store for one ingest; refuse a link, whose files would be removed."""
     work = store / WORK_FOLDER
     if isinstance(work, Path):
         if work.is_symlink():
@@ -266,10 +244,10 @@ def lock_store(store: AnyPath) -> Iterator[None]:
     with ExitStack() as stack:
         held = False
         with suppress(FileNotFoundError):  # the other one ends, and removes its folder
-            held = stack.enter_context(locked(work / LOCK))
+            held = stack.enter_context(files.locked(work / LOCK))
         if not held:
             raise StoreInUse(
-                f"another ingest is writing {store}: {how_to_unlock(work / LOCK)}, or give another name"
+                f"another ingest is writing {store}: {files.how_to_unlock(work / LOCK)}, or give another name"
             )
         yield
 
@@ -277,11 +255,8 @@ def lock_store(store: AnyPath) -> Iterator[None]:
 def clear(store: AnyPath) -> None:
     """Remove an earlier ingest, its metadata first, so that the store cannot be opened meanwhile."""
     remove_tree(store / "zarr.json")
-    for path in children(store):
-        if path.name != WORK_FOLDER:
-            remove_tree(path)
-    for path in children(store / WORK_FOLDER):
-        if path.name != LOCK:
+    for path in (*files.children(store), *files.children(store / WORK_FOLDER)):
+        if path.name not in (WORK_FOLDER, LOCK):
             remove_tree(path)
 
 
@@ -300,36 +275,30 @@ def complete(store: AnyPath, attrs: dict[str, Any]) -> None:
 
 
 def remove_working_folder(store: AnyPath) -> None:
-    """Remove the working folder of a store that is complete, or leave it to an ingest that waits.
-
-    By URL the lock stays until it is released: another process could take it, and lose it then.
-    """
+    """Remove the working folder of a store that is complete, or leave it to an ingest that waits."""
     if isinstance(store, Path):
         with suppress(OSError):  # the other one makes its lock there
             remove_tree(store / WORK_FOLDER)
         return
-    for path in children(store / WORK_FOLDER):
-        if path.name != LOCK:
+    for path in files.children(store / WORK_FOLDER):
+        if path.name != LOCK:  # which another process could take, and lose when it is released
             remove_tree(path)
 
 
 def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
     """Create the groups and the arrays that tasks write."""
     begun = {"format": schema.FORMAT, "schema_version": schema.VERSION, "complete": False}
-    _write_metadata(store, _group(begun))
     n = source.n_frames
-    for group in ("cuts", "sums", *(f"level{factor}" for factor in schema.factors(n)[1:])):
-        _write_metadata(store / group, _group({}))
+    for group in ("", "cuts", "sums", *(f"level{factor}" for factor in schema.factors(n)[1:])):
+        attributes = {} if group else begun
+        metadata = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+        _write_metadata(store / group if group else store, metadata)
     for name, metadata in metadata_of_arrays(len(source.label), n, sharded).items():
         _write_metadata(store / name, metadata)
     ages, lags = age_edges(n), lag_edges(n)
     t1, t2 = cell_times(source.time, ages, lags)
     for name, values in {"age_edges": ages, "lag_edges": lags, "t1": t1, "t2": t2}.items():
         write_array(store, f"cuts/{name}", values)
-
-
-def _group(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
 
 
 def _write_metadata(folder: AnyPath, metadata: dict[str, Any]) -> None:

@@ -1,7 +1,4 @@
-"""The report of an ingest, read back from the finished store.
-
-Source → Zarr store: one task per matrix; an interrupted ingest can be resumed at any point.
-"""
+"""Source → Zarr store: one task per matrix; an interrupted ingest can be resumed at any point."""
 
 import concurrent.futures as futures
 import hashlib
@@ -12,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +23,7 @@ from homodyne_dask.errors import (
     require_function,
     require_type,
 )
-from homodyne_dask.store import schema
+from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import (
     SMALL_ARRAYS,
     array_digest,
@@ -35,45 +32,29 @@ from homodyne_dask.store.arrays import (
     spacing_text,
     what_is_wrong,
 )
-from homodyne_dask.store.files import (
-    INTERRUPTED,
-    AnyPath,
-    absolute,
-    any_path,
-    children,
-    exists,
-    no_more_waiting,
-    no_room,
-    open_without_waiting,
-    path_of,
-    patiently,
-    state,
-)
+from homodyne_dask.store.files import INTERRUPTED, AnyPath, open_without_waiting, patiently
 from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.text import known_number
 from ingest import noise_and_beam_trips as noise
+from ingest import repeats_and_copies as repeats
 from ingest import store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.options_and_units import IngestOptions, checked_options
 from ingest.readers.source import Source
-from ingest.repeats_and_copies import (
-    are_bins_of_one_scan,
-    at_all_delays,
-    averaged,
-    check_different,
-    copies,
-    joined,
-    scan_names_of,
-    side_by_side,
-)
 from ingest.store_writer import sums_by_chunk
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 _MOST_ROWS = 40
+Progress = Callable[[int, int], None]
+"""Called with the number of bins that are done, and of all."""
+RECORD_VERSION = 12
+"""Form of the records of finished bins: an ingest begun with another form is begun again."""
+LOCAL_TASKS = 2
+"""Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
 
 
 class BinRow(NamedTuple):
@@ -127,28 +108,26 @@ class IngestReport(Printed):
             f"σ {sigma_words(self.sigma_source)}",
             *(f"note: {note}" for note in self.notes),
         ]
-        return table_document(title, [_HEAD, *map(_of_bin, self.bins[:_MOST_ROWS])], 0, notes)
-
-
-def _of_bin(row: BinRow) -> tuple[str, ...]:
-    q, phi = known_number(row.q, ".5g"), known_number(row.phi, ".2f")
-    return str(row.label), q, phi, str(row.pixels or "?"), str(row.frames), f"{row.sigma:.3g}"
+        rows = [
+            (str(label), known_number(q, ".5g"), known_number(phi, ".2f"), str(pixels or "?"),
+             str(frames), f"{sigma:.3g}")
+            for label, q, phi, pixels, frames, sigma in self.bins[:_MOST_ROWS]
+        ]  # fmt: skip
+        return table_document(title, [_HEAD, *rows], 0, notes)
 
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store; raises StoreError for one that is damaged."""
     scan = open_dataset(target)
-    attrs, mask = scan.attrs, scan.frame_mask
-    frames, sigma = int(np.count_nonzero(mask)), scan.median_sigma
-    rows = zip(scan.label, scan.q, scan.phi, scan.n_pixels, sigma, strict=True)
+    attrs, frames = scan.attrs, int(np.count_nonzero(scan.frame_mask))
+    columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma)
+    bins = zip(*(column.tolist() for column in columns), strict=True)
     return IngestReport(
         store=target,
         source_file=attrs["source_file"],
         source_format=attrs["source_format"],
-        bins=tuple(
-            BinRow(int(a), float(b), float(c), int(d), frames, float(e)) for a, b, c, d, e in rows
-        ),
-        n_frames=len(mask),
+        bins=tuple(BinRow(a, q, phi, pixels, frames, s) for a, q, phi, pixels, s in bins),
+        n_frames=scan.n_frames,
         frame_time=attrs["frame_time"],
         spacing=spacing_text(scan.time, attrs["frame_time"]),
         n_pairs=int(scan.manifest.pairs.sum()),
@@ -157,13 +136,6 @@ def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
         notes=tuple(attrs["notes"]),
         skipped=skipped,
     )
-
-
-Progress = Callable[[int, int], None]
-RECORD_VERSION = 12
-"""Form of the records of finished bins: an ingest begun with another form is begun again."""
-LOCAL_TASKS = 2
-"""Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
 
 
 def ingest(
@@ -183,76 +155,76 @@ def ingest(
     same call continues an interrupted ingest.
     """
     options = checked_options(**given)
-    for name, value in (("overwrite", overwrite), ("strict", strict)):
-        require_type(name, value, bool, "True or False")
-    if sharded is not None:
-        require_type("sharded", sharded, bool, "True or False")
+    for name, value in (("overwrite", overwrite), ("strict", strict), ("sharded", sharded)):
+        if name != "sharded" or value is not None:
+            require_type(name, value, bool, "True or False")
     require_function("progress", progress)
     each = [source_path] if isinstance(source_path, str | Path) else source_path
     require_type("source", each, list | tuple, "the path of a file, or a list of them")
-    paths = [path_of("source", one) for one in each]
+    paths = [files.path_of("source", path) for path in each]
     if not paths:
         raise OptionError("source is an empty list: give the files to ingest")
     if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
-    target = None if store_path is None else any_path("store", store_path)
+    target = None if store_path is None else files.any_path("store", store_path)
     states = {path: _state(path) for path in paths}
     source = _open_all(paths, options)
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
-    target = absolute(target)
+    target = files.absolute(target)
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
-        with futures.ThreadPoolExecutor(1) as background:
-            job = _Job(states, background.submit(_digest, paths), options, sharded)
-            with no_more_waiting():
-                return _ingest(source, target, job, overwrite, strict, client, progress)
+        with futures.ThreadPoolExecutor(1) as background, files.no_more_waiting():
+            digest = background.submit(_digest, paths)
+            job = _Job(source, target, states, digest, options, sharded, strict, overwrite)
+            return _ingest(job, client, progress)
     except OSError as error:
         raise StoreError(
-            f"{target} cannot be written: {no_room(error, target)} or give another name, then run ingest "
-            "again; it continues where it stopped"
+            f"{target} cannot be written: {files.no_room(error, target)} or give another name, then run "
+            "ingest again; it continues where it stopped"
         ) from error
     finally:
         INTERRUPTED.clear()
 
 
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
-    """Return the source in a file, or in several that are scans of one measurement, or hold several."""
     check_opens(paths, options)
-    sources = at_all_delays(_opened(paths, options))
-    if are_bins_of_one_scan(sources):
+    sources = repeats.at_all_delays(_opened(paths, options))
+    if repeats.are_bins_of_one_scan(sources):
         if options.average is not None:
             raise OptionError(
                 f"average applies to scans of one measurement, but each of the {len(paths)} files has a q "
                 f"or φ of its own: leave it out"
             )
-        return side_by_side(sources, scan_names_of(paths))
+        return repeats.side_by_side(sources, repeats.scan_names_of(paths))
     source, scans, names = sources[0], [], []
-    for one, file in zip(sources, scan_names_of(paths), strict=True):
-        scans += one.scans or (one,)
-        names += [f"{file}, {name}" for name in one.scan_names] or [file]
-    source = joined(scans, names) if len(sources) > 1 else source
-    return source if options.average is None else averaged(source)
+    for held, file in zip(sources, repeats.scan_names_of(paths), strict=True):
+        scans += held.scans or (held,)
+        names += [f"{file}, {name}" for name in held.scan_names] or [file]
+    source = repeats.joined(scans, names) if len(sources) > 1 else source
+    return source if options.average is None else repeats.averaged(source)
 
 
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     """Return the source in each file; of as many q or φ as files of one bin, each has its own."""
     given = {"q": options.q, "phi": options.phi}
-    each = {name: of for name, of in given.items() if of and len(of) == len(paths) > 1}
+    each = {name: values for name, values in given.items() if len(values or ()) == len(paths) > 1}
+
+    def opened(n: int, own: dict[str, Any]) -> Source:
+        of_file = options.model_copy(update={name: (values[n],) for name, values in own.items()})
+        return patiently(paths[n], partial(open_source, paths[n], of_file))
+
     if each:
         with suppress(OptionError):  # of files with several bins they are those of the bins
-            sources = []
-            for n, path in enumerate(paths):
-                of_file = options.model_copy(update={name: (of[n],) for name, of in each.items()})
-                sources.append(patiently(path, partial(open_source, path, of_file)))
+            sources = [opened(n, each) for n in range(len(paths))]
             if all(len(source.label) == 1 for source in sources):
                 return sources
-    return [patiently(path, partial(open_source, path, options)) for path in paths]
+    return [opened(n, {}) for n in range(len(paths))]
 
 
 def _digest(paths: list[Path]) -> str:
-    digests = [patiently(path, lambda path=path: sha256(path)) for path in paths]
-    check_different(paths, digests)
+    digests = [patiently(path, partial(sha256, path)) for path in paths]
+    repeats.check_different(paths, digests)
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
     return digests[0] if len(paths) == 1 else together
 
@@ -264,14 +236,11 @@ def sha256(path: Path) -> str:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return the state of a file, None where there is none: opened, it is that on the server.
-
-    Raises SourceError for a file that may not be read, FileReadError where its file system fails.
-    """
+    """Return the state of a file, None where there is none: opened, it is that on the server."""
 
     def read() -> tuple[int, ...]:
         with open(path, "rb", opener=open_without_waiting) as file:
-            return state(os.fstat(file.fileno()))
+            return files.state(os.fstat(file.fileno()))
 
     try:
         return patiently(path, read)
@@ -283,14 +252,23 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True)
 class _Job:
-    """Source and options of an ingest; the same job continues where an interrupted one stopped."""
+    """An ingest; the same job continues where an interrupted one stopped."""
 
+    source: Source
+    target: AnyPath
     states: Mapping[Path, tuple[int, ...] | None]
     """Each file as it was before anything of it was read."""
     digest: futures.Future[str]
     """SHA-256 of the source, computed while the first bins are written."""
     options: IngestOptions
     sharded: bool
+    strict: bool
+    overwrite: bool
+
+    @property
+    def file(self) -> AnyPath:
+        """That says of which job the records of bins are."""
+        return self.target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
 
     def options_json(self) -> Record:
         return self.options.as_json() | ({"sharded": True} if self.sharded else {})
@@ -304,39 +282,74 @@ class _Job:
             "records": RECORD_VERSION,
         }
 
+    def write(self) -> None:
+        store_writer.write_json(self.file, self.as_json())
 
-def _ingest(
-    source: Source, target: AnyPath, job: _Job, overwrite: bool, strict: bool, client, progress
-) -> IngestReport:
-    store_writer.check_no_foreign_files(target, overwrite)
-    working = exists(target / store_writer.WORK_FOLDER)
-    if not working and _already_done(target, job, overwrite):
+    def found(self) -> Literal["whole", "begun", "nothing"]:
+        """Return how much of this job its target holds; only where there is any, the hash is waited for.
+
+        Raises StoreError for that of another one, which is not to be replaced. A store of the same ingest by
+        another version of this program is.
+        """
+        if self.overwrite:
+            return "nothing"
+        attrs, begun = store_writer.root_attributes(self.target), None
+        whole = attrs.get("complete") is True
+        if not whole and _records(self.target):
+            begun = store_writer.read_json(self.file)
+        if not (held := attrs if whole else begun):
+            return "nothing"
+        other = f"another file ({attrs.get('source_file')})"
+        if held.get("source_sha256") == self.digest.result():
+            if begun:
+                return "begun" if begun == self.as_json() else "nothing"
+            if attrs.get("ingest_options") == self.options_json():
+                return "whole" if attrs.get("schema_version") == schema.VERSION else "nothing"
+            other = "the same file with other options"
+        elif begun:
+            other = "the unfinished ingest of another file"
+        raise StoreError(
+            f"{self.target} contains {other}: give --overwrite to replace it, or another name"
+        )
+
+
+def _ingest(job: _Job, client, progress: Progress | None) -> IngestReport:
+    source, target = job.source, job.target
+    store_writer.check_no_foreign_files(target, job.overwrite)
+    if not files.exists(target / store_writer.WORK_FOLDER) and job.found() == "whole":
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
-        if _already_done(target, job, overwrite):
-            store_writer.remove_working_folder(target)
-            return read_report(target, skipped=True)
-        _prepare(target, source, job, overwrite)
-        with _unchanged(job.states, target):
+        match job.found():
+            case "whole":
+                store_writer.remove_working_folder(target)
+                return read_report(target, skipped=True)
+            case "begun":
+                store_writer.remove_partial_files(target)
+            case "nothing":
+                store_writer.clear(target)
+                store_writer.create_arrays(target, source, job.sharded)
+        with _unchanged(job):
             use = noise.frame_mask(source)
             with futures.ThreadPoolExecutor(1) as background:
-                job_file = target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
                 # once the source is hashed; an ingest interrupted before starts over
-                job_written = background.submit(
-                    lambda: store_writer.write_json(job_file, job.as_json())
-                )
-                records = _write_bins(source, target, use, job.sharded, client, progress)
-            job_written.result()
+                written = background.submit(job.write)
+                records = _write_bins(job, use, client, progress)
+            written.result()
             for index, why in _left_out(source, records, job.options.keep_copies).items():
                 records[index] = write_bin(source.only(index), target, index, use, job.sharded, why)
-            _check_left_out(records, strict)
-            attrs = _finish(source, target, job, use, records)
+            reasons = [record["left_out"] for record in records if record["left_out"]]
+            if reasons and (job.strict or len(reasons) == len(records)):
+                how = "no bin is left to fit"
+                if len(reasons) < len(records):
+                    how = "without --strict, the other bins are ingested"
+                raise SourceError(f"{reasons[0]}; {how}")
+            attrs = _finish(job, use, records)
         store_writer.complete(target, attrs)
     return read_report(target)
 
 
 @contextmanager
-def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -> Iterator[None]:
+def _unchanged(job: _Job) -> Iterator[None]:
     """Raise FileReadError, and keep nothing, where a source changes in a `with`, instead of an error in it.
 
     After an interrupt, or where a file system fails, it is left to the next ingest to start over.
@@ -348,8 +361,8 @@ def _unchanged(states: Mapping[Path, tuple[int, ...] | None], target: AnyPath) -
         raise
     except Exception as e:  # whatever it is may follow from the change; else it is raised below
         error = e
-    if changed := [path for path, state in states.items() if _state(path) != state]:
-        store_writer.clear(target)
+    if changed := [path for path, before in job.states.items() if _state(path) != before]:
+        store_writer.clear(job.target)
         raise FileReadError(
             f"{changed[0]} changed while it was read: it was replaced or is still being written; "
             "ingest it again when it is complete"
@@ -376,61 +389,18 @@ def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[
     return why | {
         index: f"{source.name(index)} holds the data of {source.name(first)}{from_frame(shift)}, which "
         f"count once (to keep both: --keep-copies)"
-        for index, (first, shift) in copies(source, records).items()
+        for index, (first, shift) in repeats.copies(source, records).items()
     }
 
 
-def _check_left_out(records: list[Record], strict: bool) -> None:
-    reasons = [record["left_out"] for record in records if record["left_out"]]
-    if reasons and (strict or len(reasons) == len(records)):
-        how = "without --strict, the other bins are ingested" if len(reasons) < len(records) else ""
-        raise SourceError("; ".join(filter(None, [reasons[0], how or "no bin is left to fit"])))
-
-
-def _already_done(target: AnyPath, job: _Job, overwrite: bool) -> bool:
-    """Return whether the same ingest completed the store; refuse to replace another.
-
-    A store of the same ingest by another version of this program is replaced.
-    """
-    if overwrite:
-        return False
-    attrs = store_writer.root_attributes(target)
-    if attrs.get("complete") is not True:
-        return False
-    same = attrs.get("source_sha256") == job.digest.result()
-    if same and attrs.get("ingest_options") == job.options_json():
-        return attrs.get("schema_version") == schema.VERSION
-    what = (
-        "the same file with other options" if same else f"another file ({attrs.get('source_file')})"
-    )
-    raise StoreError(f"{target} contains {what}: give --overwrite to replace it, or another name")
-
-
-def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> None:
-    """Continue an interrupted ingest or start a new one; only the former waits for the hash."""
-    job_file = target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
-    held = store_writer.read_json(job_file) if _records(target) and not overwrite else None
-    if held and held == job.as_json():
-        store_writer.remove_partial_files(target)
-        return
-    if held and held.get("source_sha256") != job.digest.result():
-        raise StoreError(
-            f"{target} contains the unfinished ingest of another file: give --overwrite to start over, "
-            "or another name"
-        )
-    store_writer.clear(target)
-    store_writer.create_arrays(target, source, job.sharded)
-
-
 def _records(target: AnyPath) -> dict[int, AnyPath]:
-    """Return the files of the records of bins, by position, without partial files of a killed ingest."""
-    inside = {path.name: path for path in children(target / store_writer.WORK_FOLDER)}
+    inside = {path.name: path for path in files.children(target / store_writer.WORK_FOLDER)}
     return {int(name[4:-5]): inside[name] for name in inside if fnmatchcase(name, "bin-*.json")}
 
 
-def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list[Record]:
-    done = {index: read_record(path) for index, path in _records(target).items()}
-    total = len(source.label)
+def _write_bins(job: _Job, use, client, progress: Progress | None) -> list[Record]:
+    done = {index: read_record(path) for index, path in _records(job.target).items()}
+    total = len(job.source.label)
     todo = [index for index in range(total) if index not in done]
     if client is None:
         pool, at_once = futures.ThreadPoolExecutor(LOCAL_TASKS), LOCAL_TASKS
@@ -439,11 +409,11 @@ def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list
     with pool, _lost_workers(client):
         running: dict[futures.Future, int] = {}
         try:
-            with no_more_waiting():
+            with files.no_more_waiting():
                 while todo or running:
                     while todo and len(running) < at_once:
                         index = todo.pop(0)
-                        task = (source.only(index), target, index, use, sharded)
+                        task = (job.source.only(index), job.target, index, use, job.sharded)
                         running[pool.submit(write_bin, *task)] = index
                     for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                         done[running.pop(future)] = future.result()
@@ -463,83 +433,65 @@ def _lost_workers(client) -> Iterator[None]:
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoWorkerError
 
-    reasons = {
-        NoWorkerError: "there have been no workers for too long ({}): start some",
-        KilledWorker: "the workers cannot finish the ingest ({}): see their logs for the cause",
-    } | dict.fromkeys(
-        (FutureCancelledError, futures.CancelledError, CommClosedError),
-        "the connection to the scheduler was lost: restart the scheduler",
-    )
+    why = "the connection to the scheduler was lost: restart the scheduler"
     try:
         yield
-    except tuple(reasons) as e:
-        why = next(words for kind, words in reasons.items() if isinstance(e, kind)).format(e)
-        raise ClusterError(f"{why}, then run ingest again; it continues where it stopped") from e
+        return
+    except NoWorkerError as e:
+        error, why = e, f"there have been no workers for too long ({e}): start some"
+    except KilledWorker as e:
+        error, why = e, f"the workers cannot finish the ingest ({e}): see their logs for the cause"
+    except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
+        error = e
+    raise ClusterError(f"{why}, then run ingest again; it continues where it stopped") from error
 
 
-def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> Record:
-    found = noise.sigma_rows(source, records)
-    if wrong := what_is_wrong(source.time, source.q, source.phi, found.rows**2):
+def _finish(job: _Job, use, records: list[Record]) -> Record:
+    source, target = job.source, job.target
+    sigma = noise.sigma_rows(source, records)
+    if wrong := what_is_wrong(source.time, source.q, source.phi, sigma.rows**2):
         raise SourceError(
             f"{source.path.name} cannot be ingested: {wrong}; correct the values of c2"
         )
-    notes = [
-        *noise.implausible(source),
-        *source.notes,
-        *noise.notes_on(source, records, use),
-        *found.notes,
-    ]
-    use = use & ~noise.frames_without_data(records, source.n_frames)
-    arrays = _small_arrays(source, use, found.rows, records)
-    pictures = {name: of for name, of in source.pictures._asdict().items() if of is not None}
-    if source.g2 is not None:
-        pictures["cuts/g2"] = source.g2
-    for name, values in (arrays | pictures).items():
+    own_notes = noise.notes_on(source, records, use)
+    notes = [*noise.implausible(source), *source.notes, *own_notes, *sigma.notes]
+    optional = source.pictures._asdict() | {"cuts/g2": source.g2}
+    optional = {name: values for name, values in optional.items() if values is not None}
+    unknown = np.full((len(records), source.n_frames), np.nan)
+    sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
+    arrays = {
+        **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
+        "sigma_row": sigma.rows,
+        "intensity": unknown if source.intensity is None else source.intensity,
+        "frame_mask": use & ~noise.frames_without_data(records, source.n_frames),
+        "beta_ingest": np.array([record["contrast"] for record in records], float),
+        **{f"sums/{name}": values for name, values in sums.items()},
+    }
+    for name, values in (arrays | optional).items():
         store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)
-    attrs = _attributes(source, job, found.source, notes)
-    written = {name: read_array(target, name) for name in (*SMALL_ARRAYS, *pictures)}
-    _check_cells(target, written, records)
-    manifest = manifest_json(
-        source.n_frames,
-        records,
-        {name: array_digest(values) for name, values in written.items()},
-        attrs,
-        job.sharded,
-    )
-    digest = store_writer.write_json(target / schema.MANIFEST, manifest)
-    return attrs | {"store_sha256": digest, "complete": True}
-
-
-def _check_cells(target: AnyPath, arrays: Mapping[str, np.ndarray], records) -> None:
-    """Raise StoreError where the averages of a bin are not those that were written with its record."""
+    written = {name: read_array(target, name) for name in (*SMALL_ARRAYS, *optional)}
     for index, record in enumerate(records):
         for name, digest in record["cells"].items():
-            if array_digest(arrays[name][index]) != digest:
+            if array_digest(written[name][index]) != digest:
                 raise StoreError(
                     f"{target}: {name} of bin {index + 1} was changed before the ingest was complete: give "
                     f"--overwrite to start over"
                 )
+    attrs = _attributes(job, sigma.source, notes)
+    digests = {name: array_digest(values) for name, values in written.items()}
+    manifest = manifest_json(source.n_frames, records, digests, attrs, job.sharded)
+    digest = store_writer.write_json(target / schema.MANIFEST, manifest)
+    return attrs | {"store_sha256": digest, "complete": True}
 
 
-def _small_arrays(source: Source, use, rows, records) -> dict[str, np.ndarray]:
-    unknown = np.full((len(records), source.n_frames), np.nan)
-    sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
-    return {
-        **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
-        "sigma_row": rows,
-        "intensity": unknown if source.intensity is None else source.intensity,
-        "frame_mask": use,
-        "beta_ingest": np.array([record["contrast"] for record in records], float),
-        **{f"sums/{name}": values for name, values in sums.items()},
-    }
-
-
-def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
-    files = source.files or [one.path for one in source.scans or (source,)]
-    more = len({path.name for path in files}) - 1
-    of_source = ("frame_time", "stride", "avg", "begin_frame", "end_frame", "truth")
-    found = {name: getattr(source, name) for name in of_source} | {
+def _attributes(job: _Job, sigma_source: str, notes: list[str]) -> Record:
+    source = job.source
+    paths = source.files or [scan.path for scan in source.scans or (source,)]
+    more = len({path.name for path in paths}) - 1
+    attrs = {
+        **{name: getattr(source, name) for name in ("frame_time", "stride", "avg", "truth")},
+        **{name: getattr(source, name) for name in ("begin_frame", "end_frame")},
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
         "source_file": source.path.name + f" and {more} more" * (more > 0),
@@ -554,7 +506,7 @@ def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
         "notes": notes,
     }
     if source.experiment:
-        found["experiment"] = source.experiment
+        attrs["experiment"] = source.experiment
     if source.scans:
-        found["scans"] = list(source.scan_names)
-    return found
+        attrs["scans"] = list(source.scan_names)
+    return attrs

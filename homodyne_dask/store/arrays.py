@@ -1,12 +1,8 @@
-"""The arrays of a store: what each must be, and reading those that are small.
+"""The attributes and arrays of a store: what each must be, and reading those that are small.
 
 Everything but c2 and its levels is small: such an array is read whole. It is stored in chunks of the same
 encoding as those of c2 and decoded without zarr, whose decoder believes sizes that a damaged chunk gives.
-
-Validation of a store's attributes and metadata before a fit uses it.
-
-A store may be truncated, edited or partly replaced. Whatever differs from what ingest writes
-(`schema.py`) is a StoreError naming the array or attribute, before any of it enters a fit.
+Whatever differs from what ingest writes (`schema.py`) is a StoreError that names the array or attribute.
 """
 
 import hashlib
@@ -85,19 +81,13 @@ OPTIONAL_ARRAYS = {
 def array_metadata(
     spec: ArraySpec, shape: Sequence[int], chunk: Sequence[int] = (), shard: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Return the metadata of an array in the order in which zarr writes them, as ingest writes them.
-
-    chunk: its shape, by default that of the array. shard: that of the shards that hold chunks, if there are.
-    """
+    """Return the metadata of an array in the order in which zarr writes them; chunk, shard: their shapes."""
     dtype, chunk = np.dtype(spec.dtype), [*chunk] or [*shape]
     blosc = {"typesize": dtype.itemsize, "cname": COMPRESSOR, "clevel": LEVEL, "shuffle": SHUFFLE}
     plain = {"name": "bytes", "configuration": {"endian": "little"}}
     checksum = {"name": "crc32c"}
-    codecs: list[dict[str, Any]] = [
-        plain if dtype.itemsize > 1 else {"name": "bytes"},
-        {"name": "blosc", "configuration": blosc | {"blocksize": 0}},
-        checksum,
-    ]
+    codecs: list[dict[str, Any]] = [plain if dtype.itemsize > 1 else {"name": "bytes"}]
+    codecs += [{"name": "blosc", "configuration": blosc | {"blocksize": 0}}, checksum]
     if shard:
         inside = {"chunk_shape": chunk, "codecs": codecs, "index_codecs": [plain, checksum]}
         inside["index_location"] = "end"
@@ -123,16 +113,13 @@ def metadata_of_arrays(bins: int, n_frames: int, sharded: bool) -> dict[str, dic
     ages, lags = (len(edges(n_frames)) - 1 for edges in (age_edges, lag_edges))
     sizes = {"bin": bins, "t": n_frames, "i": tiles, "j": tiles, "age": ages, "lag": lags}
     sizes |= {"age_edge": ages + 1, "lag_edge": lags + 1}
-    metadata = {}
+    metadata, spec = {}, ArraySpec(("bin", "t1", "t2"), "float32")
     for factor in schema.factors(n_frames):
         tiles = schema.tiles_per_side(n_frames, factor)
         rows = n_frames if factor == 1 else schema.level_frames(n_frames, factor)
         shard = (1, schema.shard_rows(tiles, side) * side, tiles * side) if sharded else ()
-        matrix = ArraySpec(("bin", "t1", "t2"), "float32")
-        chunk = (1, side, side)
-        metadata[schema.matrix_name(factor)] = array_metadata(
-            matrix, (bins, rows, rows), chunk, shard
-        )
+        matrix = array_metadata(spec, (bins, rows, rows), (1, side, side), shard)
+        metadata[schema.matrix_name(factor)] = matrix
     for name, spec in SMALL_ARRAYS.items():
         shape = [sizes[dim] for dim in spec.dims]
         metadata[name] = array_metadata(spec, shape, shape if spec.whole else [1, *shape[1:]])
@@ -145,24 +132,15 @@ def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
     return bool(np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps))
 
 
-def same_times(
-    time: Float[np.ndarray, " t"], other: Float[np.ndarray, " t"], frame_time: float
-) -> bool:
-    """Return whether two lists of times differ by less than a millionth of the frame time."""
-    return bool(np.allclose(time, other, rtol=1e-9, atol=1e-6 * frame_time))
-
-
 def sigma_words(source: str) -> str:
-    """Return what σ of the pairs is, by its source in a store: 'from counts', 'constant in each bin'."""
+    """Return 'from counts', or 'constant in each bin'."""
     return "constant in each bin" if source == "constant" else f"from {source}"
 
 
 def spacing_text(time: Float[np.ndarray, " t"], frame_time: float) -> str:
     """Return 'of 0.1 s', or 'spaced by 0.1 to 20 s' where frames are not even in time."""
-    steps, uneven = np.diff(time), is_uneven(time)
-    return (
-        f"spaced by {steps.min():.3g} to {steps.max():.3g} s" if uneven else f"of {frame_time:g} s"
-    )
+    steps, spaced = np.diff(time), f"of {frame_time:g} s"
+    return f"spaced by {steps.min():.3g} to {steps.max():.3g} s" if is_uneven(time) else spaced
 
 
 def what_is_wrong(
@@ -171,7 +149,7 @@ def what_is_wrong(
     phi: Float[np.ndarray, " bin"],
     sigma: Float[np.ndarray, " n"] | None,
 ) -> str:
-    """Return which of these numbers no measurement has, "" if all are plausible; NaN is an unknown q or φ."""
+    """Return which of these numbers no measurement has, "" if none; NaN is an unknown q or φ."""
     steps = np.diff(time)
     values = {"q": q, "phi": phi, "time": time, "sigma": sigma, "frame_time": steps}
     for name, (low, high, unit) in schema.RANGES.items():
@@ -209,22 +187,16 @@ def read_metadata(store: str | AnyPath, name: str = "") -> dict[str, Any]:
 
 
 def read_array(store: str | AnyPath, name: str) -> np.ndarray:
-    """Return a small array; raises StoreError where any of it is missing or damaged.
-
-    Whether it is the one that was ingested there, `Manifest.read_array` says.
-    """
+    """Return a small array; whether it is the one that was ingested there, `Manifest.read_array` says."""
     spec = (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name]
     try:
         shape = tuple(int(length) for length in read_metadata(store, name)["shape"])
-        if len(shape) != len(spec.dims) or min(shape) < 1:
+        size = np.dtype(spec.dtype).itemsize * int(np.prod(shape, dtype=object))
+        if len(shape) != len(spec.dims) or min(shape) < 1 or size > MAX_BYTES:
             raise ValueError(f"its shape is {list(shape)}")
-        dtype = np.dtype(spec.dtype)
-        if dtype.itemsize * int(np.prod(shape, dtype=object)) > MAX_BYTES:
-            raise ValueError(f"its shape is {list(shape)}")
-        values = np.empty(shape, dtype)
-        for first in (None,) if spec.whole else range(shape[0]):
-            chunk = values if first is None else values[first]
-            place = [first or 0, *[0] * (len(shape) - 1)]
+        values = np.empty(shape, spec.dtype)
+        for first, chunk in enumerate([values] if spec.whole else values):
+            place = [first, *[0] * (len(shape) - 1)]
             read_decoded(ByteRange(inside(store, name, "c", *map(str, place))), chunk)
     except (*DAMAGED, TypeError, KeyError) as e:
         missing = isinstance(e, FileNotFoundError)
@@ -260,7 +232,6 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
         )
     if attrs.get("complete") is not True:
         raise StoreError(f"{store} is incomplete: run `homodyne-dask ingest` again to finish it")
-
     try:
         schema.Attributes.model_validate(attrs)
     except ValidationError as e:
@@ -272,19 +243,16 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
 
 
 def check_arrays(store: str | AnyPath) -> tuple[int, int]:
-    """Return the numbers of bins and frames, from the metadata of the arrays.
-
-    Refuses metadata that are not those that ingest writes: shape, type, chunks, unit, codecs.
-    """
+    """Return the numbers of bins and frames; refuses metadata of arrays that ingest does not write."""
     bins, n_frames = (_length(store, name) for name in ("q", "time"))
     # names of dimensions and transformers, which change no value, are left to the library that wrote them
-    ignored = ("attributes", "dimension_names", "storage_transformers")
+    ignored = {"attributes", "dimension_names", "storage_transformers"}
     sharded = schema.SHARDED in str(read_metadata(store, "c2").get("codecs"))
     for name, wanted in metadata_of_arrays(bins, n_frames, sharded).items():
         held = read_metadata(store, name)
-        wanted["units"] = wanted["attributes"].get("units")
-        held["units"] = held.get("attributes", {}).get("units")
-        for key in wanted.keys() - {*ignored}:
+        for metadata in (wanted, held):
+            metadata["units"] = metadata.get("attributes", {}).get("units")
+        for key in wanted.keys() - ignored:
             if held.get(key) != wanted[key]:
                 found = f"{shown(held.get(key))} instead of {shown(wanted[key])}"
                 raise ingest_again(store, f"{key} of {name} is {found}")

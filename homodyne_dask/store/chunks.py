@@ -1,12 +1,8 @@
-"""How a chunk is stored: blosc of its little-endian values, then the crc32c of that.
+"""Chunks: how they are stored, blosc of little-endian values and the crc32c of that, and how they are read.
 
-`schema.py` names these codecs in the metadata, so any Zarr library reads and writes the same bytes.
-Blosc called from a thread other than the main one holds no lock: two threads compress at once.
-
-Read chunks of c2, or ranges of bytes of files and objects, some fetched ahead of their use.
-
-A chunk is one file, `c2/c/bin/i/j`, or a range of a shard, in the encoding of `chunk_codec.py`. Read
-without zarr's event loop between the file and the array of the caller, it costs half the processor time.
+`schema.py` names these codecs in the metadata, so any Zarr library reads and writes the same bytes. Blosc
+called from a thread other than the main one holds no lock: two threads compress at once. A chunk is one file,
+`c2/c/bin/i/j`, or a range of a shard. Read without zarr's event loop, it costs half the processor time.
 """
 
 import os
@@ -58,10 +54,7 @@ def encode_chunk(values: np.ndarray) -> EncodedChunk:
 
 
 def shard_content(chunks: Mapping[tuple[int, int], bytes], rows: int, columns: int) -> bytes:
-    """Return the bytes of a shard: its chunks one after the other, then the index by which Zarr finds them.
-
-    chunks: by row and column in the shard, which has so many rows and columns.
-    """
+    """Return the bytes of a shard: its chunks, by row and column, and the index by which Zarr finds them."""
     index = np.full((rows, columns, 2), np.iinfo(np.uint64).max, "<u8")
     first = 0
     for tile, content in chunks.items():
@@ -77,8 +70,6 @@ def decode_chunk(
     """Decode the bytes of a chunk, its checksum apart, into a contiguous array of its size.
 
     expected: crc32c of the chunk that belongs there, where it is known.
-    Raises ValueError or RuntimeError for bytes that are damaged, of another size or another chunk,
-    MemoryError where there is no memory to decode.
     """
     if len(body) < _HEADER.size:
         raise ValueError(f"it has {len(body)} bytes, fewer than a header")
@@ -135,11 +126,7 @@ _AHEAD = _Ahead()
 
 
 def read_bytes(place: ByteRange, max_bytes: int, n_tail: int) -> tuple[bytes, bytes]:
-    """Return the bytes but the last `n_tail`, and those.
-
-    FileNotFoundError where they are missing, ValueError where they are more than `max_bytes`;
-    FileReadError or ObjectStoreError where they cannot be read.
-    """
+    """Return the bytes but the last `n_tail`, and those."""
     if not isinstance(place.path, UrlPath):
         return read_with_tail(place.path, max_bytes, n_tail, place.span)
     request = _AHEAD.requests.pop(place, None)
@@ -148,10 +135,7 @@ def read_bytes(place: ByteRange, max_bytes: int, n_tail: int) -> tuple[bytes, by
 
 
 def read_ahead(places: Sequence[ByteRange], max_bytes: int) -> None:
-    """Begin to fetch what this thread reads next, and return at once.
-
-    What it was to read before and is not among `places` any more is dropped.
-    """
+    """Begin to fetch what this thread reads next, and return at once."""
     before = _AHEAD.requests
     _AHEAD.requests = {
         place: before[place] if place in before else _begun(place, max_bytes) for place in places
@@ -171,7 +155,6 @@ def _begun(place: ByteRange, max_bytes: int) -> Future[bytes | memoryview] | Non
 
 
 def _fetched(place: ByteRange, max_bytes: int) -> bytes | memoryview:
-    """Return the bytes of an object, or of a range of it."""
     assert isinstance(place.path, UrlPath)
     if place.span is None:
         return objects.read(place.path, max_bytes)

@@ -1,9 +1,4 @@
-"""Atomic replacement of files, without following links; reading of what may be a pipe or far too large.
-
-Folders that this user alone can enter.
-
-A lock file: one process at a time writes into a folder, or below a URL.
-"""
+"""Files and folders, on disk or by URL: replaced atomically, read patiently, locked by one process."""
 
 import errno
 import fcntl
@@ -12,8 +7,9 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from socket import gethostname
@@ -53,7 +49,7 @@ INTERRUPTED = Event()
 
 
 def path_of(what: str, given: str | AnyPath) -> Path:
-    """Return the path of a file or folder on disk; raises OptionError for anything else."""
+    """Return the path of a file or folder on disk."""
     path = any_path(what, given)
     if isinstance(path, UrlPath):
         raise OptionError(
@@ -64,7 +60,7 @@ def path_of(what: str, given: str | AnyPath) -> Path:
 
 
 def any_path(what: str, given: str | AnyPath) -> AnyPath:
-    """Return the path of a file or folder, on disk or by URL; raises OptionError for anything else."""
+    """Return the path of a file or folder, on disk or by URL."""
     if isinstance(given, UrlPath):
         return given
     if not isinstance(given, str | os.PathLike):
@@ -78,9 +74,8 @@ def any_path(what: str, given: str | AnyPath) -> AnyPath:
 def working_folder() -> Path:
     """Return the working folder by the names through which a shell came here."""
     folder = Path(os.environ.get("PWD", ""))
-    return (
-        folder if folder.is_absolute() and folder.is_dir() and folder.samefile(".") else Path.cwd()
-    )
+    there = folder.is_absolute() and folder.is_dir() and folder.samefile(".")
+    return folder if there else Path.cwd()
 
 
 def absolute[P: AnyPath](path: P) -> P:
@@ -97,10 +92,9 @@ def inside(store: str | AnyPath, *names: str) -> AnyPath:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Yield the name of a new file beside `path`; after the block it takes the place of `path`.
+    """Yield the name of a new file beside `path`, which takes its place after a block without error.
 
-    An exception in the block leaves `path` as it was. A durable file is on disk when this returns:
-    it survives a crash of the machine. Several processes may replace one file at the same time.
+    A durable file survives a crash of the machine.
     """
     partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
@@ -117,7 +111,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Add a file to an OSError that names none, as that of a disk which became full."""
+    """Add a file to an OSError that names none."""
     try:
         yield
     except OSError as e:
@@ -149,16 +143,13 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def write_atomic(path: AnyPath, content: str | bytes, *, durable: bool = True) -> None:
-    """Write a file or an object atomically: it is complete or absent.
-
-    A durable file is so even after a crash of the machine.
-    """
+    """Write a file or an object: it is complete or absent, also after a crash if it is durable."""
     content = content.encode() if isinstance(content, str) else content
     if isinstance(path, UrlPath):
         objects.write(path, content)
-        return
-    with replacing(path, durable=durable) as partial:
-        partial.write_bytes(content)
+    else:
+        with replacing(path, durable=durable) as partial:
+            partial.write_bytes(content)
 
 
 _HDF5 = b"\x89HDF"
@@ -167,9 +158,8 @@ _KINDS = (_HDF5, b"\x89PNG", b"%PDF", b"<?xml", b"{", b"PK\3\4", b"\x93NUMPY", b
 
 
 def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
-    """Raise OptionError where a file of this content must not take the place of what is there.
+    """Raise OptionError where a file of this content would replace something else, or lie in a store.
 
-    That of a folder, a device, measured data, HDF5 that this program did not write, or any place in a store.
     content: its first bytes are enough. source: the name of a file that is never replaced.
     """
     folder = path.parent.resolve()
@@ -181,7 +171,7 @@ def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
 
 
 def replace_file(path: Path, content: str | bytes, source: str = "") -> None:
-    """Write a file that a user named, atomically; raises OptionError as `check_replaceable`."""
+    """Write a file that a user named, atomically, if it is replaceable."""
     content = content.encode() if isinstance(content, str) else content
     check_replaceable(path, content, source)
     write_atomic(path, content)
@@ -220,13 +210,10 @@ def is_file(path: Path) -> bool:
 
 
 def children(path: AnyPath) -> list[AnyPath]:
-    """Return the files and folders in a folder, or the objects and prefixes directly below a URL.
-
-    A web server lists none.
-    """
+    """Return the files and folders in a folder, or what is directly below a URL; a web server lists none."""
     if isinstance(path, UrlPath):
         every = () if path.root.startswith(WEB) else objects.below(path)
-        names = {key.relative_to(path).partition("/")[0] for key in every}
+        names = {each.key.removeprefix(path.key).strip("/").partition("/")[0] for each in every}
         return [path / name for name in sorted(names)]
     return [*path.iterdir()] if path.is_dir() else []
 
@@ -248,10 +235,7 @@ def partial_files(path: Path) -> list[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file is on disk, or the names in a folder where its file system can wait for them.
-
-    Of those that cannot, some call it an invalid argument, others forbid it.
-    """
+    """Wait until a file is on disk, or the names in a folder where its file system can wait for them."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -273,11 +257,7 @@ def zarr_store(store: str | AnyPath) -> Any:
 
 
 def read_regular_file(path: AnyPath, max_bytes: int) -> bytes:
-    """Return the content of a file; ValueError for a pipe, a device, or more than `max_bytes`.
-
-    Reading from those would never end. FileReadError where its file system fails, of an object
-    ObjectStoreError where it cannot be fetched.
-    """
+    """Return the content of a file; ValueError for what never ends: a pipe, or more than `max_bytes`."""
     if isinstance(path, UrlPath):
         return objects.read(path, max_bytes)
     return read_with_tail(path, max_bytes, 0)[0]
@@ -286,22 +266,18 @@ def read_regular_file(path: AnyPath, max_bytes: int) -> bytes:
 def read_with_tail(
     path: Path, max_bytes: int, n_tail: int, span: tuple[int, int] | None = None
 ) -> tuple[bytes, bytes]:
-    """Return the content without its last `n_tail` bytes, and those bytes, read apart to avoid a copy.
-
-    span: the first byte and the number of those to read; by default all.
-    """
+    """Return the content, or that of a span (first byte, number), and its last `n_tail` bytes apart."""
 
     def read() -> tuple[bytes, bytes]:
         with open(path, "rb", opener=open_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("it is a pipe or a device, not a file")
-            first, count = span or (0, status.st_size)
-            if count > max_bytes:
-                raise ValueError(f"it has {count:,} bytes, but at most {max_bytes:,} are allowed")
-            if span:
-                file.seek(first)
-            parts = file.read(max(count - n_tail, 0)), file.read(n_tail)
+            first, number = span or (0, status.st_size)
+            if number > max_bytes:
+                raise ValueError(f"it has {number:,} bytes, but at most {max_bytes:,} are allowed")
+            file.seek(first)
+            parts = file.read(max(number - n_tail, 0)), file.read(n_tail)
             if None in parts:  # as Python calls EAGAIN
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             return parts
@@ -310,12 +286,9 @@ def read_with_tail(
 
 
 def patiently[T](path: Path, read: Callable[[], T]) -> T:
-    """Return what is read of a file; where its file system fails, it is read again, as objects are.
-
-    Raises FileReadError where it fails for as long as objects are asked for (`objects.RETRIES`).
-    """
-    began, retries, backoff = monotonic(), 0, objects.BACKOFF
-    while True:
+    """Return what is read of a file; where its file system fails, it is read again, as objects are."""
+    began, backoff = monotonic(), objects.BACKOFF
+    for retries in count():
         try:
             with named_in_errors(path):
                 return read()
@@ -332,7 +305,7 @@ def patiently[T](path: Path, read: Callable[[], T]) -> T:
                 ) from e
         pause = backoff["init_backoff"] * backoff["base"] ** retries
         INTERRUPTED.wait(min(pause, backoff["max_backoff"]).total_seconds())
-        retries += 1
+    raise AssertionError
 
 
 @contextmanager
@@ -379,24 +352,27 @@ _MAX_BYTES = 1000
 def locked(path: AnyPath) -> Iterator[bool]:
     """Hold a lock for the length of a `with`; yields False where another process holds it.
 
-    The system releases it when its process ends, however that ended, on NFS too; the file is removed.
-    On a file system without locks (Lustre mounted without flock) everybody gets it. A link is refused.
-    By URL it is an object that one process alone can create; that of a killed process stays, as
-    `how_to_unlock` says.
+    The system releases it when its process ends, however that ended, on NFS too. On a file system without
+    locks (Lustre mounted without flock) everybody gets it. By URL it is an object that one process alone can
+    create; that of a killed process stays, as `how_to_unlock` says.
     """
-    if isinstance(path, UrlPath):
-        with _locked_object(path) as held:
-            yield held
-        return
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    with os.fdopen(handle, "r+b", buffering=0):
-        # the last holder may just have removed the file
-        held = _lock(handle) and path.exists() and os.path.samestat(path.stat(), os.fstat(handle))
+    with ExitStack() as stack:
+        if isinstance(path, UrlPath):
+            holder = (
+                f"process {os.getpid()} of {gethostname()}, begun {datetime.now():%F %T}\n{uuid4()}"
+            )
+            # a request whose answer was lost is repeated, and then meets the object that it has made
+            held = objects.write(path, holder.encode(), "create") or _content(path) == holder
+        else:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            stack.enter_context(os.fdopen(handle, "r+b", buffering=0))
+            # the last holder may just have removed the file
+            held = _lock(handle) and path.exists() and path.stat().st_ino == os.fstat(handle).st_ino
         try:
             yield held
         finally:
             if held:
-                path.unlink(missing_ok=True)
+                remove_tree(path)
 
 
 def _lock(handle: int) -> bool:
@@ -408,18 +384,6 @@ def _lock(handle: int) -> bool:
         if e.errno not in NOT_OFFERED:
             raise
     return True
-
-
-@contextmanager
-def _locked_object(path: UrlPath) -> Iterator[bool]:
-    holder = f"process {os.getpid()} of {gethostname()}, begun {datetime.now():%F %T}\n{uuid4()}"
-    # a request whose answer was lost is repeated, and then meets the object that it has made
-    held = objects.write(path, holder.encode(), "create") or _content(path) == holder
-    try:
-        yield held
-    finally:
-        if held:
-            objects.remove(path)
 
 
 def _content(path: AnyPath) -> str:

@@ -53,10 +53,7 @@ def _opened(path: Path) -> h5py.File:
 
 
 def check_contents(path: Path) -> None:
-    """Raise SourceError where anything in a file lies in another, or groups lead in a circle.
-
-    For libraries that would follow them.
-    """
+    """Raise SourceError where anything in a file lies in another, or groups lead in a circle."""
     with open_hdf5(path) as file:
         waiting, seen = [""], {file["/"]}
         while waiting:
@@ -74,11 +71,9 @@ def check_contents(path: Path) -> None:
 
 def members(file: h5py.File, group: str) -> list[str]:
     """Return the names in a group, none where there is no such group."""
-    group_of = at(file, group)
+    held = at(file, group)
     with reading(file, group):
-        return (
-            [as_text(name or b"") for name in group_of] if isinstance(group_of, h5py.Group) else []
-        )
+        return [as_text(name or b"") for name in held] if isinstance(held, h5py.Group) else []
 
 
 def as_text(name: str | bytes) -> str:
@@ -87,10 +82,7 @@ def as_text(name: str | bytes) -> str:
 
 
 def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
-    """Return the object of that name in this file, None if there is none.
-
-    What lies in another file is refused.
-    """
+    """Return the object of that name, None if there is none; what lies in another file is refused."""
     with reading(file, name):
         item = follow_links(file, name)
         if isinstance(item, h5py.Dataset):
@@ -138,10 +130,7 @@ def follow_links(
 
 
 def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceError:
-    """Return the error with a command that writes a file with the data in it.
-
-    place: of the link or the dataset. copied: what copies the object x from file a to b.
-    """
+    """Return the error with a command that writes a whole file; copied: what copies x from file a to b."""
     path = Path(os.fsdecode(file.filename))
     whole = path.with_name(f"{path.stem}_whole{path.suffix}")
     code = (
@@ -156,8 +145,7 @@ def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceErr
 def reading(file: h5py.File, name: str, checked_size: bool = False) -> Iterator[None]:
     """Raise SourceError, naming an object of a file, where the block finds it damaged.
 
-    The error of a file system is raised as it is, and so is a lack of memory for an object whose size was
-    checked before.
+    The error of a file system stays, and a lack of memory for an object whose size was checked before.
     """
     try:
         yield

@@ -75,32 +75,20 @@ def manifest_json(
     attrs: Mapping[str, Any],
     sharded: bool = False,
 ) -> dict[str, Any]:
-    """Return the content of the manifest's file.
-
-    records: of each bin, by array, `chunks` and `sizes`, the crc32c and the bytes of the chunks on and above
-    the diagonal, row by row; `pairs`, in the same order, the known pairs of the chunks of c2.
-    """
+    """Return the content of the manifest's file; records: as `ingest/bin_task.py` writes them of each bin."""
     names = [schema.matrix_name(factor) for factor in schema.factors(n_frames)]
-    chunks, sizes = (
-        {name: [of_bin[what][name] for of_bin in records] for name in names}
-        for what in ("chunks", "sizes")
-    )
-    return {
-        "chunks": chunks,
-        "pairs": [of_bin["pairs"] for of_bin in records],
-        "arrays": dict(arrays),
-        "attributes": attributes_digest(attrs),
-        **({"sizes": sizes} if sharded else {}),
+    content = {
+        what: {name: [record[what][name] for record in records] for name in names}
+        for what in ("chunks", *["sizes"] * sharded)
     }
+    pairs = [record["pairs"] for record in records]
+    return content | {"pairs": pairs, "arrays": arrays, "attributes": attributes_digest(attrs)}
 
 
 def read_manifest(
     store: str | AnyPath, attrs: Mapping[str, Any], bins: int, frames: int
 ) -> Manifest:
-    """Return the manifest of a store of that size.
-
-    Raises StoreError if its SHA-256 is not that in the root attributes, or those are not the ingested ones.
-    """
+    """Return the manifest of a store of that size, checked against the root attributes."""
     file, digest = inside(store, schema.MANIFEST), attrs["store_sha256"]
 
     def read() -> bytes:
@@ -135,13 +123,11 @@ def _parsed(held: Any, bins: int, frames: int) -> Manifest:
     pairs = _by_tile(held["pairs"], bins, tiles[1], np.int64)
     if pairs.min() < 0 or not 0 < pairs.max() <= schema.MAX_SIDE**2:
         raise ValueError("no bin has data, or a chunk more pairs than it can hold")
+    names = (*SMALL_ARRAYS, *(OPTIONAL_ARRAYS.keys() & held["arrays"].keys()))
     return Manifest(
         {factor: _by_tile(listed[factor], bins, tiles[factor], np.uint32) for factor in tiles},
         pairs,
-        {
-            name: str(held["arrays"][name])
-            for name in (*SMALL_ARRAYS, *(OPTIONAL_ARRAYS.keys() & held["arrays"].keys()))
-        },
+        {name: str(held["arrays"][name]) for name in names},
         None if "sizes" not in held else _spans(held["sizes"], bins, frames),
     )
 
@@ -162,7 +148,6 @@ def _spans(sizes: Any, bins: int, frames: int) -> dict[int, np.ndarray]:
 
 
 def _by_tile(listed: Any, bins: int, tiles: int, dtype: type) -> np.ndarray:
-    """Return an array (bin, i, j) of what is listed of each chunk on and above the diagonal."""
     rows, columns = np.triu_indices(tiles)
     values = np.zeros((bins, tiles, tiles), dtype)
     values[:, rows, columns] = np.array(listed, dtype).reshape(bins, len(rows))

@@ -1,10 +1,8 @@
 """A path by URL: what the program uses of `pathlib.Path`, for objects of S3, Google, Azure and web servers.
 
 The URL is all that is kept, printed, written and sent to workers. Each process makes its own connection,
-with the credentials of its environment or of the provider's files, as obstore and botocore find them.
-
-An error is one sentence with the URL and the cause: `ObjectStoreError`. Only an object that is missing is
-a FileNotFoundError, as a file is. Nothing here prints what a server answers, in which credentials may be.
+with the credentials of its environment or of the provider's files. Nothing here prints what a server
+answers, in which credentials may be.
 """
 
 import os
@@ -34,22 +32,16 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class UrlPath:
-    """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it.
-
-    root: s3://bucket or https://host. key: names below it, with / between; '' for the bucket itself. In the
-    URL of a web server names are percent-encoded, in those of buckets they stand as they are.
-    """
+    """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it."""
 
     root: str
+    """s3://bucket or https://host."""
     key: str
+    """Names below it, with / between, decoded."""
 
     def __str__(self) -> str:
         key = quote(self.key) if self.root.startswith(WEB) else self.key
         return f"{self.root}/{key}".rstrip("/")
-
-    def __rtruediv__(self, folder: Any) -> "UrlPath":
-        """Return the URL itself, which is relative to no folder, as an absolute path is not."""
-        return self
 
     def joinpath(self, *names: Any) -> "UrlPath":
         """Return the URL of something below this one."""
@@ -57,18 +49,18 @@ class UrlPath:
 
     __truediv__ = joinpath
 
-    @property
-    def name(self) -> str:
-        """The last name of the URL."""
-        return self.key.rpartition("/")[2]
+    def __rtruediv__(self, folder: Any) -> "UrlPath":
+        """Return the URL itself, which is relative to no folder."""
+        return self
 
     def is_absolute(self) -> bool:
         """Return True."""
         return True
 
-    def relative_to(self, above: "UrlPath") -> str:
-        """Return the names below another URL."""
-        return self.key.removeprefix(above.key).strip("/")
+    @property
+    def name(self) -> str:
+        """The last of them."""
+        return self.key.rpartition("/")[2]
 
 
 def is_url(given: object) -> bool:
@@ -77,11 +69,7 @@ def is_url(given: object) -> bool:
 
 
 def url_path(what: str, url: str) -> UrlPath | str:
-    """Return a URL, checked, or the path of a file:///folder/name.
-
-    What stands in a URL is printed, and written into results. Raises OptionError for another scheme, no
-    bucket, or credentials in it.
-    """
+    """Return a URL, or the path of file:///folder/name; OptionError for others, and for credentials in it."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -98,20 +86,19 @@ def url_path(what: str, url: str) -> UrlPath | str:
     encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
-    names = [name for name in parts.path.split("/") if name]
-    if parts.scheme in WEB:
-        names = [*map(unquote, names)]
+    decoded = unquote if parts.scheme in WEB else str
+    names = [decoded(name) for name in parts.path.split("/") if name]
     if not url.isprintable() or any(name in (".", "..") or set(name) & {*"/\\"} for name in names):
         raise OptionError(
-            f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control characters, and "
-            f"the segments . and .."
+            f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control "
+            "characters, and the segments . and .."
         )
     return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))
 
 
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15), "base": 2}
 RETRIES: Any = {"max_retries": 12, "retry_timeout": timedelta(seconds=90), "backoff": BACKOFF}
-"""Of requests, by obstore; `files.py:patiently` reads files so."""
+"""Of requests, by obstore, and of reads of files."""
 CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
 """Of one request."""
 _SERVERS = {
@@ -121,7 +108,6 @@ _SERVERS = {
 }
 """Variables: one allows servers without encryption, the others name one that is not the provider's own."""
 _IDENTITY = {
-    "s3": (),
     "gs": ("googleapis.com", "google.internal", "169.254.169.254"),
     "az": ("microsoftonline.com", "microsoftonline.us", "chinacloudapi.cn", "169.254.169.254"),
 }
@@ -137,11 +123,9 @@ _LIFETIME = timedelta(minutes=10)
 """After which keys are asked for again: botocore renews those that are valid for less than this."""
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
-_REFUSED = {
-    "UnauthenticatedError": "the credentials are refused",
-    "PermissionDeniedError": "access is refused",
-}
-_CONNECTION = {
+_CAUSES = {
+    "^UnauthenticatedError": "the credentials are refused",
+    "^PermissionDeniedError": "access is refused",
     rf"\b{re.escape(NOWHERE)}\b": "it redirects to another host, which is not contacted: give the URL of "
     "that host",
     r"InvalidCertificate\W+(?:Other\W+OtherError\W+)?(\w+)": r"its certificate is not accepted: \1",
@@ -150,18 +134,14 @@ _CONNECTION = {
     r"dns error": "no host has this name",
     r"kind: Timeout|TimedOut": "it does not answer in time",
 }
-"""What obstore says of requests that got no answer, and in words."""
+"""The class and the source of an error of obstore, and in words."""
 _DETAILS = re.compile(r"status code: (\d+ [A-Za-z ]+\w)|<Code>(\w+)</Code>|(after \d+ retries)")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
 def connection(root: str, prefix: str = "") -> "ObjectStore":
-    """Return this process's connection to a bucket or a host, of names below `prefix`.
-
-    Raises ObjectStoreError where credentials are unusable, OptionError for a variable of the environment
-    that names no server, PackageError without obstore.
-    """
+    """Return this process's connection to a bucket or a host, of names below `prefix`."""
     scheme = root.partition(":")[0]
     with object_errors(UrlPath(root, prefix)):
         from obstore.store import HTTPStore, from_url
@@ -170,30 +150,22 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
         if scheme not in WEB:
             plain, settings, servers = _provider_settings(scheme)
         client: Any = CLIENT | {"allow_http": plain}
-        if servers:  # else the provider's own
-            client |= _refuse_redirects(scheme, [*servers.values()])
+        if servers:  # else the provider's own; no host but these, and those of tokens, is asked
+            others = [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
+            named = (urlsplit(server).hostname for server in (*servers.values(), *others))
+            hosts = [host for host in named if host]
+            proxied = {"http", "https", "all"} & {*getproxies()}  # a proxy of the user stays
+            if not proxied or all(proxy_bypass(host) for host in hosts):
+                excluded = ",".join([*hosts, *_IDENTITY.get(scheme, ())])
+                client |= {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": excluded}
         connect: Any = HTTPStore.from_url if scheme in WEB else from_url
         # obstore decodes the names of a prefix, but not those of objects
         address = f"{root}/{quote(prefix)}"
         return connect(address, client_options=client, retry_config=RETRIES, **settings)
 
 
-def _refuse_redirects(scheme: str, servers: list[str]) -> dict[str, str]:
-    """Return the settings with which no host but those of servers, and of tokens, is asked."""
-    servers += [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
-    hosts = [host for host in (urlsplit(server).hostname for server in servers) if host]
-    proxies = {"http", "https", "all"} & {*getproxies()}  # one through which we ask must stay
-    if proxies and not all(proxy_bypass(host) for host in hosts):
-        return {}
-    excluded = ",".join([*hosts, *_IDENTITY.get(scheme, ())])
-    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": excluded}
-
-
 def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str]]:
-    """Return whether addresses may be without encryption, what obstore does not read itself, and servers.
-
-    Servers are named by variables or a profile. Raises OptionError for values at which obstore would panic.
-    """
+    """Return whether addresses may be without encryption, what obstore does not read itself, and servers."""
     allows_plain, *variables = _SERVERS[scheme]
     plain = os.environ.get(allows_plain, "").lower() in ("true", "1", "on", "yes", "y")
     settings: dict[str, Any] = {}
@@ -208,16 +180,14 @@ def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str
             if "endpoint" in settings:
                 servers["endpoint_url of the profile"] = settings["endpoint"]
     for name, address in servers.items():
-        parts = urlsplit(address)  # it may hold a password
+        parts, why = urlsplit(address), ""  # it may hold a password
         if parts.scheme not in WEB or not parts.netloc or "@" in parts.netloc:
-            raise OptionError(
-                f"{name} is not the address of a server: give https://host or http://host"
-            )
-        if parts.scheme == "http" and not plain:
-            raise OptionError(
-                f"{name} is an unencrypted address: give https://host, or set {allows_plain}=true for a "
-                f"server on your own network"
-            )
+            why = "not the address of a server: give https://host or http://host"
+        elif parts.scheme == "http" and not plain:
+            why = f"an unencrypted address: give https://host, or set {allows_plain}=true for a server on "
+            why += "your own network"
+        if why:
+            raise OptionError(f"{name} is {why}")
     return plain, settings, servers
 
 
@@ -248,7 +218,6 @@ def amazon_keys() -> "S3Credential":
     """Return keys for S3 from where Amazon's own library finds them, if none are in the environment.
 
     obstore calls this again and again; another process gets it by its name, and finds its own keys.
-    Raises errors of botocore, OptionError for what is not a key.
     """
     from botocore.exceptions import NoCredentialsError
     from botocore.session import Session
@@ -259,20 +228,13 @@ def amazon_keys() -> "S3Credential":
     keys = credentials.get_frozen_credentials()
     for name, value in zip(_KEYS, keys[:3], strict=True):
         _check_key(f"{name.lower()} of the profile", value)
-    return {
-        "access_key_id": keys.access_key,
-        "secret_access_key": keys.secret_key,
-        "token": keys.token,
-        "expires_at": datetime.now(UTC) + _LIFETIME,
-    }
+    held = dict(zip(("access_key_id", "secret_access_key", "token"), keys[:3], strict=True))
+    return {**held, "expires_at": datetime.now(UTC) + _LIFETIME}  # type: ignore[typeddict-item]
 
 
 @contextmanager
 def object_errors(url: UrlPath) -> Iterator[None]:
-    """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL.
-
-    FileNotFoundError for a missing object, which names it alone. Raises PackageError without obstore.
-    """
+    """Raise ObjectStoreError for what obstore raises, FileNotFoundError for a missing object alone."""
     require_package("a store by URL", "obstore", "objectstore")
     from obstore.exceptions import BaseError
 
@@ -287,7 +249,6 @@ def object_errors(url: UrlPath) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """Return in words why a request failed."""
     text, _, source = str(error).partition("\n\nDebug source")
     if _NO_BUCKET.search(text):
         return "its bucket does not exist"
@@ -295,13 +256,11 @@ def _cause(error: Exception) -> str:
         return f"a key of the profile {_NO_KEY}"
     if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
         return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
-    if "status code" in text:
-        cause = _REFUSED.get(type(error).__name__, "the server refuses")
-    else:
-        inner = source.partition("inner:")[2]
-        matches = ((re.search(form, inner), words) for form, words in _CONNECTION.items())
-        causes = (match.expand(words) for match, words in matches if match)
-        cause = next(causes, _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2]))
+    told = f"{type(error).__name__} {source.partition('inner:')[2]}"
+    matches = ((re.search(form, told), words) for form, words in _CAUSES.items())
+    causes = (match.expand(words) for match, words in matches if match)
+    other = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
+    cause = next(causes, "the server refuses" if "status code" in text else other)
     return ", ".join([cause, *(word for words in _DETAILS.findall(text) for word in words if word)])
 
 
@@ -318,13 +277,13 @@ def read_range(path: UrlPath, first: int, count: int) -> memoryview:
     """Return `count` bytes of an object from `first` on, not copied; ValueError where it has fewer."""
     from obstore.exceptions import BaseError
 
-    content: Any = b""
     with object_errors(path):
         try:
             content = connection(path.root).get_range(path.key, start=first, length=count)
         except BaseError as e:
             if "416 Range Not Satisfiable" not in str(e):
                 raise
+            content = b""
     if len(content) != count:
         raise ValueError(f"it has fewer than {first + count:,} bytes")
     return memoryview(content)
@@ -333,10 +292,7 @@ def read_range(path: UrlPath, first: int, count: int) -> memoryview:
 def write(
     path: UrlPath, content: bytes, mode: Literal["overwrite", "create"] = "overwrite"
 ) -> bool:
-    """Write an object whole: readers see the previous one, or none, until it is complete.
-
-    mode: with "create", return False where there is one already.
-    """
+    """Write an object whole; with "create", return False where there is one already."""
     from obstore.exceptions import AlreadyExistsError
 
     _require_writable(path)
@@ -365,5 +321,5 @@ def below(path: UrlPath) -> Iterator[UrlPath]:
 
 
 def _require_writable(path: UrlPath) -> None:
-    if path.root.startswith("http"):
+    if path.root.startswith(WEB):
         raise OptionError(f"{path} cannot be written: give s3://, gs://, az:// or a folder")

@@ -59,11 +59,7 @@ def rings_of(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " ring"]:
 
 
 def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray, " member"]:
-    """Return the positions of the bins of the ring nearest to `target` [1/Å].
-
-    Raises SelectionError where no ring lies within 2 %, or where a second one is less than twice as
-    far away as the nearest.
-    """
+    """Return the positions of the bins of the ring nearest to `target` [1/Å], which is told from others."""
     rings = rings_of(q)
     if not len(rings):
         raise SelectionError(f"q = {target} cannot be selected: the store has no q")
@@ -87,11 +83,7 @@ def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray,
 def nearest_angles(
     q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"], target: float
 ) -> Bool[np.ndarray, " bin"]:
-    """Return which bins are, on each ring, at the angle nearest to `target` [degree] within 1°.
-
-    Raises SelectionError where there is none, and where a second angle of a ring is less than twice as far
-    away as the nearest.
-    """
+    """Return which bins are, on each ring, at the angle nearest to `target` [degree] within 1°."""
     keep, rings, away = np.zeros(len(q), bool), ring_numbers(q), np.abs(_turned(phi - target))
     for ring in np.unique(rings[away <= NEAREST_ANGLE_TOLERANCE]):
         near = np.flatnonzero((rings == ring) & (away <= NEAREST_ANGLE_TOLERANCE))
@@ -117,7 +109,6 @@ def nearest_angles(
 
 
 def _turned(angle: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
-    """Return angles [degree] from -180 up to 180."""
     return (angle + 180) % 360 - 180
 
 
@@ -129,6 +120,5 @@ def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ", unit: s
 def describe_rings(q: Float[np.ndarray, " bin"]) -> str:
     """Return '3 rings, q 0.004 to 0.008 1/Å', or '' for fewer than two."""
     rings = rings_of(q)
-    if len(rings) < 2:
-        return ""
-    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å"
+    some = len(rings) > 1
+    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å" if some else ""

@@ -39,9 +39,8 @@ Place = tuple[float, float]
 def signs_of_noise(c2: Float[np.ndarray, "t t"], n_frames: int) -> Signs:
     """Return the signs of a difference free of decays and factors of frames, at the first lags of each frame.
 
-    It is of six neighbours in log c2, with weights whose sums over rows, columns and lags are 0; in c2 itself
-    where one of them is 0, with few photons. Bins whose c2 a fluctuating beam changes alike would else seem
-    to be copies. n_frames: of the scan of which c2 may be a part.
+    It is of six neighbours in log c2 (in c2 with few photons), with weights whose sums over rows, columns and
+    lags are 0, so that bins under one beam are no copies. n_frames: of the scan of which c2 may be a part.
     """
     n, lags = len(c2), min(max(SIGNS // n_frames, FEWEST_LAGS), MOST_LAGS)
     signs = np.zeros((n, lags), np.int8)

@@ -1,6 +1,6 @@
 """A scan: an opened store, its small arrays, and the selected bins and frames; c2 is not read here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
@@ -21,15 +21,7 @@ from homodyne_dask.errors import (
     why_unreadable,
 )
 from homodyne_dask.read_only import read_only
-from homodyne_dask.store import files, schema
-from homodyne_dask.store.arrays import (
-    check_arrays,
-    check_attributes,
-    ingest_again,
-    read_metadata,
-    sigma_words,
-    what_is_wrong,
-)
+from homodyne_dask.store import arrays, files, schema
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunks import ByteRange, read_decoded
 from homodyne_dask.store.files import DAMAGED, AnyPath, absolute, any_path, inside, zarr_store
@@ -127,11 +119,6 @@ class Scan(Printed, BinsAndFrames):
         return friedel_clusters(self.q, self.phi, self.scan_number)
 
     @property
-    def n_pixels(self) -> Int[np.ndarray, " bin"]:
-        """Pixels of each selected bin; 0 where unknown."""
-        return self.all_bins["n_pixels"][list(self.bins)]
-
-    @property
     def mean_counts(self) -> Float[np.ndarray, " bin"]:
         """Mean counts of a pixel in a selected frame, of each selected bin; NaN where unknown."""
         if self.attrs["sigma_source"] != "counts":
@@ -141,31 +128,27 @@ class Scan(Printed, BinsAndFrames):
         return np.where(mean > 0, mean, np.nan)
 
     @property
-    def sigma_row(self) -> Float[np.ndarray, "bin t"]:
-        """sigma(t1, t2) = sigma_row(t1)·sigma_row(t2)."""
-        return self.all_bins["sigma_row"][list(self.bins)]
-
-    @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:
         """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares."""
-        return self.manifest.read_array(self.path, "cuts/frames")[list(self.bins)]
+        return self._array("cuts/frames")[list(self.bins)]
 
     @cached_property
     def table(self) -> Float[np.ndarray, "bin t"]:
         """Of a table of g2: c2 of the first frame with each frame; NaN where it is unknown."""
-        return self.manifest.read_array(self.path, "cuts/g2")[list(self.bins)]
+        return self._array("cuts/g2")[list(self.bins)]
 
     def optional_array(self, name: str) -> np.ndarray | None:
         """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, or None if the store does not have it."""
-        held = name in self.manifest.arrays
-        return self.manifest.read_array(self.path, name) if held else None
+        return self._array(name) if name in self.manifest.arrays else None
+
+    def _array(self, name: str) -> np.ndarray:
+        return self.manifest.read_array(self.path, name)
 
     @property
     def median_sigma(self) -> Float[np.ndarray, " bin"]:
         """The median of sigma(t, t) over the selected frames; of a table that of its points."""
-        if self.is_table:
-            return np.median(self.sigma_row[:, 1:], axis=1)
-        return np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2
+        frames = slice(1, None) if self.is_table else slice(*self.frames)
+        return np.median(self.sigma_row[:, frames], axis=1) ** (1 if self.is_table else 2)
 
     @property
     def n_frames(self) -> int:
@@ -217,29 +200,24 @@ class Scan(Printed, BinsAndFrames):
     def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"]:
         """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every chunk, from ingest."""
         names = ("weight", "first", "second", "pairs")
-        parts = (self.manifest.read_array(self.path, f"sums/{name}") for name in names)
-        sums = np.stack([part.astype(np.float64) for part in parts], axis=-1)
+        sums = np.stack([self._array(f"sums/{name}").astype(float) for name in names], axis=-1)
         side, most = schema.tile_side(self.n_frames), self.manifest.pairs
         lost = np.add.reduceat(~self.frame_mask, np.arange(0, self.n_frames, side))
         fewest = most - side * (lost[:, None] + lost)  # pairs of masked frames are not in the sums
         if ((sums[..., 3] > most) | (sums[..., 3] < fewest)).any():
-            raise ingest_again(self.path, "its sums are not of the pairs that its chunks have")
+            raise arrays.ingest_again(
+                self.path, "its sums are not of the pairs that its chunks have"
+            )
         return read_only(sums[list(self.bins)])
 
     @cached_property
     def cells(self) -> Cells | None:
         """The cells over which c2 was averaged before ingest; None if the store has c2 of every pair."""
         edges = self.attrs.get("cells")
-        if edges is None:
-            return None
-        return Cells(np.array(edges["age"]), np.array(edges["lag"]), self.n_frames)
+        return edges and Cells(np.array(edges["age"]), np.array(edges["lag"]), self.n_frames)
 
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
-        """Return the decoded values of a chunk of c2 or of a level; all NaN if it is excluded.
-
-        Raises StoreError for a chunk that is damaged or was replaced after ingest, ObjectStoreError if it
-        cannot be fetched.
-        """
+        """Write the decoded values of a chunk of c2 or of a level into an array; NaN if it is excluded."""
         if chunk in self.excluded:
             into.fill(np.nan)
             return
@@ -257,14 +235,12 @@ class Scan(Printed, BinsAndFrames):
 
     def place_of(self, chunk: "Chunk") -> ByteRange:
         """Return the location of the bytes of a chunk: its own file, or a range of a shard."""
-        place, span = (chunk.i, chunk.j), None
+        array, place, span = schema.matrix_name(chunk.factor), chunk[1:], None
         if self.manifest.spans is not None:
             spans = self.manifest.spans[chunk.factor]
-            place = chunk.i // schema.shard_rows(spans.shape[1], schema.tile_side(self.n_frames)), 0
-            first, count = spans[chunk[1:]].tolist()
-            span = first, count
-        array = schema.matrix_name(chunk.factor)
-        return ByteRange(inside(self.path, array, "c", str(chunk.bin), *map(str, place)), span)
+            rows = schema.shard_rows(spans.shape[1], schema.tile_side(self.n_frames))
+            place, span = (chunk.bin, chunk.i // rows, 0), tuple(spans[chunk[1:]].tolist())
+        return ByteRange(inside(self.path, array, "c", *map(str, place)), span)
 
     @property
     def selection(self) -> Selection:
@@ -329,26 +305,23 @@ class Scan(Printed, BinsAndFrames):
         window = select_frames(self, frames, time) if given else self.frames
         ranges = merged([*self.excluded_frames, *ranges], window)
         chosen = replace(self, bins=kept, frames=window, excluded_frames=ranges)
-        if not kept or (ranges and chosen.selected_frames.sum() < 3):
-            what = "all bins of the selection are excluded"
-            if kept:
-                what = (
-                    f"frames {shown_ranges(ranges)} are excluded, which leaves fewer than 3 frames"
-                )
-            raise SelectionError(f"{what}: exclude fewer")
+        if not kept:
+            raise SelectionError("all bins of the selection are excluded: exclude fewer")
+        if ranges and chosen.selected_frames.sum() < 3:
+            excluded = f"frames {shown_ranges(ranges)} are excluded"
+            raise SelectionError(f"{excluded}, which leaves fewer than 3 frames: exclude fewer")
         return chosen
 
     def cuts(self, min_lag: int = 1) -> Cuts:
         """Return the averages of the selected bins over cells of age and lag inside the selected frames.
 
-        Cells with pairs of excluded frames are left out. min_lag: the smallest lag in frames, from 1 up;
-        cells of shorter lags are excluded.
+        Cells with pairs of excluded frames, or of lags below min_lag, in frames from 1 up, are left out.
         """
         require_count("min_lag", min_lag)
         if self.is_table:
             return self._points()
         names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
-        stored = {name: self.manifest.read_array(self.path, f"cuts/{name}") for name in names}
+        stored = {name: self._array(f"cuts/{name}") for name in names}
         age, lag = np.indices([len(stored[name]) - 1 for name in ("age_edges", "lag_edges")])
         # means of times are rounded: those of a cell at the edge may lie an ulp outside
         slack = 1e-3 * np.diff(self.time).min()
@@ -367,7 +340,6 @@ class Scan(Printed, BinsAndFrames):
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
 
     def _points(self) -> Cuts:
-        """Return the points of a table of g2 as cells of one age."""
         c2, lags = self.table[:, 1:], np.arange(1, self.n_frames)
         t1, edges = np.full(len(lags), self.time[0]), np.arange(1, self.n_frames + 1)
         age, count = np.zeros_like(lags), np.isfinite(c2).astype(int)
@@ -380,7 +352,7 @@ class Scan(Printed, BinsAndFrames):
             f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
             f"frames {first} to {stop - 1} of {self.n_frames}{without and f' without {without}'}, "
             f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
-            f"σ {sigma_words(self.attrs['sigma_source'])}"
+            f"σ {arrays.sigma_words(self.attrs['sigma_source'])}"
         )
         table = [["label", "q [1/Å]", "φ [°]", "pixels", "σ"]]
         each = zip(self.label, self.q, self.phi, self.n_pixels, self.median_sigma, strict=True)
@@ -394,10 +366,7 @@ class Scan(Printed, BinsAndFrames):
 
 
 def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) -> Scan:
-    """Return a scan with the bins of these labels, and numbers of scans, in this order.
-
-    Raises SelectionError where it has not all of them.
-    """
+    """Return a scan with the bins of these labels, and numbers of scans, in this order."""
     if scans is None:
         return scan.select(label=labels)
     keys = zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True)
@@ -411,8 +380,8 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
 def open_dataset(path: str | AnyPath) -> Scan:
     """Open a store written by `homodyne-dask ingest`; only its small arrays are read.
 
-    path: its folder, or a URL: s3://, gs://, az://, https:// or file://. Raises StoreError if it is not a
-    store, is incomplete, or has another schema version, ObjectStoreError for a URL that cannot be used.
+    path: its folder, or a URL: s3://, gs://, az://, https:// or file://. Raises StoreError if it is no
+    complete store of this version, ObjectStoreError for a URL that cannot be used.
 
     >>> hd.open_dataset("A0123_c2.zarr").select(phi=(-30, 30)).dataset["c2"].sizes["t1"]
     24
@@ -427,19 +396,21 @@ def open_dataset(path: str | AnyPath) -> Scan:
         )
     if isinstance(where, Path) and files.is_file(where):
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
-    attrs = read_metadata(where).get("attributes", {})
-    check_attributes(where, attrs)
-    bins, frames = check_arrays(where)
+    attrs = arrays.read_metadata(where).get("attributes", {})
+    arrays.check_attributes(where, attrs)
+    bins, frames = arrays.check_arrays(where)
     if bins % len(attrs.get("scans") or "1"):
-        raise ingest_again(where, f"{bins} bins are not those of {len(attrs['scans'])} scans")
+        raise arrays.ingest_again(
+            where, f"{bins} bins are not those of {len(attrs['scans'])} scans"
+        )
     manifest = read_manifest(where, attrs, bins, frames)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
     with np.errstate(over="ignore", under="ignore"):
         sigma = per_bin["sigma_row"] ** 2
     sigma = np.copysign(sigma, per_bin["sigma_row"])  # of a root that is not positive
-    if wrong := what_is_wrong(time, per_bin["q"], per_bin["phi"], sigma):
-        raise ingest_again(where, wrong)
+    if wrong := arrays.what_is_wrong(time, per_bin["q"], per_bin["phi"], sigma):
+        raise arrays.ingest_again(where, wrong)
     with_data = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
     return Scan(
         path=str(absolute(where)), attrs=read_only(attrs), manifest=manifest, time=time, frame_mask=mask,
@@ -448,7 +419,7 @@ def open_dataset(path: str | AnyPath) -> Scan:
 
 
 def as_scan(data: "Scan | str | AnyPath") -> Scan:
-    """Return a scan that is given itself or as the path of its store; OptionError for anything else."""
+    """Return a scan that is given itself or as the path of its store."""
     if isinstance(data, Scan):
         return data
     if not isinstance(data, str | PathLike | UrlPath):
@@ -477,8 +448,8 @@ def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
     """Return the frames of a level of which all frames are selected, and at least half are in use."""
     if factor == 1:
         return scan.use
-    by_cell = _by_cell(scan, factor)
-    return (by_cell(scan.use).sum(-1) >= factor / 2) & by_cell(scan.selected_frames).all(-1)
+    selected = _by_frame(scan, scan.selected_frames, factor).all(-1)
+    return (_by_frame(scan, scan.use, factor).sum(-1) >= factor / 2) & selected
 
 
 def coarse_weights(
@@ -486,13 +457,13 @@ def coarse_weights(
 ) -> Float[np.ndarray, "member t"]:
     """Return 1/sigma_row² of some bins, summed over the used frames of each frame of a level."""
     weights = 1 / scan.all_bins["sigma_row"][[scan.bins[b] for b in members]] ** 2
-    return weights if factor == 1 else _by_cell(scan, factor)(weights * scan.use).sum(-1)
+    return weights if factor == 1 else _by_frame(scan, weights * scan.use, factor).sum(-1)
 
 
-def _by_cell(scan: Scan, factor: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that splits the last axis into the frames of a level."""
+def _by_frame(scan: Scan, values: np.ndarray, factor: int) -> np.ndarray:
+    """Return values with their last axis split into the frames of a level."""
     m = schema.level_frames(scan.n_frames, factor)
-    return lambda values: values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
+    return values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
 
 
 MOST_FRAMES, MOST_BINS = 1_000_000, 100_000
@@ -513,13 +484,10 @@ def scan_of_size(bins: int | None, frames: str | None, repeats: int) -> Scan:
         raise OptionError(
             f"{bins} bins × {repeats} repeats are more than {MOST_BINS:,} bins: plan for fewer"
         )
-    names = [f"scan {n + 1}" for n in range(repeats)]
-    attrs = {
-        "source_file": "",
-        "frame_time": 1.0,
-        "gap_angstrom": None,
-        "sigma_source": "constant",
-    } | ({"scans": names} if repeats > 1 else {})
+    attrs: dict[str, Any] = {"source_file": "", "frame_time": 1.0, "gap_angstrom": None}
+    attrs |= {"sigma_source": "constant"}
+    if repeats > 1:
+        attrs["scans"] = [f"scan {n + 1}" for n in range(repeats)]
     per_bin = {"q": np.ones(total), "phi": np.zeros(total), "label": np.arange(total) % bins}
     return Scan(
         path="planned", attrs=attrs, manifest=Manifest({}, np.zeros((total, 1, 1), int), {}),

@@ -150,17 +150,15 @@ class Attributes(BaseModel):
     end_frame: int | None
     """Last detector frame, 1-based."""
     source_file: AnyWords
-    """Name of the file the data came from."""
     source_sha256: Sha256
     source_format: Words
-    """Name of the format of that file, such as aps-u."""
+    """Such as aps-u."""
     ingest_options: dict[str, Any]
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
     sigma_source: Literal["counts", "scatter", "constant", "table", "residuals"]
     """table, residuals: of a store of g2(delay), c2 of the first frame with one at each delay; others are not
     known. sigma is that of the table, or, of one without errors, one number from their scatter."""
     baseline_reference: Literal[1]
-    """c2 decays to about 1."""
     populated_elements: Literal["upper_half"]
     gap_angstrom: Positive | None
     """Gap between the plates in Å."""
@@ -187,7 +185,7 @@ def store_beside(source: Path, of: Literal["c2", "g2"] = "c2") -> Path:
 
 
 def tile_side(n_frames: int) -> int:
-    """Return the side T of a chunk: the smallest multiple of 64 that holds all frames, at most 512."""
+    """Return the side of a chunk: the smallest multiple of 64 that holds all frames, at most 512."""
     return min(-(-n_frames // SIDE_STEP) * SIDE_STEP, MAX_SIDE)
 
 
@@ -203,10 +201,7 @@ def factors(n_frames: int) -> list[int]:
 
 
 def shard_rows(tiles: int, side: int) -> int:
-    """Return the rows of chunks in a shard of a matrix with so many chunks of `side` frames along a side.
-
-    A shard holds whole rows of the matrix of one bin, all of it where that has not too many bytes.
-    """
+    """Return the rows of chunks in a shard of a matrix with so many chunks of `side` frames along a side."""
     return min(tiles, max(1, SHARD_BYTES // (4 * tiles * side**2)))
 
 

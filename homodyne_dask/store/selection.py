@@ -45,6 +45,10 @@ def datum_of(sigma_source: str) -> str:
     return "points" if sigma_source in TABLES else "pairs"
 
 
+def _of_selected(name: str) -> cached_property[np.ndarray]:
+    return cached_property(lambda scan: read_only(scan.all_bins[name][list(scan.bins)]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class BinsAndFrames:
     """The parts of a scan by which bins and frames are selected."""
@@ -58,20 +62,16 @@ class BinsAndFrames:
     all_bins: dict[str, np.ndarray]
     """Every per-bin array of the store, all bins."""
 
-    @cached_property
-    def q(self) -> Float[np.ndarray, " bin"]:
-        """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
-        return read_only(self.all_bins["q"][list(self.bins)])
-
-    @cached_property
-    def phi(self) -> Float[np.ndarray, " bin"]:
-        """Azimuth of the selected bins in degrees."""
-        return read_only(self.all_bins["phi"][list(self.bins)])
-
-    @property
-    def label(self) -> Int[np.ndarray, " bin"]:
-        """The beamline's number of each selected bin."""
-        return self.all_bins["label"][list(self.bins)]
+    q = _of_selected("q")
+    """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
+    phi = _of_selected("phi")
+    """Azimuth of the selected bins in degrees."""
+    label = _of_selected("label")
+    """The beamline's number of each selected bin."""
+    n_pixels = _of_selected("n_pixels")
+    """Pixels of each selected bin; 0 where unknown."""
+    sigma_row = _of_selected("sigma_row")
+    """(bin, t): sigma(t1, t2) = sigma_row(t1)·sigma_row(t2)."""
 
     @property
     def scan_number(self) -> Int[np.ndarray, " bin"]:
@@ -105,11 +105,7 @@ def select_bins(
     label: int | Sequence[int] | None = None,
     scans: int | str | Sequence[int | str] | None = None,
 ) -> tuple[int, ...]:
-    """Return the positions in the store of the selected bins of a scan (see `Scan.select`).
-
-    They have the order of the labels where labels are given, else that of the scan. Raises SelectionError
-    if none is selected.
-    """
+    """Return the positions in the store of the selected bins, in the order of labels if these are given."""
     keep = np.ones(len(scan.bins), bool)
     if q is not None:
         targets = _numbers("q", q, "a number in 1/Å, or a list of them")
@@ -134,10 +130,7 @@ def select_bins(
 def select_frames(
     scan: BinsAndFrames, frames: FrameRange | None, time: TimeRange | None
 ) -> tuple[int, int]:
-    """Return the first frame and the one after the last (see `Scan.select`).
-
-    Raises SelectionError for implausible ranges, and if fewer than three frames remain.
-    """
+    """Return the first frame and the one after the last (see `Scan.select`)."""
     if scan.is_table:
         raise SelectionError(TABLE_HAS_NO_FRAMES)
     first, stop = _interval(scan, frames, time)
@@ -149,11 +142,7 @@ def select_frames(
 
 
 def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRanges]:
-    """Return the positions of the bins that are excluded, and the ranges of frames (see `Scan.select`).
-
-    exclude: {"frames": ..., "phi": ..., "label": ..., "time": ...}. Raises SelectionError for anything else,
-    and for what excludes nothing.
-    """
+    """Return the positions of the bins that are excluded, and the ranges of frames (see `Scan.select`)."""
     if not isinstance(exclude, Mapping):
         raise SelectionError(
             f"exclude = {shown(exclude)} cannot be used: give a dictionary, such as {{'frames': (51, 61)}}"
@@ -169,8 +158,11 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
             continue
         if scan.is_table:
             raise SelectionError(TABLE_HAS_NO_FRAMES)
-        each = _frames_and_ranges(scan, value) if key == "frames" else _time_ranges(value)
-        for given in each:
+        several = isinstance(value, list | tuple) and all(
+            isinstance(each, list | tuple | slice) for each in value
+        )
+        ranges_of_time: list[Any] = list(value) if several else [value]
+        for given in _frames_and_ranges(scan, value) if key == "frames" else ranges_of_time:
             first, stop = _interval(scan, **{key: given})
             if stop <= first:
                 raise SelectionError(
@@ -180,17 +172,8 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
     return bins, tuple(ranges)
 
 
-def _time_ranges(given: Any) -> list[Any]:
-    ranges = (list, tuple, slice)
-    several = isinstance(given, list | tuple) and all(isinstance(each, ranges) for each in given)
-    return list(given) if several else [given]
-
-
 def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
-    """Return the ranges that are a frame, a range (first, after the last), several of both, or a mask.
-
-    The mask is true where a frame is excluded.
-    """
+    """Return the ranges that are a frame, a range (first, after the last), several of both, or a mask."""
     if isinstance(given, np.ndarray):
         given = _frames_in_array(scan, given)
     ends = isinstance(given, list | tuple) and [end is None or _is_number(end) for end in given]
@@ -211,17 +194,15 @@ def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
 
 
 def _frames_in_array(scan: BinsAndFrames, given: np.ndarray) -> set[Any] | list[Any]:
-    if given.dtype != bool:
-        return given.tolist()
-    if given.shape != scan.time.shape:
+    if given.dtype == bool and given.shape != scan.time.shape:
         raise SelectionError(
             f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
         )
-    return set(np.flatnonzero(given))
+    return {*np.flatnonzero(given)} if given.dtype == bool else given.tolist()
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:
-    """Return ranges of frames in ascending order, those that touch as one, as far as they lie in `frames`."""
+    """Return ranges in ascending order, those that touch as one, as far as they lie in `frames`."""
     joined: list[tuple[int, int]] = []
     for first, stop in sorted(ranges):
         first, stop = max(first, frames[0]), min(stop, frames[1])
@@ -240,7 +221,6 @@ def _available_frames(scan: BinsAndFrames) -> str:
 def _interval(
     scan: BinsAndFrames, frames: FrameRange | None = None, time: TimeRange | None = None
 ) -> tuple[int, int]:
-    """Return the first frame and the one after the last that lie in both ranges, perhaps none."""
     first, stop = scan.frames
     if frames is not None:
         low, high = _range("frames", frames, 0)
@@ -265,7 +245,6 @@ def _given(**criteria: Any) -> str:
 
 
 def _numbers(what: str, given: Any, form: str, whole: bool = False) -> np.ndarray:
-    """Return a number or a list of numbers as an array; raises SelectionError for anything else."""
     several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
     each: list[Any] = np.ravel(given).tolist() if several else [given]
     numbers = [item for item in each if _is_number(item) and not (whole and item != int(item))]
@@ -275,10 +254,7 @@ def _numbers(what: str, given: Any, form: str, whole: bool = False) -> np.ndarra
 
 
 def _range(what: str, given: Any, first: float | None = None) -> tuple[float, float]:
-    """Return (low, high) of a range; raises SelectionError for anything else.
-
-    first: in place of a missing start, with infinity in place of a missing end; by default both are needed.
-    """
+    """Return (low, high) of a range; first: in place of a missing start, by default both are needed."""
     if isinstance(given, slice) and given.step is None and first is not None:
         given = given.start, given.stop
     pair: list[Any] = [math.nan, math.nan]
@@ -311,7 +287,6 @@ def _check_not_negative(what: str, low: float, high: float) -> None:
 
 
 def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
-    """Return which bins are at an angle, in a range (low, high), or in one of a list of both."""
     if _is_number(phi):
         return nearest_angles(scan.q, scan.phi, float(phi))
     if isinstance(phi, tuple) and len(phi) == 2 and all(map(_is_number, phi)):
@@ -332,7 +307,6 @@ def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
 
 
 def _turn(pair: tuple[float, float]) -> tuple[float, float]:
-    """Return a range of angles; raises SelectionError for an implausible one."""
     low, high = pair
     if not (math.isfinite(low) and math.isfinite(high)) or high - low > 360:
         raise SelectionError(
@@ -347,7 +321,6 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 def _scan_numbers(scan: BinsAndFrames, given: Any) -> list[int]:
-    """Return the numbers of scans that are given by number or name."""
     each: Any = [given] if isinstance(given, str | Real) else given
     if not isinstance(each, Sequence | np.ndarray) or not len(each):
         raise SelectionError(
@@ -356,17 +329,14 @@ def _scan_numbers(scan: BinsAndFrames, given: Any) -> list[int]:
     names, present = scan.scan_names, sorted(set(scan.scan_number.tolist()))
     numbers = {names[n - 1]: n for n in present} | {str(n): n for n in present}
     if unknown := [item for item in each if str(item) not in numbers]:
-        some = ", ".join(f"{n} ({names[n - 1]})" for n in present[:4]) + ", ..." * (
-            len(present) > 4
-        )
-        raise SelectionError(f"there is no scan {shown(unknown[0])}; choose from {some}")
+        some = [f"{n} ({names[n - 1]})" for n in present[:4]] + ["..."] * (len(present) > 4)
+        raise SelectionError(f"there is no scan {shown(unknown[0])}; choose from {', '.join(some)}")
     return [numbers[str(item)] for item in each]
 
 
 def _labelled(
     scan: BinsAndFrames, labels: np.ndarray, keep: Bool[np.ndarray, " bin"]
 ) -> Int[np.ndarray, " selected"]:
-    """Return the positions in the scan of the kept bins of these labels, in the order of the labels."""
     missing = sorted(set(labels.tolist()) - set(scan.label.tolist()))
     if missing:
         raise SelectionError(f"no bin is labelled {missing[0]}; {_available(scan)}")

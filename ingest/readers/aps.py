@@ -165,13 +165,14 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
         label, matrices, n_frames = _bins(file, LEGACY_MATRICES, r"g2_(\d+)", LEGACY_PROCESSED)
-        missing = [name for name in (STRIDE, AVG) if hdf5.dataset(file, name) is None]
-        stride, avg = (
-            1 if name in missing else int(hdf5.positive(file, name, whole=True))
-            for name in (STRIDE, AVG)
-        )
         q, phi = q_phi_of_lists(file, label, notes)
-        notes += [f"{name} is missing: assumed to be 1" for name in missing]
+        counts = {STRIDE: 1, AVG: 1}
+        for name in counts:
+            if hdf5.dataset(file, name) is None:
+                notes.append(f"{name} is missing: assumed to be 1")
+            else:
+                counts[name] = int(hdf5.positive(file, name, whole=True))
+        stride, avg = counts.values()
         return source_of(
             path,
             "aps-legacy",

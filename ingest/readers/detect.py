@@ -1,7 +1,6 @@
-"""Detection of the format of a file by its content, in a child process first for HDF5.
+"""Detection of the format of a file by its content.
 
-Damage can make that library hang or crash, so the description of the matrices is read first in a
-process of its own.
+Damage can make HDF5 hang or crash, so its description of the matrices is read first in a child process.
 """
 
 import contextlib
@@ -39,10 +38,10 @@ from ingest.repeats_and_copies import joined
 
 Reader = Callable[[Path, IngestOptions], Source]
 GROUP = "homodyne_dask.readers"
-"""The group of entry points in which applications and installed packages register readers of other formats.
+"""The group of entry points of readers, which are asked about files that are of no format known here.
 
 Each is a function of the path and the IngestOptions that returns a Source, or None for a file of another
-format. They are asked about files that are of no format known here.
+format.
 """
 HDF5, NPY, ZIP = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3"), b"\x93NUMPY", b"PK\x03\x04"
 """With which files begin; in one of MATLAB v7.3 HDF5 follows."""
@@ -60,23 +59,17 @@ DESCRIPTION_TIMEOUT = 60.0
 
 
 def check_opens(paths: Sequence[Path], options: IngestOptions) -> None:
-    """Raise SourceError for an HDF5 file whose description makes the library hang or crash.
-
-    One process opens all files; if it fails, each file is opened in a process of its own to find which.
-    """
+    """Raise SourceError for an HDF5 file whose description makes the library hang or crash."""
     of_hdf5 = [path for path in paths if first_bytes(path).startswith(HDF5)]
-    if not of_hdf5:
-        return
-    why = _failure(of_hdf5, options)
-    if why and len(of_hdf5) == 1:
-        raise SourceError(f"{of_hdf5[0]} cannot be read: {why}; the file is damaged: copy it again")
-    if why:
+    if of_hdf5 and (why := _failure(of_hdf5, options)):
+        if len(of_hdf5) == 1:
+            why += "; the file is damaged: copy it again"
+            raise SourceError(f"{of_hdf5[0]} cannot be read: {why}")
         for path in of_hdf5:
             check_opens([path], options)
 
 
 def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
-    """Return why a process that opens some files did not end, '' if it did."""
     program = (  # where a file system fails it does not wait
         f"import sys; from {files.__name__} import INTERRUPTED; from {__name__} import _open_and_end; "
         "INTERRUPTED.set(); _open_and_end(*sys.argv[1:])"
@@ -95,7 +88,6 @@ def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
 
 
 def _open_and_end(options: str, *paths: str) -> None:
-    """Open files, in the child process; an exception is left to the process that opens them next."""
     checked = checked_options(**json.loads(options))
     for path in paths:
         with contextlib.suppress(Exception):
@@ -114,12 +106,9 @@ def open_source(path: Path, options: IngestOptions) -> Source:
                 )
     if options.keep and not magic.startswith(HDF5):
         raise OptionError(f"keep is for HDF5 files, which {path.name} is not: leave it out")
-    if options.trains is not None:
-        source = _open_trains(path, options)
-    else:
-        source = _open_known(path, options, magic)
-    if isinstance(source, str):
-        source = _open_application(path, options) or _open_installed(path, options, why=source)
+    source = _open_known(path, options, magic) if options.trains is None else None
+    if not isinstance(source, Source):
+        source = _open_application(path, options, why=source)
     whole = with_options(source, options)
     if source.scans:
         whole = joined([with_options(scan, options) for scan in source.scans], source.scan_names)
@@ -152,22 +141,22 @@ def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | st
     return f"{path} has no two-time matrices of a known layout; {content}"
 
 
-def _open_application(path: Path, options: IngestOptions) -> Source | None:
-    for point in applications_in(GROUP):
-        with contextlib.suppress(PackageError):
-            if (source := load_application(point, point.name)(path, options)) is not None:
-                return source
-    return None
+def _open_application(path: Path, options: IngestOptions, why: str | None) -> Source:
+    """Return the source that an application reads, else an installed package.
 
-
-def _open_trains(path: Path, options: IngestOptions) -> Source:
-    point = next((point for point in applications_in(GROUP) if point.name == "trains"), None)
-    if point is None:
+    why: the file is not read here; None where trains are asked for, which one application alone reads.
+    """
+    points = {point.name: point for point in applications_in(GROUP)}
+    if why is None and "trains" not in points:
         raise PackageError("trains needs the application 'trains', which is not installed")
-    source = load_application(point, "trains")(path, options)
-    if source is None or options.dataset is not None:
+    for name in points if why else ["trains"]:
+        with contextlib.suppress(*[PackageError] * (why is not None)):
+            source = load_application(points[name], name)(path, options)
+            if source is not None and (why is not None or options.dataset is None):
+                return source
+    if why is None:
         raise OptionError(f"{path.name} contains no trains: leave out trains")
-    return source
+    return _open_installed(path, options, why=why)
 
 
 def is_table(path: Path) -> bool:
@@ -193,10 +182,7 @@ def g2_dataset(path: Path) -> str | None:
 
 
 def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:
-    """Return the source in a file that a reader of an installed package knows.
-
-    why: it is not read here. Raises SourceError with this and with which readers failed, if none knows it.
-    """
+    """Return the source in a file that a reader of an installed package knows; why: it is not read here."""
     failures: list[str] = []
     for point in offered_in(GROUP):
         if point in applications_in(GROUP):

@@ -1,8 +1,7 @@
 """Results of ESRF's correlators: ttcf(roi, age, lag), c2 averaged over cells of age and lag.
 
-age = (t1 + t2)/2 and lag = t2 - t1, in seconds, are the centres of the cells; `store/cells.py` says which
-pairs each holds. The store holds c2 of pairs of frames, so every pair takes the value of its cell, and a fit
-compares it with the mean of the model over the cell.
+age = (t1 + t2)/2 and lag = t2 - t1, in seconds, are the centres of the cells. The store holds c2 of pairs of
+frames, so every pair takes the value of its cell, and a fit compares it with the mean of the model there.
 """
 
 from functools import partial
@@ -103,12 +102,12 @@ LAYOUTS = {
 
 def analyses_in(file: h5py.File) -> list[tuple[str, str]]:
     """Return the group of each analysis with correlations in age and lag, and the group of these."""
-    found = [
+    return [
         (f"{analyses}/{name}", f"{analyses}/{name}/{twotime}")
         for analyses, twotime in LAYOUTS.items()
         for name in hdf5.members(file, analyses)
+        if hdf5.dataset(file, f"{analyses}/{name}/{twotime}/ttcf") is not None
     ]
-    return [one for one in found if hdf5.dataset(file, f"{one[1]}/ttcf") is not None]
 
 
 def open_esrf(path: Path, options: IngestOptions) -> Source:
@@ -126,11 +125,9 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
             pixels = np.count_nonzero(masks, axis=(1, 2))
     pairs = cells.pairs_in((0, cells.n_frames), 1)
     filled = pairs[pairs > 0]
-    notes.append(
-        f"c2 is averaged over {filled.size} cells of age and lag, of {filled.min()} to {filled.max()} pairs "
-        "each"
-    )
-    sigma = None
+    pairs_of = f"{filled.min()} to {filled.max()} pairs each"
+    notes.append(f"c2 is averaged over {filled.size} cells of age and lag, of {pairs_of}")
+    sigma, n = None, cells.n_frames
     if options.sigma is None:
         sigma = [_scatter(path, of_region, pairs) for of_region in ttcf]
         notes.append("sigma is estimated from the scatter of the cells")
@@ -144,7 +141,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         options,
         partial(read_esrf, frame_time=dt),
         [f"{where}[{roi}]" for roi in range(len(ttcf))],
-        cells.n_frames,
+        n,
         q=q,
         pixels=pixels,
         frame_time=dt,
@@ -177,21 +174,12 @@ def _averages(
     Unused ages and lags are NaN in the file. An age or a lag at which every region is 0 was not computed, and
     is NaN here.
     """
-    held = hdf5.array(file, f"{where}/ttcf")
-    there = hdf5.members(file, where)
-    older = where.endswith("/2times_correlation") and "timeshift" in there
-    lags = "timeshift" if older else "lag"
-    names = [f"{where}/{name}" for name in ("age", lags)]
-    age, lag = (
-        converted(
-            "time",
-            hdf5.array(file, name).ravel().astype(float),
-            hdf5.unit(file, name),
-            f"{name} of {hdf5.file_name(file)}",
-            [],
-        )
-        for name in names
-    )
+    held, times = hdf5.array(file, f"{where}/ttcf"), list[np.ndarray]()
+    older = where.endswith("/2times_correlation") and "timeshift" in hdf5.members(file, where)
+    for name in (f"{where}/age", f"{where}/{'timeshift' if older else 'lag'}"):
+        values, unit = hdf5.array(file, name).ravel().astype(float), hdf5.unit(file, name)
+        times.append(converted("time", values, unit, f"{name} of {hdf5.file_name(file)}", []))
+    age, lag = times
     if held.ndim != 3 or held.shape[1:] != (len(age), len(lag)):
         raise SourceError(
             f"{where}/ttcf of {hdf5.file_name(file)} has shape {held.shape}: it must be (roi, age, "
@@ -199,11 +187,11 @@ def _averages(
         )
     use_age, use_lag = np.isfinite(age), np.isfinite(lag)
     cells, dt = _cells(file, where, age[use_age], lag[use_lag], frame_time)
-    found = held[:, use_age][:, :, use_lag].astype(float)
-    filled = np.isfinite(found) & (found != 0)
-    found[:, ~filled.any(axis=(0, 2))] = np.nan
-    found[:, :, ~filled.any(axis=(0, 1))] = np.nan
-    return found, cells, dt
+    ttcf = held[:, use_age][:, :, use_lag].astype(float)
+    filled = np.isfinite(ttcf) & (ttcf != 0)
+    ttcf[:, ~filled.any(axis=(0, 2))] = np.nan
+    ttcf[:, :, ~filled.any(axis=(0, 1))] = np.nan
+    return ttcf, cells, dt
 
 
 def _cells(
@@ -249,9 +237,9 @@ def _scatter(
     second /= np.sqrt(share[2:] + 4 * share[1:-1] + share[:-2])
     known = second[np.isfinite(second)]
     enough = len(known) >= MIN_DIFFERENCES
-    found = 1.4826 * np.median(np.abs(known - np.median(known))) if enough else 0.0
-    if not found > 0:
+    sigma = 1.4826 * np.median(np.abs(known - np.median(known))) if enough else 0.0
+    if not sigma > 0:
         raise SourceError(
             f"{path.name} has too few ages, or c2 without scatter, to measure the noise: give --sigma"
         )
-    return float(found)
+    return float(sigma)

@@ -1,7 +1,4 @@
-"""Curves of one-time correlations, of tables and of result files, as a source of pairs.
-
-One-time correlations in result files: multi-tau g2 of APS (APS-U and legacy) and of NXxpcs.
-"""
+"""Curves of one-time correlations as a source of pairs; those in results of APS and in NXxpcs files."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,10 +117,7 @@ def _usable(
 
 
 def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float:
-    """Return the scatter of points around the lines between their neighbours; 0 where it is not seen.
-
-    It weights all points alike: errors follow from the residuals of the fit.
-    """
+    """Return the scatter of points around the lines between their neighbours; 0 where it is not seen."""
     share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
     apart = y[:, 1:-1] - (1 - share) * y[:, :-2] - share * y[:, 2:]
     apart = np.abs(apart / np.sqrt(1 + share**2 + (1 - share) ** 2))[np.isfinite(apart)]
@@ -138,7 +132,6 @@ def _checked_kinds(
     points: np.ndarray,
     notes: list[str],
 ) -> list[str]:
-    """Return what curves are, with those whose names do not say it taken for g2 if they decay to 1."""
     curves = [row[np.isfinite(row)] for row in points]
     begin, end = (
         np.array([np.median(row[::step][: max(len(row) // 4, 1)]) for row in curves])

@@ -56,50 +56,35 @@ _UNIT = re.compile(
 
 
 class Column(NamedTuple):
-    """A column by its name."""
+    """A column, and what its name says."""
 
     name: str
     values: Float[np.ndarray, " n"]
+    role: str
+    """delay, q, error or value."""
+    kind: str | None
+    """One of KINDS but f; None of a name that begins with a q, '' of one that says something else."""
+    q: tuple[float, str | None] | None
+    """And its unit."""
+    label: object
+    """The q, or else the last number but that of the quantity, as 3 in g2_err_003."""
+    unit: str | None
+    """In parentheses or at the end."""
 
-    @property
-    def plain(self) -> str:
-        """The name in small letters, with plain digits and signs."""
-        name = unicodedata.normalize("NFKC", re.sub(r"(?<=[\d|)])²", "^2", self.name))
-        return re.sub("[−–]", "-", name).lower().strip()
 
-    @property
-    def role(self) -> str:
-        """Delay, q, error or value."""
-        for role, pattern in {"delay": _DELAY, "q": _Q_OF_ROWS}.items():
-            if pattern.fullmatch(self.plain):
-                return role
-        return "error" if _ERROR.search(self.plain) else "value"
-
-    @property
-    def kind(self) -> str | None:
-        """One of KINDS but f; None of a name that begins with a q, '' of one that says something else."""
-        kinds = {_kind(match) for match in _QUANTITY.finditer(self.plain)}
-        if not kinds:
-            return None if _Q.match(self.plain) else ""
-        return kinds.pop() if len(kinds) == 1 else ""
-
-    @property
-    def q(self) -> tuple[float, str | None] | None:
-        """The q in its name, and its unit."""
-        match = _Q.search(self.plain)
-        return match and (float((match[1] or match[3]).replace(",", ".")), match[2])
-
-    @property
-    def label(self) -> object:
-        """The q in its name, or else its last number but that of the quantity, as 3 in g2_err_003."""
-        numbers = re.findall(r"\d+", re.sub(r"\(.*\)", "", _QUANTITY.sub("", self.plain)))
-        return self.q or (int(numbers[-1]) if numbers else None)
-
-    @property
-    def unit(self) -> str | None:
-        """The unit in its name, in parentheses or at its end."""
-        match = _UNIT.search(self.plain)
-        return (match and (match[1] or match[2])) or None
+def column_of(name: str, values: Float[np.ndarray, " n"]) -> Column:
+    """Return a column and what its name says: a token of its own decides, not units or temperatures."""
+    plain = unicodedata.normalize("NFKC", re.sub(r"(?<=[\d|)])²", "^2", name))
+    plain = re.sub("[−–]", "-", plain).lower().strip()
+    roles = {"delay": _DELAY.fullmatch, "q": _Q_OF_ROWS.fullmatch, "error": _ERROR.search}
+    role = next((role for role, matches in roles.items() if matches(plain)), "value")
+    kinds = {_kind(match) for match in _QUANTITY.finditer(plain)}
+    kind = kinds.pop() if len(kinds) == 1 else "" if kinds or not _Q.match(plain) else None
+    match, unit = _Q.search(plain), _UNIT.search(plain)
+    q = match and (float((match[1] or match[3]).replace(",", ".")), match[2])
+    numbers = re.findall(r"\d+", re.sub(r"\(.*\)", "", _QUANTITY.sub("", plain)))
+    label = q or (int(numbers[-1]) if numbers else None)
+    return Column(name, values, role, kind, q, label, (unit and (unit[1] or unit[2])) or None)
 
 
 def _kind(match: re.Match[str]) -> str:
@@ -122,107 +107,123 @@ def open_text(path: Path, options: IngestOptions) -> Source:
     return source_of_curves(path, "g2-table", options, _curves(path, options, notes), notes)
 
 
-def _table(path: Path) -> list[Column]:
-    """Return the columns of a text; raises SourceError for names without numbers, or the reverse."""
-    import pandas  # 0.3 s that other files need not wait for
-
+def _head_and_rows(path: Path) -> tuple[str, list[str]]:
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = content.decode("latin-1")  # of older programs
-    lines = [line for line in (line.strip() for line in text.splitlines()) if line]
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
     begin = next((n for n, line in enumerate(lines) if re.match(r"[-+]?\.?\d", line)), len(lines))
     if len(lines) - begin < MIN_POINTS:
         raise SourceError(
             f"{path} is neither HDF5 nor .npy nor .npz, nor a table of g2 (it begins with "
             f"{lines[0][:8] if lines else ''!r}): check the file"
         )
-    head, body = lines[begin - 1].strip(COMMENT) if begin else "", "\n".join(lines[begin:])
-    mark = next((mark for mark in "\t;," if mark in lines[begin]), None)
+    return lines[begin - 1].strip(COMMENT) if begin else "", lines[begin:]
+
+
+def _columns(path: Path) -> list[Column]:
+    import pandas  # 0.3 s that other files need not wait for
+
+    head, rows = _head_and_rows(path)
+    body, mark = "\n".join(rows), next((mark for mark in "\t;," if mark in rows[0]), None)
     names = head.split()
     if mark is not None:
         (names,) = csv.reader([head], delimiter=mark, skipinitialspace=True)
+    decimal = "," if mark == ";" and "." not in body else "."
     try:
         with warnings.catch_warnings(category=pandas.errors.ParserWarning, action="error"):
             table = pandas.read_csv(
-                StringIO(body), sep=mark or r"\s+", header=None, names=range(len(names)),
-                index_col=False, comment="#", skipinitialspace=True, na_values=UNKNOWN,
-                decimal="," if mark == ";" and "." not in body else ".",
+                StringIO(body), sep=mark or r"\s+", header=None, names=range(len(names)), comment="#",
+                index_col=False, skipinitialspace=True, na_values=UNKNOWN, decimal=decimal,
             )  # fmt: skip
     except (ValueError, pandas.errors.ParserWarning) as error:  # ParserError is a ValueError
         raise SourceError(
             f"{path.name} has {len(names)} names of columns, but other lines of numbers "
             f"({one_line(str(error))}): {NAME_THEM}"
         ) from None
+    columns = list[Column]()
     for name, values in zip(names, table.to_dict("series").values(), strict=True):
         if values.dtype.kind not in "fiu" or (name and values.isna().all()):
             raise SourceError(
                 f"{path.name}: column {name!r} does not contain numbers alone: correct or remove it"
             )
-    columns = [Column(name, table[n].to_numpy(float)) for n, name in enumerate(names)]
-    rows = np.arange(len(table))
-    # without a name are numbers of rows, and nothing behind a last comma
-    return [c for c in columns if c.name or not (np.isnan(c.values) | (c.values == rows)).all()]
+        numbers = values.to_numpy(float)
+        # without a name are numbers of rows, and nothing behind a last comma
+        if name or not (np.isnan(numbers) | (numbers == np.arange(len(table)))).all():
+            columns.append(column_of(name, numbers))
+    return columns
 
 
-def _by_role(path: Path, options: IngestOptions) -> tuple[list[Column], ...]:
-    """Return the columns of delays, of q, of curves, and of their errors in the same order."""
-    columns = _table(path)
-    delays, rows_q, curves, errors = (
-        [column for column in columns if column.role == role]
-        for role in ("delay", "q", "value", "error")
-    )
-    if len(delays) != 1 or len(rows_q) > 1 or not curves:
+def _by_role(path: Path, options: IngestOptions) -> dict[str, list[Column]]:
+    """Return the columns by role, errors in the order of the curves that they are of."""
+    columns = _columns(path)
+    roles: dict[str, list[Column]] = {"delay": [], "q": [], "value": [], "error": []}
+    for column in columns:
+        roles[column.role].append(column)
+    delays, rows_q, curves, n_errors = map(len, roles.values())
+    if delays != 1 or rows_q > 1 or not curves:
         raise SourceError(
-            f"{path.name} has {len(delays)} columns of delays, {len(rows_q)} of q and {len(curves)} of g2 "
-            f"among {', '.join(column.name for column in columns)}: {NAME_THEM}"
+            f"{path.name} has {delays} columns of delays, {rows_q} of q and {curves} of g2 among "
+            f"{', '.join(column.name for column in columns)}: {NAME_THEM}"
         )
-    strange = [column.name for column in curves if column.kind == ""]
+    strange = [column.name for column in roles["value"] if column.kind == ""]
     if strange and options.column_is is None:
         raise SourceError(
             f"{path.name}: column {strange[0]!r} is none of delay, q, g2, g2-1, g1, f (or ISF, which is g1), "
             f"or an error of one, as err(q=0.01): remove it, or {NAME_THEM}"
         )
-    if errors and len(errors) != len(curves):
+    if n_errors not in (0, curves):
         raise SourceError(
-            f"{path.name} has {len(curves)} columns of g2 and {len(errors)} of errors: {NAME_THEM}"
+            f"{path.name} has {curves} columns of g2 and {n_errors} of errors: {NAME_THEM}"
         )
-    labelled = {column.label: column for column in errors}
-    if len(labelled) == len(curves) and labelled.keys() == {column.label for column in curves}:
-        errors = [labelled[column.label] for column in curves]
-    if rows_q and len(curves) > 1:
-        raise SourceError(f"{path.name} has a column q and {len(curves)} columns of g2: give one")
-    return delays, rows_q, curves, errors
+    if rows_q and curves > 1:
+        raise SourceError(f"{path.name} has a column q and {curves} columns of g2: give one")
+    # each with the curve that it names, or else in the order in which they stand
+    labels, labelled = (
+        [column.label for column in roles["value"]],
+        {c.label: c for c in roles["error"]},
+    )
+    if sorted(map(str, labelled)) == sorted(map(str, labels)):
+        roles["error"] = [*map(labelled.__getitem__, labels)]
+    return roles
 
 
 def _curves(path: Path, options: IngestOptions, notes: list[str]) -> Curves:
-    delays, rows_q, curves, errors = _by_role(path, options)
-    delay, unit, q = delays[0].values, delays[0].unit, None
-    if not (frames := (unit or "").startswith("frame")):
-        delay = converted("time", delay, unit, f"column {delays[0].name} of {path.name}", notes)
+    roles = _by_role(path, options)
+    (of_delays,), curves, q = roles["delay"], roles["value"], None
+    delay, frames = of_delays.values, (of_delays.unit or "").startswith("frame")
+    if not frames:
+        where = f"column {of_delays.name} of {path.name}"
+        delay = converted("time", delay, of_delays.unit, where, notes)
     names, kinds = [column.name for column in curves], [column.kind for column in curves]
-    values = np.array([column.values for column in (*curves, *errors)])
-    if rows_q:
-        where = f"column {rows_q[0].name} of {path.name}"
-        q = converted("q", rows_q[0].values, rows_q[0].unit, where, notes)
+    values = np.array([column.values for column in (*curves, *roles["error"])])
+    for column in roles["q"]:
+        where = f"column {column.name} of {path.name}"
+        q = converted("q", column.values, column.unit, where, notes)
         q, delay, values = _by_q(path, q, delay, values)
         names, kinds = names * len(q), kinds * len(q)
-    elif all(column.q for column in curves):
-        where = f"q in columns of {path.name}"
-        each = [column.q for column in curves if column.q]
-        q = np.concatenate([converted("q", np.array([q]), unit, where, notes) for q, unit in each])
+    if q is None:
+        q = _q_of_names(path, curves, notes)
     different = len({*(options.q or () if q is None else q)})
     if len({*kinds}) > 1 and options.column_is is None and different < len(kinds):
         raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
-    error = values[len(kinds) :] if errors else None
-    return Curves(delay, values[: len(kinds)], error, q, frames=frames, names=names, kinds=kinds)
+    values, error = np.split(values, [len(kinds)])
+    error = error if len(error) else None
+    return Curves(delay, values, error, q, frames=frames, names=names, kinds=kinds)
+
+
+def _q_of_names(path: Path, curves: list[Column], notes: list[str]) -> np.ndarray | None:
+    where, each = f"q in columns of {path.name}", [column.q for column in curves if column.q]
+    if len(each) < len(curves):
+        return None
+    return np.concatenate([converted("q", np.array([q]), unit, where, notes) for q, unit in each])
 
 
 def _by_q(
     path: Path, q: np.ndarray, delay: np.ndarray, values: Float[np.ndarray, "column row"]
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, "curve n"]]:
-    """Return q, delays and the curves of a table with a row for each, column by column."""
     (each_q, curve), (delays, point) = (
         np.unique(numbers, return_inverse=True) for numbers in (q, delay)
     )

@@ -1,9 +1,4 @@
-"""Values in HDF5 files; every failure is a SourceError naming the dataset.
-
-Pictures of a measurement that some layouts hold: its intensity in each frame, its mean over the frames.
-
-No fit needs them: what is absent or damaged is left out.
-"""
+"""Values and pictures in HDF5 files; every failure is a SourceError naming the dataset."""
 
 import json
 import re
@@ -43,8 +38,8 @@ MAX_LIST_ELEMENTS = 1_000_000
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
     """Return the dataset of that name, None where there is none."""
-    found = at(file, name)
-    return found if isinstance(found, h5py.Dataset) else None
+    held = at(file, name)
+    return held if isinstance(held, h5py.Dataset) else None
 
 
 def has_group(file: h5py.File, group: str) -> bool:
@@ -54,22 +49,22 @@ def has_group(file: h5py.File, group: str) -> bool:
 
 def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
     """Return the attributes of a dataset or a group."""
-    found = at(file, name)
+    held = at(file, name)
     with reading(file, name):
-        return {} if found is None else {as_text(key): of for key, of in found.attrs.items()}
+        return {} if held is None else {as_text(key): of for key, of in held.attrs.items()}
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
     """Return a numeric dataset as it is."""
-    found = dataset(file, name)
-    if found is None:
+    held = dataset(file, name)
+    if held is None:
         raise SourceError(f"{file_name(file)} has no {name}: it is not a complete two-time result")
+    if held.dtype.kind not in "fiub":
+        raise wrong(file, name, f"contains {held.dtype}, not numbers")
+    if held.shape is None or np.prod(held.shape, dtype=float) > MAX_SMALL_ELEMENTS:
+        raise wrong(file, name, f"has shape {held.shape}: it is damaged")
     with reading(file, name):
-        if found.dtype.kind not in "fiub":
-            raise wrong(file, name, f"contains {found.dtype}, not numbers")
-        if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL_ELEMENTS:
-            raise wrong(file, name, f"has shape {found.shape}: it is damaged")
-        values = np.asarray(found[()])
+        values = np.asarray(held[()])
     return _unpacked(file, name, values)
 
 
@@ -80,11 +75,11 @@ def optional(file: h5py.File, name: str) -> np.ndarray | None:
 
 def part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
     """Return a part of a dataset of matrices, of which the size was checked before."""
-    found = dataset(file, name)
-    if found is None:
+    held = dataset(file, name)
+    if held is None:
         raise SourceError(f"{file.filename} no longer has {name}")
     with reading(file, name, checked_size=True):
-        values = np.asarray(found[index])
+        values = np.asarray(held[index])
     return _unpacked(file, name, values)
 
 
@@ -125,14 +120,11 @@ def _numbers_of(file: h5py.File, name: str, key: str, value: Any) -> np.ndarray:
 def numbers(
     file: h5py.File, name: str, *, whole: bool = False, count: int | None = None
 ) -> np.ndarray:
-    """Return a short list of any shape as finite float64, each its shortest decimal; whole: as int64.
-
-    count: of the numbers, where it is known.
-    """
-    found = array(file, name)
-    if found.size > MAX_LIST_ELEMENTS:
-        raise wrong(file, name, f"has {found.size} entries: it is damaged")
-    values = decimals(found)
+    """Return a short list of any shape as finite float64, each its shortest decimal; whole: as int64."""
+    held = array(file, name)
+    if held.size > MAX_LIST_ELEMENTS:
+        raise wrong(file, name, f"has {held.size} entries: it is damaged")
+    values = decimals(held)
     if count not in (None, values.size):
         raise wrong(file, name, f"has {values.size} entries instead of {count}")
     if values.size == 0 or not np.isfinite(values).all():
@@ -151,8 +143,7 @@ def quantity(
     count: int | None = None,
 ) -> np.ndarray:
     """Return a list of q in 1/Å, of phi in degrees or of time in s; add to `notes` what was converted."""
-    units = unit(file, name) or unit_if_none
-    values = numbers(file, name, count=count)
+    values, units = numbers(file, name, count=count), unit(file, name) or unit_if_none
     where = name if what != "time" else f"{name} of {file_name(file)}"
     return converted(what, values, units, where, notes)
 
@@ -173,12 +164,10 @@ def seconds(file: h5py.File, name: str) -> float:
 
 def regions(file: h5py.File, name: str) -> np.ndarray | None:
     """Return the bin of each detector pixel (0 is none) as one row, None where there is no map."""
-    found = optional(file, name)
-    if found is None:
-        return None
-    if found.size == 0 or not np.isfinite(found).all() or found.min() < 0:
+    held = optional(file, name)
+    if held is not None and not (held.size and np.isfinite(held).all() and held.min() >= 0):
         raise wrong(file, name, "must contain bin numbers of at least 0: it is damaged")
-    return found.ravel().astype(np.int64)
+    return None if held is None else held.ravel().astype(np.int64)
 
 
 def sum_in_bins(
@@ -194,11 +183,8 @@ def sum_in_bins(
 def unit(file: h5py.File, name: str) -> str | None:
     """Return the unit written at a dataset, in an attribute unit or units of any case; None without one."""
     held = attributes_of(file, name)
-    words = {
-        text(np.ravel(held[key])[0])
-        for key in held
-        if key.lower() in ("unit", "units") and np.size(held[key]) == 1
-    }
+    keys = [key for key in held if key.lower() in ("unit", "units") and np.size(held[key]) == 1]
+    words = {text(np.ravel(held[key])[0]) for key in keys}
     if len(words) > 1:
         raise wrong(file, name, f"has several units, {' and '.join(sorted(words))}: correct it")
     return words.pop() if words else None
@@ -219,21 +205,17 @@ def text(word: Any) -> str:
 def truth(file: h5py.File) -> dict[str, Any]:
     """Return the fields of `Source` that a simulated file states: its truth, and the gap there."""
     with reading(file, "the attribute truth"):
-        held = file.attrs.get("truth")
-        found = {} if held is None else json.loads(text(held))
+        truth = json.loads(text(file.attrs.get("truth", "{}")))
     with suppress(ValidationError):
-        schema.Truth.model_validate(found)
-        return {"truth": found, "gap": found.get("gap_angstrom")}
+        schema.Truth.model_validate(truth)
+        return {"truth": truth, "gap": truth.get("gap_angstrom")}
     return {}
 
 
 def matrix_names(file: h5py.File, group: str, pattern: str) -> dict[int, str]:
-    """Return number → name of the matrices in a group, in order of the numbers.
-
-    pattern: of the names, the number in parentheses.
-    """
-    found = [re.fullmatch(pattern, name, re.ASCII) for name in members(file, group)]
-    names = {int(match[1]): f"{group}/{match[0]}" for match in found if match}
+    """Return number → name of the matrices in a group; pattern: of their names, the number in parentheses."""
+    matches = [re.fullmatch(pattern, name, re.ASCII) for name in members(file, group)]
+    names = {int(match[1]): f"{group}/{match[0]}" for match in matches if match}
     if not names:
         raise wrong(file, group, f"contains no matrix named as {pattern}")
     return dict(sorted(names.items()))
@@ -243,12 +225,12 @@ def common_side(file: h5py.File, names: list[str]) -> int:
     """Return N when every matrix is N×N, else name the one that is not."""
     sides = {}
     for name in names:
-        found = dataset(file, name)
-        shape = None if found is None else found.shape
-        if found is None or shape is None or len(shape) != 2 or shape[0] != shape[1]:
+        held = dataset(file, name)
+        shape = None if held is None else held.shape
+        if held is None or shape is None or len(shape) != 2 or shape[0] != shape[1]:
             raise wrong(file, name, f"has shape {shape}: it must be square")
-        if found.dtype.kind not in "fiu":
-            raise wrong(file, name, f"contains {found.dtype}, not real numbers")
+        if held.dtype.kind not in "fiu":
+            raise wrong(file, name, f"contains {held.dtype}, not real numbers")
         sides.setdefault(shape[0], name)
     if len(sides) > 1:
         (n, first), (other, name) = list(sides.items())[:2]
@@ -265,10 +247,7 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
 
 
 def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str, Any]]:
-    """Return by name what the entry says: value, a number or text, and units where it has them.
-
-    detector: path of its group. What is absent, or is not one value, is left out: no fit needs it.
-    """
+    """Return by name what the entry says, `value` and `units`; detector: path of its group."""
     groups = {
         entry: schema.ENTRY_FIELDS,
         f"{entry}/instrument/incident_beam": schema.BEAM_FIELDS,
@@ -284,18 +263,14 @@ def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str
 
 
 def kept(path: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the values at paths in a file, such as /entry/sample/humidity, by path as `experiment` has them.
-
-    Raises SourceError where a path is not that of one number or word.
-    """
+    """Return the values at paths in a file, such as /entry/sample/humidity, as `experiment` has them."""
     if not names:
         return {}
     values = dict[str, dict[str, Any]]()
     with open_hdf5(path) as file:
         for name in names:
             if (value := _value(file, name)) is None:
-                held = dataset(file, name)
-                what = "no dataset"
+                held, what = dataset(file, name), "no dataset"
                 if held is not None:
                     what = f"no single number (its shape is {held.shape}) at"
                 raise SourceError(
@@ -328,15 +303,14 @@ def pictures_in(
     file: h5py.File, flux: Sequence[str], image: Sequence[str], n_frames: int, begin: int = 0,
     stride: int = 1, avg: int = 1,
 ) -> Pictures:  # fmt: skip
-    """Return the pictures in the first of the datasets of these names that exists.
+    """Return the pictures in the first of the datasets of these names that exists; no fit needs them.
 
     begin: first detector frame, counted from 0; stride, avg: as of `Source`.
     """
     intensity, mean = numbers_in(file, flux), numbers_in(file, image)
-    return Pictures(
-        None if intensity is None else by_frame(intensity, n_frames, begin, stride, avg),
-        None if mean is None else _reduced(mean),
-    )
+    if intensity is not None:
+        intensity = by_frame(intensity, n_frames, begin, stride, avg)
+    return Pictures(intensity, None if mean is None else _reduced(mean))
 
 
 def numbers_in(file: h5py.File, names: Sequence[str]) -> np.ndarray | None:
@@ -369,18 +343,15 @@ def by_frame(
 
 
 def _reduced(held: np.ndarray) -> Float[np.ndarray, "y x"] | None:
-    """Return an image, the first of several, as means over squares of pixels that are known."""
     while held.ndim > 2:
         held = held[0]
     if held.ndim != 2 or min(held.shape) < 3:
         return None
     side = -(-max(held.shape) // MAX_SIDE)
-    rows, columns = (-(-length // side) for length in held.shape)
-    padded = np.full((rows * side, columns * side), np.nan)
-    padded[: held.shape[0], : held.shape[1]] = held
+    padded = np.pad(held, [(0, -length % side) for length in held.shape], constant_values=np.nan)
+    rows, columns = (length // side for length in padded.shape)
     blocks = padded.reshape(rows, side, columns, side).transpose(0, 2, 1, 3)
     blocks = blocks.reshape(rows, columns, side**2)
-    known = np.isfinite(blocks) & (blocks >= 0)
-    count = known.sum(axis=-1)
-    total = np.where(known, blocks, 0).sum(axis=-1)
+    measured = np.isfinite(blocks) & (blocks >= 0)
+    count, total = measured.sum(axis=-1), np.where(measured, blocks, 0).sum(axis=-1)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan) if count.any() else None

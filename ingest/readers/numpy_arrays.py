@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store.files import is_failure
@@ -21,10 +20,8 @@ from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
 from ingest.readers.options_and_units import IngestOptions, decimals
 from ingest.readers.source import Source, place, source_of, times_or_spacing
 
-MAX_SMALL_BYTES = 800_000_000
-"""Bytes of an array that is none of matrices."""
-READ_BYTES = 1 << 22
-"""Bytes read at once."""
+MAX_SMALL_BYTES, READ_BYTES = 800_000_000, 1 << 22
+"""Of an array that is none of matrices, and those read at once."""
 KNOWN = ("q", "phi", "dt", "time", "sigma", "counts", "pixels", "t1", "t2")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 CACHE_MATRICES, CACHE_METADATA = "c2_exp", "cache_metadata_json"
@@ -43,51 +40,39 @@ def open_npy(path: Path, options: IngestOptions) -> Source:
 
 
 def open_npz(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, and optionally sigma.
-
-    Or those of a cache of homodyne.
-    """
+    """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, or of a cache of homodyne."""
     with as_source_error(path), zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
-    notes, of_cache = list[str](), CACHE_MATRICES in keys
-    if of_cache:
-        name, names = CACHE_MATRICES, CACHE
-        wanted = [*names.values()]
-    else:
+    name, names, wanted = CACHE_MATRICES, CACHE, [*CACHE.values()]
+    if not (of_cache := CACHE_MATRICES in keys):
         given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
         name, names = options.dataset or "c2", {key: given.get(key) or key for key in KNOWN}
         wanted = [name, *filter(None, given.values())]
-        ignored = [key for key in keys if key not in (name, *names.values())]
-        notes += [f"ignored in {path.name}: {', '.join(ignored)}"] * bool(ignored)
-    for key in wanted:
-        if key not in keys:
-            raise SourceError(
-                f"{path.name} has no array {key}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
-                f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
-            )
-    held = {key: small_array(path, of) for key, of in names.items() if of in keys}
-    for key, value in held.items():
-        if value.dtype.kind not in "fiu" or value.size == 0:
-            raise SourceError(f"{names[key]} of {path.name} contains {value.dtype}, not numbers")
-    shape, dtype = _claimed(path, name)
-    layout = layout_of(path, name, shape, dtype, options.axes)
-    on_time: list[str] = []
-    return source_of(
-        path,
-        "homodyne" if of_cache else "npz",
-        options,
-        partial(read_npz, layout=layout),
-        layout.names(name),
-        layout.n_frames,
-        q=held.get("q"),
-        phi=held.get("phi"),
-        sigma=held.get("sigma"),
-        pixels=_pixels(path, held),
-        intensity=_counts(path, held, layout),
-        **_times(path, held, on_time),
-        **(_cache_frames(path, on_time) if of_cache and CACHE_METADATA in keys else {}),
-        notes=on_time + notes,
-    )
+    if missing := [key for key in wanted if key not in keys]:
+        raise SourceError(
+            f"{path.name} has no array {missing[0]}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
+            f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
+        )
+    held = {key: _numbers(path, of) for key, of in names.items() if of in keys}
+    layout = layout_of(path, name, *_claimed(path, name), options.axes)
+    notes = list[str]()
+    fields = _times(path, held, notes) | _counts(path, held, layout)
+    fields |= {key: held.get(key) for key in ("q", "phi", "sigma")}
+    ignored = [key for key in keys if key not in (name, *names.values())]
+    if of_cache:
+        fields |= _cache_frames(path, notes) if CACHE_METADATA in keys else {}
+    elif ignored:
+        notes.append(f"ignored in {path.name}: {', '.join(ignored)}")
+    kind, reader = "homodyne" if of_cache else "npz", partial(read_npz, layout=layout)
+    bins = layout.names(name)
+    return source_of(path, kind, options, reader, bins, layout.n_frames, notes=notes, **fields)
+
+
+def _numbers(path: Path, name: str) -> np.ndarray:
+    value = small_array(path, name)
+    if value.dtype.kind not in "fiu" or value.size == 0:
+        raise SourceError(f"{name} of {path.name} contains {value.dtype}, not numbers")
+    return value
 
 
 ARRAY = "array.npz"
@@ -99,15 +84,12 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
     """Yield an .npz file of an array of matrices and of others, in a folder of its own that is removed.
 
     source: what NumPy makes an array of. beside: a store on the same disk, None for the folder of temporary
-    files. others: by their names in the file, None where unknown. Raises OptionError for what is not an
-    array.
+    files. others: by their names in the file, None where unknown.
     """
+    given = {"c2": source} | {name: of for name, of in others.items() if of is not None}
     with warnings.catch_warnings(action="ignore"):
-        arrays: dict[str, Any] = {"c2": _as_array("c2", source)}
-        arrays |= {name: _as_array(name, of) for name, of in others.items() if of is not None}
-    folder = None
-    if beside is not None:
-        folder = beside.absolute().parent
+        arrays: dict[str, Any] = {name: _as_array(name, of) for name, of in given.items()}
+    if (folder := beside and beside.absolute().parent) is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".array-", dir=folder) as made:
         path = Path(made, ARRAY)
@@ -130,7 +112,7 @@ def _as_array(name: str, given: Any) -> np.ndarray:
 
 
 def small_array(path: Path, name: str) -> np.ndarray:
-    """Return an array of a .npz file; raises SourceError for one that claims more than MAX_SMALL_BYTES."""
+    """Return an array of a .npz file that does not claim more than MAX_SMALL_BYTES."""
     shape, dtype = _claimed(path, name)
     if (size := math.prod(shape) * dtype.itemsize) > MAX_SMALL_BYTES:
         raise SourceError(
@@ -213,7 +195,6 @@ def as_source_error(path: Path):
 
 
 def _claimed(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and dtype of an array; raises SourceError where it has not the bytes for them."""
     with (
         as_source_error(path),
         zipfile.ZipFile(path) as archive,
@@ -229,23 +210,21 @@ def _claimed(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
     return shape, dtype
 
 
-def _pixels(path: Path, held: Contents) -> Float[np.ndarray, "..."]:
-    values = held.get("pixels", np.ones(1)).astype(np.float64)
-    if not (np.isfinite(values) & (values >= 1) & (values == np.round(values))).all():
-        raise SourceError(
-            f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
-        )
-    return values if "pixels" in held else np.zeros(1)
-
-
-def _counts(path: Path, held: Contents, layout: MatrixAxes) -> Float[np.ndarray, "bin t"] | None:
-    """Return the counts per pixel and frame of each bin, None where they are unknown."""
-    if "counts" not in held:
-        return None
-    if "pixels" not in held:
+def _counts(path: Path, held: Contents, layout: MatrixAxes) -> dict[str, Any]:
+    """Return pixels, and as `intensity` the counts per pixel and frame of each bin, where they are known."""
+    if "counts" in held and "pixels" not in held:
         raise OptionError(
             f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
         )
+    if "pixels" not in held:
+        return {}
+    pixels = held["pixels"].astype(np.float64)
+    if not (np.isfinite(pixels) & (pixels >= 1) & (pixels == np.round(pixels))).all():
+        raise SourceError(
+            f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
+        )
+    if "counts" not in held:
+        return {"pixels": pixels}
     values, n_bins, n_frames = held["counts"].astype(np.float64), layout.n_bins, layout.n_frames
     row = values.reshape(1, -1)
     whole = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): values}
@@ -257,35 +236,34 @@ def _counts(path: Path, held: Contents, layout: MatrixAxes) -> Float[np.ndarray,
         )
     if not np.isfinite(shaped).all() or (shaped < 0).any() or not shaped.any():
         raise SourceError(f"counts of {path.name} must be finite and not negative, and not all 0")
-    return np.broadcast_to(shaped, (n_bins, n_frames)).copy()
+    return {"pixels": pixels, "intensity": np.broadcast_to(shaped, (n_bins, n_frames)).copy()}
 
 
 def _times(path: Path, held: Contents, notes: list[str]) -> dict[str, Any]:
-    """Return the times of the frames [s] and their spacing dt, as far as the file has them."""
-    found = {name: decimals(held[name]) for name in ("time", "dt") if name in held}
-    if "time" not in found and "t1" in held and "t2" in held:
+    time = held.get("time")
+    if time is None and "t1" in held and "t2" in held:
         t1, t2 = held["t1"], held["t2"]
         if t1.ndim == t2.ndim == 2:  # older caches store them as two matrices
             t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
         if t1.ndim != 1 or not np.array_equal(t1, t2):
             raise SourceError(f"t1 and t2 of {path.name} differ: the file is damaged")
-        found["time"] = decimals(t1)
-    times = times_or_spacing(found["time"], notes) if "time" in found else {}
-    if "dt" in found and "dt" not in times:
-        if found["dt"].size != 1:
-            raise SourceError(f"dt of {path.name} must be one number, not {found['dt'].size}")
-        times["dt"] = found["dt"][0]
+        time = t1
+    times = {} if time is None else times_or_spacing(decimals(time), notes)
+    if "dt" in held and "dt" not in times:
+        if held["dt"].size != 1:
+            raise SourceError(f"dt of {path.name} must be one number, not {held['dt'].size}")
+        (times["dt"],) = decimals(held["dt"])
     return times
 
 
 def _cache_frames(path: Path, notes: list[str]) -> dict[str, Any]:
     with as_source_error(path):
         held = json.loads(str(small_array(path, CACHE_METADATA).item()))
-    if not isinstance(held, dict):
-        return {}
-    first, last = held.get("start_frame"), held.get("end_frame")
-    if not (isinstance(first, int) and isinstance(last, int)):
-        return {}
+    match held:
+        case {"start_frame": int(first), "end_frame": int(last)}:
+            pass
+        case _:
+            return {}
     if first > 1:
         notes.append(
             f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from "

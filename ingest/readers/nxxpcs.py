@@ -88,16 +88,11 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
 def q_phi(
     file: h5py.File, masks: str, label: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return q in 1/Å and φ in degrees of the bins, from lists that begin with bin 1; None where absent.
-
-    φ may be the second column of the list of q.
-    """
+    """Return q in 1/Å and φ in degrees of the bins, from lists that begin with bin 1; None where absent."""
     lists = {"q": f"{masks}/dynamic_q_list", "phi": f"{masks}/dynamic_phi_list"}
-    found: dict[str, np.ndarray | None] = {}
+    values_of: dict[str, np.ndarray] = {}
     for what, name in lists.items():
-        held = hdf5.optional(file, name)
-        if held is None:
-            found[what] = None
+        if (held := hdf5.optional(file, name)) is None:
             continue
         columns = held.T if held.ndim == 2 and held.shape[1] == 2 else held.ravel()[None]
         if columns.shape[1] < label.max():
@@ -108,16 +103,16 @@ def q_phi(
             raise hdf5.wrong(file, name, "must contain finite numbers")
         unit = hdf5.unit(file, name)
         unit = None if unit in ("", "au", "any") else unit
-        if what == "phi" and unit is not None and unit.startswith("1/"):
+        if what == "phi" and str(unit).startswith("1/"):
             notes.append(
                 f"{name} is in {unit!r}, the unit that NXxpcs defines: taken to be in degrees"
             )
             unit = None
-        found[what] = converted(what, values, unit, name, notes)
+        values_of[what] = converted(what, values, unit, name, notes)
         if what == "q" and second and hdf5.dataset(file, lists["phi"]) is None:
             notes.append(f"φ is the second column of {name}")
-            return found["q"], second[0]
-    return found["q"], found["phi"]
+            values_of["phi"] = second[0]
+    return values_of.get("q"), values_of.get("phi")
 
 
 def read_nxxpcs(
@@ -142,23 +137,20 @@ def read_nxxpcs(
 
 
 def _storage(file: h5py.File, where: str) -> Storage:
-    held, found = hdf5.attributes_of(file, where), Storage()
+    held, storage = hdf5.attributes_of(file, where), Storage()
     for name, known in STORAGE.items():
         if name not in held:
             why = f"has no attribute {name}, which NXxpcs requires: {nearest('', known)}"
             raise hdf5.wrong(file, where, why)
-        found[name] = hdf5.text(np.ravel(held[name])[0])
-        if found[name] not in known:
-            why = f"is {found[name]!r}; {nearest(found[name], known)}"
+        storage[name] = hdf5.text(np.ravel(held[name])[0])
+        if storage[name] not in known:
+            why = f"is {storage[name]!r}; {nearest(storage[name], known)}"
             raise hdf5.wrong(file, f"{name} of {where}", why)
-    return found
+    return storage
 
 
 def _note_rows(file: h5py.File, where: str, notes: list[str]) -> None:
-    """Note rows that are means over frames, as `result.nx.h5` of a fit of many frames has.
-
-    Raises SourceError where such a file shows data that were means over cells of age and lag already.
-    """
+    """Note rows that are means over frames, as `result.nx.h5` of a fit of many frames has."""
     held = hdf5.attributes_of(file, where)
     if np.any(held.get("of_cells", False)):
         raise SourceError(

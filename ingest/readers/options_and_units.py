@@ -1,7 +1,4 @@
-"""q, φ and times in the units that people and files write: in 1/Å, degrees and s.
-
-The options of an ingest, and the check of each.
-"""
+"""The options of an ingest; q, φ and times in the units that people write, in 1/Å, degrees and s."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -35,18 +32,18 @@ QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*
 
 
 def in_own_units(what: str, given: Any) -> Any:
-    """Return numbers of q, phi or time of text such as '0.22 1/nm'; what holds no text is returned as it is.
+    """Return numbers of q, phi or time of text such as '0.22 1/nm', and what holds no text as it is.
 
-    Of several with one unit, such as '0.1, 0.2 1/nm', all have it. Raises ValueError for another unit.
+    Of several with one unit, such as '0.1, 0.2 1/nm', all have it.
     """
     words = [given] if isinstance(given, str) else given
     if not isinstance(words, list | tuple) or not any(isinstance(word, str) for word in words):
         return given
-    found = [QUANTITY.fullmatch(part) for word in words for part in str(word).split(",")]
-    units = {match[2] for match in found if match and match[2]}
-    if len(units) > 1 or not all(found):
+    matches = [QUANTITY.fullmatch(text) for word in words for text in str(word).split(",")]
+    units = {match[2] for match in matches if match and match[2]}
+    if len(units) > 1 or not all(matches):
         raise ValueError("it must be a number, or numbers, with one unit or none")
-    values = np.array([float(match[1]) for match in found if match])
+    values = np.array([float(match[1]) for match in matches if match])
     try:
         return converted(what, values, units.pop() if units else None, "it", []).tolist()
     except SourceError as error:
@@ -61,10 +58,7 @@ def decimals(values: Any) -> Float[np.ndarray, " n"]:
 def converted(
     what: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
 ) -> np.ndarray:
-    """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done.
-
-    Raises SourceError for another unit; where there is none, it is the one of the store.
-    """
+    """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done."""
     plain = re.sub(r"[\s\\{}$^()*]", "", unit or "").lower().replace("å", "å")
     if what == "q":
         if unit is None:
@@ -118,16 +112,16 @@ def _in_units(what: str) -> BeforeValidator:
     return BeforeValidator(lambda given: _numbers(in_own_units(what, given)))
 
 
-def _known(number: float) -> float:
+def _finite_or_nan(number: float) -> float:
     if np.isinf(number):
         raise ValueError("it must be finite")
     return number
 
 
-def _positive(number: float) -> float:
+def _positive_or_nan(number: float) -> float:
     if number <= 0:
         raise ValueError("it must be positive")
-    return _known(number)
+    return _finite_or_nan(number)
 
 
 def _array(example: str) -> Any:
@@ -145,8 +139,8 @@ def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 AtLeastOne = Field(min_length=1)
-Wavevectors = tuple[Annotated[float, AfterValidator(_positive)], ...]
-Angles = tuple[Annotated[float, AfterValidator(_known)], ...]
+Wavevectors = tuple[Annotated[float, AfterValidator(_positive_or_nan)], ...]
+Angles = tuple[Annotated[float, AfterValidator(_finite_or_nan)], ...]
 ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
 
 
@@ -209,10 +203,7 @@ class IngestOptions(BaseModel):
     )
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values that compare equal when the options are the same.
-
-        Those that say where in a file something is are among them only where they are given.
-        """
+        """Return plain values that compare equal when the options are the same."""
         always = ("q", "phi", "frame_time", "sigma", "time_offset", "gap")
         return {
             name: [str(v) if v != v else v for v in value] if isinstance(value, tuple) else value

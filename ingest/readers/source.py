@@ -1,8 +1,4 @@
-"""The output of every reader: the bins of one file, and a function that reads one matrix.
-
-A reader returns `source_of(...)` of the arrays that it finds. What it leaves out is taken from the options;
-what no measurement has is refused in `with_options`, for all formats.
-"""
+"""The output of every reader, of `source_of`: the bins of one file, and a function that reads one matrix."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -29,7 +25,7 @@ class Pictures(NamedTuple):
     """What a file holds of both."""
 
     flux: Float[np.ndarray, " t"] | None = None
-    """Intensity of each analysed frame, in any unit."""
+    """Of each analysed frame, in any unit."""
     mean_image: Float[np.ndarray, "y x"] | None = None
     """Intensity averaged over the frames, in any unit; NaN where a pixel is unknown."""
 
@@ -43,7 +39,6 @@ class Source:
 
     path: Path
     format: str
-    """Its name, such as aps-u."""
     reader: Callable[[Path, str], np.ndarray]
     """Reads one matrix; a function of a module, so that a task can carry it."""
     matrices: tuple[str, ...]
@@ -80,16 +75,15 @@ class Source:
     experiment: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/hdf5.py`)."""
     pictures: Pictures = NO_PICTURES
-    """Intensity against frame and averaged over the frames, where the file has them."""
     notes: tuple[str, ...] = ()
     half: Half | None = None
     """Which half of a matrix that is not symmetric is taken."""
     keep_outliers: bool = False
-    """Whether values that are no measurement stay (`ingest/holes.py`)."""
+    """Whether values that are no measurement stay (`ingest/clean.py`)."""
     masked: Bool[np.ndarray, " t"] | None = None
     """Frames of a scan, one of several, without data."""
     scans: "tuple[Source, ...]" = ()
-    """The scans of which this holds the bins, one after the other (`ingest/repeats.py`); () for one scan."""
+    """The scans of which this holds the bins, one after the other; () for one scan."""
     scan_names: tuple[str, ...] = ()
     mean_of: "tuple[Source, ...]" = ()
     """The scans of whose matrices those of this source are the mean."""
@@ -100,7 +94,6 @@ class Source:
     g2_sigma: Float[np.ndarray, "bin t"] | None = None
     """Its standard deviations; one number for all where the table has no errors."""
     g2_errors: bool = False
-    """Whether it has errors."""
 
     def read(self, bin_index: int) -> np.ndarray:
         """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
@@ -124,15 +117,14 @@ class Source:
         if self.scans:
             scan, bin_of_scan = divmod(bin_index, len(self.scans[0].label))
             return self.scans[scan].only(bin_of_scan)
-        arrays = {name: getattr(self, name) for name in PER_BIN}
-        kept = {
-            name: of[bin_index : bin_index + 1] for name, of in arrays.items() if of is not None
+        arrays = {name: getattr(self, name) for name in (*PER_BIN, "files")}
+        kept: dict[str, Any] = {
+            name: values[bin_index : bin_index + 1]
+            for name, values in arrays.items()
+            if values is not None
         }
-        mean_of = tuple(scan.only(bin_index) for scan in self.mean_of)
-        files = self.files[bin_index : bin_index + 1]
-        return replace(
-            self, **kept, truth=None, pictures=NO_PICTURES, notes=(), mean_of=mean_of, files=files
-        )
+        kept["mean_of"] = tuple(scan.only(bin_index) for scan in self.mean_of)
+        return replace(self, **kept, truth=None, pictures=NO_PICTURES, notes=())
 
 
 PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma", "g2", "g2_sigma")
@@ -161,17 +153,31 @@ def source_of(
 
     q [1/Å], phi [degree], pixels, sigma: one number or one per bin. time [s]: of the frames; else from 0 on
     in steps of frame_time, which the file states, or of dt. more: other fields of `Source`.
-    Raises OptionError for q or phi that contradict the file, and for what neither it nor an option gives.
     """
     names = tuple(matrices)
     n_bins = len(names)
     check_frames(n_frames, path, n_bins)
     steps = (frame_time, dt, options.frame_time)
     step = next((value for value in steps if value is not None), None)
-    _check_complete(path, options, q, phi, time is None and step is None)
+    given = {
+        "q": (q, options.q, "--q in 1/Å, one number or one per bin, or nan if it is unknown"),
+        "phi": (
+            phi,
+            options.phi,
+            "--phi in degrees, one number or one per bin; nan for whole rings",
+        ),
+        "its frame spacing": (time, step, "--frame-time in s"),
+    }
+    missing = [what for what, (held, option, _) in given.items() if held is None is option]
+    if missing:
+        raise OptionError(
+            f"{path.name} does not contain {joined_with_and(missing)}: give "
+            f"{'; '.join(given[what][2] for what in missing)} (or --q-dataset, --phi-dataset, "
+            f"--time-dataset if the file contains them)"
+        )
     if time is None:
         with np.errstate(invalid="ignore"):  # of an infinite step, which is refused later
-            time = np.arange(n_frames) * (np.nan if step is None else step)
+            time = np.arange(n_frames) * np.float64(step or 0.0)
     if len(time) != n_frames:
         raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
     spacing = float(np.median(np.diff(time)))
@@ -199,22 +205,6 @@ def source_of(
     )
 
 
-def _check_complete(path: Path, options: IngestOptions, q, phi, without_times: bool) -> None:
-    missing = {}
-    if options.q is None and q is None:
-        missing["q"] = "--q in 1/Å, one number or one per bin, or nan if it is unknown"
-    if options.phi is None and phi is None:
-        missing["phi"] = "--phi in degrees, one number or one per bin; nan for whole rings"
-    if without_times:
-        missing["its frame spacing"] = "--frame-time in s"
-    if missing:
-        raise OptionError(
-            f"{path.name} does not contain {joined_with_and(list(missing))}: give "
-            f"{'; '.join(missing.values())} (or --q-dataset, --phi-dataset, --time-dataset if the file "
-            f"contains them)"
-        )
-
-
 def _from_file_or_option(
     path: Path, name: str, held: Any, given: tuple[float, ...] | None, n_bins: int
 ) -> Float[np.ndarray, " bin"]:
@@ -227,10 +217,7 @@ def _from_file_or_option(
 
 
 def with_options(source: Source, options: IngestOptions) -> Source:
-    """Return the source with what the user added; what contradicts the file is an error.
-
-    Raises SourceError for numbers that no measurement has.
-    """
+    """Return the source with what the user added; refuses what contradicts the file or is implausible."""
     frame_time, name = options.frame_time, source.path.name
     if frame_time and not np.isclose(frame_time, source.frame_time, rtol=1e-6, atol=0):
         raise OptionError(
@@ -267,10 +254,7 @@ def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
 
 
 def times_or_spacing(given: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
-    """Return times [s] since the first of them, or dt, their spacing, where only one number is given.
-
-    Adds to `notes` where times are shifted.
-    """
+    """Return times [s] since the first of them, or dt, their spacing, where only one number is given."""
     if given.size == 1:
         return {"dt": given[0]}
     if given[0]:
@@ -286,10 +270,7 @@ def spacing(seconds: float, frames: int) -> float:
 
 
 def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
-    """Raise SourceError for matrices of too few frames to fit, or larger or more than any are.
-
-    A small file can claim any size: nothing is allocated before this.
-    """
+    """Raise SourceError for too few frames, or more than any file has: nothing is allocated before this."""
     if n_frames < MIN_FRAMES:
         raise SourceError(
             f"{path.name} has {n_frames} frames, but a two-time fit needs at least {MIN_FRAMES}"

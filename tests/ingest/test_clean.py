@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homodyne_dask.errors import SourceError
-from homodyne_dask.store import schema
 from homodyne_dask.store.cells import age_edges, lag_edges
 from ingest import store_writer as block_means
 from ingest.bin_task import exclude_outliers
@@ -65,17 +64,10 @@ def test_what_is_no_data_becomes_nan_and_zeros_stay_and_both_are_counted(n, seed
     assert all(i < j for i, j in known)
 
 
-def test_an_asymmetric_matrix_is_refused_with_its_largest_difference():
-    c2 = noisy(600)
-    c2[10, 555] += 0.125
-    c2[3, 4] -= 0.0625
-    with pytest.raises(SourceError, match=r"bin 1 .*largest \|C - Cᵀ\| is 0.125"):
-        clean(c2, 600, "bin 1 of A.hdf")
-
-
 @pytest.mark.parametrize(
     ("word", "raw", "message"),
     [
+        ("asymmetric", noisy(10) + 0.125 * np.tri(10, k=-8), r"largest \|C - Cᵀ\| is 0.125"),
         ("another size", noisy(9), "not a 10×10"),
         ("complex", noisy(10).astype(complex), "not a 10×10 matrix"),
         ("all zero", np.zeros((10, 10)), "contains no data"),
@@ -194,15 +186,6 @@ def test_levels_are_the_means_of_a_slow_double_loop():
             same(mean[i, j], known.tolist() if enough else [])
     assert np.isnan(found[4][5, 9])
     assert not np.isnan(found[4][5, 10])
-
-
-@pytest.mark.parametrize(("n", "levels"), [(127, []), (128, [4]), (511, [4]), (512, [4, 16])])
-def test_a_level_of_fewer_than_32_frames_is_left_out(n, levels):
-    assert [f for f in schema.LEVELS if schema.level_frames(n, f)] == levels
-    c2 = clean(noisy(n), n, "bin 1").c2
-    assert (
-        list(block_means.level_means(block_means.mask_matrix(c2, np.ones(n, dtype=bool)))) == levels
-    )
 
 
 def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():

@@ -76,7 +76,6 @@ def test_a_scatter_that_no_measurement_has_is_refused(tmp_path):
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """Writes a file of four bins, the third of which is given."""
     monkeypatch.chdir(tmp_path)
 
     def write(value=None, all_bins=False, **more):

@@ -94,7 +94,6 @@ def test_values_stay_on_request_and_masked_arrays_are_missing_data(tmp_path):
 
 
 def excluded(c2):
-    """What is left out of a matrix."""
     c2 = np.array(c2, np.float32)
     np.fill_diagonal(c2, 1.3)
     try:

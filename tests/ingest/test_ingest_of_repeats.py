@@ -221,9 +221,7 @@ def test_files_of_one_ring_repeat_it_and_of_other_times_are_refused(tmp_path):
     report = ingest.ingest(paths, tmp_path / "s.zarr", frame_time=0.1)
     assert hd.open_dataset(report.store).scan_number.tolist() == [1, 2]
     np.savez(paths[1], c2=noisy(N, 1), q=0.0101, phi=0)
-    with pytest.raises(
-        SourceError, match=r"1.npz cannot be a repeat of 0.npz: q of bin 1 is 0.0101"
-    ):
+    with pytest.raises(SourceError, match=r"1.npz cannot be a repeat of 0.npz: q of bin 1 is"):
         ingest.ingest(paths, tmp_path / "t.zarr", frame_time=0.1)
     np.savez(paths[1], c2=noisy(N + 1, 1), q=0.02, phi=0)
     with pytest.raises(SourceError, match=r"1.npz cannot be .* 0.npz: the number of frames is 41"):

@@ -86,7 +86,6 @@ def test_counts_in_another_unit_are_noticed(tmp_path):
 
 
 def counted(mean: float, seed: int) -> np.ndarray:
-    """Photons of each pixel and frame, `mean` of them on average."""
     rng, time = np.random.default_rng([seed, int(1e3 * mean)]), 0.1 * np.arange(N)
     speckle = photons.intensities(rng, RATE / photons.Q**2 * time, np.zeros(N), PIXELS)
     return rng.poisson(mean * speckle).astype(float)

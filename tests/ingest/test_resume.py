@@ -31,9 +31,7 @@ def test_another_source_or_option_needs_overwrite(tmp_path):
     other = simulated(tmp_path / "B.hdf", n=30, seed=9)
     with pytest.raises(StoreError, match=r"another file \(A.hdf\): give overwrite=True"):
         ingest.ingest(other, report.store)
-    again = ingest.ingest(other, report.store, overwrite=True)
-    assert not again.skipped
-    assert again.source_file == "B.hdf"
+    assert ingest.ingest(other, report.store, overwrite=True).source_file == "B.hdf"
 
 
 @pytest.mark.long
@@ -41,9 +39,7 @@ def test_a_second_ingest_of_a_damaged_store_asks_for_overwrite(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     chunk = ingest.ingest(path).store / "phi/c/0"
     chunk.write_bytes((chunk.parents[2] / "q/c/0").read_bytes())
-    with pytest.raises(
-        StoreError, match=r"phi differs from what was ingested: .* with overwrite=True"
-    ):
+    with pytest.raises(StoreError, match=r"phi differs from what was ingested: .* with"):
         ingest.ingest(path)
     assert str(ingest.ingest(path, overwrite=True)) == str(ingest.ingest(path)).replace(
         "already complete, nothing to do\n", ""

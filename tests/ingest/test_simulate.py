@@ -65,13 +65,6 @@ def test_a_step_fits_the_record_whatever_its_length():
     assert step.over(40).over(300) == step.over(40)
 
 
-@pytest.mark.parametrize("n", [1, 2, 23])
-def test_angles_spread_over_a_half_circle(n):
-    phi = angles(n)
-    assert np.unique(np.round(phi % 180, 6)).size == n
-    assert phi.mean() == pytest.approx(0)
-
-
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
     path = simulated(tmp_path / "A.h5", n=20)
     with pytest.raises(StoreError, match=r"A\.h5 exists: give overwrite=True"):

@@ -24,18 +24,15 @@ ROOT = f"s3://{object_server.BUCKET}"
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """3 bins of 600 frames: three chunks each."""
     return simulated(tmp_path_factory.mktemp("source") / "A.hdf", n=600)
 
 
 @pytest.fixture(scope="module")
 def plain(source):
-    """Its store on disk, a file a chunk."""
     return hd.open_dataset(ingest.ingest(source).store)
 
 
 def chunks(scan: Scan) -> dict[Chunk, bytes]:
-    """The bytes of every chunk as stored."""
     from homodyne_dask.store.chunks import read_bytes
 
     places = [(0, 0), (0, 1), (1, 1)]

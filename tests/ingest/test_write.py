@@ -103,13 +103,6 @@ def test_the_manifest_says_what_belongs_at_each_place(tmp_path):
     assert listed["attributes"] == hashlib.sha256(kept).hexdigest()
 
 
-def test_progress_counts_every_bin(tmp_path):
-    seen = []
-    path = simulated(tmp_path / "A.hdf", n=30, bins=5)
-    ingest.ingest(path, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(k, 5) for k in range(1, 6)]
-
-
 @pytest.mark.long
 @pytest.mark.cluster
 def test_a_dask_client_writes_the_same_store(tmp_path):
@@ -141,7 +134,6 @@ def test_a_chunk_is_written_as_zarr_would(tmp_path, dtype):
 
 
 def holed(n: int, k: int) -> np.ndarray:
-    """A matrix of which some pairs, and all of one frame, are unknown."""
     c2 = noisy(n, k)
     c2[3, 5:n:3] = c2[5:n:3, 3] = np.nan
     c2[n // 2] = c2[:, n // 2] = 0
@@ -149,7 +141,6 @@ def holed(n: int, k: int) -> np.ndarray:
 
 
 def slow(c2, sigma_row, use, side, i, j):
-    """The sums over one chunk, pair by pair of t1."""
     n, total, pairs = len(use), np.zeros(3), 0
     for t1 in range(i * side, min((i + 1) * side, n)):
         t2 = np.arange(max(j * side, t1 + 1), min((j + 1) * side, n))

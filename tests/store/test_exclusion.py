@@ -18,7 +18,6 @@ BAD = [(0, 3), (51, 61), (640, 641)]
 
 
 def spoilt(made, frames, by=0.4):
-    """The same scan with other values in some frames, or unknown ones, by NaN."""
     c2 = made.c2.copy()
     for first, stop in frames:
         c2[:, first:stop] += np.float32(by)
@@ -28,7 +27,6 @@ def spoilt(made, frames, by=0.4):
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory):
-    """A scan of several chunks with bad frames, and the same with them unknown."""
     folder = tmp_path_factory.mktemp("excluded")
     # far blocks are not read, their sums are stored
     made = measured(FAST_DECAY, 700, angles(3), dt=0.1)

@@ -34,13 +34,11 @@ FILES = [CHUNK, "zarr.json", "c2/zarr.json", "c2/manifest.json", "time/c/0", "cu
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """2 angles of 80 frames."""
     scan = measured(CREEP, 80, (0.0, 45.0), dt=0.1)
     return Path(store(scan, tmp_path_factory.mktemp("whole")).path)
 
 
 def forget() -> None:
-    """Keep nothing of what was read before."""
     block_cache.forget()
     open_selection.cache_clear()
 
@@ -56,7 +54,6 @@ def pauses(monkeypatch) -> list[float]:
 
 @pytest.fixture
 def failing(monkeypatch):
-    """A function that lets a file fail, a number of times, when it is opened."""
     real, left = files.open_without_waiting, dict[str, list[int]]()
 
     def opened(path, flags):
@@ -171,7 +168,6 @@ def test_a_missing_chunk_is_damage_after_a_second_read(whole, tmp_path, pauses):
 
 
 def wrong_at_first(monkeypatch, times: int) -> list[Path]:
-    """Let the first reads of each file have a bit turned; return the files, once for each read."""
     real, seen = files.read_with_tail, list[Path]()
 
     def read(path, *given):
@@ -211,7 +207,6 @@ def source(tmp_path) -> Path:
 
 
 def matrices_fail(monkeypatch, times: int) -> None:
-    """Let the first reads of matrices fail, in the words of HDF5."""
     real, left = h5py.Dataset.__getitem__, [errno.EIO] * times
 
     def read(dataset, *at, **options):
@@ -246,9 +241,7 @@ def test_a_source_on_a_file_system_that_goes_on_failing_is_not_damaged(
 ):
     with monkeypatch.context() as failing:
         matrices_fail(failing, 1000)
-        with pytest.raises(
-            FileReadError, match=r"A\.hdf cannot be read \(Input/output error, after 12"
-        ):
+        with pytest.raises(FileReadError, match=r"A\.hdf cannot be read \(Input/output error,"):
             ingest.ingest(source, tmp_path / "s.zarr")
     assert len(ingest.ingest(source, tmp_path / "s.zarr").bins) == 3
 
@@ -307,7 +300,6 @@ def test_the_command_for_a_file_whose_writer_was_killed_makes_it_readable(source
 
 
 def clumsy(path, options):
-    """A reader of a package, on a file system that fails."""
     raise OSError(errno.EREMOTEIO, "Remote I/O error", str(path))
 
 
@@ -320,7 +312,6 @@ def test_a_reader_of_a_package_is_not_blamed_for_a_file_system(tmp_path, monkeyp
 
 
 def fail_at_first(path: str, times: int) -> None:
-    """Let the first times that a worker opens a file fail."""
     real, left = files.open_without_waiting, [errno.ESTALE] * times
     files.left_to_fail = left  # type: ignore[attr-defined]
 

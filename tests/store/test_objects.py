@@ -131,7 +131,6 @@ def test_a_redirect_to_another_host_is_refused_and_nothing_is_sent_there(
 
 
 def named_server(scheme, address, folder, monkeypatch) -> tuple[dict[str, str], str]:
-    """Return variables that name a server for a scheme, and a URL there."""
     if scheme == "gs":
         given = {"GOOGLE_BASE_URL": address, "GOOGLE_ALLOW_HTTP": "true"}
         return given | {"GOOGLE_SKIP_SIGNATURE": "true"}, "gs://bucket/a"
@@ -206,14 +205,12 @@ def test_an_object_that_changed_after_the_store_was_opened_is_seen(disk, content
 
 @pytest.fixture(scope="module")
 def another(tmp_path_factory):
-    """A store of other noise, otherwise the same."""
     made = measured(CREEP, 80, (0.0, 45.0), dt=0.1, seed=1)
     return Path(store(made, tmp_path_factory.mktemp("another")).path)
 
 
 @pytest.mark.long
 def test_a_store_that_is_exchanged_during_a_fit_is_refused_by_name(disk, another):
-    """What of a store may be exchanged alone: test_scan.py, tests/faults/test_store.py."""
     url = uploaded(Path(disk.path), "exchanged.zarr")
     scan = hd.open_dataset(url)
     uploaded(another, "exchanged.zarr")
@@ -287,7 +284,6 @@ def test_wrong_credentials_are_one_sentence_without_them(url, server, capfd):
 
 @pytest.fixture
 def profile(server, tmp_path, monkeypatch):
-    """A profile with the keys and the server, and none of them in the environment."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "ENDPOINT_URL", "REGION"):
         monkeypatch.delenv(f"AWS_{name}")
     for name, text in (("credentials", ""), ("config", "profile ")):
@@ -317,9 +313,7 @@ def test_a_line_break_in_a_key_of_a_profile_is_one_sentence(
     (tmp_path / "config").write_text(f"[profile beam]\nregion = us-east-1\n{process}\n")
     (tmp_path / "credentials").write_text("")
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    with pytest.raises(
-        ObjectStoreError, match="a key of the profile contains a line break"
-    ) as said:
+    with pytest.raises(ObjectStoreError, match="a key of the profile contains a line") as said:
         hd.open_dataset(url)
     assert not any(secret in str(said.value) for secret in (SECRET, KEY))
 

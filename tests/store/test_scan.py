@@ -80,7 +80,6 @@ def test_what_is_no_store_is_refused(tmp_path):
 
 
 def test_the_same_data_with_another_sigma_time_or_q_are_another_selection(folder):
-    """The digest of c2 alone took them for the same, and a fit in this process used the old ones."""
     scans = measured(FLOW, 30, (0.0, 40.0), dt=0.5)
     first = store(scans, folder, "changing").selection
     changes = {
@@ -106,7 +105,6 @@ LATER = {"cuts": lambda scan: scan.cuts(), "sums": lambda scan: scan.chunk_sums}
 
 @pytest.mark.parametrize("name", LATER)
 def test_what_is_read_later_is_of_the_store_that_was_opened(folder, copy, name):
-    """Another store of the same shape takes its place in between, whole and right in itself."""
     scan = open_dataset(copy)
     other = store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5, seed=1), folder, "other")
     shutil.rmtree(copy)
@@ -208,7 +206,6 @@ def test_one_angle_is_the_nearest_of_a_ring_and_not_all_within_a_degree():
 
 
 def test_values_for_each_bin_have_the_order_of_the_labels(scan):
-    """They were applied in the order of the store."""
     truth = dict(zip(hd.STATIC.names, FLOW, strict=False)) | {"D0": 1e4, "alpha": 0, "D_offset": 0}
     scaling = {"scaling": "fixed", "contrast": [0.1, 0.3], "offset": [1.1, 0.9]}
     for labels in ([2, 1], [1, 2]):

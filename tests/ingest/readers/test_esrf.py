@@ -17,7 +17,6 @@ BINS = [noisy(N, k) for k in range(3)]
 
 
 def unbinned(full):
-    """Cells of one pair each, and their ages and lags."""
     n = full.shape[-1]
     ttcf = np.full((2, 2 * n - 1, n), np.nan)
     for i in range(n):

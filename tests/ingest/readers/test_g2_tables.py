@@ -6,7 +6,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SourceError
-from ingest.readers.g2_tables import Column
+from ingest.readers.g2_tables import column_of
 
 Q = [0.004, 0.008, 0.0123]
 TAU = np.geomspace(1e-3, 10, 12)
@@ -150,17 +150,16 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_column_is_its_own_token_says(kind):
-    columns = [Column(name, TAU) for name in KINDS[kind].split()]
+    columns = [column_of(name, TAU) for name in KINDS[kind].split()]
     assert {column.name for column in columns if column.kind != kind} == set()
     assert not any(column.role == "error" for column in columns)
     errors = "err g2err dg2 Δg2 σ sigma_g1 g1_err std g2_sem f_err error(q=0.1) g2_deviation"
-    assert all(Column(name, TAU).role == "error" for name in errors.split())
+    assert all(column_of(name, TAU).role == "error" for name in errors.split())
     labels = ("correlation function g2", "Sigma-Aldrich g2", "truncated g2", "dev2 g2")
-    assert not any(Column(name, TAU).role == "error" for name in labels)
+    assert not any(column_of(name, TAU).role == "error" for name in labels)
 
 
 def test_units_runs_temperatures_and_exponents_in_names_decide_nothing(tmp_path):
-    """200 random names of g2, g2 - 1 and g1, and of curves with q alone."""
     rng, q = np.random.default_rng(0), np.geomspace(1e-3, 2e-2, 200)
     tokens = {"g2": ["g2", "G2", "g(2)", "g₂"], "g2-1": ["g2-1", "g2 - 1", "g2m1", "(g2-1)/b"]}
     tokens |= {"g1": ["g1", "ISF", "|g1|", "g^(1)"]}

@@ -20,7 +20,6 @@ SCALED = {"scale_factor": 1e-4, "add_offset": 1.0}
 
 
 def ingested(folder, c2, attributes, name="c2"):
-    """The store of a file of which one dataset has these attributes."""
     held = {"c2": c2, "q": [0.005], "phi": [0.0], "t": 0.5 * np.arange(FRAMES)}
     options: dict[str, Any] = {"q_dataset": "/q", "phi_dataset": "/phi", "time_dataset": "/t"}
     options["keep_outliers"] = True  # so that attributes alone say what a hole is

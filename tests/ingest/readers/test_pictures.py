@@ -49,7 +49,6 @@ def of_midtools(folder):
 
 
 def kept(path, name):
-    """An optional array of the store of a file, which must have it."""
     found = hd.open_dataset(ingest.ingest(path).store).optional_array(name)
     assert found is not None
     return found
