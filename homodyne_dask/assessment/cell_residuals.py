@@ -116,7 +116,7 @@ def _points(
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True)) or _NONE
 
 
-_NONE = (np.empty(0),) * 3
+_NONE: tuple[np.ndarray, np.ndarray, np.ndarray] = (np.empty(0), np.empty(0), np.empty(0))
 
 
 def _points_of_runs(

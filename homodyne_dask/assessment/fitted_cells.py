@@ -185,13 +185,14 @@ def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> Fitt
         to = np.zeros((m, 2 * n))
         to[:, first : first + n] = pseudoinverse(whole)[n - m :]
         covariances.append(to @ scores @ to.T)
+    of_pairs, of_weighted = covariances
     if smoothness := request.search.smoothness:
         of_theta = np.zeros((len(joint.which), n))
         of_theta[joint.which, n - m :] = np.diag(joint.size[:m])
         given = {name: of_theta[smoothness.places[name]] for name in smoothness.given}
     return FittedCells(
-        intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, *covariances,
-        given,
+        intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs,
+        of_weighted, given,
     )  # fmt: skip
 
 

@@ -72,7 +72,9 @@ TASK_SECONDS = 0.25
 MOST_BYTES = 64e6
 """Memory that the noise of a bin may take on a worker, which a plan has no more for."""
 PROGRESS_INTERVAL = 0.4
-NO_CELLS = AveragedCells([], np.empty((0, 0)), np.empty((0, 0), int), [], *[np.empty(0, int)] * 2)
+NO_CELLS = AveragedCells(
+    [], np.empty((0, 0)), np.empty((0, 0), int), [], np.empty(0, int), np.empty(0, int)
+)
 NO_FRAMES = BinFrames((0, 0), np.empty(0, bool), np.empty(0), 1)
 
 

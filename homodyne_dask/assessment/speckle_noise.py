@@ -405,7 +405,9 @@ def noise_of_bin(
         if left is not None and bin.weights is not None:
             of_fields = of_fields.mapped(bin.weights @ left)
         of_model = cells, model.of_cells, of_fields, model.weights, model.distance
-        noises.append(BinNoise(*of_model, residual, own, *map(_contiguous, (fit, expected)), least))
+        noises.append(
+            BinNoise(*of_model, residual, own, _contiguous(fit), _contiguous(expected), least)
+        )
     return noises
 
 

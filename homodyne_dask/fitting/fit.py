@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,12 +91,11 @@ def workers_for_plan(
     from homodyne_dask.cluster.local import local_cluster
     from homodyne_dask.sweep import distributed_tasks, preflight
 
-    if planned.workers.to_start:
-        workers: AbstractContextManager[Any] = local_cluster(gpus=planned.gpus)
-        given = ()
+    if client is None or planned.workers.to_start:
+        workers, checked_for = local_cluster(gpus=planned.gpus), (None, None)
     else:
-        workers, given = nullcontext(client), (scan, planned)
-    with workers as connected, preflight.checked_workers(connected, *given) as refused:
+        workers, checked_for = nullcontext(client), (scan, planned)
+    with workers as connected, preflight.checked_workers(connected, *checked_for) as refused:
         distributed_tasks.keep_preferences_soft(connected)
         yield connected, refused
 
