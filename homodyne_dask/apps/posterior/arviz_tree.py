@@ -25,9 +25,9 @@ from homodyne_dask.results.data.rate_curves import quoted_sign, rates_in
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.store.scan import Scan
 
-FORMAT, VERSION = "homodyne_dask posterior", 1
+FORMAT, VERSION = "homodyne_dask posterior", 2
 NUMBERS = (
-    *("adjust", "adjust_note", "design_effect", "dof", "pareto_k", "effective_draws", "seed"),
+    *("adjust", "adjust_note", "design_effect", "dof", "r_hat", "effective_draws", "seed"),
     *("columns", "checked", "largest_error"),
 )
 """Fields of `PosteriorDraws` that files and summary.json hold as they are."""
@@ -35,7 +35,7 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class PosteriorDraws:
-    """Draws of the posterior of one fit, all of the same weight: one chain of independent ones.
+    """Draws of the posterior of one fit, in chains.
 
     Parameters are in the order and the units of the model, bins in those of the fit.
     """
@@ -51,12 +51,10 @@ class PosteriorDraws:
     """Draws of the prior, as many as one likes; fixed parameters are constant."""
     priors: Mapping[str, str]
     """The prior of each free parameter in words, by name: 'normal, 2500 ± 300 Å²/s'."""
-    sample_stats: Mapping[str, Float[np.ndarray, "chain draw"]]
-    """log_weight: the importance weights by which the draws were chosen."""
-    pareto_k: float
-    """Of the importance weights."""
+    r_hat: float
+    """The largest of all parameters."""
     effective_draws: float
-    """(Σw)²/Σw² of the weights."""
+    """The smallest of all parameters, of bulk and tails."""
     adjust: Literal["robust", "magnitude", "none"]
     """Whether the likelihood has the curvature of the covariance of stderr; magnitude: its size only, with
     too few independent bins for its directions; none: the naive posterior of uncorrelated noise."""
@@ -125,8 +123,7 @@ SAMPLE = ("chain", "draw")
 def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
     rates, rates_of_fit = _rates(FitView(result, scan), draws)
-    stats = {name: (SAMPLE, np.asarray(of)) for name, of in draws.sample_stats.items()}
-    stats["log_prior"] = (SAMPLE, draws.log_prior)
+    stats = {"log_prior": (SAMPLE, draws.log_prior)}
     bins, there = _bins(result), np.flatnonzero(result.scaling["ndata"].values > 0)
     linear = {
         "contrast": ((*SAMPLE, "bin"), draws.linear_params[..., 1], _about("contrast", "")),

@@ -41,7 +41,7 @@ SAMPLE = 2500
 _MIN_PAIRS = 96
 """Least number of pairs of frames in it; all bins share them."""
 _LAG_INTERVALS = 24
-BATCH = 64
+BATCH = 16
 """Thetas of one call; fewer are padded, so that a kernel is compiled once."""
 
 

@@ -105,7 +105,7 @@ class Posterior(HandedOut, Reportable):
 
     Groups: posterior (each free parameter; contrast and offset by bin; J, gamma_dot and strain at 50 ages),
     sample_stats, log_likelihood (of each bin), prior, observed_data (c2 over cells of age and lag),
-    constant_data. Attributes: pareto_k, effective_draws, adjust, design_effect, convention, seed, ...
+    constant_data. Attributes: r_hat, effective_draws, adjust, design_effect, convention, seed, ...
     """
 
     def _document(self) -> Document:
@@ -124,7 +124,7 @@ class Posterior(HandedOut, Reportable):
 
     @property
     def reliable(self) -> bool:
-        """Whether the draws are reliable, by Pareto k̂ of their weights and the error of the likelihood."""
+        """Whether the draws are reliable, by R-hat and the error of the likelihood."""
         return not why_unreliable(self.plain)
 
     @cached_property
@@ -235,12 +235,14 @@ def _rows(held: dict[str, Any]) -> list[list[str]]:
 
 def _sampling(held: dict[str, Any]) -> list[str]:
     """Return how the draws were made, and how exact the likelihood is."""
-    k, effective = (nan_if_none(held[key]) for key in ("pareto_k", "effective_draws"))
     error, draws = nan_if_none(held["largest_error"]), numbers.format_count(held["draws"])
-    made = f"{effective:.0f} effective draws, Pareto k̂ {k:.2f}"
+    if "r_hat" not in held:
+        return [f"{draws} draws, seed {held['seed']}"]
+    r_hat, effective = (nan_if_none(held[key]) for key in ("r_hat", "effective_draws"))
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     return [
-        f"{draws} draws by importance sampling ({made}), seed {held['seed']}",
+        f"{draws} draws by Markov chains ({effective:.0f} effective draws, R-hat {r_hat:.3f}), seed "
+        f"{held['seed']}",
         f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
         f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
         f"compared{beyond}",

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, free_names, theta_in
-from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
+from homodyne_dask.apps.posterior.priors import FLAT_IN_RATE
+from homodyne_dask.apps.posterior.r_hat_and_ess import MAX_R_HAT
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import plain_rows
 from homodyne_dask.results.data.numbers_and_intervals import half_width
@@ -18,8 +19,6 @@ from homodyne_dask.results.result_classes import FitResult
 
 UNTRUSTED_ERROR = 0.5
 """The same above which draws are unreliable: they have the wrong weight by more than half."""
-MAX_PARETO_K = 0.7
-"""Of importance weights (Vehtari et al. 2024), above which draws are unreliable."""
 ENOUGH = 0.05
 """Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
@@ -179,11 +178,17 @@ def plain_summary(table: xarray.Dataset, tree: DataTree) -> dict[str, Any]:
 
 def why_unreliable(held: dict[str, Any]) -> str:
     """Return why the draws are unreliable, '' if they are."""
-    k = nan_if_none(held["pareto_k"])
-    if not k <= MAX_PARETO_K:
+    if "r_hat" not in held:
         return (
-            f"the draws are unreliable, and no interval is given: a few draws have nearly all the weight "
-            f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); use more --draws or narrower priors"
+            "no interval is given of draws by importance weights, as an earlier version made them: draw again "
+            "with `homodyne-dask posterior`"
+        )
+    r_hat = nan_if_none(held["r_hat"])
+    if not r_hat < MAX_R_HAT:
+        return (
+            f"the draws are unreliable, and no interval is given: the chains differ (R-hat {r_hat:.3f}, above "
+            f"{MAX_R_HAT}); use more --draws or narrower priors, or fix parameters that the data do not "
+            f"determine"
         )
     error = nan_if_none(held["largest_error"])
     if error > UNTRUSTED_ERROR:
