@@ -131,6 +131,7 @@ def posterior(folder: Path, frames: int) -> dict[str, float]:
         "pairs": result.ndata,
         "columns": found.plain["columns"],
         "largest error of log p": found.plain["largest_error"],
-        "Pareto k": found.plain["pareto_k"],
+        "R-hat": found.plain["r_hat"],
+        "effective draws": found.plain["effective_draws"],
         "peak / that of the fit": of_posterior.peak / of_fit.peak,
     }

@@ -115,7 +115,7 @@ def in_batches(
             found = _at_thetas(np.concatenate([batch, padding]), of, **static)
             return jax.tree.map(np.asarray, found)
 
-    parts = on_cores(part, range(0, n, BATCH))
+    parts = [part(0)] if n <= BATCH else on_cores(part, range(0, n, BATCH))
     return jax.tree.map(lambda *part: np.concatenate(part)[:n], *parts)
 
 

@@ -98,7 +98,7 @@ class Prior(NamedTuple):
             y = rng.uniform(*ends, n)
         else:
             within = (ends - self.mean) / self.sd
-            y = stats.truncnorm.rvs(*within, self.mean, self.sd, n, rng)
+            y = stats.truncnorm.rvs(*within, self.mean, self.sd, size=n, random_state=rng)
         return np.clip(np.exp(y) if self.log else y, self.low, self.high)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.apps.posterior.arviz_tree import PosteriorDraws
+from homodyne_dask.apps.posterior.arviz_tree import Draws
 from homodyne_dask.apps.posterior.chains import LogDensity, StudentT, chains_of, root_of, walk
 from homodyne_dask.apps.posterior.interpolated_likelihood import (
     SIZES,
@@ -212,8 +212,10 @@ class Sampler:
         """Return χ² at free parameters, less that at the optimum."""
         return likelihood_of(self.request.problem, of, self.target.at.whole(x)).chisqr.sum(1)
 
-    def run(self, draws: int, doing: Callable[[str], None]) -> dict[str, Any]:
-        """Return draws by their names in `PosteriorDraws`, and how exact they are.
+    def run(
+        self, draws: int, doing: Callable[[str], None]
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return draws by their names in `Draws`, and how exact they are.
 
         The basis is chosen anew from the draws while the error of their likelihood is too large.
         """
@@ -231,13 +233,14 @@ class Sampler:
                 break
             z = chains.z[-1]
         kept = np.linspace(0, len(chains.z) - 1, -(-draws // len(z))).round().astype(int)
-        return self._named(self.target.moves.back(chains.z[kept].swapaxes(0, 1)), of) | {
+        numbers = {
             "r_hat": chains.r_hat,
             "effective_draws": min(chains.effective, float(len(kept) * len(z))),
             "columns": len(of.basis.thetas) - 1,
             "checked": CHECKED,
             "largest_error": error,
         }
+        return self._named(self.target.moves.back(chains.z[kept].swapaxes(0, 1)), of), numbers
 
     def _named(self, x: Float[np.ndarray, "chain draw x"], of: LikelihoodArrays) -> dict[str, Any]:
         """Return theta, contrast and offset, likelihood and prior of draws."""
@@ -296,27 +299,10 @@ def posterior(
     >>> hd.posterior(result, draws=500).reliable
     True
     """
+    load_ahead("hd.posterior", "arviz_stats", "posterior")
     require_function("progress", progress)
     require_type("result", result, FitResult, "the result of a fit")
-    scan = fitted_scan(result) if scan is None else scan
-    options = {"priors": priors, "draws": draws, "seed": seed, "adjust": adjust, "client": client}
-    doing = progress or (lambda _: None)
-    return posterior_of(result, posterior_draws(result, scan, **options, doing=doing), scan)
-
-
-def posterior_draws(
-    result: FitResult,
-    scan: Scan,
-    *,
-    priors: Mapping[str, Any] | None = None,
-    draws: int = 4000,
-    seed: int = 1,
-    adjust: str = "robust",
-    client: "Client | None" = None,
-    doing: Callable[[str], None] = lambda _: None,
-) -> PosteriorDraws:
-    """Return draws of the posterior of a fit; arguments and errors are those of `posterior`."""
-    load_ahead("hd.posterior", "arviz_stats", "posterior")
+    scan, doing = fitted_scan(result) if scan is None else scan, progress or (lambda _: None)
     began = time.perf_counter()
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
@@ -336,17 +322,17 @@ def posterior_draws(
         adjustment = adjustment_of(request, reduced, at, result, adjust)
         target = Target(at, moves, adjustment, tuple(prior.values()))
         sampler = Sampler(request, sweep, target, reduced, np.random.default_rng(seed))
-        found = sampler.run(draws, doing)
-    return PosteriorDraws(
-        **found,
-        priors={name: of.text for name, of in prior.items()},
-        adjust=adjustment.kind,
-        adjust_note=adjustment.note,
-        design_effect=adjustment.factor,
-        dof=adjustment.dof,
-        seed=int(seed),
-        seconds={"total": time.perf_counter() - began},
-    )
+        found, numbers = sampler.run(draws, doing)
+    numbers |= {
+        "adjust": adjustment.kind,
+        "adjust_note": adjustment.note,
+        "design_effect": adjustment.factor,
+        "dof": adjustment.dof,
+        "seed": int(seed),
+        "seconds": {"total": time.perf_counter() - began},
+    }
+    words = {name: of.text for name, of in prior.items()}
+    return posterior_of(result, Draws(**found, priors=words, about=numbers), scan)
 
 
 def request_of(result: FitResult, scan: Scan) -> Request:

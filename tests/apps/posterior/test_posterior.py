@@ -14,7 +14,8 @@ import xarray
 from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.apps.posterior.arviz_tree import AGES, OTHERS, variable_names
-from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of, write_netcdf
+from homodyne_dask.apps.posterior.netcdf_file import write_netcdf
+from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of
 from homodyne_dask.apps.posterior.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
@@ -101,7 +102,7 @@ def test_what_is_quoted_is_what_the_draws_and_their_prior_allow(
     assert not made.summary["enough"].any()
 
 
-@pytest.mark.parametrize("check", [{"pareto_k": 1.51}, {"largest_error": 0.6}])
+@pytest.mark.parametrize("check", [{"r_hat": 1.51}, {"largest_error": 0.6}])
 def test_draws_that_fail_their_check_have_a_headline_that_says_so_and_no_interval(
     check, flowing, fitted
 ):
@@ -180,7 +181,7 @@ def test_fixed_parameters_and_bins_without_pairs_come_back(flowing, tmp_path):
     result = fit_of(flowing, fixed=("beta", "phi0"))
     counts = result.scaling["ndata"].copy(data=[10, 0, 10])
     result = replace(result, scaling=result.scaling.assign(ndata=counts))
-    draws = draws_of(result, gaussian(result, 300), dof=math.inf, pareto_k=math.nan)
+    draws = draws_of(result, gaussian(result, 300), dof=math.inf, r_hat=math.nan)
     made = posterior_of(result, draws, flowing)
     assert made.tree["log_likelihood"]["bin"].values.tolist() == flowing.label[[0, 2]].tolist()
     assert "beta" not in made.tree["posterior"]
