@@ -1,9 +1,9 @@
 """Draws of any density by chains that move together.
 
 Half of the chains move by differences of the other half (differential evolution, ter Braak 2006), then the
-other half; and all of them by independent proposals of a Student's t that was fitted to chains before. Each
-move is accepted by the rule of Metropolis and Hastings, so that all chains have the density. A fifth of the
-differences is taken whole, and the t has a copy at each mode that is known: so chains jump between modes.
+other half; and all of them by independent proposals from a mixture of Student's t that was fitted to chains
+before. Each move is accepted by the rule of Metropolis and Hastings, so that all chains have the density. A
+fifth of the differences is taken whole, so that chains jump between modes in which some of them are.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,8 @@ _INDEPENDENT = 3
 """Independent proposals of each chain in a cycle."""
 _WHOLE, _NOISE = 0.2, 1e-3
 """Share of differences taken whole; what is added to differences, over the standard deviation."""
-_MOST_DOF, _ITERATIONS = 5.0, 20
+_PARTS, _SHRUNK, _ITERATIONS = 5, 3, 30
+"""Of a mixture; draws for each direction by which scales are drawn together."""
 _SHORTEST, _MOST = 25, 24
 """Cycles of the first chains; cycles of all over those needed, or over 100, after which chains end."""
 _ENOUGH = 0.75
@@ -35,57 +36,71 @@ class Chains(NamedTuple):
     effective: float
 
 
-class StudentT(NamedTuple):
-    """The same t about several modes."""
+class Mixture(NamedTuple):
+    """A mixture of distributions of Student's t."""
 
-    mean: Float[np.ndarray, " u"]
-    root: Float[np.ndarray, "u u"]
-    """Lower triangle; times its transpose it is the scale."""
-    modes: Float[np.ndarray, "mode u"]
-    """Distances from the first mode."""
+    share: Float[np.ndarray, " k"]
+    mean: Float[np.ndarray, "k u"]
+    root: Float[np.ndarray, "k u u"]
+    """Lower triangles; times their transposes they are the scales."""
     dof: float
 
     def draws(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n u"]:
         """Return n independent draws."""
-        normal = rng.standard_normal((n, len(self.mean)))
+        k = rng.choice(len(self.share), n, p=self.share)
         wide = np.sqrt(self.dof / rng.chisquare(self.dof, (n, 1)))
-        return self.mean + wide * normal @ self.root.T + rng.choice(self.modes, n)
+        normal = rng.standard_normal((n, 1, self.mean.shape[1]))
+        return self.mean[k] + wide * (normal @ self.root[k].swapaxes(1, 2))[:, 0]
+
+    def distances(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, "k n"]:
+        """Return squared distances from each middle in units of its scale."""
+        away = z - self.mean[:, None]
+        return ((away @ np.linalg.inv(self.root).swapaxes(1, 2)) ** 2).sum(-1)
+
+    def densities(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, "k n"]:
+        """Return the logarithm of the density of each t with its share, up to a constant."""
+        size = np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(1)
+        kernel = np.log1p(self.distances(z) / self.dof) * (self.dof + self.mean.shape[1]) / 2
+        return (np.log(self.share) - size)[:, None] - kernel
 
     def log_density(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, " n"]:
         """Return the logarithm of the density, up to a constant."""
-        kernel = 1 + self.distances(z) / self.dof
-        return np.log((kernel ** (-(self.dof + len(self.mean)) / 2)).sum(1))
+        return np.logaddexp.reduce(self.densities(z), axis=0)
 
-    def distances(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, "n mode"]:
-        """Return squared distances from each mode in units of the scale."""
-        away = z[:, None] - self.mean - self.modes
-        return ((away @ np.linalg.inv(self.root).T) ** 2).sum(-1)
+    def fitted(self, z: Float[np.ndarray, "n u"], rng: np.random.Generator) -> "Mixture":
+        """Return the mixture of large likelihood for draws, by expectation and maximization.
 
-    def fitted(self, z: Float[np.ndarray, "n u"]) -> "StudentT":
-        """Return the t of largest likelihood for draws, each of its nearest mode (Liu and Rubin 1995)."""
-        by = self
-        z = z - self.modes[self.distances(z).argmin(1)]
+        Each scale is drawn toward their mean as by draws for each direction: none is degenerate.
+        """
+        n, p = z.shape
+        middles = z[rng.choice(n, _PARTS, replace=False)]
+        root = np.repeat(root_of(np.cov(z.T).reshape(p, p))[None], _PARTS, axis=0)
+        by = Mixture(np.full(_PARTS, 1 / _PARTS), middles, root, self.dof)
         for _ in range(_ITERATIONS):
-            weight = (self.dof + z.shape[1]) / (self.dof + by.distances(z)[:, 0])
-            mean = weight @ z / weight.sum()
-            away = z - mean
-            scale = (weight * away.T) @ away / len(z)
-            by = by._replace(mean=mean, root=root_of(scale))
+            of = by.densities(z)
+            of = np.exp(of - np.logaddexp.reduce(of, axis=0))
+            weight = of * (self.dof + p) / (self.dof + by.distances(z))
+            number = of.sum(1) + 1e-3
+            mean = (weight @ z + 1e-3 * by.mean) / (weight.sum(1) + 1e-3)[:, None]
+            away = z - mean[:, None]
+            scale = (weight[..., None] * away).swapaxes(1, 2) @ away
+            together = scale.sum(0) / n
+            scale = (scale + _SHRUNK * p * together) / (number + _SHRUNK * p)[:, None, None]
+            by = Mixture(number / number.sum(), mean, root_of(scale), self.dof)
         return by
 
 
-def root_of(scale: Float[np.ndarray, "u u"]) -> Float[np.ndarray, "u u"]:
-    """Return the Cholesky factor, also where some directions have no width."""
-    size = np.sqrt(np.diag(scale)) + np.finfo(float).tiny
-    return size[:, None] * np.linalg.cholesky(
-        scale / np.outer(size, size) + 1e-10 * np.eye(len(size))
-    )
+def root_of(scale: Float[np.ndarray, "*k u u"]) -> Float[np.ndarray, "*k u u"]:
+    """Return Cholesky factors, also where some directions have no width."""
+    size = np.sqrt(np.diagonal(scale, axis1=-2, axis2=-1))[..., None] + np.finfo(float).tiny
+    unit = scale / (size * size.swapaxes(-2, -1))
+    return size * np.linalg.cholesky(unit + 1e-10 * np.eye(unit.shape[-1]))
 
 
 def walk(
     log_density: LogDensity,
     z: Float[np.ndarray, "chain u"],
-    by: StudentT,
+    by: Mixture,
     cycles: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "step chain u"]:
@@ -99,7 +114,7 @@ def walk(
             second = (first + rng.integers(1, len(others), size=len(moving))) % len(others)
             share = rng.uniform(0.5, 1.0, len(moving)) * 2.38 / np.sqrt(2 * p)
             share = np.where(rng.random(len(moving)) < _WHOLE, 1.0, share)[:, None]
-            noise = _NOISE * rng.standard_normal((len(moving), p)) @ by.root.T
+            noise = _NOISE * rng.standard_normal((len(moving), p)) @ by.root[0].T
             tried = z[moving] + share * (z[others[first]] - z[others[second]]) + noise
             found = log_density(tried)
             taken = np.log(rng.random(len(moving))) < found - there[moving]
@@ -117,14 +132,14 @@ def walk(
 def chains_of(
     log_density: LogDensity,
     z: Float[np.ndarray, "chain u"],
-    by: StudentT,
+    by: Mixture,
     draws: int,
     rng: np.random.Generator,
-) -> tuple[Chains, StudentT]:
-    """Return chains that agree, or the longest that may be had, and the t fitted to them.
+) -> tuple[Chains, Mixture]:
+    """Return chains that agree, or the longest that may be had, and the mixture they took.
 
     They are begun anew, twice as long, where those before ended, until they agree and have as many effective
-    draws as are wanted; so the first ones only find the way and the t.
+    draws as are wanted; so the first ones only find the way and the mixture.
     """
     needed = -(-draws // len(z))
     cycles, spent = max(_SHORTEST, needed // 4), 0
@@ -135,5 +150,5 @@ def chains_of(
         done = cycles >= needed and r_hat < MAX_R_HAT and effective > _ENOUGH * draws
         if done or spent > _MOST * max(needed, 100):
             return Chains(kept, r_hat, effective), by
-        z, by = kept[-1], by.fitted(kept[cycles // 2 :].reshape(-1, z.shape[1]))
+        z, by = kept[-1], by.fitted(kept[cycles // 2 :].reshape(-1, z.shape[1]), rng)
         cycles *= 2

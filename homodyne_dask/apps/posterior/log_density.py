@@ -21,7 +21,7 @@ what is estimated: for V the smallest of all parameters, else those of the trace
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -120,7 +120,9 @@ def coordinates(
 class Adjustment:
     """How χ² becomes a log-likelihood."""
 
-    kind: Literal["robust", "magnitude", "none"]
+    kind: str
+    """robust: it has the curvature of the covariance of stderr; magnitude: its size only, with too few
+    independent bins for its directions; none: the naive posterior of uncorrelated noise."""
     note: str
     """One sentence for the report."""
     factor: float
@@ -152,17 +154,8 @@ class Adjustment:
         return -(self.dof + p) / 2 * np.log1p(np.maximum(q / self.dof, -0.5))
 
 
-class _Width(NamedTuple):
-    """What an adjustment makes the likelihood as wide as."""
-
-    kind: Literal["robust", "magnitude", "none"]
-    note: str
-    factor: float = 1.0
-    dof: float = np.inf
-    covariance: Float[np.ndarray, "p p"] | None = None
-    """Of theta, where all directions are adjusted."""
-    bins: int = 0
-    """Independent bins, few, whose covariance is drawn toward that of the size alone; 0: it is not."""
+type _Width = tuple[str, str, float, float, Float[np.ndarray, "u u"] | None]
+"""Kind, note, factor and dof of an adjustment, and V of x where all directions are adjusted."""
 
 
 def adjustment_of(
@@ -177,62 +170,47 @@ def adjustment_of(
     H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
     gradient = slope.T @ reduced.gradient[at.free]
     step = inverse_of(H) @ gradient
-    kind, note, factor, dof, covariance, bins = _width(request, reduced, at, result, adjust)
-    precision = H / factor
-    if covariance is not None:
-        V = to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T
-        if bins:
-            V = (bins * V + len(H) * factor * inverse_of(H)) / (bins + len(H))
-        precision = inverse_of(V)
-    centre, below = at.of(at.x) + step, float(step @ gradient)
-    return Adjustment(kind, note, factor, dof, centre, below, H, precision)
-
-
-def _width(
-    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
-) -> _Width:
-    """Return the width that the options and the noise of a fit give."""
     alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
+    width: _Width
     if request.options.weighting == SPECKLE_WEIGHTS and (alone or adjust == "none"):
         note = "the likelihood uses averages and the covariance of their speckle and counting noise"
-        return _Width("robust", note)
-    if adjust == "none":
+        width = "robust", note, 1.0, np.inf, None
+    elif adjust == "none":
         note = (
             "the noise of pairs is treated as uncorrelated: widths correspond to the naive errors"
         )
-        return _Width("none", note)
-    if result.parameters.attrs["method"] == SPECKLE:
-        return _of_speckle(request, reduced, at, result)
-    return _of_scatter(request, reduced, at)
+        width = "none", note, 1.0, np.inf, None
+    else:
+        speckle = result.parameters.attrs["method"] == SPECKLE
+        width = (_of_speckle if speckle else _of_scatter)(request, reduced, at, result)
+    kind, note, factor, dof, V = width
+    precision = H / factor if V is None else inverse_of(to_u @ V @ to_u.T)
+    centre, below = at.of(at.x) + step, float(step @ gradient)
+    return Adjustment(kind, note, factor, dof, centre, below, H, precision)
 
 
 def _of_speckle(
     request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult
 ) -> _Width:
-    """Return the adjustment to the speckle and counting noise.
+    """Return the width of the speckle and counting noise.
 
-    Of the size alone where a parameter ended at a bound, or follows one that did.
+    Its size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
     moved = request.search.free_inside_bounds(at.theta)
     prior = request.search.prior_terms(at.theta)
-    known = moved & np.isfinite(np.diag(result.covariance.values))
-    naive = np.zeros((len(moved), len(moved)))
-    naive[np.ix_(moved, moved)] = inverse_of(reduced.hessian[np.ix_(moved, moved)])
-    some = np.ix_(known, known)
-    naive, of_fit = naive[some], result.covariance.values[some]
-    covariance, dof = of_fit, result.parameters["dof"].values[known]
+    known = np.isfinite(np.diag(result.covariance.values)[moved])
+    naive = inverse_of(reduced.hessian[np.ix_(moved, moved)])[np.ix_(known, known)]
+    known = np.flatnonzero(moved)[known]
+    V, dof = result.covariance.values[np.ix_(known, known)], result.parameters["dof"].values[known]
     if prior is not None:
-        covariance, dof = _without_prior(naive, of_fit, dof, prior.weight[known])
-    factor = float(np.trace(inverse_of(naive) @ covariance)) / len(covariance)
-    fewest = float(np.min(dof))
-    if not (known == at.free).all():
+        V, dof = _without_prior(naive, V, dof, prior.weight[known])
+    factor, fewest = float(np.trace(inverse_of(naive) @ V)) / len(V), float(np.min(dof))
+    if len(known) < at.free.sum():
         note = "widths correspond on average to the speckle and counting noise"
-        return _Width("magnitude", note, factor, fewest)
+        return "magnitude", note, factor, fewest, None
     note = "widths and correlations correspond to the speckle and counting noise"
-    whole = np.zeros((len(moved), len(moved)))
-    whole[some] = covariance
-    return _Width("robust", note, factor, fewest, whole)
+    return "robust", note, factor, fewest, V
 
 
 def _without_prior(
@@ -257,28 +235,27 @@ def _without_prior(
     return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
 
 
-def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates) -> _Width:
-    """Return the adjustment to the scatter between bins, of which there are enough."""
+def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates, _: FitResult) -> _Width:
+    """Return the width of the scatter between bins, of which there are enough."""
     clusters, moved = request.clusters, request.search.free_inside_bounds(at.theta)
     errors = uncertainty(request.search.names, reduced, moved, clusters)
-    some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
-    covariance = errors.robust
-    if covariance is None or not np.isfinite(covariance[some]).all():
+    some, number, p = np.ix_(moved, moved), clusters_in(reduced, clusters), int(at.free.sum())
+    if errors.robust is None or not np.isfinite(errors.robust[some]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "
             "posterior (findings of the fit say why): sample a fit of 8 or more independent bins, or give "
             "adjust='none' for the naive posterior"
         )
-    factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
-    of_size = freedom_of_size(reduced, moved, clusters)
-    if number < _FOR_SOME * len(at.x) or not (moved == at.free).all():
+    V, H = errors.robust[some], reduced.hessian[some]
+    factor, of_size = float(np.trace(H @ V)) / len(V), freedom_of_size(reduced, moved, clusters)
+    if number < _FOR_SOME * p or len(V) < p:
         note = f"widths correspond on average to the scatter between {number} independent bins"
-        return _Width("magnitude", note, factor, of_size)
+        return "magnitude", note, factor, of_size, None
     note = f"widths and correlations correspond to the scatter between {number} independent bins"
-    if number >= _FOR_ALL * len(at.x):
-        return _Width("robust", note, factor, float(np.nanmin(errors.dof)), covariance)
+    if number >= _FOR_ALL * p:
+        return "robust", note, factor, float(np.nanmin(errors.dof)), V
     note += ", shrunk toward their mean size because there are few bins"
-    return _Width("robust", note, factor, of_size, covariance, number)
+    return "robust", note, factor, of_size, (number * V + p * factor * inverse_of(H)) / (number + p)
 
 
 class Target(NamedTuple):

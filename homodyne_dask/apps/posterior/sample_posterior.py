@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.apps.posterior.arviz_tree import Draws
-from homodyne_dask.apps.posterior.chains import LogDensity, StudentT, chains_of, root_of, walk
+from homodyne_dask.apps.posterior.chains import LogDensity, Mixture, chains_of, root_of, walk
 from homodyne_dask.apps.posterior.interpolated_likelihood import (
     SIZES,
     LikelihoodArrays,
@@ -66,6 +66,10 @@ MAX_ERROR = 0.05
 CHECKED, _MAX_PASSES = 16, 3
 _BASIS_DRAWS, _HELD_OUT = 240, 80
 _ROUGH_CYCLES = 25
+_REACH = 12.0
+"""Log density below the largest up to which another optimum counts."""
+_DOF_SHARE, _MOST_DOF = 0.7, 5.0
+"""Degrees of freedom of proposals: this share of the density's, and so many. Their tails are wider."""
 
 
 def require_posterior(result: FitResult, request: Request, draws: int, adjust: str) -> None:
@@ -135,8 +139,8 @@ class Sampler:
         free_scaling = self.request.scaling.fixed_params is None
         return rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
 
-    def explored(self) -> tuple[Float[np.ndarray, "chain u"], StudentT, Float[np.ndarray, "n x"]]:
-        """Return where chains may start, a t, and draws, of roughly the posterior."""
+    def explored(self) -> tuple[Float[np.ndarray, "chain u"], Mixture, Float[np.ndarray, "n x"]]:
+        """Return where chains may start, a mixture, and draws, of roughly the posterior."""
         target, rng = self.target, self.rng
         H, d0 = target.adjustment.hessian, target.adjustment.centre
 
@@ -145,22 +149,19 @@ class Sampler:
             return ((d @ H) * d).sum(1) - target.adjustment.below
 
         to_z = target.moves.slope() @ np.linalg.inv(target.at.slope())
-        covariance = to_z @ inverse_of(target.adjustment.precision) @ to_z.T
-        p = len(target.at.x)
+        root = root_of(to_z @ inverse_of(target.adjustment.precision) @ to_z.T)
         middle = target.moves.of(target.at.x)
-        by = StudentT(
-            middle, root_of(covariance), np.zeros((1, p)), min(5.0, 0.7 * target.adjustment.dof)
-        )
-        of_quadratic, of_sample = self.density(quadratic), self.density(self.rough)
-        number = _CHAINS * -(-p // _PER_PARAMETER)
-        chains, by = chains_of(of_quadratic, self._start(by, number), by, 100, rng)
-        z, modes = chains.z[-1], modes_of(target, of_sample, by)
-        turned = z + modes[np.arange(number) % len(modes)]
+        dof = min(_MOST_DOF, _DOF_SHARE * target.adjustment.dof)
+        by = Mixture(np.ones(1), middle[None], root[None], dof)
+        of_sample, chains = self.density(self.rough), _CHAINS * -(-len(middle) // _PER_PARAMETER)
+        found, by = chains_of(self.density(quadratic), self._start(by, chains), by, 100, rng)
+        z = found.z[-1]
+        modes = modes_of(target, of_sample, of_sample(z).max() - _REACH, middle, root)
+        turned = z + modes[np.arange(chains) % len(modes)] - middle
         z = np.where(np.isfinite(of_sample(turned))[:, None], turned, z)
-        by = by._replace(modes=modes)
         for _ in range(2):
             kept = walk(of_sample, z, by, _ROUGH_CYCLES, rng)
-            z, by = kept[-1], by.fitted(kept.reshape(-1, p))
+            z, by = kept[-1], by.fitted(kept.reshape(-1, len(middle)), rng)
         return z, by, self._some(kept)
 
     def _some(self, z: Float[np.ndarray, "step chain u"]) -> Float[np.ndarray, "n x"]:
@@ -169,15 +170,15 @@ class Sampler:
             self.rng.choice(z.reshape(-1, z.shape[2]), _BASIS_DRAWS + _HELD_OUT)
         )
 
-    def _start(self, by: StudentT, n: int) -> Float[np.ndarray, "n u"]:
+    def _start(self, by: Mixture, n: int) -> Float[np.ndarray, "n u"]:
         """Return places about the optimum inside of bounds and priors, as far from it as the widths are.
 
         A parameter outside of its prior is a draw of that.
         """
         moves, rng = self.target.moves, self.rng
         width = np.repeat(0.5 ** np.arange(12), 20 * n)[:, None]
-        away = rng.standard_normal((len(width), len(by.mean))) @ by.root.T
-        x = moves.back(by.mean + width * away)
+        away = rng.standard_normal((len(width), len(by.root[0]))) @ by.root[0].T
+        x = moves.back(by.mean[0] + width * away)
         for k, prior in enumerate(self.target.priors):
             outside = np.isfinite(x[:, k]) & np.isinf(prior.log_density(x[:, k]))
             drawn = prior.sample(rng, len(x))
