@@ -69,7 +69,7 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     shift_error = (after - before).max(0) / 2 / stderr
     limits = [
         ("", np.nan)  # density at a bound that shapes of the rate made, not the data
-        if priors.get(name, "").startswith(FLAT_IN_RATE)
+        if priors.get(name, "").startswith(FLAT_IN_RATE) or result.config["periods"].get(name)
         else one_sided(theta[:, n], fitted.min, fitted.max, fitted.optimum)
         for n, name in enumerate(names)
         for fitted in [result.params[name]]

@@ -173,16 +173,20 @@ class Sampler:
     def _start(self, by: Mixture, n: int) -> Float[np.ndarray, "n u"]:
         """Return places about the optimum inside of bounds and priors, as far from it as the widths are.
 
-        A parameter outside of its prior is a draw of that.
+        Where there are too few, a parameter outside of its prior is a draw of that.
         """
         moves, rng = self.target.moves, self.rng
         width = np.repeat(0.5 ** np.arange(12), 20 * n)[:, None]
         away = rng.standard_normal((len(width), len(by.root[0]))) @ by.root[0].T
         x = moves.back(by.mean[0] + width * away)
+        outside = [
+            np.isinf(of.log_density(k)) for of, k in zip(self.target.priors, x.T, strict=True)
+        ]
         for k, prior in enumerate(self.target.priors):
-            outside = np.isfinite(x[:, k]) & np.isinf(prior.log_density(x[:, k]))
-            drawn = prior.sample(rng, len(x))
-            x[outside, k] = drawn[outside]
+            x[:, k] = np.where(
+                outside[k] & np.isfinite(x[:, k]), prior.sample(rng, len(x)), x[:, k]
+            )
+        x = x[np.any(outside, axis=0).argsort(kind="stable")]
         x = x[moves.inside(x)]
         with np.errstate(all="ignore"):
             z = moves.of(x[np.isfinite(self.target.log_prior(x))])
