@@ -113,10 +113,8 @@ class Sampler:
         scan, problem, reduced = self.request.scan, self.request.problem, self.reduced
         samples = [sample_pairs(scan, problem.min_lag, self.rng) for _ in range(2)]
         contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
-        self.pairs, self.first = (
-            pair_set(problem, scan, *samples),
-            pair_set(problem, scan, samples[0]),
-        )
+        self.pairs = pair_set(problem, scan, *samples)
+        self.first = pair_set(problem, scan, samples[0])
         self.scale = np.concatenate([chisqr_scale(scan, contrast, one) for one in samples], axis=1)
 
     def density(self, chisqr: Callable[[np.ndarray], np.ndarray]) -> LogDensity:
@@ -166,9 +164,8 @@ class Sampler:
 
     def _some(self, z: Float[np.ndarray, "step chain u"]) -> Float[np.ndarray, "n x"]:
         """Return draws from which a basis is chosen, and those that test it."""
-        return self.target.moves.back(
-            self.rng.choice(z.reshape(-1, z.shape[2]), _BASIS_DRAWS + _HELD_OUT)
-        )
+        some = self.rng.choice(z.reshape(-1, z.shape[2]), _BASIS_DRAWS + _HELD_OUT)
+        return self.target.moves.back(some)
 
     def _start(self, by: Mixture, n: int) -> Float[np.ndarray, "n u"]:
         """Return places about the optimum inside of bounds and priors, as far from it as the widths are.
@@ -286,7 +283,7 @@ def posterior(
         ("halfnormal", sd), ("truncnormal", mean, sd, low, high), ("uniform", low, high) and
         ("loguniform", low, high). By default those of the fit, otherwise uniform within the bounds, or
         log-uniform for parameters that are searched on a logarithmic scale; amplitude, exponent and offset
-        of a rate have the prior of `models.rate_priors` if all are free and none has a prior.
+        of a rate have a prior of their own if all are free and none has a prior (docs: posterior).
     draws: number of draws. seed: of the random numbers; the same seed gives the same draws.
     adjust: "robust" makes the likelihood as wide as the standard errors of the fit, by the scatter between
         bins or speckle noise; "none" treats the noise of pairs as uncorrelated. The likelihood of a

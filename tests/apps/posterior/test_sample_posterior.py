@@ -42,6 +42,9 @@ def drawn(scan):
 @pytest.mark.long
 def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
     _, found, chosen, said = drawn
+    assert said[0] == "one pass at the optimum"
+    assert found.tree["posterior"]["J"].shape == (25, 80, 50)
+    assert np.isfinite(found.tree["log_likelihood"].to_dataset().to_array().values).all()
     assert said.count("wide pass over the data") == len(chosen) > 1
     assert found.plain["columns"] == len(chosen[-1].thetas) - 1 > 3
     assert found.plain["largest_error"] < 0.05
@@ -110,19 +113,6 @@ def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(scan):
 
 
 @pytest.mark.long
-def test_a_prior_is_part_of_the_density(scan):
-    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
-    value = result.parameters["value"].values
-    narrow = {"D0": (value[0], 1e-4 * value[0])}
-    found = hd.posterior(result, scan, priors=narrow, draws=1000, adjust="none")
-    assert found.theta[:, 0].std() == pytest.approx(1e-4 * value[0], rel=0.1)
-    priors = found.summary["prior"]
-    assert priors.sel(param="D0").item().startswith("normal")
-    assert priors.sel(param="alpha").item().startswith("uniform, -2 to 2")
-    np.testing.assert_array_equal(found.theta[:, 2], 500.0)
-
-
-@pytest.mark.long
 def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(scan):
     whole = hd.fit(scan, "static", fixed={"D_offset": 500.0})
     value, error = (whole.parameters[n].values for n in ("value", "stderr_naive"))
@@ -170,15 +160,6 @@ def test_other_data_are_refused(scan, tmp_path):
         hd.posterior(result, other)
     with pytest.raises(OptionError, match="used frames"):
         hd.posterior(result, scan.select(frames=(0, 40)))
-
-
-@pytest.mark.long
-def test_the_public_function_returns_a_posterior_with_bands(scan):
-    result = hd.fit(scan, "static")
-    found = hd.posterior(result, draws=200, progress=(said := []).append)
-    assert "one pass at the optimum" in said
-    assert found.tree["posterior"]["J"].shape == (25, 8, 50)
-    assert np.isfinite(found.tree["log_likelihood"].to_dataset().to_array().values).all()
 
 
 STRETCHED = hd.separable(
