@@ -20,7 +20,7 @@ _WHOLE, _NOISE = 0.2, 1e-3
 """Share of differences taken whole; what is added to differences, over the standard deviation."""
 _PARTS, _SHRUNK, _ITERATIONS = 5, 3, 30
 """Of a mixture; draws for each direction by which scales are drawn together."""
-_SHORTEST, _MOST = 25, 24
+_SHORTEST, _SHORT, _MOST = 25, 200, 24
 """Cycles of the first chains; cycles of all over those needed, or over 100, after which chains end."""
 _ENOUGH = 0.75
 """Effective draws for each that is kept."""
@@ -77,10 +77,10 @@ class Mixture(NamedTuple):
         root = np.repeat(root_of(np.cov(z.T).reshape(p, p))[None], _PARTS, axis=0)
         by = Mixture(np.full(_PARTS, 1 / _PARTS), middles, root, self.dof)
         for _ in range(_ITERATIONS):
-            of = by.densities(z)
-            of = np.exp(of - np.logaddexp.reduce(of, axis=0))
-            weight = of * (self.dof + p) / (self.dof + by.distances(z))
-            number = of.sum(1) + 1e-3
+            belongs = by.densities(z)
+            belongs = np.exp(belongs - np.logaddexp.reduce(belongs, axis=0))
+            weight = belongs * (self.dof + p) / (self.dof + by.distances(z))
+            number = belongs.sum(1) + 1e-3
             mean = (weight @ z + 1e-3 * by.mean) / (weight.sum(1) + 1e-3)[:, None]
             away = z - mean[:, None]
             scale = (weight[..., None] * away).swapaxes(1, 2) @ away
@@ -116,15 +116,15 @@ def walk(
             share = np.where(rng.random(len(moving)) < _WHOLE, 1.0, share)[:, None]
             noise = _NOISE * rng.standard_normal((len(moving), p)) @ by.root[0].T
             tried = z[moving] + share * (z[others[first]] - z[others[second]]) + noise
-            found = log_density(tried)
-            taken = np.log(rng.random(len(moving))) < found - there[moving]
-            z[moving[taken]], there[moving[taken]] = tried[taken], found[taken]
+            density = log_density(tried)
+            taken = np.log(rng.random(len(moving))) < density - there[moving]
+            z[moving[taken]], there[moving[taken]] = tried[taken], density[taken]
         tried = by.draws(_INDEPENDENT * n, rng)
-        found, proposed = log_density(tried), by.log_density(tried)
+        density, proposed = log_density(tried), by.log_density(tried)
         for some in np.split(np.arange(_INDEPENDENT * n), _INDEPENDENT):
-            gain = found[some] - proposed[some] - there + by.log_density(z)
+            gain = density[some] - proposed[some] - there + by.log_density(z)
             taken = np.log(rng.random(n)) < gain
-            z[taken], there[taken] = tried[some[taken]], found[some[taken]]
+            z[taken], there[taken] = tried[some[taken]], density[some[taken]]
         kept[cycle] = z
     return kept
 
@@ -138,17 +138,19 @@ def chains_of(
 ) -> tuple[Chains, Mixture]:
     """Return chains that agree, or the longest that may be had, and the mixture they took.
 
-    They are begun anew, twice as long, where those before ended, until they agree and have as many effective
-    draws as are wanted; so the first ones only find the way and the mixture.
+    They are begun anew, longer, where those before ended, until they agree and have as many effective draws
+    as are wanted; so the first ones only find the way and the mixture.
     """
     needed = -(-draws // len(z))
-    cycles, spent = max(_SHORTEST, needed // 4), 0
+    cycles, spent = min(max(needed // 4, _SHORTEST), _SHORT), 0
     while True:
         kept = walk(log_density, z, by, cycles, rng)
         r_hat, effective = r_hat_and_ess(kept)
         spent += cycles
-        done = cycles >= needed and r_hat < MAX_R_HAT and effective > _ENOUGH * draws
-        if done or spent > _MOST * max(needed, 100):
+        agree = r_hat < MAX_R_HAT
+        if (agree and cycles >= needed and effective > _ENOUGH * draws) or spent > _MOST * max(
+            needed, 100
+        ):
             return Chains(kept, r_hat, effective), by
         z, by = kept[-1], by.fitted(kept[cycles // 2 :].reshape(-1, z.shape[1]), rng)
-        cycles *= 2
+        cycles = max(2 * cycles, needed if agree else 0)

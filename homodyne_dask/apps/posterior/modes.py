@@ -48,17 +48,17 @@ def _along(
 ) -> Float[np.ndarray, "maximum x"]:
     """Return x with a periodic parameter at each maximum along its period, refined."""
 
-    def at(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n x"]:
+    def moved_to(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n x"]:
         there = np.tile(x, (len(values), 1))
         there[:, n] = values
         return there
 
     step = target.priors[n].period / _POINTS
     grid = target.moves.lower[n] + step * (np.arange(_POINTS) + 0.5)
-    there = log_density(target.moves.of(at(grid)))
+    there = log_density(target.moves.of(moved_to(grid)))
     tops = grid[(there >= np.roll(there, 1)) & (there > np.roll(there, -1))]
     for _ in range(_LEVELS):
         near = tops[:, None] + step * np.linspace(-1, 1, 9)
-        best = log_density(target.moves.of(at(near.ravel()))).reshape(near.shape).argmax(1)
+        best = log_density(target.moves.of(moved_to(near.ravel()))).reshape(near.shape).argmax(1)
         tops, step = near[np.arange(len(tops)), best], step / 4
-    return at(tops)
+    return moved_to(tops)

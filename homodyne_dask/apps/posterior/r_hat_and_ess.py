@@ -12,8 +12,8 @@ def r_hat_and_ess(draws: Float[np.ndarray, "step chain u"]) -> tuple[float, floa
     from arviz_stats.base.array import array_stats  # lazy: it loads for a second
 
     each = draws.transpose(2, 1, 0)
-    with np.errstate(all="ignore"):  # of chains that did not move
-        r_hat = max(float(array_stats.rhat(u)) for u in each)
-        bulk = min(float(array_stats.ess(u)) for u in each)
-        tail = min(float(array_stats.ess(u, method="tail", prob=(0.05, 0.95))) for u in each)
-    return r_hat, min(bulk, tail)
+    with np.errstate(all="ignore"):  # NaN of chains that did not move
+        r_hat = [array_stats.rhat(u) for u in each]
+        bulk = [array_stats.ess(u) for u in each]
+        tail = [array_stats.ess(u, method="tail", prob=(0.05, 0.95)) for u in each]
+    return float(np.max(r_hat)), float(np.min([bulk, tail]))

@@ -125,8 +125,8 @@ class Sampler:
             inside = self.target.moves.inside(x)
             x = np.where(inside[:, None], x, self.target.at.x)  # whatever, but finite
             with np.errstate(all="ignore"):
-                found = self.target.log_density(x, chisqr(x))
-            return np.where(inside & ~np.isnan(found), found, -np.inf)
+                density = self.target.log_density(x, chisqr(x))
+            return np.where(inside & ~np.isnan(density), density, -np.inf)
 
         return log_density
 
@@ -152,8 +152,8 @@ class Sampler:
         dof = min(_MOST_DOF, _DOF_SHARE * target.adjustment.dof)
         by = Mixture(np.ones(1), middle[None], root[None], dof)
         of_sample, chains = self.density(self.rough), _CHAINS * -(-len(middle) // _PER_PARAMETER)
-        found, by = chains_of(self.density(quadratic), self._start(by, chains), by, 100, rng)
-        z = found.z[-1]
+        quick, by = chains_of(self.density(quadratic), self._start(by, chains), by, 100, rng)
+        z = quick.z[-1]
         modes = modes_of(target, of_sample, of_sample(z).max() - _REACH, middle, root)
         turned = z + modes[np.arange(chains) % len(modes)] - middle
         z = np.where(np.isfinite(of_sample(turned))[:, None], turned, z)
@@ -324,7 +324,7 @@ def posterior(
         adjustment = adjustment_of(request, reduced, at, result, adjust)
         target = Target(at, moves, adjustment, tuple(prior.values()))
         sampler = Sampler(request, sweep, target, reduced, np.random.default_rng(seed))
-        found, numbers = sampler.run(draws, doing)
+        drawn, numbers = sampler.run(draws, doing)
     numbers |= {
         "adjust": adjustment.kind,
         "adjust_note": adjustment.note,
@@ -334,7 +334,7 @@ def posterior(
         "seconds": {"total": time.perf_counter() - began},
     }
     words = {name: of.text for name, of in prior.items()}
-    return posterior_of(result, Draws(**found, priors=words, about=numbers), scan)
+    return posterior_of(result, Draws(**drawn, priors=words, about=numbers), scan)
 
 
 def request_of(result: FitResult, scan: Scan) -> Request:
