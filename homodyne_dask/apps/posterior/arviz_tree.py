@@ -91,7 +91,9 @@ def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
     table = result.scaling
     label = {"bin": ("bin", table["label"].values)}
-    bins = label | {name: ("bin", table[name].values, _units(name)) for name in ("q", "phi")}
+    bins = label | {
+        name: ("bin", table[name].values, {"units": DATASET_UNITS[name]}) for name in ("q", "phi")
+    }
     linear = {
         "contrast": ((*SAMPLE, "bin"), draws.linear_params[..., 1], _about("contrast", "")),
         "offset": ((*SAMPLE, "bin"), 1.0 + draws.linear_params[..., 0], _about("offset", "")),
@@ -178,10 +180,6 @@ def _rates(view: FitView, draws: Draws) -> tuple[xarray.Dataset, xarray.Dataset]
 
 def _about(name: str, unit: str) -> dict[str, str]:
     return {"long_name": name, "units": unit or "1"}
-
-
-def _units(name: str) -> dict[str, str]:
-    return {"units": DATASET_UNITS[name]}
 
 
 def _sampled(variables: dict[str, Any]) -> xarray.Dataset:
