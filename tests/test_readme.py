@@ -15,8 +15,8 @@ import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.apps.posterior import posterior as posterior_files
 from homodyne_dask.apps.posterior import posterior_figures as corner_figure
-from homodyne_dask.apps.posterior.log_density import target_priors
 from homodyne_dask.apps.posterior.posterior import posterior_of
+from homodyne_dask.apps.posterior.priors import posterior_priors
 from homodyne_dask.apps.posterior.sample_posterior import request_of
 from homodyne_dask.cli import main
 from homodyne_dask.results.files import result_folder as folder
@@ -38,7 +38,8 @@ def run(line: str) -> str:
 
 def drawn(result, scan, *, priors=None, draws=4000, seed=1, **_) -> hd.Posterior:
     """What `hd.posterior` returns, from draws of the errors of the fit: real ones take too long here."""
-    target_priors(request_of(result, scan), priors)
+    request = request_of(result, scan)
+    posterior_priors(request.parameters, request.search, priors or {})
     return posterior_of(result, draws_of(result, gaussian(result, draws), seed=seed), scan)
 
 
