@@ -13,7 +13,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.errors import PackageError, require_package
 from ingest.readers import hdf5
-from tests.applications import application, public
+from tests.applications import public
 
 ANYTHING = cast(Any, object())
 
@@ -23,13 +23,9 @@ def enter(context):
         pass
 
 
-def sampled():
-    application("posterior.sample_posterior").posterior_draws(ANYTHING, ANYTHING)
-
-
 NEEDS = {
     "hd.view": ("bokeh", "view", lambda _: public("view")()),
-    "hd.posterior": ("arviz_stats", "posterior", lambda _: sampled()),
+    "hd.posterior": ("arviz_stats", "posterior", lambda _: public("posterior")(ANYTHING)),
     "a store by URL": ("obstore", "objectstore", lambda _: hd.open_dataset("s3://bucket/store")),
     "a site": ("dask_jobqueue", "slurm", lambda _: enter(public("slurm_cluster")("generic"))),
     "the key": ("cryptography", "slurm", lambda folder: tls.make_key(folder / "key")),

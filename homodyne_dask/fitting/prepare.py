@@ -13,7 +13,7 @@ from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.machine.running_code import code_digest
 from homodyne_dask.models import Model, TransportModel, convention_named, scan_model
 from homodyne_dask.models.derived_models import check_untied, with_ties
-from homodyne_dask.models.parameter_priors import priors_of
+from homodyne_dask.models.parameter_priors import given_priors
 from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_rates import (
@@ -191,7 +191,7 @@ def require_gap(request: Request) -> None:
 
 def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
     """Return the normal priors that a user gave; OptionError for others, for which a fit has no use."""
-    priors = priors_of(given, search)
+    priors = given_priors(given, search)
     if not priors:
         return None
     mean, sd = np.full((2, len(search.names)), np.nan)
@@ -201,6 +201,7 @@ def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> Gaussian
                 f"prior of {name}: a fit takes only normal priors, as mean and standard deviation, but this "
                 f"prior is {prior.name}: give it to posterior instead"
             )
+        prior.require(("mean", "sd"), ("sd",))
         at = search.names.index(name)
         mean[at], sd[at] = prior.numbers
         if sd[at] < np.finfo(float).eps * abs(mean[at]):

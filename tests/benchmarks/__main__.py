@@ -18,6 +18,8 @@ Row = dict[str, float]
 ROWS = {
     "kernel float64": ("kernel.run('float64')", "M pairs/s >= 130"),
     "kernel wide": ("kernel.wide_beside_a_fits()", "passes of a fit <= 25"),
+    "posterior 100 M pairs": ("fits.posterior(folder, 2950)", "wall s <= 60"),
+    "posterior 1 M pairs": ("fits.posterior(folder, 300)", "wall s <= 6"),
     "kernel separable": ("kernel.separable()", "M pairs/s >= 15"),
     "gpu": (
         "gpu.run(folder)",

@@ -77,3 +77,24 @@ def ingested(folder: Path, frames: int) -> Row:
         lambda: hd.ingest(source, target), lambda: shutil.rmtree(target, True), repeat=3, number=1
     )
     return {"MB/s of matrix data": 23 * frames**2 * 4 / sorted(seconds)[1] / 1e6}
+
+
+def posterior(folder: Path, frames: int) -> Row:
+    """hd.posterior of a finished fit on a running cluster, and the memory of both."""
+    scan = hd.open_dataset(data.store(folder, frames))
+    with hd.local_cluster() as client:
+        client.wait_for_workers(1)
+        with Memory(os.getpid()) as of_fit:
+            result = hd.fit(scan, hd.LAMINAR_FLOW, client=client)
+        with Memory(os.getpid()) as of_posterior:
+            began = time.perf_counter()
+            draws = hd.posterior(result, scan, client=client).plain
+            wall = time.perf_counter() - began
+    return {
+        "wall s": wall,
+        **{f"{name} s": seconds for name, seconds in draws["seconds"].items()},
+        "largest error of log p": draws["largest_error"],
+        "R-hat": draws["r_hat"],
+        "effective draws": draws["effective_draws"],
+        "peak / that of the fit": of_posterior.peak / of_fit.peak,
+    }

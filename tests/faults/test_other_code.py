@@ -16,7 +16,7 @@ from homodyne_dask.errors import ClusterError
 from homodyne_dask.machine import running_code
 from homodyne_dask.machine.running_code import OUR_CODE, code_digest
 from homodyne_dask.results.views.report_content import facts
-from tests.applications import application
+from tests.applications import public
 from tests.faults.processes import ENVIRONMENT, ROOT, dask, scheduler_at
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
 
@@ -95,9 +95,7 @@ def test_a_result_and_its_report_tell_the_code(scan):
 
 CALLS = {
     "fit": lambda client, scan, _: hd.fit(scan, hd.STATIC, **GIVEN, client=client),
-    "posterior": lambda client, scan, fit: application(
-        "posterior.sample_posterior"
-    ).posterior_draws(fit, scan, draws=200, client=client),
+    "posterior": lambda client, scan, fit: public("posterior")(fit, scan, draws=200, client=client),
     "compare_models": lambda client, scan, _: hd.compare_models(scan, client=client),
     "ingest": lambda client, scan, _: hd.ingest(
         Path(scan.path).with_name("new.npz"), client=client, overwrite=True

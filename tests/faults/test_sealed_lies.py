@@ -12,7 +12,7 @@ import zarr
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, SourceError
 from homodyne_dask.results.files.json_files import write_with_checksum
-from tests.applications import application
+from tests.applications import public
 from tests.faults.test_store import edited
 from tests.ingest_files import reseal
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
@@ -108,8 +108,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_draws_that_no_sampler_makes_are_a_sentence(scan, result, tmp_path, lie):
     file = tmp_path / "posterior.nc"
-    draws = application("posterior.sample_posterior").posterior_draws(result, scan, draws=200)
-    application("posterior.posterior").posterior_of(result, draws, scan).to_netcdf(file)
+    public("posterior")(result, scan, draws=200).to_netcdf(file)
     assert hd.load_posterior(file).theta.shape == (200, 3)
     file.write_bytes(file.read_bytes()[:-64])
     with h5py.File(file, "r+") as held:

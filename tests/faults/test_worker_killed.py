@@ -10,7 +10,7 @@ import homodyne_dask as hd
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.sweep.sweep import sweep_of
-from tests.applications import application
+from tests.applications import public
 from tests.faults.local_workers import workers
 from tests.result_bits import result_bits
 from tests.synthetic import angles, fit_here, measured, module_scan
@@ -46,10 +46,10 @@ def wide_bits(scan, _, client):
 
 
 def posterior_bits(scan, result, client):
-    sampler = application("posterior.sample_posterior")
-    made = sampler.posterior_draws(result, scan, draws=200, seed=5, client=client)
-    arrays = (made.theta, made.linear_params, made.log_likelihood)
-    return made.largest_error, [array.tobytes() for array in arrays]
+    made = public("posterior")(result, scan, draws=200, seed=5, client=client)
+    drawn, likelihood = (made.tree[name].dataset for name in ("posterior", "log_likelihood"))
+    arrays = (made.theta, drawn["contrast"].values, likelihood["c2"].values)
+    return made.plain["largest_error"], [array.tobytes() for array in arrays]
 
 
 CALLS: dict[str, tuple[Callable[..., Any], str]] = {

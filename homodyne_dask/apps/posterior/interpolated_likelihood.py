@@ -1,11 +1,8 @@
-"""A sample of pairs of frames, each standing for a number of pairs of the record, and f there.
+"""χ² of every bin at any theta near the optimum, from a wide Gram: no pass over the data.
 
-Thetas whose f make every f near the optimum by linear combination, and the weights of that.
-
-They are picked by QR with column pivoting from draws around the optimum, evaluated on a sample of pairs
-(a reduced basis). On the same sample f at any theta is interpolated from theirs by least squares.
-
-χ² of every bin at any theta near the optimum, from a wide Gram: no pass over the data.
+Thetas are chosen whose f make every f near the optimum by linear combination: by QR with column pivoting from
+draws around it, evaluated on a sample of pairs (a reduced basis). On the same sample f at any theta is
+interpolated from theirs by least squares.
 
 With f = f_0 + h, h = Σ a_n (f_n - f_0), and r the residual at the optimum, the residual at theta is
 r - contrast·h, less what changes of offset and contrast take of it. All forms below are of the size of the
@@ -36,13 +33,12 @@ from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.scan import Scan, q_or_one
 
-SAMPLE = 2500
-"""Least number of (bin, pair) in a sample."""
-_MIN_PAIRS = 96
-"""Least number of pairs of frames in it; all bins share them."""
-_LAG_INTERVALS = 24
-BATCH = 64
+SAMPLE, _MIN_PAIRS, _LAG_INTERVALS = 2500, 96, 24
+"""Least number of (bin, pair) in a sample; of pairs of frames, which bins share; and intervals of lags."""
+BATCH = 16
 """Thetas of one call; fewer are padded, so that a kernel is compiled once."""
+SIZES = (8, 16, 24, 32, 48, 64)
+"""Numbers of thetas besides the optimum; the wide Gram is compiled for each."""
 
 
 class PairSample(NamedTuple):
@@ -62,29 +58,22 @@ def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSamp
     used = np.flatnonzero(scan.use)
     first, span = used[0], used[-1] - used[0]
     edges = np.unique(np.geomspace(min_lag, span + 1, _LAG_INTERVALS).astype(int))
-    count = max(_MIN_PAIRS, -(-SAMPLE // len(scan.bins)))
-    each = -(-count // max(len(edges) - 1, 1))
+    each = -(-max(_MIN_PAIRS, -(-SAMPLE // len(scan.bins))) // max(len(edges) - 1, 1))
     parts: list[PairSample] = []
     for low, high in pairwise(edges):
         lags = np.arange(low, high)
         there = float((span + 1 - lags).sum())
         lag = rng.choice(lags, each, p=(span + 1 - lags) / there)
-        age, share = _ages(span + 1 - lag, rng)
-        start = first + age
-        known = scan.use[start] & scan.use[start + lag]
+        ages = span + 1 - lag
+        uniform, whole = rng.random(each), np.log(ages + 1.0)
+        early = rng.random(each) < 0.5
+        age = np.where(early, np.expm1(uniform * whole), uniform * ages).astype(int)
+        age = age.clip(0, ages - 1)
+        share = 0.5 + 0.5 * ages * np.log((age + 2) / (age + 1)) / whole  # 1 of uniform ones
+        known = scan.use[first + age] & scan.use[first + age + lag]
         number = np.where(known, there / (each * share), 0.0)
-        parts.append(PairSample(start, start + lag, number))
+        parts.append(PairSample(first + age, first + age + lag, number))
     return PairSample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-def _ages(
-    n: Int[np.ndarray, " pair"], rng: np.random.Generator
-) -> tuple[Int[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
-    """Return an age below each n, and its probability in units of that of uniform ones, 1/n."""
-    part, whole = rng.random(len(n)), np.log(n + 1.0)
-    early = rng.random(len(n)) < 0.5
-    age = np.where(early, np.expm1(part * whole), part * n).astype(int).clip(0, n - 1)
-    return age, 0.5 + 0.5 * n * np.log((age + 2) / (age + 1)) / whole
 
 
 def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
@@ -115,7 +104,7 @@ def in_batches(
             found = _at_thetas(np.concatenate([batch, padding]), of, **static)
             return jax.tree.map(np.asarray, found)
 
-    parts = on_cores(part, range(0, n, BATCH))
+    parts = [part(0)] if n <= BATCH else on_cores(part, range(0, n, BATCH))
     return jax.tree.map(lambda *part: np.concatenate(part)[:n], *parts)
 
 
@@ -140,23 +129,17 @@ def rough_chisqr(
     """Return roughly χ², less that of the first draw, the optimum, from f on a sample of pairs.
 
     Near the optimum the residuals are noise, and χ² rises by the square of the change of f that contrast and
-    offset do not take. This is enough to place thetas and a proposal. free_scaling: contrast and offset of
-    every bin follow theta.
+    offset do not take. free_scaling: contrast and offset of every bin follow theta.
     """
     change = scale * (f - f[0])
     total = (change**2).sum(2)
     if free_scaling:
-        weight = (scale**2).sum(1)
-        weight = np.where(weight > 0, weight, 1.0)
+        weight = np.maximum((scale**2).sum(1), np.finfo(float).tiny)
         centred = scale * (f - ((scale**2 * f).sum(2) / weight)[:, :, None])
-        size = (centred**2).sum(2)
         total -= (scale * change).sum(2) ** 2 / weight
-        total -= (centred * change).sum(2) ** 2 / np.where(size > 0, size, 1.0)
+        size = np.maximum((centred**2).sum(2), np.finfo(float).tiny)
+        total -= (centred * change).sum(2) ** 2 / size
     return np.maximum(total, 0.0).sum(1)
-
-
-SIZES = (8, 16, 24, 32, 48, 64)
-"""Numbers of thetas besides the optimum; the wide Gram is compiled for each."""
 
 
 class Basis(NamedTuple):
@@ -200,11 +183,10 @@ def choose_basis(
     for size in (size for size in SIZES if size <= candidates.shape[1]):
         chosen = pivots[:size]
         a = np.linalg.lstsq(R[:, chosen], wanted, rcond=1e-13)[0]
-        left = there[:, -held_out:] - there[:, chosen] @ a
-        size_left = np.linalg.norm(left, axis=0)
+        left = np.linalg.norm(there[:, -held_out:] - there[:, chosen] @ a, axis=0)
         # in units of √χ²: multiplied with the noise to first order, and its square, which the sample knows
         # to about a third
-        error = float(((size_left + size_left**2 / 3) / factor).max())
+        error = float(((left + left**2 / 3) / factor).max())
         if error < tolerance:
             break
     weights = np.linalg.pinv(R[:, chosen], rcond=1e-13) @ Q.T
@@ -250,7 +232,8 @@ def likelihood_arrays(
     linear = np.where(used[:, None], reduced.linear_params, 0.0)
     linear[reduced.undetermined, 1] = 0.0
     to_residual = np.broadcast_to(np.eye(wide.moments.shape[1]), wide.moments.shape).copy()
-    to_residual[:, 1, 0], to_residual[:, 1, 2] = -linear[:, 0], -linear[:, 1]
+    to_residual[:, 1, 0], to_residual[:, 1, 2] = -linear.T
+    moments = to_residual @ wide.moments @ np.swapaxes(to_residual, 1, 2)
     columns, groups = constraint_columns(scaling, bins)
     weight = mean = np.zeros((bins, 2))
     if scaling.prior is not None:
@@ -259,16 +242,9 @@ def likelihood_arrays(
     determined = np.stack([used, used], axis=1)
     if groups == bins:
         determined[reduced.undetermined, 1] = False
-    return LikelihoodArrays(
-        pairs=pairs,
-        basis=basis,
-        moments=to_residual @ wide.moments @ np.swapaxes(to_residual, 1, 2),
-        linear_params=linear,
-        columns=columns.reshape(groups, bins // groups, columns.shape[1]),
-        prior_weight=weight,
-        prior_pull=weight * (mean - linear),
-        determined=determined,
-    )
+    columns = columns.reshape(groups, bins // groups, columns.shape[1])
+    pull = weight * (mean - linear)
+    return LikelihoodArrays(pairs, basis, moments, linear, columns, weight, pull, determined)
 
 
 def likelihood_at(

@@ -1,4 +1,9 @@
-"""The density that is sampled: adjusted likelihood times prior, in the coordinates u.
+"""The density that is sampled: adjusted likelihood times prior.
+
+The likelihood is nearly normal in coordinates u, far around the optimum: there the amplitude, exponent and
+offset of a rate a t^b + c are replaced by its values at three times (the valley of χ² that is curved in
+(a, b, c) is straight in them), and other parameters of logarithmic scale count by their log. Chains move in
+u, but for rates with priors of a, b or c: these priors have a density in u that is infinite at b = 0.
 
 Pairs share frames and speckle, so the sum of squares is a composite log-likelihood: as if they were not
 correlated, its curvature is several times too large. The vertical adjustment of Chandler and Bate (2007)
@@ -15,32 +20,16 @@ Student's t, in Q = -2 log L_A proportional to (1 + Q/dof)^(-(dof + p)/2). Its d
 what is estimated: for V the smallest of all parameters, else those of the trace.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from homodyne_dask.apps.posterior.proposal import (
-    Coordinates,
-    LogDensity,
-    Proposal,
-    Weighted,
-    free_laws,
-    proposal,
-)
+from homodyne_dask.apps.posterior.priors import Prior, rate_draws
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.parameter_priors import (
-    AmplitudePrior,
-    AnyPrior,
-    ExponentPrior,
-    Prior,
-    default_prior,
-    log_size_prior,
-    priors_of,
-    rate_draws,
-)
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.result_classes import FitResult
@@ -52,18 +41,88 @@ _FOR_SOME, _FOR_ALL = 2, 3
 """Independent bins for each direction from which directions are adjusted: in part, and as V says."""
 _MIN_ESTIMATED = 0.1
 """Share of a variance that the data cause and not a prior, below which its degrees of freedom are many."""
-ADJUSTMENTS = ("robust", "none")
-_DOF_SHARE, _MOST_DOF = 0.7, 2.0
-"""Degrees of freedom of proposals: this share of the density's, and so many. Their tails are wider."""
-_EFFECTIVE = 0.7
-"""Share of draws that are effective above which a proposal is not adapted further."""
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Coordinates of the free parameters x; functions take arrays of any leading axes."""
+
+    theta: Float[np.ndarray, " p"]
+    """The optimum, with the values of fixed parameters."""
+    free: Bool[np.ndarray, " p"]
+    lower: Float[np.ndarray, " u"]
+    """Of x; of a periodic parameter half a period from the optimum."""
+    upper: Float[np.ndarray, " u"]
+    log: Bool[np.ndarray, " u"]
+    laws: tuple[PowerLaw, ...]
+    """Rates of which the coordinates are values, by their place in x."""
+
+    @property
+    def x(self) -> Float[np.ndarray, " u"]:
+        """The free parameters at the optimum."""
+        return self.theta[self.free]
+
+    def whole(self, x: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at p"]:
+        """Return theta: x, and the values of fixed parameters."""
+        theta = np.tile(self.theta, (*x.shape[:-1], 1))
+        theta[..., self.free] = x
+        return theta
+
+    def inside(self, x: Float[np.ndarray, "*at u"]) -> Bool[np.ndarray, "*at"]:
+        """Return whether x is within its bounds; NaN is not."""
+        return ((x >= self.lower) & (x <= self.upper)).all(-1)
+
+    def of(self, x: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at u"]:
+        """Return the coordinates of x."""
+        u = np.where(self.log, np.log(np.where(self.log, x, 1.0)), x)
+        for law in self.laws:
+            u[..., law.at] = rate_values(law, x[..., law.at])
+        return u
+
+    def back(self, u: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at u"]:
+        """Return x of its coordinates; NaN where no rate a t^b + c has these values."""
+        with np.errstate(all="ignore"):  # the result is NaN or infinite
+            x = np.where(self.log, np.exp(np.where(self.log, u, 0.0)), u)
+            for law in self.laws:
+                rises = np.diff(u[..., law.at])
+                b = np.log(rises[..., 1] / rises[..., 0]) / np.log(law.ratio)
+                a = rises[..., 0] / (law.first**b * np.expm1(b * np.log(law.ratio)))
+                x[..., law.at] = np.stack([a, b, u[..., law.at[0]] - a * law.first**b], axis=-1)
+        return x
+
+    def slope(self) -> Float[np.ndarray, "u u"]:
+        """Return the matrix ∂u/∂x at the optimum."""
+        x = self.x
+        matrix = np.diag(np.where(self.log, 1 / np.where(self.log, x, 1.0), 1.0))
+        for law in self.laws:
+            a, b, _ = x[list(law.at)]
+            power = law.times**b
+            columns = [power, a * power * np.log(law.times), np.ones(3)]
+            matrix[np.ix_(law.at, law.at)] = np.stack(columns, axis=1)
+        return matrix
+
+
+def coordinates(
+    search: Search, theta: Float[np.ndarray, " p"], laws: tuple[PowerLaw, ...]
+) -> Coordinates:
+    """Return the coordinates of a fit that ended at theta; laws: the rates of which they are values."""
+    free, place = search.free, np.cumsum(search.free) - 1
+    laws = tuple(law._replace(at=tuple(int(place[n]) for n in law.at)) for law in laws)
+    log = search.log[free] & (search.lower[free] > 0)
+    log[[n for law in laws for n in law.at]] = False
+    turn = np.outer([-0.5, 0.5], search.period[free]) + theta[free]
+    bounds = np.stack([search.lower[free], search.upper[free]])
+    lower, upper = np.where(np.isfinite(turn), turn, bounds)
+    return Coordinates(theta, free, lower, upper, log, laws)
 
 
 @dataclass(frozen=True)
 class Adjustment:
     """How χ² becomes a log-likelihood."""
 
-    kind: Literal["robust", "magnitude", "none"]
+    kind: str
+    """robust: it has the curvature of the covariance of stderr; magnitude: its size only, with too few
+    independent bins for its directions; none: the naive posterior of uncorrelated noise."""
     note: str
     """One sentence for the report."""
     factor: float
@@ -94,24 +153,9 @@ class Adjustment:
         p = len(self.hessian)
         return -(self.dof + p) / 2 * np.log1p(np.maximum(q / self.dof, -0.5))
 
-    def q_of(self, log_likelihood: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
-        """Return Q where the adjusted log-likelihood has some values."""
-        if np.isinf(self.dof):
-            return -2 * log_likelihood
-        return self.dof * np.expm1(-2 * log_likelihood / (self.dof + len(self.hessian)))
 
-
-class _Width(NamedTuple):
-    """What an adjustment makes the likelihood as wide as."""
-
-    kind: Literal["robust", "magnitude", "none"]
-    note: str
-    factor: float = 1.0
-    dof: float = np.inf
-    covariance: Float[np.ndarray, "p p"] | None = None
-    """Of theta, where all directions are adjusted."""
-    bins: int = 0
-    """Independent bins, few, whose covariance is drawn toward that of the size alone; 0: it is not."""
+type _Width = tuple[str, str, float, float, Float[np.ndarray, "u u"] | None]
+"""Kind, note, factor and dof of an adjustment, and V of x where all directions are adjusted."""
 
 
 def adjustment_of(
@@ -121,67 +165,52 @@ def adjustment_of(
 
     Raises OptionError where no error but the naive one is known.
     """
-    to_u = at.slope_at(at.x)
+    to_u = at.slope()
     slope = np.linalg.inv(to_u)
     H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
     gradient = slope.T @ reduced.gradient[at.free]
     step = inverse_of(H) @ gradient
-    kind, note, factor, dof, covariance, bins = _width(request, reduced, at, result, adjust)
-    precision = H / factor
-    if covariance is not None:
-        V = to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T
-        if bins:
-            V = (bins * V + len(H) * factor * inverse_of(H)) / (bins + len(H))
-        precision = inverse_of(V)
-    centre, below = at.of(at.x) + step, float(step @ gradient)
-    return Adjustment(kind, note, factor, dof, centre, below, H, precision)
-
-
-def _width(
-    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
-) -> _Width:
-    """Return the width that the options and the noise of a fit give."""
     alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
+    width: _Width
     if request.options.weighting == SPECKLE_WEIGHTS and (alone or adjust == "none"):
         note = "the likelihood uses averages and the covariance of their speckle and counting noise"
-        return _Width("robust", note)
-    if adjust == "none":
+        width = "robust", note, 1.0, np.inf, None
+    elif adjust == "none":
         note = (
             "the noise of pairs is treated as uncorrelated: widths correspond to the naive errors"
         )
-        return _Width("none", note)
-    if result.parameters.attrs["method"] == SPECKLE:
-        return _of_speckle(request, reduced, at, result)
-    return _of_scatter(request, reduced, at)
+        width = "none", note, 1.0, np.inf, None
+    else:
+        speckle = result.parameters.attrs["method"] == SPECKLE
+        width = (_of_speckle if speckle else _of_scatter)(request, reduced, at, result)
+    kind, note, factor, dof, V = width
+    precision = H / factor if V is None else inverse_of(to_u @ V @ to_u.T)
+    centre, below = at.of(at.x) + step, float(step @ gradient)
+    return Adjustment(kind, note, factor, dof, centre, below, H, precision)
 
 
 def _of_speckle(
     request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult
 ) -> _Width:
-    """Return the adjustment to the speckle and counting noise.
+    """Return the width of the speckle and counting noise.
 
-    Of the size alone where a parameter ended at a bound, or follows one that did.
+    Its size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
     moved = request.search.free_inside_bounds(at.theta)
     prior = request.search.prior_terms(at.theta)
-    known = moved & np.isfinite(np.diag(result.covariance.values))
-    naive = np.zeros((len(moved), len(moved)))
-    naive[np.ix_(moved, moved)] = inverse_of(reduced.hessian[np.ix_(moved, moved)])
-    some = np.ix_(known, known)
-    naive, of_fit = naive[some], result.covariance.values[some]
-    covariance, dof = of_fit, result.parameters["dof"].values[known]
+    known = np.isfinite(np.diag(result.covariance.values)[moved])
+    naive = inverse_of(reduced.hessian[np.ix_(moved, moved)])[np.ix_(known, known)]
+    known = np.flatnonzero(moved)[known]
+    V, dof = result.covariance.values[np.ix_(known, known)], result.parameters["dof"].values[known]
     if prior is not None:
-        covariance, dof = _without_prior(naive, of_fit, dof, prior.weight[known])
-    factor = float(np.trace(inverse_of(naive) @ covariance)) / len(covariance)
-    fewest = float(np.min(dof))
-    if not (known == at.free).all():
+        V, dof = _without_prior(naive, V, dof, prior.weight[known])
+    factor, fewest = float(np.trace(inverse_of(naive) @ V)) / len(V), float(np.min(dof))
+    if len(known) < at.free.sum():
         note = "widths correspond on average to the speckle and counting noise"
-        return _Width("magnitude", note, factor, fewest)
+        return "magnitude", note, factor, fewest, None
     note = "widths and correlations correspond to the speckle and counting noise"
-    whole = np.zeros((len(moved), len(moved)))
-    whole[some] = covariance
-    return _Width("robust", note, factor, fewest, whole)
+    return "robust", note, factor, fewest, V
 
 
 def _without_prior(
@@ -206,114 +235,77 @@ def _without_prior(
     return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
 
 
-def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates) -> _Width:
-    """Return the adjustment to the scatter between bins, of which there are enough."""
+def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates, _: FitResult) -> _Width:
+    """Return the width of the scatter between bins, of which there are enough."""
     clusters, moved = request.clusters, request.search.free_inside_bounds(at.theta)
     errors = uncertainty(request.search.names, reduced, moved, clusters)
-    some, number = np.ix_(moved, moved), clusters_in(reduced, clusters)
-    covariance = errors.robust
-    if covariance is None or not np.isfinite(covariance[some]).all():
+    some, number, p = np.ix_(moved, moved), clusters_in(reduced, clusters), int(at.free.sum())
+    if errors.robust is None or not np.isfinite(errors.robust[some]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "
             "posterior (findings of the fit say why): sample a fit of 8 or more independent bins, or give "
             "adjust='none' for the naive posterior"
         )
-    factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
-    of_size = freedom_of_size(reduced, moved, clusters)
-    if number < _FOR_SOME * at.size or not (moved == at.free).all():
+    V, H = errors.robust[some], reduced.hessian[some]
+    factor, of_size = float(np.trace(H @ V)) / len(V), freedom_of_size(reduced, moved, clusters)
+    if number < _FOR_SOME * p or len(V) < p:
         note = f"widths correspond on average to the scatter between {number} independent bins"
-        return _Width("magnitude", note, factor, of_size)
+        return "magnitude", note, factor, of_size, None
     note = f"widths and correlations correspond to the scatter between {number} independent bins"
-    if number >= _FOR_ALL * at.size:
-        return _Width("robust", note, factor, float(np.nanmin(errors.dof)), covariance)
+    if number >= _FOR_ALL * p:
+        return "robust", note, factor, float(np.nanmin(errors.dof)), V
     note += ", shrunk toward their mean size because there are few bins"
-    return _Width("robust", note, factor, of_size, covariance, number)
+    return "robust", note, factor, of_size, (number * V + p * factor * inverse_of(H)) / (number + p)
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Prior and adjustment of a posterior; χ² is given to it."""
 
     at: Coordinates
+    """u, in which the likelihood is adjusted."""
+    moves: Coordinates
+    """z, in which chains move: those of them whose rates have a prior of their own."""
     adjustment: Adjustment
-    priors: Mapping[str, AnyPrior]
-    """Of every free parameter, in their order."""
+    priors: tuple[Prior, ...]
+    """Of the free parameters, in their order."""
 
-    def log_prior(self, x: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at"]:
-        """Return the log density of the prior at free parameters x, up to a constant; -inf outside."""
-        inside = self.at.inside(x)
-        x = self.at.wrapped(np.where(inside[..., None], x, self.at.x))
-        priors = list(self.priors.values())
-        total = sum(prior.log_density(x[..., n]) for n, prior in enumerate(priors))
-        for law in self.at.laws:
-            if isinstance(priors[law.at[0]], AmplitudePrior):
-                total = total + log_size_prior(law, x)
-        return np.where(inside, total, -np.inf)
+    def log_prior(self, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+        """Return the log density of the prior at free parameters, up to a constant."""
+        of_rates = {n for law in self.moves.laws for n in law.at}
+        alone = [n for n in range(len(self.priors)) if n not in of_rates]
+        total = sum((self.priors[n].log_density(x[:, n]) for n in alone), np.zeros(len(x)))
+        for law in self.moves.laws:
+            total += log_volume(law, x[:, law.at])
+            total -= 1.5 * np.log((rate_values(law, x[:, law.at]) ** 2).sum(1))
+        return total
 
     def log_density(
-        self, x: Float[np.ndarray, "*at u"], chisqr: Float[np.ndarray, "*at"]
-    ) -> Float[np.ndarray, "*at"]:
-        """Return the log density of free parameters x; chisqr: at x, less that at the optimum."""
-        return self.adjustment.log_likelihood(self.at.of(x), chisqr) + self.log_prior(x)
+        self, x: Float[np.ndarray, "n x"], chisqr: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " n"]:
+        """Return the log density of z at x, up to a constant; chisqr: there, less that at the optimum."""
+        total = self.adjustment.log_likelihood(self.at.of(x), chisqr) + self.log_prior(x)
+        total += np.log(x[:, self.moves.log]).sum(1)
+        for law in self.moves.laws:
+            total -= log_volume(law, x[:, law.at])
+        return total
 
-    def adapted(
-        self, by: Proposal, log_density: LogDensity, rounds: int, n: int, rng: np.random.Generator
-    ) -> tuple[Proposal, Weighted]:
-        """Return the most effective of a proposal and of those adapted to it in turn, and its draws.
-
-        log_density: of free parameters, one of this target. n: draws in a round.
-        """
-        tried: list[tuple[Proposal, Weighted]] = []
-        for _ in range(rounds + 1):
-            found = by.weighted(log_density, n, rng)
-            tried.append((by, found))
-            if found.effective > _EFFECTIVE * n:
-                break
-            log_likelihood = found.log_density - self.log_prior(found.x)
-            by = by.adapted(found, self.adjustment.q_of(log_likelihood))
-        return max(tried, key=lambda one: one[1].effective)
-
-    def proposal(self) -> Proposal:
-        """Return a first proposal: from the curvature at the optimum."""
-        adjustment = self.adjustment
-        dof = min(_DOF_SHARE * adjustment.dof, _MOST_DOF)
-        priors = tuple(self.priors.values())
-        return proposal(self.at, priors, adjustment.centre, adjustment.precision, dof)
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n p"]:
+        """Return draws of the prior, fixed parameters included."""
+        x = np.column_stack([prior.sample(rng, n) for prior in self.priors])
+        for law in self.moves.laws:
+            a, b, c = (self.priors[k] for k in law.at)
+            x[:, law.at] = rate_draws(law, (a, b, c), n, rng)
+        return self.at.whole(x)
 
 
-def target_priors(request: Request, given: Mapping[str, Any] | None) -> dict[str, AnyPrior]:
-    """Return the prior of every free parameter: as given, else that of the fit, else flat within bounds.
-
-    A rate of three free parameters, none with a prior, has that of `rate_priors`.
-    """
-    search = request.search
-    of_fit = request.options.prior or {}
-    chosen: dict[str, AnyPrior] = dict(priors_of(dict(of_fit) | dict(given or {}), search))
-    bounds = dict(zip(search.names, zip(search.lower, search.upper, strict=True), strict=True))
-    for law in free_laws(search):
-        a, b, c = (search.names[n] for n in law.at)
-        if not {a, b, c} & chosen.keys():
-            chosen |= {
-                a: AmplitudePrior(*bounds[a], law=law),
-                b: ExponentPrior(*bounds[b], law=law),
-            }
-    return {
-        p.name: chosen.get(p.name) or default_prior(p, bounds[p.name])
-        for p, free in zip(request.parameters, search.free, strict=True)
-        if free
-    }
+def log_volume(law: PowerLaw, x: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, " n"]:
+    """Return the logarithm of |∂(J1, J2, J3)/∂(a, b, c)| = a (t2^b - t1^b)² r^b log r, but for log r."""
+    rises = np.diff(law.times ** x[:, 1:2], axis=1)
+    with np.errstate(divide="ignore"):
+        return np.log(x[:, 0]) + np.log(np.abs(rises)).sum(1)
 
 
-def prior_draws(target: Target, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n p"]:
-    """Return draws of the prior, fixed parameters included; NaN where it cannot be normalized."""
-    priors = list(target.priors.values())
-    columns = (
-        prior.sample(rng, n) if isinstance(prior, Prior) and prior.proper else np.full(n, np.nan)
-        for prior in priors
-    )
-    x = np.column_stack(list(columns))
-    for law in target.at.laws:
-        a, b, c = (priors[k] for k in law.at)
-        if isinstance(a, AmplitudePrior) and isinstance(b, ExponentPrior) and isinstance(c, Prior):
-            x[:, law.at] = rate_draws(a, b, c, n, rng)
-    return target.at.whole(x)
+def rate_values(law: PowerLaw, x: Float[np.ndarray, "*at 3"]) -> Float[np.ndarray, "*at 3"]:
+    """Return the rate of (a, b, c) at three times."""
+    a, b, c = np.moveaxis(x[..., None], -2, 0)
+    return a * law.times**b + c

@@ -7,7 +7,7 @@ import click
 from pydantic import Field
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.posterior import check_netcdf_path
+from homodyne_dask.apps.posterior.netcdf_file import check_netcdf_path
 from homodyne_dask.cli import worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.fit_config import FitConfig

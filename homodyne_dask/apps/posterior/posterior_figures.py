@@ -1,26 +1,24 @@
-"""The corner figure of a posterior: densities of each parameter and of each pair.
-
-The figure of the rates that the draws of a posterior have, beside those of the fit.
-"""
+"""Figures of a posterior: densities of each parameter and of each pair, and rates beside those of the fit."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter
-from xarray import DataTree
 
-from homodyne_dask.apps.posterior.arviz_tree import free_names, theta_in
+from homodyne_dask.apps.posterior.arviz_tree import free_names
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fitted_parameters import truth_of
-from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
 from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
+
+if TYPE_CHECKING:
+    from homodyne_dask.apps.posterior.posterior import Posterior
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
@@ -34,20 +32,6 @@ SHARES = (0.95, 0.68)
 FIT, TRUTH = COLOURS[1], COLOURS[2]
 
 
-class Draws(Protocol):
-    """What is drawn of a posterior."""
-
-    @property
-    def result(self) -> FitResult:
-        """The fit."""
-        ...
-
-    @property
-    def tree(self) -> DataTree:
-        """The draws, in the form of ArviZ."""
-        ...
-
-
 class _Drawn(NamedTuple):
     """One parameter, divided by the power of ten in its label."""
 
@@ -58,23 +42,18 @@ class _Drawn(NamedTuple):
     stderr: float
     truth: float | None
 
-    @property
-    def middles(self) -> Float[np.ndarray, " cell"]:
-        return 0.5 * (self.edges[1:] + self.edges[:-1])
 
-
-def draw_corner(posterior: Draws) -> draw.FitFigure:
+def draw_corner(posterior: "Posterior") -> draw.FitFigure:
     """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
 
     Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
     """
-    free = [*free_names(posterior.result).items()][:MOST]
-    shown = [_drawn(posterior, name, at) for name, at in free]
-    n = len(shown)
-    width = draw.PAGE
+    names = [*free_names(posterior.result).items()][:MOST]
+    shown = [_drawn(posterior, name, at) for name, at in names]
+    n, width = len(shown), draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
-    inside = n * side + (n - 1) * GAP
-    picture, space = draw.figure(width), GAP / side
+    inside, space = n * side + (n - 1) * GAP, GAP / side
+    picture = draw.figure(width)
     grid = picture.add_gridspec(n, n, wspace=space, hspace=space)
     for row, column in np.argwhere(np.tri(n)).tolist():
         axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
@@ -101,13 +80,9 @@ def draw_corner(posterior: Draws) -> draw.FitFigure:
     return picture
 
 
-def _drawn(posterior: Draws, name: str, at: int) -> _Drawn:
+def _drawn(posterior: "Posterior", name: str, at: int) -> _Drawn:
     """Return one parameter, the one at this place in theta, as it is drawn."""
-    table, theta = (
-        posterior.result.parameters,
-        theta_in(posterior.result, posterior.tree["posterior"].dataset),
-    )
-    draws = theta[:, at]
+    table, draws = posterior.result.parameters, posterior.theta[:, at]
     low, high = np.quantile(draws, (0.005, 0.995))
     margin = 0.15 * (high - low) or 1.0
     ends = max(low - margin, draws.min()), min(high + margin, draws.max())
@@ -133,8 +108,8 @@ def _marginal(axes: Axes, one: _Drawn) -> None:
     counts, _ = np.histogram(one.draws, one.edges)
     density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
     density, look = density / density.max(), {"color": COLOURS[0], "lw": 1.2}
-    axes.fill_between(one.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
-    axes.plot(one.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
+    axes.fill_between(_middles(one), density, color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(_middles(one), density, label="posterior: density, regions of 68 % and 95 %", **look)
     if np.isfinite(one.stderr) and one.stderr > 0:
         x = np.linspace(one.edges[0], one.edges[-1], 200)
         gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
@@ -144,14 +119,18 @@ def _marginal(axes: Axes, one: _Drawn) -> None:
     axes.set_yticks([])
 
 
+def _middles(one: _Drawn) -> Float[np.ndarray, " cell"]:
+    return 0.5 * (one.edges[1:] + one.edges[:-1])
+
+
 def _pair(axes: Axes, x: _Drawn, y: _Drawn) -> None:
     counts, _, _ = np.histogram2d(x.draws, y.draws, [x.edges, y.edges])
     density = gaussian_filter(counts, 2.0, mode="nearest").T
     levels = levels_holding(density, SHARES)
     if 0 < levels[0] < levels[1] < density.max():
         filled = [*levels, density.max()]
-        axes.contourf(x.middles, y.middles, density, filled, colors=["#b8d4e8", "#6fa8d0"])
-        axes.contour(x.middles, y.middles, density, levels, colors=COLOURS[0], linewidths=0.8)
+        axes.contourf(_middles(x), _middles(y), density, filled, colors=["#b8d4e8", "#6fa8d0"])
+        axes.contour(_middles(x), _middles(y), density, levels, colors=COLOURS[0], linewidths=0.8)
     _lines(axes.axhline, y)
     axes.set_ylim(*y.edges[[0, -1]])
     axes.set_yticks(_ticks(y.edges))
@@ -178,7 +157,7 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
 
 
-def draw_posterior_rates(posterior: Draws) -> draw.FitFigure:
+def draw_posterior_rates(posterior: "Posterior") -> draw.FitFigure:
     """Draw each rate against time, and below it its difference from the fit.
 
     Raises OptionError for a model that has no rates.
@@ -197,7 +176,7 @@ def draw_posterior_rates(posterior: Draws) -> draw.FitFigure:
     return draw.page(shown, len(names), HEIGHT, plain_label(words))
 
 
-def _drawn_rate(axis: Axes, posterior: Draws, name: str, away: bool) -> None:
+def _drawn_rate(axis: Axes, posterior: "Posterior", name: str, away: bool) -> None:
     """Draw a rate, or its difference from the fit, in per cent where no value is 0."""
     of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
     t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])

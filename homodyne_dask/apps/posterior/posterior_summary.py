@@ -10,19 +10,19 @@ from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, free_names, theta_in
-from homodyne_dask.models.parameter_priors import FLAT_IN_RATE
+from homodyne_dask.apps.posterior.priors import FLAT_IN_RATE
+from homodyne_dask.apps.posterior.r_hat_and_ess import MAX_R_HAT
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import plain_rows
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.results.result_classes import FitResult
 
 UNTRUSTED_ERROR = 0.5
-"""The same above which draws are unreliable: they have the wrong weight by more than half."""
-MAX_PARETO_K = 0.7
-"""Of importance weights (Vehtari et al. 2024), above which draws are unreliable."""
+"""Error of log p above which draws are unreliable: they have the wrong weight by more than half."""
 ENOUGH = 0.05
 """Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
+ENDS = [0, -1]
 SYMMETRIC = 0.1
 """Sum of the distances of both ends from the value of the fit, in half the width of the interval, up to
 which an interval counts as symmetric about it."""
@@ -30,13 +30,10 @@ INFORMATIVE = 3.0
 """Width of the prior over that of the posterior, below which the prior narrows the posterior."""
 KNOWN = 0.1
 """Largest error of a shift from the number of draws with which those of the fit may be called enough."""
-ENDS = [0, -1]
-LIMIT = 0.95
-"""Probability that a one-sided limit holds the true value."""
-AT_END = 0.01
-"""Share of the draws outside the narrowest interval, toward a bound, up to which it includes the bound."""
-NEAR = 0.05
-"""Distance of the outermost draw from a bound, over the length of that interval, up to which it is there."""
+LIMIT, AT_END, NEAR = 0.95, 0.01, 0.05
+"""Probability that a one-sided limit holds the true value; share of the draws outside the narrowest interval,
+toward a bound, and distance of the outermost draw from it, over the length of that interval, up to which the
+interval includes the bound."""
 
 
 def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
@@ -53,47 +50,63 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     free = free_names(result)
     at, names = list(free.values()), list(free)
     groups = (tree[name].dataset for name in ("posterior", "prior"))
-    theta, prior = (theta_in(result, group)[:, at] for group in groups)
-    priors = json.loads(tree.attrs["priors"])
-    quantile = np.quantile(theta, QUANTILES, axis=0).T
-    table = result.parameters.isel(param=at)
+    theta, of_prior = (theta_in(result, group)[:, at] for group in groups)
+    priors, table = json.loads(tree.attrs["priors"]), result.parameters.isel(param=at)
     known = fitted_quantities(result).items()
     found = [(of.optimum, of.error, of.dof) for name, of in known if name in free]
     value, error, dof = np.array(found).reshape(-1, 3).T
-    of_fit = value[:, None] + np.outer(half_width(95.0, dof) * error, [-1, 1])
     naive = tree.attrs["adjust"] == "none"  # its width is another by intention
     stderr = np.where(naive, np.nan, error)
-    shift = np.abs(quantile[:, ENDS] - of_fit).max(axis=1) / stderr
-    independent = min(tree.attrs.get("effective_draws", np.nan), len(theta))
-    shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
-    ends = quantile[:, ENDS]
+
+    quantile = np.quantile(theta, QUANTILES, axis=0).T
+    low, high = ends = quantile[:, ENDS].T
+    shift = np.abs(ends - value - np.outer([-1, 1], half_width(95.0, dof) * error)).max(0) / stderr
+    # of an end: half the distance of the quantiles one binomial standard deviation to each side
+    p = np.array(QUANTILES)[ENDS]
+    draws = max(min(tree.attrs.get("effective_draws", np.nan), len(theta)), 1.0)
+    beside = (np.clip(p + s * np.sqrt(p * (1 - p) / draws), 0, 1) for s in (-1, 1))
+    before, after = (np.quantile(theta, of, axis=0) for of in beside)
+    shift_error = (after - before).max(0) / 2 / stderr
     limits = [
         ("", np.nan)  # density at a bound that shapes of the rate made, not the data
-        if priors.get(name, "").startswith(FLAT_IN_RATE)
+        if priors.get(name, "").startswith(FLAT_IN_RATE) or result.config["periods"].get(name)
         else one_sided(theta[:, n], fitted.min, fitted.max, fitted.optimum)
         for n, name in enumerate(names)
         for fitted in [result.params[name]]
     ]
+    sides, limit_values = (np.array(of) for of in zip(*limits, strict=True))
+    agrees = shift <= ENOUGH + 2 * shift_error
+    enough, excluded = agrees & (shift_error <= KNOWN), (low > value) | (high < value)
+    skewed = np.abs(high + low - 2 * value) > (
+        SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * shift_error * stderr
+    )
+    width_of_prior = np.ptp(np.quantile(of_prior, p, axis=0), axis=0)
+    cases = {
+        "limit": sides != "",
+        "": np.isnan(shift),
+        "the rate": excluded,
+        "value ± stderr": enough,
+        "more draws": agrees,
+        "median, 95 %, prior": width_of_prior < INFORMATIVE * (high - low),
+        "median, 95 %": skewed,
+    }
+    quote = np.select(list(cases.values()), list(cases), "value ± stderr")
+    no_value = np.isnan(table["value"].values) & (quote == "value ± stderr")
     columns = {
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
-        "value": value,
-        "stderr": error,
+        "value": table["value"].values,
+        "stderr": table["stderr"].values,
         "shift": shift,
         "shift_error": shift_error,
-        "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
-        "limit": np.array([side for side, _ in limits], str),
-        "limit_value": np.array([limit for _, limit in limits]),
-        "fit_excluded": (ends[:, 0] > value) | (ends[:, 1] < value),
+        "enough": enough,
+        "limit": sides,
+        "limit_value": limit_values,
+        "fit_excluded": excluded,
         "unit": table["unit"].values,
         "prior": np.array([priors.get(name, "") for name in names], str),
+        "quote": np.where(no_value, "median, 95 %", quote),
     }
-    quote, quoted = (
-        _quoted(columns, quantile, prior),
-        {k: table[k].values for k in ("value", "stderr")},
-    )
-    no_value = np.isnan(quoted["value"]) & (quote == "value ± stderr")
-    columns |= quoted | {"quote": np.where(no_value, "median, 95 %", quote)}
     return xarray.Dataset(
         {name: ("param", value) for name, value in columns.items()}
         | {"quantile": (("param", "quantiles"), quantile)},
@@ -124,74 +137,38 @@ def one_sided(
     return "", np.nan
 
 
-def _quoted(
-    rows: dict[str, np.ndarray], quantile: Float[np.ndarray, "p quantile"], prior: np.ndarray
-) -> np.ndarray:
-    """Return what to quote of each parameter; '' where the fit has no interval to compare with.
-
-    rows: the other columns of the table. prior: its draws (draw, p).
-    """
-    low, high = quantile[:, ENDS].T
-    width_of_prior = np.ptp(np.quantile(prior, np.array(QUANTILES)[ENDS], axis=0), axis=0)
-    error = rows["shift_error"]
-    skew = np.abs(high + low - 2 * rows["value"])
-    skewed = skew > SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * error * rows["stderr"]
-    cases = {
-        "limit": rows["limit"] != "",
-        "": np.isnan(rows["shift"]),
-        "the rate": rows["fit_excluded"],
-        "value ± stderr": rows["enough"],
-        "more draws": rows["shift"] <= ENOUGH + 2 * error,
-        "median, 95 %, prior": width_of_prior < INFORMATIVE * (high - low),
-        "median, 95 %": skewed,
-    }
-    return np.select(list(cases.values()), list(cases), "value ± stderr")
-
-
-def _errors_of_ends(
-    theta: Float[np.ndarray, "draw p"], effective: float
-) -> Float[np.ndarray, "p 2"]:
-    """Return the standard errors of the quantiles at both ends from the number of draws.
-
-    Half the distance of the quantiles one binomial standard deviation to each side.
-    """
-    p = np.array(QUANTILES)[ENDS]
-    half = np.sqrt(p * (1 - p) / max(effective, 1.0))
-    low, high = (np.quantile(theta, np.clip(p + s * half, 0, 1), axis=0) for s in (-1, 1))
-    return 0.5 * (high - low).T
-
-
 def plain_summary(table: xarray.Dataset, tree: DataTree) -> dict[str, Any]:
     """Return the numbers of a posterior as plain values: the entry `posterior` of summary.json."""
-    percent = [f"{100 * q:g}" for q in QUANTILES]
     rows = plain_rows(table.drop_vars(["value", "stderr", "quantile"]), "param")
-    quantiles = dict(zip(rows, table["quantile"].values, strict=True))
+    for row, values in zip(rows.values(), table["quantile"].values, strict=True):
+        row["quantiles"] = {f"{100 * q:g}": of for q, of in zip(QUANTILES, values, strict=True)}
     return {
         "draws": tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"],
         **{name: tree.attrs.get(name) for name in NUMBERS},
         "seconds": json.loads(tree.attrs["seconds"]),
-        "parameters": {
-            name: row | {"quantiles": dict(zip(percent, quantiles[name], strict=True))}
-            for name, row in rows.items()
-        },
+        "parameters": rows,
     }
 
 
 def why_unreliable(held: dict[str, Any]) -> str:
-    """Return why the draws are unreliable, '' if they are."""
-    k = nan_if_none(held["pareto_k"])
-    if not k <= MAX_PARETO_K:
+    """Return why the draws are unreliable, '' if they are; held: the entry of summary.json."""
+    if "r_hat" not in held:
         return (
-            f"the draws are unreliable, and no interval is given: a few draws have nearly all the weight "
-            f"(Pareto k̂ {k:.2f}, above {MAX_PARETO_K}); use more --draws or narrower priors"
+            "no interval is given of draws by importance weights, which an earlier version made: draw again "
+            "with `homodyne-dask posterior`"
         )
-    error = nan_if_none(held["largest_error"])
+    r_hat, error = nan_if_none(held["r_hat"]), nan_if_none(held["largest_error"])
+    unreliable = "the draws are unreliable, and no interval is given"
+    if not r_hat < MAX_R_HAT:
+        return (
+            f"{unreliable}: the chains differ (R-hat {r_hat:.3f}, not below {MAX_R_HAT}); use more --draws "
+            f"or narrower priors, or fix parameters that the data do not determine"
+        )
     if error > UNTRUSTED_ERROR:
         return (
-            f"the draws are unreliable, and no interval is given: the likelihood interpolated from "
-            f"{held['columns']} basis functions is inaccurate at these draws (its logarithm differs by up to "
-            f"{error:.2g} from the exact one); use narrower priors, or fix parameters that the data do not "
-            f"determine"
+            f"{unreliable}: the likelihood interpolated from {held['columns']} basis functions is inaccurate "
+            f"at these draws (its logarithm differs by up to {error:.2g} from the exact one); use narrower "
+            f"priors, or fix parameters that the data do not determine"
         )
     return ""
 

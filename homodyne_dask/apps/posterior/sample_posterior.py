@@ -1,13 +1,20 @@
-"""The posterior of a finished fit."""
+"""The posterior of a finished fit.
+
+Chains walk first where the likelihood is as if χ² were quadratic, which costs nothing, then where it is that
+of a sample of pairs, and with draws of that a basis is chosen, from which one wide pass makes the likelihood
+of all pairs. Some of the draws are compared with passes.
+"""
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.apps.posterior.arviz_tree import PosteriorDraws
+from homodyne_dask.apps.posterior.arviz_tree import Draws
+from homodyne_dask.apps.posterior.chains import LogDensity, Mixture, chains_of, root_of, walk
 from homodyne_dask.apps.posterior.interpolated_likelihood import (
     SIZES,
     LikelihoodArrays,
@@ -20,15 +27,10 @@ from homodyne_dask.apps.posterior.interpolated_likelihood import (
     sample_pairs,
     sampled_f,
 )
-from homodyne_dask.apps.posterior.log_density import (
-    ADJUSTMENTS,
-    Target,
-    adjustment_of,
-    prior_draws,
-    target_priors,
-)
+from homodyne_dask.apps.posterior.log_density import Target, adjustment_of, coordinates
+from homodyne_dask.apps.posterior.modes import modes_of
 from homodyne_dask.apps.posterior.posterior import Posterior, posterior_of
-from homodyne_dask.apps.posterior.proposal import LogDensity, Proposal, coordinates, truncated
+from homodyne_dask.apps.posterior.priors import free_laws, posterior_priors
 from homodyne_dask.errors import (
     OptionError,
     load_ahead,
@@ -40,11 +42,11 @@ from homodyne_dask.errors import (
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import weighted_at
-from homodyne_dask.models.parameter_priors import AnyPrior
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, fitted_scan
 from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.solver.normal_matrix import inverse_of
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import Scan
@@ -55,10 +57,19 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _MIN_DRAWS = 100
-_LEAST_WEIGHTED = 100
-"""Fewer draws inside the bounds have no weights that could be judged."""
-_OVERSAMPLED = 2
-"""Independent draws for each that is kept."""
+_CHAINS, _PER_PARAMETER = 25, 8
+"""Chains for so many free parameters; more in proportion."""
+TOLERANCE = 0.02
+"""Estimated error of log p for which the basis is chosen."""
+MAX_ERROR = 0.05
+"""Error of log p of draws compared with all pairs above which the basis is chosen anew, from the draws."""
+CHECKED, _MAX_PASSES = 16, 3
+_BASIS_DRAWS, _HELD_OUT = 240, 80
+_ROUGH_CYCLES = 25
+_REACH = 12.0
+"""Log density below the largest up to which another optimum counts."""
+_DOF_SHARE, _MOST_DOF = 0.7, 5.0
+"""Degrees of freedom of proposals: this share of the density's, and so many. Their tails are wider."""
 
 
 def require_posterior(result: FitResult, request: Request, draws: int, adjust: str) -> None:
@@ -78,7 +89,7 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
                 f"the fit was made with bounds of the {name}, which a posterior does not support: fit "
                 f"with a prior of it instead"
             )
-    require_known(adjust, ADJUSTMENTS, f"adjust = {adjust!r} is unknown")
+    require_known(adjust, ("robust", "none"), f"adjust = {adjust!r} is unknown")
     require_count("draws", draws, _MIN_DRAWS)
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
@@ -86,96 +97,100 @@ def require_posterior(result: FitResult, request: Request, draws: int, adjust: s
         raise OptionError("all free parameters ended at a bound: widen the bounds of the fit")
 
 
-def require_proper(priors: Mapping[str, AnyPrior]) -> None:
-    """Raise OptionError for a parameter whose prior has no ends: the data need not bound it, either."""
-    for name, prior in priors.items():
-        if not prior.proper:
-            raise OptionError(
-                f"the prior of {name} is {prior.text()}, so its posterior may be unbounded: give it bounds "
-                f"in the fit, or a prior"
-            )
-
-
-TOLERANCE = 0.02
-"""Estimated error of log p for which the basis is chosen."""
-MAX_ERROR = 0.05
-"""Error of log p of draws compared with all pairs above which the basis is chosen anew, from the draws."""
-CHECKED, _MAX_PASSES = 64, 3
-_BASIS_DRAWS, _HELD_OUT = 240, 80
-_ROUNDS, _DRAWS = 3, 1000
-"""Of the search for where the posterior is, on a sample of pairs and again on all."""
-
-
-class Draws(NamedTuple):
-    """Draws of equal weight, and how they were made."""
-
-    x: Float[np.ndarray, "draw x"]
-    """Free parameters."""
-    log_weight: Float[np.ndarray, " draw"]
-    """By which each was chosen, before smoothing."""
-    pareto_k: float
-    effective: float
-
-
-def importance_draws(
-    log_density: LogDensity, of: Proposal, draws: int, rng: np.random.Generator
-) -> Draws:
-    """Return independent draws, chosen by their Pareto-smoothed weights (Vehtari et al. 2024).
-
-    Raises OptionError where too few of those proposed are inside the bounds.
-    """
-    from arviz_stats.base.array import array_stats
-
-    n = _OVERSAMPLED * draws
-    x, _, _, log_weight = of.weighted(log_density, n, rng)
-    if len(x) < _LEAST_WEIGHTED:
-        raise OptionError(
-            f"only {len(x)} of {n} draws are inside the bounds: give more draws or narrower priors, widen "
-            f"the bounds of the fit, or fix parameters that the data do not determine"
-        )
-    smooth, k = array_stats.psislw(-log_weight)  # it takes the log-likelihoods of loo
-    weight = np.exp(smooth - smooth.max())
-    weight /= weight.sum()
-    places = (np.arange(draws) + rng.random()) / draws
-    chosen = np.searchsorted(np.cumsum(weight), places).clip(0, len(weight) - 1)
-    chosen = rng.permutation(chosen)
-    effective = min(float(1 / (weight**2).sum()), float(draws))
-    return Draws(x[chosen], log_weight[chosen], float(k), effective)
-
-
+@dataclass
 class Sampler:
     """The steps from a fit to draws."""
 
-    def __init__(
-        self, request: Request, sweep: Passes, target: Target, reduced: ReducedProblem, seed: int
-    ) -> None:
-        """Take the fit, the passes over its data, the density, and the problem at the optimum."""
-        self.request, self.sweep, self.target, self.reduced = request, sweep, target, reduced
-        self.seed, self.rng = int(seed), np.random.default_rng(seed)
-        scan, problem, lag = request.scan, request.problem, request.problem.min_lag
-        samples = [sample_pairs(scan, lag, self.rng) for _ in range(2)]
+    request: Request
+    sweep: Passes
+    target: Target
+    reduced: ReducedProblem
+    """At the optimum."""
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        """Take two samples of pairs: one to interpolate from, one to test that."""
+        scan, problem, reduced = self.request.scan, self.request.problem, self.reduced
+        samples = [sample_pairs(scan, problem.min_lag, self.rng) for _ in range(2)]
         contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
         self.pairs = pair_set(problem, scan, *samples)
         self.first = pair_set(problem, scan, samples[0])
-        scales = [chisqr_scale(scan, contrast, sample) for sample in samples]
-        self.scale = np.concatenate(scales, axis=1)
+        self.scale = np.concatenate([chisqr_scale(scan, contrast, one) for one in samples], axis=1)
 
-    def explored(self) -> tuple[Proposal, Float[np.ndarray, "draw x"]]:
-        """Return a proposal for the posterior and draws of roughly that."""
-        at, problem = self.target.at, self.request.problem
+    def density(self, chisqr: Callable[[np.ndarray], np.ndarray]) -> LogDensity:
+        """Return the log density of z; chisqr: χ² of free parameters, less that at the optimum."""
+
+        def log_density(z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, " n"]:
+            x = self.target.moves.back(z)
+            inside = self.target.moves.inside(x)
+            x = np.where(inside[:, None], x, self.target.at.x)  # whatever, but finite
+            with np.errstate(all="ignore"):
+                density = self.target.log_density(x, chisqr(x))
+            return np.where(inside & ~np.isnan(density), density, -np.inf)
+
+        return log_density
+
+    def rough(self, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+        """Return χ² on the sample of pairs."""
+        at = self.target.at
+        f = sampled_f(self.request.problem, self.pairs, at.whole(np.concatenate([at.x[None], x])))
         free_scaling = self.request.scaling.fixed_params is None
+        return rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
 
-        def rough(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
-            f = sampled_f(problem, self.pairs, at.whole(np.concatenate([at.x[None], x])))
-            chisqr = rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
-            return self.target.log_density(x, chisqr)
+    def explored(self) -> tuple[Float[np.ndarray, "chain u"], Mixture, Float[np.ndarray, "n x"]]:
+        """Return where chains may start, a mixture, and draws, of roughly the posterior."""
+        target, rng = self.target, self.rng
+        H, d0 = target.adjustment.hessian, target.adjustment.centre
 
-        first = self.target.proposal()
-        by, found = self.target.adapted(first, rough, _ROUNDS, _DRAWS, self.rng)
-        if not len(found.x):
+        def quadratic(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+            d = target.at.of(x) - d0
+            return ((d @ H) * d).sum(1) - target.adjustment.below
+
+        to_z = target.moves.slope() @ np.linalg.inv(target.at.slope())
+        root = root_of(to_z @ inverse_of(target.adjustment.precision) @ to_z.T)
+        middle = target.moves.of(target.at.x)
+        dof = min(_MOST_DOF, _DOF_SHARE * target.adjustment.dof)
+        by = Mixture(np.ones(1), middle[None], root[None], dof)
+        of_sample, chains = self.density(self.rough), _CHAINS * -(-len(middle) // _PER_PARAMETER)
+        quick, by = chains_of(self.density(quadratic), self._start(by, chains), by, 100, rng)
+        z = quick.z[-1]
+        modes = modes_of(target, of_sample, of_sample(z).max() - _REACH, middle, root)
+        turned = z + modes[np.arange(chains) % len(modes)] - middle
+        z = np.where(np.isfinite(of_sample(turned))[:, None], turned, z)
+        for _ in range(2):
+            kept = walk(of_sample, z, by, _ROUGH_CYCLES, rng)
+            z, by = kept[-1], by.fitted(kept.reshape(-1, len(middle)), rng)
+        return z, by, self._some(kept)
+
+    def _some(self, z: Float[np.ndarray, "step chain u"]) -> Float[np.ndarray, "n x"]:
+        """Return draws from which a basis is chosen, and those that test it."""
+        some = self.rng.choice(z.reshape(-1, z.shape[2]), _BASIS_DRAWS + _HELD_OUT)
+        return self.target.moves.back(some)
+
+    def _start(self, by: Mixture, n: int) -> Float[np.ndarray, "n u"]:
+        """Return places about the optimum inside of bounds and priors, as far from it as the widths are.
+
+        Where there are too few, a parameter outside of its prior is a draw of that.
+        """
+        moves, rng = self.target.moves, self.rng
+        width = np.repeat(0.5 ** np.arange(12), 20 * n)[:, None]
+        away = rng.standard_normal((len(width), len(by.root[0]))) @ by.root[0].T
+        x = moves.back(by.mean[0] + width * away)
+        outside = [
+            np.isinf(of.log_density(k)) for of, k in zip(self.target.priors, x.T, strict=True)
+        ]
+        for k, prior in enumerate(self.target.priors):
+            x[:, k] = np.where(
+                outside[k] & np.isfinite(x[:, k]), prior.sample(rng, len(x)), x[:, k]
+            )
+        x = x[np.any(outside, axis=0).argsort(kind="stable")]
+        x = x[moves.inside(x)]
+        with np.errstate(all="ignore"):
+            z = moves.of(x[np.isfinite(self.target.log_prior(x))])
+        z = z[moves.inside(moves.back(z))]  # beyond rounding
+        if len(z) < n:
             raise OptionError("no draw is inside the bounds: widen the bounds of the fit")
-        weight = truncated(found.log_weight)
-        return by, found.x[self.rng.choice(len(weight), _BASIS_DRAWS + _HELD_OUT, p=weight)]
+        return z[:n]
 
     def likelihood(self, near: Float[np.ndarray, "draw x"]) -> LikelihoodArrays:
         """Return the likelihood from one wide pass at thetas chosen from draws."""
@@ -186,82 +201,68 @@ class Sampler:
         wide = self.sweep.wide(basis.thetas)
         return likelihood_arrays(wide, basis, self.first, self.reduced, self.request.scaling)
 
-    def weighted_draws(
-        self, of: LikelihoodArrays, by: Proposal, draws: int
-    ) -> tuple[Proposal, Draws]:
-        """Return draws by importance weights, and the proposal, adapted, from which they came."""
-
-        def log_density(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
-            return self.target.log_density(x, self.chisqr(of, x).sum(1))
-
-        by, _ = self.target.adapted(by, log_density, _ROUNDS, _DRAWS, self.rng)
-        found = importance_draws(log_density, by, draws, self.rng)
-        return by, found
-
-    def chisqr(
-        self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]
-    ) -> Float[np.ndarray, "n bin"]:
-        """Return χ² of every bin at free parameters, less that at the optimum."""
-        return np.asarray(likelihood_of(self.request.problem, of, self.target.at.whole(x)).chisqr)
-
-    def checked(self, of: LikelihoodArrays, found: Draws) -> float:
-        """Return the largest error of log p of some draws: passes over all pairs."""
-        at = self.target.at
-        x = found.x[self.rng.choice(len(found.x), CHECKED)]
-        exact = []
-        for gram in self.sweep.candidates(at.whole(x)):
-            there = reduce(gram, self.request.scaling, self.request.sum_rounding)
-            exact.append(there.chisqr - self.reduced.chisqr)
-        both = np.array(exact), self.chisqr(of, x).sum(1)
-        known, used = (self.target.adjustment.log_likelihood(at.of(x), of_all) for of_all in both)
+    def error(self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]) -> float:
+        """Return the largest error of log p at free parameters: passes over all pairs."""
+        at, request = self.target.at, self.request
+        grams = self.sweep.candidates(at.whole(x))
+        there = [reduce(gram, request.scaling, request.sum_rounding).chisqr for gram in grams]
+        both = np.array(there) - self.reduced.chisqr, self.chisqr(of, x)
+        known, used = (self.target.adjustment.log_likelihood(at.of(x), chisqr) for chisqr in both)
         return float(np.abs(known - used).max())
 
-    def run(self, draws: int, doing: Callable[[str], None]) -> dict[str, Any]:
-        """Return draws by their names in `PosteriorDraws`, and how exact they are.
+    def chisqr(self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+        """Return χ² at free parameters, less that at the optimum."""
+        return likelihood_of(self.request.problem, of, self.target.at.whole(x)).chisqr.sum(1)
+
+    def run(
+        self, draws: int, doing: Callable[[str], None]
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return draws by their names in `Draws`, and how exact they are.
 
         The basis is chosen anew from the draws while the error of their likelihood is too large.
         """
         doing("locating the posterior")
-        by, near = self.explored()
-        passes = 0
-        while True:
+        z, by, near = self.explored()
+        for _ in range(_MAX_PASSES):
             doing("wide pass over the data")
             of = self.likelihood(near)
-            passes += 1
             doing(f"{draws:,} draws, some of them compared with all pairs")
-            by, found = self.weighted_draws(of, by, draws)
-            error = self.checked(of, found)
-            if error < MAX_ERROR or passes == _MAX_PASSES:
+            log_density = self.density(lambda x, of=of: self.chisqr(of, x))
+            chains, by = chains_of(log_density, z, by, draws, self.rng)
+            near = self._some(chains.z)
+            error = self.error(of, near[:CHECKED])
+            if error < MAX_ERROR:
                 break
-            near = found.x[self.rng.choice(len(found.x), _BASIS_DRAWS + _HELD_OUT)]
-        return self._named(found, of) | {
-            "sample_stats": {"log_weight": found.log_weight[None]},
-            "pareto_k": found.pareto_k,
-            "effective_draws": found.effective,
+            z = chains.z[-1]
+        kept = np.linspace(0, len(chains.z) - 1, -(-draws // len(z))).round().astype(int)
+        numbers = {
+            "r_hat": chains.r_hat,
+            "effective_draws": min(chains.effective, float(len(kept) * len(z))),
             "columns": len(of.basis.thetas) - 1,
             "checked": CHECKED,
             "largest_error": error,
-            "seed": self.seed,
         }
+        return self._named(self.target.moves.back(chains.z[kept].swapaxes(0, 1)), of), numbers
 
-    def _named(self, found: Draws, of: LikelihoodArrays) -> dict[str, np.ndarray]:
-        """Return theta, contrast and offset, likelihood and prior of draws as one chain."""
-        target, reduced, x = self.target, self.reduced, found.x
+    def _named(self, x: Float[np.ndarray, "chain draw x"], of: LikelihoodArrays) -> dict[str, Any]:
+        """Return theta, contrast and offset, likelihood and prior of draws."""
+        target, reduced, shape = self.target, self.reduced, x.shape[:2]
+        x = x.reshape(-1, x.shape[2])
         there = likelihood_of(self.request.problem, of, target.at.whole(x))
         groups, members, _ = of.columns.shape
         normal = self.rng.standard_normal((len(x), groups, 1, there.spread.shape[-1]))
-        own = (np.asarray(there.spread) * np.repeat(normal, members, axis=1)).sum(-1)
-        linear = np.asarray(there.linear_params) + np.sqrt(target.adjustment.factor) * own
-        chisqr = reduced.chisqr_per_bin + np.asarray(there.chisqr)
+        own = (there.spread * np.repeat(normal, members, axis=1)).sum(-1)
+        linear = there.linear_params + np.sqrt(target.adjustment.factor) * own
+        of_bins = -(reduced.chisqr_per_bin + there.chisqr) / (2 * target.adjustment.factor)
         used = reduced.count > 0
-        of_bins = np.where(used, -chisqr / (2 * target.adjustment.factor), np.nan)
-        return {
-            "theta": target.at.whole(target.at.wrapped(x))[None],
-            "linear_params": np.where(used[:, None], linear, np.nan)[None],
-            "log_likelihood": of_bins[None],
-            "log_prior": target.log_prior(x)[None],
-            "prior": prior_draws(target, len(x), self.rng),
+        found = {
+            "theta": target.at.whole(x),
+            "linear_params": np.where(used[:, None], linear, np.nan),
+            "log_likelihood": np.where(used, of_bins, np.nan),
+            "log_prior": target.log_prior(x),
         }
+        chains = {name: value.reshape(*shape, *value.shape[1:]) for name, value in found.items()}
+        return chains | {"prior": target.prior_draws(len(x), self.rng)}
 
 
 def posterior(
@@ -282,7 +283,7 @@ def posterior(
         ("halfnormal", sd), ("truncnormal", mean, sd, low, high), ("uniform", low, high) and
         ("loguniform", low, high). By default those of the fit, otherwise uniform within the bounds, or
         log-uniform for parameters that are searched on a logarithmic scale; amplitude, exponent and offset
-        of a rate have the prior of `models.rate_priors` if all are free and none has a prior.
+        of a rate have a prior of their own if all are free and none has a prior (docs: posterior).
     draws: number of draws. seed: of the random numbers; the same seed gives the same draws.
     adjust: "robust" makes the likelihood as wide as the standard errors of the fit, by the scatter between
         bins or speckle noise; "none" treats the noise of pairs as uncorrelated. The likelihood of a
@@ -300,35 +301,18 @@ def posterior(
     >>> hd.posterior(result, draws=500).reliable
     True
     """
+    load_ahead("hd.posterior", "arviz_stats", "posterior")
     require_function("progress", progress)
     require_type("result", result, FitResult, "the result of a fit")
-    scan = fitted_scan(result) if scan is None else scan
-    options = {"priors": priors, "draws": draws, "seed": seed, "adjust": adjust, "client": client}
-    doing = progress or (lambda _: None)
-    return posterior_of(result, posterior_draws(result, scan, **options, doing=doing), scan)
-
-
-def posterior_draws(
-    result: FitResult,
-    scan: Scan,
-    *,
-    priors: Mapping[str, Any] | None = None,
-    draws: int = 4000,
-    seed: int = 1,
-    adjust: str = "robust",
-    client: "Client | None" = None,
-    doing: Callable[[str], None] = lambda _: None,
-) -> PosteriorDraws:
-    """Return draws of the posterior of a fit; arguments and errors are those of `posterior`."""
-    load_ahead("hd.posterior", "arviz_stats", "posterior")
+    scan, doing = fitted_scan(result) if scan is None else scan, progress or (lambda _: None)
     began = time.perf_counter()
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
     require_count("seed", seed, 0)
-    theta = result.parameters["optimum"].values.astype(float)
-    at = coordinates(request.search, theta)
-    priors_used = target_priors(request, priors)
-    require_proper(priors_used)
+    theta, search = result.parameters["optimum"].values.astype(float), request.search
+    given = dict(request.options.prior or {}) | dict(priors or {})
+    prior, laws = posterior_priors(request.parameters, search, given)
+    at, moves = (coordinates(search, theta, of) for of in (free_laws(search), laws))
     plan = plan_for(request, client, passes=PASSES_OF_A_POSTERIOR)
     require_memory_for_thetas(plan, max(SIZES) + 1)
     with workers_for_plan(request.scan, plan, client) as (connected, _):
@@ -338,18 +322,19 @@ def posterior_draws(
         sweep: Passes = weighted_at(request, data, theta) if weighted else data
         reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
         adjustment = adjustment_of(request, reduced, at, result, adjust)
-        sampler = Sampler(request, sweep, Target(at, adjustment, priors_used), reduced, seed)
-        found = sampler.run(draws, doing)
-    units = {p.name: p.unit for p in request.parameters}
-    return PosteriorDraws(
-        **found,
-        priors={name: prior.text(units[name]) for name, prior in priors_used.items()},
-        adjust=adjustment.kind,
-        adjust_note=adjustment.note,
-        design_effect=adjustment.factor,
-        dof=adjustment.dof,
-        seconds={"total": time.perf_counter() - began},
-    )
+        target = Target(at, moves, adjustment, tuple(prior.values()))
+        sampler = Sampler(request, sweep, target, reduced, np.random.default_rng(seed))
+        drawn, numbers = sampler.run(draws, doing)
+    numbers |= {
+        "adjust": adjustment.kind,
+        "adjust_note": adjustment.note,
+        "design_effect": adjustment.factor,
+        "dof": adjustment.dof,
+        "seed": int(seed),
+        "seconds": {"total": time.perf_counter() - began},
+    }
+    words = {name: of.text for name, of in prior.items()}
+    return posterior_of(result, Draws(**drawn, priors=words, about=numbers), scan)
 
 
 def request_of(result: FitResult, scan: Scan) -> Request:

@@ -6,13 +6,14 @@ from matplotlib.figure import Figure
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior import posterior as posterior_files
 from homodyne_dask.apps.posterior import posterior_figures as corner_figure
-from homodyne_dask.apps.posterior.log_density import target_priors
+from homodyne_dask.apps.posterior.priors import posterior_priors
 from homodyne_dask.apps.posterior.sample_posterior import request_of
 from tests.apps.posterior.made_draws import draws_of, gaussian
 
 
 def drawn(result, scan, *, priors=None, draws=4000, seed=1, **_) -> hd.Posterior:
-    target_priors(request_of(result, scan), priors)
+    request = request_of(result, scan)
+    posterior_priors(request.parameters, request.search, priors or {})
     theta = gaussian(result, draws)
     return posterior_files.posterior_of(result, draws_of(result, theta, seed=seed), scan)
 

@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from homodyne_dask.apps.posterior.arviz_tree import PosteriorDraws
+from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, Draws
 from homodyne_dask.results.result_classes import FitResult
 
 NOTE = "the curvature of the likelihood is that of the robust covariance of 12 independent bins"
 
 
-def draws_of(result: FitResult, theta: np.ndarray, **changes) -> PosteriorDraws:
-    """Draws (chain, draw, p) of all parameters, with the rest that belongs to them."""
+def draws_of(result: FitResult, theta: np.ndarray, **changes) -> Draws:
+    """Draws (chain, draw, p) of all parameters, with the rest that belongs to them; changes: of fields, or of
+    numbers about them.
+    """
     rng = np.random.default_rng(3)
     chains, each, p = theta.shape
     table = result.scaling
@@ -28,23 +30,24 @@ def draws_of(result: FitResult, theta: np.ndarray, **changes) -> PosteriorDraws:
         "log_prior": np.zeros((chains, each)),
         "prior": np.where(free, value * rng.uniform(0.5, 1.5, (100, p)), value),
         "priors": {str(name): "uniform, -1 to 1" for name in names},
-        "sample_stats": {
-            "lp": np.nansum(likelihood, axis=-1),
-            "log_weight": rng.normal(size=(chains, each)),
-        },
-        "pareto_k": 0.21,
+    }
+    about = {
+        "r_hat": 1.002,
         "effective_draws": 0.8 * chains * each,
         "adjust": "robust",
         "adjust_note": NOTE,
         "design_effect": 2.3,
         "dof": 5.2,
         "columns": 24,
-        "checked": 64,
+        "checked": 16,
         "largest_error": 0.003,
         "seed": 1,
-        "seconds": {"columns": 0.3, "pass": 1.2, "sampling": 0.5, "total": 2.0},
+        "seconds": {"total": 2.0},
     }
-    return PosteriorDraws(**(held | changes))
+    of_draws = {name: changes[name] for name in changes.keys() - {*NUMBERS}}
+    return Draws(
+        **(held | of_draws), about=about | {n: changes[n] for n in changes.keys() & {*NUMBERS}}
+    )
 
 
 def gaussian(result: FitResult, n: int = 4000, chains: int = 1, seed: int = 7) -> np.ndarray:

@@ -3,8 +3,8 @@
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.log_density import Target, adjustment_of, target_priors
-from homodyne_dask.apps.posterior.proposal import coordinates
+from homodyne_dask.apps.posterior.log_density import Target, adjustment_of, coordinates
+from homodyne_dask.apps.posterior.priors import free_laws, posterior_priors
 from homodyne_dask.apps.posterior.sample_posterior import Sampler
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.prepare import prepare
@@ -21,7 +21,8 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
     theta = result.parameters["optimum"].values
     reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
-    at = coordinates(request.search, theta)
+    priors, laws = posterior_priors(request.parameters, request.search, {})
+    at, moves = (coordinates(request.search, theta, of) for of in (free_laws(request.search), laws))
     adjustment = adjustment_of(request, reduced, at, result, adjust)
-    target = Target(at, adjustment, target_priors(request, None))
-    return Sampler(request, sweep, target, reduced, seed)
+    target = Target(at, moves, adjustment, tuple(priors.values()))
+    return Sampler(request, sweep, target, reduced, np.random.default_rng(seed))

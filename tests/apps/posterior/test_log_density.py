@@ -1,4 +1,4 @@
-"""The density of a posterior: the prior of a periodic parameter, and the width of the likelihood.
+"""The width of the likelihood of a posterior.
 
 It is in all directions as the bins scatter, with few bins nearer to the mean or that of speckle noise.
 """
@@ -9,31 +9,10 @@ from scipy.ndimage import uniform_filter
 
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior import log_density as adjustment
-from homodyne_dask.apps.posterior.log_density import Adjustment, Target
-from homodyne_dask.apps.posterior.proposal import coordinates
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.parameter_priors import default_prior
 from tests.apps.posterior.samplers import sampler_of
 from tests.photons import STILL, photographed
-from tests.synthetic import FLOW, angles, asked, measured, module_scan, store
-
-
-def test_a_direction_beyond_the_end_of_its_bounds_is_the_one_a_period_back():
-    search = asked(measured(FLOW, 40, angles(3)))
-    theta = np.append(FLOW[:6], 89.0)
-    at = coordinates(search, theta)
-    priors = {
-        p.name: default_prior(p)
-        for p in measured(FLOW, 40, angles(3)).model.parameters
-    }  # fmt: skip
-    unit = np.eye(7)
-    adjustment = Adjustment("none", "", 1.0, np.inf, at.of(theta), 0.0, unit, unit)
-    target = Target(at, adjustment, priors)
-    beyond, back = theta + 3 * unit[6], theta - 177 * unit[6]
-    assert np.isfinite(target.log_prior(beyond))
-    assert target.log_prior(beyond) == target.log_prior(back)
-    assert target.log_prior(theta - 2 * theta[0] * unit[0]) == -np.inf
-
+from tests.synthetic import angles, measured, module_scan, store
 
 TRUTH = np.array([3e4, -0.3, 1e3])
 BINS = 9

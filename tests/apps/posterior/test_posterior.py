@@ -14,8 +14,14 @@ import xarray
 from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.apps.posterior.arviz_tree import AGES, OTHERS, variable_names
-from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of, write_netcdf
+from homodyne_dask.apps.posterior.netcdf_file import write_netcdf
+from homodyne_dask.apps.posterior.posterior import (
+    load_posterior,
+    posterior_of,
+    posterior_section,
+)
 from homodyne_dask.apps.posterior.posterior_summary import QUANTILES, one_sided
+from homodyne_dask.document.blocks import Document, as_text
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import some_ages
@@ -101,7 +107,7 @@ def test_what_is_quoted_is_what_the_draws_and_their_prior_allow(
     assert not made.summary["enough"].any()
 
 
-@pytest.mark.parametrize("check", [{"pareto_k": 1.51}, {"largest_error": 0.6}])
+@pytest.mark.parametrize("check", [{"r_hat": 1.51}, {"largest_error": 0.6}])
 def test_draws_that_fail_their_check_have_a_headline_that_says_so_and_no_interval(
     check, flowing, fitted
 ):
@@ -121,6 +127,21 @@ def test_a_periodic_parameter_is_drawn_about_the_value_of_the_fit(flowing, fitte
     made = posterior_of(turned, draws_of(turned, theta), flowing)
     assert abs(made.summary["mean"].sel(param="phi0") - 89.9) < 0.01
     assert float(made.summary["sd"].sel(param="phi0")) < 0.1
+
+
+def test_a_direction_that_is_not_known_has_no_limit(flowing, fitted):
+    theta = gaussian(fitted)
+    theta[..., 6] = FLOW[6] + np.random.default_rng(5).uniform(-90, 90, theta.shape[:2])
+    made = posterior_of(fitted, draws_of(fitted, theta), flowing)
+    assert made.summary["limit"].sel(param="phi0").item() == ""
+
+
+def test_numbers_of_an_earlier_version_are_shown_with_what_to_do(normal):
+    earlier = {name: of for name, of in normal.plain.items() if name != "r_hat"}
+    section = posterior_section(earlier | {"pareto_k": 0.2, "effective_draws": 900.0})
+    text = as_text(Document("", [section]), all=True)
+    assert "draw again with `homodyne-dask posterior`" in " ".join(text.split())
+    assert "mean ± sd" not in text
 
 
 def test_rates_of_draws_are_those_of_the_backend_at_each(normal, flowing):
@@ -180,7 +201,7 @@ def test_fixed_parameters_and_bins_without_pairs_come_back(flowing, tmp_path):
     result = fit_of(flowing, fixed=("beta", "phi0"))
     counts = result.scaling["ndata"].copy(data=[10, 0, 10])
     result = replace(result, scaling=result.scaling.assign(ndata=counts))
-    draws = draws_of(result, gaussian(result, 300), dof=math.inf, pareto_k=math.nan)
+    draws = draws_of(result, gaussian(result, 300), dof=math.inf, r_hat=math.nan)
     made = posterior_of(result, draws, flowing)
     assert made.tree["log_likelihood"]["bin"].values.tolist() == flowing.label[[0, 2]].tolist()
     assert "beta" not in made.tree["posterior"]

@@ -78,7 +78,7 @@ def test_a_file_of_another_name_leaves_the_folder_as_it_is(given):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"pareto_k": 0.9}, "a few draws have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
+        ({"r_hat": 1.23}, "the chains differ (R-hat 1.230, not below 1.01)"),
         ({"largest_error": 0.7}, "24 basis functions is inaccurate at these draws (its logarithm"),
     ],
 )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.sample_posterior import posterior_draws
 from tests.photons import STILL, photographed
 from tests.synthetic import angles, store
 
@@ -48,7 +47,7 @@ def test_intervals_hold_the_truth_where_a_bound_is_active(tmp_path):
         if not result.converged:
             continue
         at_bound += bool(result.parameters["at_bound"].values.any())
-        draws = posterior_draws(result, scan, draws=2000, seed=seed).flat
+        draws = hd.posterior(result, scan, draws=2000, seed=seed).theta
         found.append(held(with_rates(draws), with_rates(TRUTH)))
     assert at_bound > REPEATS / 5
     narrow = shares(found)
@@ -63,7 +62,7 @@ def test_intervals_hold_the_truth_with_two_bins_for_each_parameter(tmp_path):
     for seed in range(REPEATS):
         scan = store(photographed(SHEARED, 48, angles(12), seed, pixels=400), tmp_path, f"f{seed}")
         result = hd.fit(scan, "laminar_flow", gap=2e6, fixed=OFFSETS)
-        draws = posterior_draws(result, scan, draws=1500, seed=seed).flat
+        draws = hd.posterior(result, scan, draws=1500, seed=seed).theta
         found.append(held(draws[:, free], SHEARED[free]))
     narrow = shares(found)
     assert (abs(narrow - 0.7) <= 0.23).all(), narrow
@@ -81,9 +80,9 @@ def test_intervals_hold_the_truth_with_few_bins(bins, tmp_path):
     for seed in range(FEW_REPEATS):
         scan = store(photographed(STILL, 100, angles(bins), seed, pixels=400), tmp_path)
         result = hd.fit(scan, "static", fixed={"D_offset": STILL[2]})
-        found = posterior_draws(result, scan, draws=2000, seed=seed)
-        assert "speckle and counting noise" in found.adjust_note, seed
-        all_held.append(held(found.flat[:, :2], STILL[:2]))
+        found = hd.posterior(result, scan, draws=2000, seed=seed)
+        assert "speckle and counting noise" in found.plain["adjust_note"], seed
+        all_held.append(held(found.theta[:, :2], STILL[:2]))
     wide, narrow = np.mean(all_held, axis=0)
     assert ((wide >= 0.9) & (wide <= 0.995)).all(), wide
     assert ((narrow >= 0.6) & (narrow <= 0.76)).all(), narrow

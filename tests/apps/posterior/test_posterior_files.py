@@ -78,7 +78,7 @@ def test_another_posterior_takes_the_place_of_the_first(flowing, tmp_path):
     for draws in (250, 300):
         made = posterior_of(fitted, draws_of(fitted, gaussian(fitted, draws)), flowing)
         made.save(tmp_path)
-        assert f"{draws} draws by importance sampling" in (tmp_path / "report.txt").read_text()
+        assert f"{draws} draws by Markov chains" in (tmp_path / "report.txt").read_text()
     assert {path.name for path in tmp_path.glob("posterior*")} == FILES
     earlier = {path for pattern in folders.FILES for path in tmp_path.glob(pattern)}
     assert {path.name for path in earlier} >= FILES  # a new fit removes them

@@ -1,4 +1,4 @@
-"""Draws of a posterior: their weights, width and priors; the likelihood against passes over the data."""
+"""Draws of a posterior: their width and priors; the likelihood against passes over the data."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,13 +8,8 @@ import homodyne_dask as hd
 from homodyne_dask.apps.posterior import interpolated_likelihood as basis
 from homodyne_dask.apps.posterior import sample_posterior as sampler
 from homodyne_dask.apps.posterior.interpolated_likelihood import likelihood_of, sample_pairs
-from homodyne_dask.apps.posterior.posterior_summary import MAX_PARETO_K
-from homodyne_dask.apps.posterior.proposal import Weighted, coordinates
-from homodyne_dask.apps.posterior.sample_posterior import (
-    importance_draws,
-    posterior_draws,
-    request_of,
-)
+from homodyne_dask.apps.posterior.log_density import coordinates
+from homodyne_dask.apps.posterior.sample_posterior import request_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.solver.reduce import reduce
 from tests.apps.posterior.samplers import TRUTH, sampler_of
@@ -23,37 +18,6 @@ from tests.results.made_results import changed
 from tests.synthetic import FLOW, angles, asked, measured, module_scan, store
 
 scan = module_scan(lambda: measured(TRUTH, 60, angles(8), sigma=0.1, seed=4), "S")
-
-
-class Normal:
-    """A proposal of two normal coordinates of sd 1."""
-
-    def weighted(self, log_density, n, rng):
-        x = rng.standard_normal((n, 2))
-        there = log_density(x)
-        some = np.isfinite(there)
-        found = Weighted(x, np.ones(n), there, there + 0.5 * (x**2).sum(1))
-        return Weighted(*(of[some] for of in found))
-
-
-def test_weights_make_a_wide_proposal_as_narrow_as_the_density():
-    def drawn(sd):
-        def density(x):
-            return -0.5 * ((x / sd) ** 2).sum(1)
-
-        return importance_draws(density, Normal(), 4000, np.random.default_rng(1))
-
-    narrow = drawn(0.4)
-    np.testing.assert_allclose(narrow.x.std(0), 0.4, rtol=0.06)
-    assert narrow.pareto_k < MAX_PARETO_K < drawn(30.0).pareto_k
-
-
-def test_too_few_draws_inside_the_bounds_are_no_posterior():
-    def density(x):
-        return np.where(np.arange(len(x)) < 99, 0.0, -np.inf)
-
-    with pytest.raises(OptionError, match="only 99 of 8000 draws are inside the bounds"):
-        importance_draws(density, Normal(), 4000, np.random.default_rng(1))
 
 
 @pytest.fixture(scope="module")
@@ -71,26 +35,29 @@ def drawn(scan):
     result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampler, "choose_basis", small_at_first)
-        found = posterior_draws(result, scan, draws=2000, doing=said.append)
+        found = hd.posterior(result, scan, draws=2000, progress=said.append)
     return result, found, chosen, said
 
 
 @pytest.mark.long
 def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
     _, found, chosen, said = drawn
+    assert said[0] == "one pass at the optimum"
+    assert found.tree["posterior"]["J"].shape == (25, 80, 50)
+    assert np.isfinite(found.tree["log_likelihood"].to_dataset().to_array().values).all()
     assert said.count("wide pass over the data") == len(chosen) > 1
-    assert found.columns == len(chosen[-1].thetas) - 1 > 3
-    assert found.largest_error < 0.05
+    assert found.plain["columns"] == len(chosen[-1].thetas) - 1 > 3
+    assert found.plain["largest_error"] < 0.05
 
 
 @pytest.mark.long
 def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
     result, found, _, _ = drawn
-    assert found.adjust == "robust"
-    spread = found.linear_params.reshape(-1, 8, 2).std(0) / np.sqrt(found.design_effect)
-    for n, name in enumerate(("offset", "contrast")):
+    assert found.plain["adjust"] == "robust"
+    for name in ("offset", "contrast"):
+        spread = found.tree["posterior"][name].values.std((0, 1))
         error = result.scaling[f"{name}_stderr_naive"].values
-        np.testing.assert_allclose(spread[:, n], error, rtol=0.25)
+        np.testing.assert_allclose(spread / found.plain["design_effect"] ** 0.5, error, rtol=0.25)
 
 
 @pytest.mark.long
@@ -128,33 +95,21 @@ def test_a_parameter_without_bounds_needs_a_prior(scan):
     model = hd.separable(decay, parameters=[hd.Parameter("tau", "s", (1.0, np.inf))])
     result = hd.fit(scan, model, initial={"tau": 5.0})
     with pytest.raises(OptionError, match=r"the prior of tau is flat, 1 to inf.*give it bounds"):
-        posterior_draws(result, scan, adjust="none", draws=200)
+        hd.posterior(result, scan, adjust="none", draws=200)
     known = {"tau": ("lognormal", 5.0, 2.0)}
-    assert posterior_draws(result, scan, adjust="none", draws=200, priors=known).pareto_k < 0.7
+    assert hd.posterior(result, scan, adjust="none", draws=200, priors=known).reliable
 
 
 @pytest.mark.slow
 def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(scan):
     result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
-    found = posterior_draws(result, scan, draws=4000)
-    assert found.adjust == "robust"
-    assert found.dof == pytest.approx(np.nanmin(result.parameters["dof"].values))
+    found = hd.posterior(result, scan, draws=4000)
+    assert found.plain["adjust"] == "robust"
+    assert found.plain["dof"] == pytest.approx(np.nanmin(result.parameters["dof"].values))
     free = ~result.parameters["fixed"].values
-    away = (found.flat - result.parameters["value"].values)[:, free]
+    away = (found.theta - result.parameters["value"].values)[:, free]
     wide = np.quantile(np.abs(away), 0.5, axis=0) / result.parameters["stderr"].values[free]
     np.testing.assert_allclose(wide, 0.72, atol=0.08)  # half of a t of some 5 degrees of freedom
-
-
-@pytest.mark.long
-def test_a_prior_is_part_of_the_density(scan):
-    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
-    value = result.parameters["value"].values
-    narrow = {"D0": (value[0], 1e-4 * value[0])}
-    found = posterior_draws(result, scan, priors=narrow, draws=1000, adjust="none")
-    assert found.flat[:, 0].std() == pytest.approx(1e-4 * value[0], rel=0.1)
-    assert found.priors["D0"].startswith("normal")
-    assert found.priors["alpha"].startswith("uniform, -2 to 2")
-    np.testing.assert_array_equal(found.flat[:, 2], 500.0)
 
 
 @pytest.mark.long
@@ -167,10 +122,10 @@ def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(scan):
     assert result.chisqr - result.diagnosis.left_out["chisqr"].sum() == pytest.approx(
         away**2, rel=1e-6
     )
-    found = posterior_draws(result, scan, draws=8000, adjust="none")
-    assert found.priors["alpha"].startswith("normal")
+    found = hd.posterior(result, scan, draws=8000, adjust="none")
+    assert found.summary["prior"].sel(param="alpha").item().startswith("normal")
     after = result.parameters
-    mean, sd = found.flat[:, 1].mean(), found.flat[:, 1].std()
+    mean, sd = found.theta[:, 1].mean(), found.theta[:, 1].std()
     assert mean == pytest.approx(after["value"].values[1], abs=0.1 * error[1])
     assert sd == pytest.approx(after["stderr_naive"].values[1], rel=0.06)
 
@@ -195,25 +150,16 @@ def test_what_has_no_posterior_is_a_sentence(scan, word):
     options, more, sentence = WRONG[word]
     result = hd.fit(scan, "static", **options)
     with pytest.raises(OptionError, match=sentence):
-        posterior_draws(result, scan, **more)
+        hd.posterior(result, scan, **more)
 
 
 def test_other_data_are_refused(scan, tmp_path):
     other = store(measured(TRUTH, 60, angles(8), sigma=0.1, seed=5), tmp_path, "S")
     result = hd.fit(scan, "static")
     with pytest.raises(OptionError, match="is not the store that was fitted"):
-        posterior_draws(result, other)
+        hd.posterior(result, other)
     with pytest.raises(OptionError, match="used frames"):
-        posterior_draws(result, scan.select(frames=(0, 40)))
-
-
-@pytest.mark.long
-def test_the_public_function_returns_a_posterior_with_bands(scan):
-    result = hd.fit(scan, "static")
-    found = hd.posterior(result, draws=200, progress=(said := []).append)
-    assert "one pass at the optimum" in said
-    assert found.tree["posterior"]["J"].shape == (1, 200, 50)
-    assert np.isfinite(found.tree["log_likelihood"].to_dataset().to_array().values).all()
+        hd.posterior(result, scan.select(frames=(0, 40)))
 
 
 STRETCHED = hd.separable(
@@ -251,11 +197,12 @@ QUICK = ("individual", "priors of contrast and offset")
 def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     model, options = CASES[word]
     sampler = sampler_of(still, model, **options)
-    by, near = sampler.explored()
+    _, by, near = sampler.explored()
     of = sampler.likelihood(near)
     assert of.basis.error < 0.05
-    thetas = sampler.target.at.whole(by.draws(40, np.random.default_rng(0))[0])
-    thetas = thetas[sampler.target.at.inside(thetas[:, sampler.target.at.free])][:12]
+    at = sampler.target.at
+    x = sampler.target.moves.back(by.draws(40, np.random.default_rng(0)))
+    thetas = at.whole(x[at.inside(x)][:12])
     found = likelihood_of(sampler.request.problem, of, thetas)
     mixed, compared = word == "mixed precision", 0
     for n, theta in enumerate(thetas):
@@ -277,7 +224,7 @@ def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
 @pytest.mark.long
 def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(still):
     sampler = sampler_of(still, "static")
-    of = sampler.likelihood(sampler.explored()[1])
+    of = sampler.likelihood(sampler.explored()[2])
     theta = sampler.target.at.theta[None]
     spread = np.asarray(likelihood_of(sampler.request.problem, of, theta).spread)[0]
     covariance = spread @ np.swapaxes(spread, 1, 2)
@@ -292,32 +239,29 @@ def test_the_curvature_of_an_adjusted_likelihood_is_that_of_the_robust_covarianc
     assert adjustment.kind == "robust"
     result = hd.fit(still, "static", fixed={"D_offset": 500.0})
     error = result.parameters["stderr"].values[at.free]
-    slope = at.slope_at(at.x)
+    slope = at.slope()
     covariance = np.linalg.inv(slope.T @ adjustment.precision @ slope)
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
     rng = np.random.default_rng(1)
-    d = 1e-3 * rng.standard_normal((20, at.size)) * error @ slope.T
+    d = 1e-3 * rng.standard_normal((20, len(at.x))) * error @ slope.T
     u = adjustment.centre + d
     chisqr = np.einsum("ni,ij,nj->n", d, adjustment.hessian, d) - adjustment.below
     found = adjustment.log_likelihood(u, chisqr)
     wanted = -0.5 * np.einsum("ni,ij,nj->n", d, adjustment.precision, d)
-    p, dof = at.size, adjustment.dof
+    p, dof = len(at.x), adjustment.dof
     np.testing.assert_allclose(found, wanted * (dof + p) / dof, rtol=1e-3)
 
 
-def test_slopes_of_coordinates_are_their_differences_and_periods_are_wrapped():
-    scans = measured(FLOW, 40, angles(3))
-    at = coordinates(asked(scans), FLOW)
+def test_coordinates_have_their_slopes_and_lead_back():
+    search = asked(measured(FLOW, 40, angles(3)))
+    at = coordinates(search, FLOW, search.laws)
     assert len(at.laws) == 2
-    rng = np.random.default_rng(2)
-    x = FLOW * (1 + 0.1 * rng.standard_normal((50, 7)))
-    for n in range(7):
-        step = np.zeros(7)
-        step[n] = 1e-6 * abs(FLOW[n])
+    assert (at.upper - at.lower)[6] == 180
+    x = FLOW * (1 + 0.1 * np.random.default_rng(2).standard_normal((50, 7)))
+    for n, step in enumerate(np.diag(1e-6 * np.abs(FLOW))):
         change = (at.of(FLOW + step) - at.of(FLOW - step)) / (2 * step[n])
-        np.testing.assert_allclose(at.slope_at(FLOW)[:, n], change, rtol=1e-6, atol=1e-9)
-    turned = x + np.eye(7)[6] * 180 * rng.integers(-2, 3, (50, 1))
-    np.testing.assert_allclose(at.wrapped(turned), x, rtol=1e-9)
+        np.testing.assert_allclose(at.slope()[:, n], change, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(at.back(at.of(x)), x, rtol=1e-8)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,156 @@
+"""Draws of any density by chains that move together.
+
+Half of the chains move by differences of the other half (differential evolution, ter Braak 2006), then the
+other half; and all of them by independent proposals from a mixture of Student's t that was fitted to chains
+before. Each move is accepted by the rule of Metropolis and Hastings, so that all chains have the density. A
+fifth of the differences is taken whole, so that chains jump between modes in which some of them are.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.apps.posterior.r_hat_and_ess import MAX_R_HAT, r_hat_and_ess
+
+_INDEPENDENT = 3
+"""Independent proposals of each chain in a cycle."""
+_WHOLE, _NOISE = 0.2, 1e-3
+"""Share of differences taken whole; what is added to differences, over the standard deviation."""
+_PARTS, _SHRUNK, _ITERATIONS = 5, 3, 30
+"""Of a mixture; draws for each direction by which scales are drawn together."""
+_SHORTEST, _SHORT, _MOST = 25, 200, 24
+"""Cycles of the first chains; cycles of all over those needed, or over 100, after which chains end."""
+_ENOUGH = 0.75
+"""Effective draws for each that is kept."""
+
+type LogDensity = Callable[[Float[np.ndarray, "n u"]], Float[np.ndarray, " n"]]
+
+
+class Chains(NamedTuple):
+    """Draws, and how well chains agree."""
+
+    z: Float[np.ndarray, "step chain u"]
+    r_hat: float
+    effective: float
+
+
+class Mixture(NamedTuple):
+    """A mixture of distributions of Student's t."""
+
+    share: Float[np.ndarray, " k"]
+    mean: Float[np.ndarray, "k u"]
+    root: Float[np.ndarray, "k u u"]
+    """Lower triangles; times their transposes they are the scales."""
+    dof: float
+
+    def draws(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n u"]:
+        """Return n independent draws."""
+        k = rng.choice(len(self.share), n, p=self.share)
+        wide = np.sqrt(self.dof / rng.chisquare(self.dof, (n, 1)))
+        normal = rng.standard_normal((n, 1, self.mean.shape[1]))
+        return self.mean[k] + wide * (normal @ self.root[k].swapaxes(1, 2))[:, 0]
+
+    def distances(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, "k n"]:
+        """Return squared distances from each middle in units of its scale."""
+        away = z - self.mean[:, None]
+        return ((away @ np.linalg.inv(self.root).swapaxes(1, 2)) ** 2).sum(-1)
+
+    def densities(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, "k n"]:
+        """Return the logarithm of the density of each t with its share, up to a constant."""
+        size = np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(1)
+        kernel = np.log1p(self.distances(z) / self.dof) * (self.dof + self.mean.shape[1]) / 2
+        return (np.log(self.share) - size)[:, None] - kernel
+
+    def log_density(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, " n"]:
+        """Return the logarithm of the density, up to a constant."""
+        return np.logaddexp.reduce(self.densities(z), axis=0)
+
+    def fitted(self, z: Float[np.ndarray, "n u"], rng: np.random.Generator) -> "Mixture":
+        """Return the mixture of large likelihood for draws, by expectation and maximization.
+
+        Each scale is drawn toward their mean as by draws for each direction: none is degenerate.
+        """
+        n, p = z.shape
+        middles = z[rng.choice(n, _PARTS, replace=False)]
+        root = np.repeat(root_of(np.cov(z.T).reshape(p, p))[None], _PARTS, axis=0)
+        by = Mixture(np.full(_PARTS, 1 / _PARTS), middles, root, self.dof)
+        for _ in range(_ITERATIONS):
+            belongs = by.densities(z)
+            belongs = np.exp(belongs - np.logaddexp.reduce(belongs, axis=0))
+            weight = belongs * (self.dof + p) / (self.dof + by.distances(z))
+            number = belongs.sum(1) + 1e-3
+            mean = (weight @ z + 1e-3 * by.mean) / (weight.sum(1) + 1e-3)[:, None]
+            away = z - mean[:, None]
+            scale = (weight[..., None] * away).swapaxes(1, 2) @ away
+            together = scale.sum(0) / n
+            scale = (scale + _SHRUNK * p * together) / (number + _SHRUNK * p)[:, None, None]
+            by = Mixture(number / number.sum(), mean, root_of(scale), self.dof)
+        return by
+
+
+def root_of(scale: Float[np.ndarray, "*k u u"]) -> Float[np.ndarray, "*k u u"]:
+    """Return Cholesky factors, also where some directions have no width."""
+    size = np.sqrt(np.diagonal(scale, axis1=-2, axis2=-1))[..., None] + np.finfo(float).tiny
+    unit = scale / (size * size.swapaxes(-2, -1))
+    return size * np.linalg.cholesky(unit + 1e-10 * np.eye(unit.shape[-1]))
+
+
+def walk(
+    log_density: LogDensity,
+    z: Float[np.ndarray, "chain u"],
+    by: Mixture,
+    cycles: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "step chain u"]:
+    """Return the places of chains after each cycle; z: where they start."""
+    z, there, (n, p) = z.copy(), log_density(z), z.shape
+    halves = np.arange(0, n, 2), np.arange(1, n, 2)
+    kept = np.empty((cycles, n, p))
+    for cycle in range(cycles):
+        for moving, others in (halves, halves[::-1]):
+            first = rng.integers(len(others), size=len(moving))
+            second = (first + rng.integers(1, len(others), size=len(moving))) % len(others)
+            share = rng.uniform(0.5, 1.0, len(moving)) * 2.38 / np.sqrt(2 * p)
+            share = np.where(rng.random(len(moving)) < _WHOLE, 1.0, share)[:, None]
+            noise = _NOISE * rng.standard_normal((len(moving), p)) @ by.root[0].T
+            tried = z[moving] + share * (z[others[first]] - z[others[second]]) + noise
+            density = log_density(tried)
+            taken = np.log(rng.random(len(moving))) < density - there[moving]
+            z[moving[taken]], there[moving[taken]] = tried[taken], density[taken]
+        tried = by.draws(_INDEPENDENT * n, rng)
+        density, proposed = log_density(tried), by.log_density(tried)
+        for some in np.split(np.arange(_INDEPENDENT * n), _INDEPENDENT):
+            gain = density[some] - proposed[some] - there + by.log_density(z)
+            taken = np.log(rng.random(n)) < gain
+            z[taken], there[taken] = tried[some[taken]], density[some[taken]]
+        kept[cycle] = z
+    return kept
+
+
+def chains_of(
+    log_density: LogDensity,
+    z: Float[np.ndarray, "chain u"],
+    by: Mixture,
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[Chains, Mixture]:
+    """Return chains that agree, or the longest that may be had, and the mixture they took.
+
+    They are begun anew, longer, where those before ended, until they agree and have as many effective draws
+    as are wanted; so the first ones only find the way and the mixture.
+    """
+    needed = -(-draws // len(z))
+    cycles, spent = min(max(needed // 4, _SHORTEST), _SHORT), 0
+    while True:
+        kept = walk(log_density, z, by, cycles, rng)
+        r_hat, effective = r_hat_and_ess(kept)
+        spent += cycles
+        agree = r_hat < MAX_R_HAT
+        if (agree and cycles >= needed and effective > _ENOUGH * draws) or spent > _MOST * max(
+            needed, 100
+        ):
+            return Chains(kept, r_hat, effective), by
+        z, by = kept[-1], by.fitted(kept[cycles // 2 :].reshape(-1, z.shape[1]), rng)
+        cycles = max(2 * cycles, needed if agree else 0)

@@ -1,0 +1,188 @@
+"""Priors of a posterior, cut at the bounds of the fit.
+
+    normal(mean, sd)       lognormal(median, sigma)        halfnormal(sd)
+    uniform(low, high)     loguniform(low, high)           truncnormal(mean, sd, low, high)
+
+sigma is the standard deviation of log x, and log(median) its mean: the mu of other packages. All are normal
+or flat in x or in log x, between two ends.
+
+A rate a t^b + c of which nothing is known but its bounds has a prior of its own. Log-uniform amplitudes would
+give every decade too small to be seen the same weight, and there b means nothing; uniform ones prefer large a
+that c takes back, with b near 0. Here the values J of the rate at times t1, t2 and t3, each r times the one
+before, are uniform but for their size, which is log-uniform: their density is 1/(J1² + J2² + J3²)^(3/2).
+Where the data determine the values it is the prior of Jeffreys (1946).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from homodyne_dask.errors import OptionError, require_known
+from homodyne_dask.models.parameter_priors import Distribution, given_priors
+from homodyne_dask.models.parameters import Parameter, Search
+from homodyne_dask.models.rate_forms import PowerLaw
+from homodyne_dask.text import with_unit
+
+
+class _Form(NamedTuple):
+    """The numbers of a distribution, those above 0, its words, and what it is."""
+
+    numbers: tuple[str, ...]
+    positive: tuple[str, ...]
+    words: str
+    shape: Callable[..., tuple[float, float, float, float]]
+    """Mean and standard deviation, inf for a flat one, of x or of log x; the ends of x."""
+    log: bool = False
+
+
+_ENDS, _INF = ("low", "high"), np.inf
+_FORMS = {
+    "normal": _Form(
+        ("mean", "sd"), ("sd",), "normal, {0:g} ± {1:g}", lambda mean, sd: (mean, sd, -_INF, _INF)
+    ),
+    "lognormal": _Form(
+        *(("median", "sigma"), ("sigma", "median"), "lognormal, sigma {1:g}, median {0:g}"),
+        lambda median, sigma: (np.log(median), sigma, 0.0, _INF),
+        log=True,
+    ),
+    "halfnormal": _Form(("sd",), ("sd",), "halfnormal, sd {0:g}", lambda sd: (0.0, sd, 0.0, _INF)),
+    "truncnormal": _Form(
+        *(("mean", "sd", *_ENDS), ("sd",), "truncated normal, {0:g} ± {1:g} within {ends}"),
+        lambda *numbers: numbers,
+    ),
+    "uniform": _Form(_ENDS, (), "uniform, {ends}", lambda *ends: (0.0, _INF, *ends)),
+    "loguniform": _Form(
+        _ENDS, ("low",), "log-uniform, {ends}", lambda *ends: (0.0, _INF, *ends), log=True
+    ),
+}
+FLAT_IN_RATE = "flat in the rate"
+"""The words for a prior of amplitude or exponent of a rate that is one of its shape and size."""
+_TRIED, _SMALLEST = 200_000, 1e-9
+"""Rates of which those of the prior are chosen; their amplitude over its bound where the lower one is 0."""
+
+
+class Prior(NamedTuple):
+    """The prior of one parameter between two ends: normal or flat in y, which is x or log x."""
+
+    text: str
+    """In words: 'normal, 2500 ± 300 Å²/s'."""
+    low: float
+    high: float
+    log: bool
+    mean: float
+    """Of y, without the ends."""
+    sd: float
+    """Of y; inf where it is flat."""
+    origin: float
+    """A periodic parameter is counted from here."""
+    period: float
+
+    def log_density(self, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return the logarithm of the density at x, up to a constant; -inf outside."""
+        if np.isfinite(self.period):
+            x = (x - self.origin) % self.period + self.origin
+        with np.errstate(all="ignore"):  # of x outside
+            y = np.log(x) if self.log else x
+            density = -(((y - self.mean) / self.sd) ** 2) / 2 - (y if self.log else 0.0)
+        return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
+
+    def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, " n"]:
+        """Return n independent draws."""
+        ends = np.array([self.low, self.high])
+        if self.log:
+            ends = np.log(np.maximum(ends, np.finfo(float).tiny))
+        if np.isinf(self.sd):
+            y = rng.uniform(*ends, n)
+        else:
+            within = (ends - self.mean) / self.sd
+            y = stats.truncnorm.rvs(*within, self.mean, self.sd, size=n, random_state=rng)
+        return np.clip(np.exp(y) if self.log else y, self.low, self.high)
+
+
+def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) -> Prior:
+    """Return a prior cut at the bounds of a fit.
+
+    By default it is uniform within them, log-uniform where the scale of the parameter is logarithmic and the
+    bounds are positive. Raises OptionError for numbers that describe no distribution, for one outside of the
+    bounds, and for bounds without ends where nothing is given: the data need not bound it, either.
+    """
+    place = search.names.index(parameter.name)
+    low, high, period = (float(of[place]) for of in (search.lower, search.upper, search.period))
+    if given is None:
+        log = parameter.scale == "log" and low > 0
+        if not np.isfinite(high - low):
+            raise OptionError(
+                f"the prior of {parameter.name} is flat{' in the log' * log}, {low:g} to {high:g}, so its "
+                f"posterior may be unbounded: give it bounds in the fit, or a prior"
+            )
+        given = Distribution("loguniform" if log else "uniform", (low, high), "")
+    else:
+        require_known(given.name, _FORMS, f"{given.words}: unknown distribution {given.name!r}")
+        given.require(_FORMS[given.name].numbers, _FORMS[given.name].positive)
+    form = _FORMS[given.name]
+    mean, sd, start, end = form.shape(*given.numbers)
+    origin = low
+    if given.name == "normal" and np.isfinite(period):  # of each of its means
+        origin, low, high = mean - period / 2, mean - period / 2, mean + period / 2
+    inside = max(low, start), min(high, end)
+    if not inside[0] < inside[1]:
+        raise OptionError(
+            f"prior of {parameter.name} extends from {start:g} to {end:g}, outside the bounds {low:g} to "
+            f"{high:g}: change one of them"
+        )
+    words = form.words.format(*given.numbers, ends="{:g} to {:g}".format(*inside))
+    return Prior(with_unit(words, parameter.unit), *inside, form.log, mean, sd, origin, period)
+
+
+def posterior_priors(
+    parameters: tuple[Parameter, ...], search: Search, given: Mapping[str, Any]
+) -> tuple[dict[str, Prior], tuple[PowerLaw, ...]]:
+    """Return the prior of every free parameter, and the rates that have a prior of their own.
+
+    Those are rates of three free parameters none of which was given a prior.
+    """
+    chosen = given_priors(given, search)
+    laws = tuple(
+        law for law in free_laws(search) if not {search.names[n] for n in law.at} & chosen.keys()
+    )
+    free = [p for p, is_free in zip(parameters, search.free, strict=True) if is_free]
+    priors = {p.name: _prior_of(p, chosen.get(p.name), search) for p in free}
+    for n in (n for law in laws for n in law.at[:2]):
+        p, prior = parameters[n], priors[parameters[n].name]
+        words = with_unit(f"{FLAT_IN_RATE}, {prior.low:g} to {prior.high:g}", p.unit)
+        priors[p.name] = prior._replace(text=words)
+    return priors, laws
+
+
+def free_laws(search: Search) -> tuple[PowerLaw, ...]:
+    """Return rates of three free parameters, the amplitude not negative, amplitude and exponent bounded."""
+    return tuple(
+        law
+        for law in search.laws
+        if search.free[list(law.at)].all()
+        and search.lower[law.at[0]] >= 0
+        and np.isfinite([search.lower[list(law.at[:2])], search.upper[list(law.at[:2])]]).all()
+    )
+
+
+def rate_draws(
+    law: PowerLaw, priors: tuple[Prior, Prior, Prior], n: int, rng: np.random.Generator
+) -> Float[np.ndarray, "n 3"]:
+    """Return draws of (a, b, c) from the prior of a rate, chosen by its density from others.
+
+    The values of the rate are a times those of t^b + c/a: the density of a, b and c/a is 1/a times one of
+    the other two.
+    """
+    amplitude, exponent, offset = priors
+    smallest = max(amplitude.low, _SMALLEST * amplitude.high)
+    a = np.exp(rng.uniform(np.log(smallest), np.log(amplitude.high), _TRIED))
+    b, ratio = rng.uniform(exponent.low, exponent.high, _TRIED), rng.uniform(-8, 8, _TRIED)
+    x = np.stack([a, b, a * np.sinh(ratio)], axis=1)
+    powers = law.times ** b[:, None]
+    size = ((powers + np.sinh(ratio)[:, None]) ** 2).sum(1) ** 1.5
+    density = np.diff(powers, axis=1).prod(1) / size * np.cosh(ratio)
+    density *= (x[:, 2] >= offset.low) & (x[:, 2] <= offset.high)
+    return x[rng.choice(_TRIED, n, p=density / density.sum())]
