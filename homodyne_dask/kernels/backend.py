@@ -4,6 +4,7 @@ Backends load JAX, which takes a second: they are imported on first use.
 """
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, cast
 
 from homodyne_dask.errors import OptionError
@@ -17,15 +18,17 @@ from homodyne_dask.models.transport import Shear
 
 
 def backend_of(model: Model) -> Backend:
-    """Return the backend that computes a model."""
-    from homodyne_dask.kernels import separable_backend, separable_rate_backend, transport_backend
+    # lazy: both load JAX, which takes a second
+    from homodyne_dask.kernels import separable_backend, transport_backend
 
     if isinstance(model, TiedModel):
         return cast(Backend, _tied(backend_of(model.base)))
+    if isinstance(model, TransportModel):
+        return cast(Backend, transport_backend)
     if isinstance(model, SplineModel) and model.of == RATE:
-        return cast(Backend, separable_rate_backend)
-    transport = isinstance(model, TransportModel)
-    return cast(Backend, transport_backend if transport else separable_backend)
+        rates = {"rates": separable_backend.rates_of_splines}
+        return cast(Backend, SimpleNamespace(**vars(separable_backend) | rates))
+    return cast(Backend, separable_backend)
 
 
 def evaluation_of(model: Model) -> Evaluation:
@@ -38,16 +41,12 @@ def evaluation_of(model: Model) -> Evaluation:
 
 
 @cache
-def _tied(of: Any) -> TiedBackend:
-    return TiedBackend(of)
+def _tied(base: Any) -> TiedBackend:
+    return TiedBackend(base)
 
 
 def check_model(model: Model, frames: int, convention: Convention, precision: str) -> bool:
-    """Check a model and its options before a fit of so many frames; return whether f uses q.
-
-    Raises OptionError for what is wrong with the functions of a user-defined model, and for
-    options that only the transport models have. JAX is loaded for user-defined models alone.
-    """
+    """Check a model and its options before a fit of so many frames; return whether f uses q."""
     if isinstance(model, TiedModel):
         return check_model(model.base, frames, convention, precision)
     if isinstance(model, TransportModel) and model.shear is not Shear.PARABOLIC:
@@ -67,7 +66,6 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
 
 
 def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled the kernels of all backends, by name."""
     from homodyne_dask.kernels import compiled
 
     return compiled.compilations()

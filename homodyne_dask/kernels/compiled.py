@@ -33,7 +33,6 @@ ACCELERATOR_OPTIONS: Mapping[str, str | int | bool] = {
 }
 """Without them a kernel on another device than the CPU would give other bits from run to run."""
 MAX_EXECUTABLES = 256
-"""Most executables of one function that a process keeps."""
 _AFTER_CHANGES = jax.make_user_context(0)
 """The number of changes after which JAX traces: it uses no trace of another number."""
 _LOCK = Lock()
@@ -59,9 +58,6 @@ class Kernel:
         options: Mapping[str, str | int | bool] = COMPILER_OPTIONS,
         counted: str = "",
     ) -> None:
-        """Take a function, the names of its static arguments, XLA's options on the CPU, and the name
-        under which `compilations` counts it.
-        """
         self.function, self.static, self.options = function, static, options
         if counted:
             _COUNTED[counted].append(self)
@@ -72,7 +68,6 @@ class Kernel:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
-        """Call the compiled function; keywords are its static arguments."""
         leaves, structure = jax.tree.flatten(args)
         given = tuple(static[name] for name in self.static)
         compiled_for = tuple(
@@ -102,7 +97,6 @@ class Kernel:
     def lowered_for_accelerator(
         self, args: Any, static: Mapping[str, Any], platforms: tuple[str, ...] | None = None
     ) -> jax.stages.Lowered:
-        """Return the program for an accelerator, to be compiled; by default for that of this thread."""
         with jax.default_matmul_precision("highest"):  # else in a format of 11 bits
             traced = self._jitted(ACCELERATOR_OPTIONS).trace(*args, **static)
             return traced.lower(lowering_platforms=platforms)
@@ -140,7 +134,6 @@ def traced_for(*models: UserDefined) -> AbstractContextManager[object]:
 
 
 def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled the kernels of passes, by name."""
     return {
         name: sum(kernel.compilations for kernel in kernels) for name, kernels in _COUNTED.items()
     }

@@ -29,7 +29,6 @@ _NEEDS_VALUES = (
 
 @contextmanager
 def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Turn whatever a function raises into an OptionError of one sentence."""
     try:
         with checked_indices():
             yield
@@ -62,11 +61,7 @@ def line_of(function: Callable[..., Any], error: Exception | None = None) -> str
 
 
 def check_separable(model: SeparableModel, frames: int) -> bool:
-    """Trace f and precompute as a fit of so many frames will; return whether f uses q.
-
-    Raises OptionError, naming the model and the line, where they cannot be traced or give other
-    shapes than one value per pair, or per time.
-    """
+    """Trace f and precompute as a fit of so many frames will; return whether f uses q."""
     with float64_on_cpu(), traced_for(model):
         theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
         if model.precompute is not None:
@@ -101,10 +96,7 @@ def check_finite(
     frames: Int[np.ndarray, " used"], q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"],
     everywhere: bool = False,
 ) -> None:  # fmt: skip
-    """Raise OptionError where f or a derivative is not a number between the first frame used and others.
-
-    The same at the shortest lag or, with `everywhere`, between any two frames used: those of n² pairs.
-    """
+    """Raise OptionError where f or a derivative is not a number between the first frame used and others."""
     model, at = problem.model, separable_backend.point(problem, theta, time)
     step = max(1, separable_backend.MANY_TIMES // len(frames)) if everywhere else 1
     later = np.searchsorted(frames, frames + problem.min_lag)
@@ -124,7 +116,6 @@ def not_finite(
     model: UserDefined, function: Callable[..., Any], what: str, which: int,
     value: float, where: str, theta: np.ndarray,
 ) -> OptionError:  # fmt: skip
-    """Return the error for a value that is not finite: of f or, where `which` is above 0, a derivative."""
     by = "" if which == 0 else f"the derivative of {what} with respect to {model.names[which - 1]}"
     at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
     return OptionError(
@@ -163,7 +154,6 @@ def require_shape(
     model: UserDefined, function: Callable[..., Any], values: list[Any],
     allowed: list[tuple[int, ...]], rule: str,
 ) -> None:  # fmt: skip
-    """Raise OptionError where a function returned another shape."""
     for value in values:
         shape = getattr(value, "shape", None)
         if shape not in allowed:

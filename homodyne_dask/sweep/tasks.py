@@ -37,21 +37,19 @@ from homodyne_dask.sweep.blocks import (
     stored_sums,
 )
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
-from homodyne_dask.sweep.layout import Run, tiles_at_once
+from homodyne_dask.sweep.layout import Run
+
+LinearParams = Float[np.ndarray, "bin 2"]
 
 type Sums = Float[np.ndarray, "padded 4"]
 """Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
 
 
 class Leaf(NamedTuple):
-    """A block of a run."""
-
     place: Place
     cost: Cost
     sums: Sums | None
-    """Those of its data, where they are known."""
     data: Any = None
-    """A `Block`, where it is needed."""
 
 
 type Compute[G] = Callable[[Sequence[Leaf]], list[tuple[G, Any]]]
@@ -71,16 +69,15 @@ class AtTheta(NamedTuple):
     """Argument of a task: the parameters at which the Gram is evaluated."""
 
     theta: Float[np.ndarray, " p"]
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """(offset - 1, contrast) of every selected bin, under a loss: its weights depend on the residuals."""
+    linear_params: LinearParams | None = None
+    """(offset - 1, contrast) of every bin, under a loss: its weights depend on the residuals."""
 
 
 class AtThetaOfBins(NamedTuple):
     """Argument of a task: the parameters of every selected bin, the same in all bins of a group."""
 
     thetas: Float[np.ndarray, "bin p"]
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """As of `AtTheta`."""
+    linear_params: LinearParams | None = None
 
 
 class ManyThetas(NamedTuple):
@@ -90,24 +87,20 @@ class ManyThetas(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Argument of a task: theta, and the directions along which derivatives are taken."""
+    """Argument of a task: theta, and the directions along which derivatives are taken, one a row."""
 
     theta: Float[np.ndarray, " p"]
     vectors: Float[np.ndarray, "p p"]
-    """One direction a row."""
 
 
 class Report(NamedTuple):
-    """The report that a task returns with its Gram."""
-
     worker: str
     process: int
     seconds: float
     compiled: tuple[dict[str, int], dict[str, int]]
-    """Compilations of each kernel in this process before and after the task."""
+    """Of each kernel in this process, before and after the task."""
     cost: Cost
     peak: int
-    """Most memory the process has had [bytes]."""
 
 
 @dataclass(frozen=True)
@@ -182,19 +175,16 @@ class BlockGrams(NamedTuple):
     context: TaskContext
     points: Sequence[ModelPoint]
     fields: str = "derivatives"
-    """As those of `kernels.tile_sums.TileWork`."""
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """Under a loss, of the bins of the blocks."""
+    linear_params: LinearParams | None = None
 
     def __call__(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
-        """Return the Gram of each block, and the sums of its data."""
         source, backend = self.context.source, backend_of(self.context.problem.model)
         if source.device:
-            from homodyne_dask.kernels.column_sums import TileWork
+            from homodyne_dask.kernels.column_sums import TileWork  # lazy: it loads JAX
 
             blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
             frames = len(open_selection(source.selection).time)
-            of_tiles = _tiles_at_once(source), frames, self.fields, self.linear_params
+            of_tiles = source.tiles_at_once, frames, self.fields, self.linear_params
             return backend.tile_grams(self.points, TileWork(blocks, known, *of_tiles))
         if self.linear_params is not None:  # every residual counts
             robust, linear = partial(backend.robust_gram, self.points[0]), self.linear_params
@@ -207,12 +197,7 @@ class BlockGrams(NamedTuple):
         return [gram(leaf.data, leaf.sums) for leaf in leaves]
 
 
-def _tiles_at_once(source: BlockSource) -> int:
-    return tiles_at_once(4 * source.padded_bins * source.side**2)
-
-
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
-    """Return the columns of the cells of a run's bins, of data that are means over cells."""
     [means], cost = means_over_cells(*context, run, [at.theta])
     return means, cost
 
@@ -240,11 +225,7 @@ _LAST: list[tuple[TaskContext | None, tuple[bytes, ...], Sequence[ModelPoint]]] 
 def _known(
     context: TaskContext, place: Place, points: Sequence[ModelPoint], every: bool
 ) -> tuple[Cost, Sums | None]:
-    """Return what a block costs, of points that where it is most, and the sums of its data if known.
-
-    They are those of the store where they cover the same pairs, else those of an earlier pass: which ones
-    depends on store and selection alone.
-    """
+    """Return what a block costs, at the points where it is most, and the sums of its data if known."""
     source, problem = context.source, context.problem
     q = q_or_one(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
@@ -273,7 +254,7 @@ def merged[G: AnyGram](
     source, cost = context.source, Cost()
     places = [Place(run.members, tile) for tile in run.tiles]
     known = [_known(context, place, points, columns is None) for place in places]
-    at_once = _tiles_at_once(source) if source.device and context.budget else 1
+    at_once = source.tiles_at_once if source.device and context.budget else 1
 
     def read(turns: Iterator[Place]) -> Iterator[Leaf]:
         for place, (of_block, sums) in zip(turns, known, strict=True):
@@ -303,7 +284,6 @@ def merged[G: AnyGram](
 
 
 def warm_up(context: TaskContext) -> Report:
-    """Compile the kernel in this process before the first pass."""
     return Task(_compiled, "warm").function(context, None, None)[1]
 
 
@@ -311,19 +291,15 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     source, problem = context.source, context.problem
     side, padded_bins = source.side, source.padded_bins
     dtype, weights = dtype_of(open_selection(source.selection)), np.zeros((padded_bins, side))
-    data = np.zeros((padded_bins, side, side), dtype)
-    linear = np.zeros((padded_bins, 2))
+    data, linear = np.zeros((padded_bins, side, side), dtype), np.zeros((padded_bins, 2))
     empty = Block(data, weights, weights, np.ones(padded_bins), np.zeros(padded_bins), 0, 0)
-    theta = np.ones(problem.model.size)
-    backend = backend_of(problem.model)
-    cells = cells_of(source)
+    theta, backend, cells = np.ones(problem.model.size), backend_of(problem.model), cells_of(source)
+    at = backend.point(problem, theta, np.arange(2.0))
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
         grams = BlockGrams(context, _points(context, [theta]), linear_params=of_loss)
         grams([Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))])
-        return None, NO_COST
-    at = backend.point(problem, theta, np.arange(2.0))
-    if cells is not None:
+    elif cells is not None:
         nowhere = np.zeros((side, side), np.int32)
         backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
     elif problem.loss == "linear":
