@@ -384,35 +384,6 @@ def test_the_folder_is_that_of_the_user(monkeypatch, tmp_path):
     assert user_cache_folder() == tmp_path / "home" / ".cache" / "homodyne-dask"
 
 
-def test_a_program_that_calls_python_calls_the_function_of_its_own_process(folder):
-    begin()
-
-    def adding(number):
-        def called(x):
-            return jax.pure_callback(
-                lambda x: np.asarray(x) + number, jax.ShapeDtypeStruct((8, 5), x.dtype), x
-            )
-
-        return called
-
-    for number in (1.0, 2.0):
-        assert computed(adding(number), X)[0] == (X + number).tobytes()
-
-
-def test_programs_that_differ_only_in_the_argument_they_use_are_not_confused(folder):
-    begin()
-
-    def first(x, y):
-        return 2 * x
-
-    def second(x, y):
-        return 2 * y
-
-    second.__name__ = second.__qualname__ = "first"
-    assert computed(first, X, X + 1)[0] == (2 * X).tobytes()
-    assert computed(second, X, X + 1)[0] == (2 * X + 2).tobytes()
-
-
 def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
     @kernel("power")
     def powers(x, factor, *, power):

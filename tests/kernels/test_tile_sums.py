@@ -9,8 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
@@ -142,35 +140,6 @@ def test_what_is_packed_comes_out_as_it_was():
 def test_both_give_the_same_grams_of_every_kind(word, theta, convention):
     scans = without_some(measured(theta, 100, PHI, convention=convention, offset=1.1))
     compared(scans.problem(min_lag=2), [theta, theta * 1.02], scans)
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
-@given(
-    n=st.integers(2, 150),
-    bins=st.sampled_from([1, 3]),
-    min_lag=st.integers(1, 5),
-    case=st.sampled_from(CASES),
-    convention=st.sampled_from(["physical", "homodyne"]),
-    holes=st.booleans(),
-    uneven=st.booleans(),
-    selected=st.tuples(st.integers(0, 40), st.integers(60, 150)),
-)
-def test_both_agree_however_the_data_are_cut(
-    n, bins, min_lag, case, convention, holes, uneven, selected
-):
-    _, theta = case
-    scans = measured(theta, n, PHI[:bins], convention=convention, offset=1.1)
-    scans = without_some(scans) if holes else scans
-    scans = unevenly(scans) if uneven and n > 2 and convention == "physical" else scans
-    problem = scans.problem(min_lag=min_lag)
-    first, stop = selected[0], min(selected[1], n)
-    outside = ~np.isin(np.arange(n), np.arange(first, stop))
-    scans.c2[:, outside], scans.c2[:, :, outside] = np.nan, np.nan
-    at = transport_point(problem, theta, scans.time, 1, (first, stop))
-    pieces = [block for _, block in blocks(scans)]
-    for gram, block in zip(tile_grams([at], pieces)[0], pieces, strict=True):
-        assert_same(gram, transport_gram(at, block)[0])
 
 
 @pytest.mark.slow

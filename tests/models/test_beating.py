@@ -1,7 +1,5 @@
 """Models of c2 that beats, of two components, and stretched exponentials: fits from nothing."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -11,7 +9,6 @@ from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.autodiff import separable_point
 from homodyne_dask.kernels.backend_interface import Problem
-from homodyne_dask.models.parameters import Beat
 from homodyne_dask.models.rate_forms import SplineForm
 from homodyne_dask.solver.speckle import regular
 from tests import reference
@@ -54,14 +51,6 @@ def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
     assert value["fraction"] == pytest.approx(TRUTH["fraction"], abs=0.1)
     assert any("above 3142 Å/s along q at q = 0.01 1/Å, appear slower" in note for note in notes)
     assert not result.findings.of("exchangeable")
-
-
-@pytest.mark.long
-def test_a_fit_weighted_by_the_noise_finds_them_from_nothing_too(flowing):
-    result = hd.fit(flowing, "beating", friedel="off", weighting="speckle")
-    assert result.converged
-    for name, within in (("v0", 30.0), ("phi0", 2.0), ("fraction", 0.1)):
-        assert result.params[name].value == pytest.approx(TRUTH[name], abs=within)
 
 
 @pytest.mark.long
@@ -176,14 +165,6 @@ def test_splines_of_equal_speed_are_the_model_of_constant_speed():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_fringes_of_splines_turn_by_their_speed():
-    theta = dict(zip(SPLINE.names, np.arange(1.0, 14.0), strict=True)) | {"phi0": 0.0}
-    assert isinstance(SPLINE.beat, Beat)
-    form = SplineForm(6, FRAME_TIMES[1], FRAME_TIMES[-1])
-    expected = 0.01 * form.basis(FRAME_TIMES[1:]).T @ speeds(theta.values()) / (2 * np.pi)
-    np.testing.assert_allclose(SPLINE.beat.turns(theta, FRAME_TIMES[1:], 0.01, 0.0), expected)
-
-
 @pytest.mark.slow
 def test_a_speed_that_rises_and_falls_is_found_from_nothing(tmp_path):
     scan = store(
@@ -247,17 +228,6 @@ def test_what_the_data_determine_is_recovered(tmp_path):
     pull = (table["value"].values - truth)[free] / table["stderr_naive"].values[free]
     assert np.abs(pull).max() < 4, pull
     assert not result.findings.at_least("warning")
-
-
-@pytest.mark.long
-def test_weakly_determined_combinations_are_named(tmp_path):
-    """A constant fraction is f0·exp(f1(t - f2)) + f3 with f1 = 0: f0, f2 and f3 are one number."""
-    scan = store(heterodyne(60, 8), tmp_path)
-    result = hd.fit(
-        scan, MODEL, initial=HETERODYNE | {"f1": 1e-4, "f3": 0.01, "f2": 1.0}, max_passes=40
-    )
-    assert any({"f0", "f3"} <= set(one.about) for one in result.findings.at_least("note"))
-    assert result.outcome is not hd.Outcome.NONFINITE
 
 
 def written(name, theta, t1, t2):
@@ -326,10 +296,3 @@ def test_a_rate_that_is_a_power_of_q_is_found_from_several_rings(tmp_path):
     ring = hd.predict(hd.MODELS["stretched_q"], theta, scans.time, q=q[2])[0]
     expected = written("stretched", (rates[2], theta[2]), scans.time[i], scans.time[j])
     np.testing.assert_allclose(ring[i, j], expected, rtol=1e-12)
-
-
-def test_a_model_with_a_power_of_q_needs_q(tmp_path):
-    scans = measured([20000.0, 0.0, 0.0], 20, np.zeros(2), sigma=0.01)
-    scans = replace(scans, q=np.full(2, np.nan))
-    with pytest.raises(hd.HomodyneDaskError, match="needs q"):
-        hd.fit(store(scans, tmp_path), "stretched_q")

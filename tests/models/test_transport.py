@@ -1,7 +1,6 @@
 """What f is: golden values, the reference, corners; `static` with parameters that are constant."""
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -191,17 +190,3 @@ def test_a_quantity_that_follows_from_d0_has_an_error_exactly_where_d0_has_one(b
 def test_what_cannot_be_meant_is_refused(scan, options, sentence):
     with pytest.raises(OptionError, match=sentence):
         fit_here(scan, hd.BROWNIAN, **options)
-
-
-def test_predict_takes_the_one_parameter_there_is():
-    time, q = 0.1 * np.arange(5), 0.005
-    c2 = hd.predict(hd.BROWNIAN, {"D0": D0}, time, q=q, contrast=0.2, offset=1)
-    np.testing.assert_array_equal(
-        c2, hd.predict(hd.BROWNIAN, [D0], time, q=q, contrast=0.2, offset=1)
-    )
-    assert c2[0, 1, 4] == pytest.approx(1 + 0.2 * math.exp(-(q**2) * D0 * 0.3), rel=1e-12)
-    for wrong in ({"D0": D0, "alpha": 0.5}, [D0, 0.5]):
-        with pytest.raises(
-            OptionError, match=r"alpha is 0 in brownian|has 1 parameters \(D0\), but 2"
-        ):
-            hd.predict(hd.BROWNIAN, wrong, time, q=q)
