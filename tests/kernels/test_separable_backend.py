@@ -1,6 +1,5 @@
 """A user-defined model: its Gram, its fits, its way to workers, and messages about errors in it."""
 
-import math
 import os
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
@@ -83,15 +81,6 @@ def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
         fit_here(scan, other, path, resume=True, initial=initial)
 
 
-def test_predict_takes_any_model():
-    model = hd.separable(relaxation, RELAXATION)
-    time = 0.5 * np.arange(5)
-    c2 = hd.predict(model, {"rate": 0.4, "alpha": -0.6}, time, q=0.01, contrast=0.2, offset=1.0)
-    wanted = 1 + 0.2 * np.asarray(relaxation((0.4, -0.6), time[1], time[3], None))
-    assert c2.shape == (1, 5, 5)
-    assert c2[0, 1, 3] == c2[0, 3, 1] == pytest.approx(wanted, rel=1e-6)
-
-
 SCRIPT = """
 import jax.numpy as jnp
 import homodyne_dask as hd
@@ -151,10 +140,6 @@ def with_numpy(theta, t1, t2, bin):
     return np.exp(-theta[0] * (t2 - t1))
 
 
-def with_math(theta, t1, t2, bin):
-    return math.exp(theta[0]) * (t2 - t1)
-
-
 def of_other_shape(theta, t1, t2, bin):
     return jnp.exp(-theta[0] * jnp.arange(7.0))
 
@@ -182,7 +167,6 @@ def of_a_parameter_it_has_not(theta, t1, t2, bin):
 ERRORS = [
     (branches, r"test_separable_backend.py line \d+: a Python `if`.*jnp.where"),
     (with_numpy, r"line \d+: .*jax.numpy instead of numpy"),
-    (with_math, r"line \d+: .*jax.numpy instead of numpy"),
     (of_other_shape, r"one value per pair, shape \(3, 2\).* returned shape \(7,\)"),
     (of_nothing, r"one value per pair.* returned NoneType"),
     (misspelt, r"line \d+: AttributeError: .*'Q'"),
@@ -203,15 +187,6 @@ def test_an_error_in_f_is_one_sentence_with_model_and_line(tmp_path, f, message)
         hd.fit(store(relaxing_scan(bins=1), tmp_path), model, initial={"k": 1.0, "m": 0.0})
     assert f"model {f.__name__!r}" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_residual_of_a_parameter_it_has_not_is_refused():
-    model = hd.model(lambda theta, x: theta[-2] * x, [hd.Parameter("k")], name="line")
-    points = xarray.Dataset({"x": ("i", np.arange(3.0))})
-    with pytest.raises(
-        OptionError, match=r"model 'line', .*index -2 out of bounds .* theta has one"
-    ):
-        hd.fit(points, model, initial={"k": 1.0})
 
 
 def test_other_errors_are_named_too(tmp_path):

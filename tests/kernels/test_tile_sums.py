@@ -21,8 +21,8 @@ from homodyne_dask.kernels.transport_backend import candidate_grams as transport
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models.spline_rates import on_times, with_free_rates
-from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
-from tests.kernels.user_functions import INTEGRATED, STRETCHED
+from tests.kernels.gram_errors import CASES, EXACT, assert_gram, worst_error
+from tests.kernels.user_functions import STRETCHED
 from tests.synthetic import FLOW, blocks, measured, without_some
 
 OF_REFERENCE = 1e-12
@@ -153,14 +153,6 @@ def test_both_agree_in_mixed_precision(word, theta):
     for block, gram, several in zip(pieces, *there, strict=True):
         assert_same(gram, transport_gram(points[0], block)[0], MIXED)
         assert_same(several, transport_candidate_grams(points, block), MIXED)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", [INTEGRATED, STRETCHED], ids=["with integrals", "of times"])
-def test_both_agree_for_functions_of_a_user(model):
-    scans = without_some(measured(STATIC, 90, PHI, offset=1.1))
-    theta = np.array([3e3, -0.2]) if model is INTEGRATED else np.array([3e3, 0.8])
-    compared(Problem(model, min_lag=2), [theta, theta * 1.02], scans)
 
 
 @pytest.mark.slow

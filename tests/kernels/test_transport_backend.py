@@ -21,7 +21,7 @@ from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models.transport import RATE_FLOOR
 from tests import reference
 from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
-from tests.synthetic import FAST_DECAY, FLOW, GAP, Q, blocks, evaluator, measured, without_some
+from tests.synthetic import FAST_DECAY, FLOW, GAP, blocks, evaluator, measured, without_some
 
 MIXED = 2e-3
 """float32 per pair: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
@@ -130,15 +130,6 @@ def test_a_value_that_is_no_number_counts_as_masked(value):
     assert_gram(gram, replace(scans, c2=masked), FLOW)
 
 
-@pytest.mark.long
-def test_decay_within_one_frame_leaves_no_f_and_no_nan():
-    theta = np.array([1e6, 2.0, 1e4, 1.0, 2.0, 0.1, 0.0])
-    scans = measured(theta, 200, (0.0, 90.0), dt=10.0)
-    gram = evaluator(scans, side=128)(theta)
-    assert np.isfinite(gram.moments).all()
-    assert_gram(gram, scans, theta)
-
-
 def test_a_model_that_is_no_number_counts_no_pair_silently():
     """NaN in theta must show: as sums that are not finite, or as pairs that are missing."""
     scans = measured(FLOW, 30, (0.0,))
@@ -165,29 +156,6 @@ def test_coarse_cells_hold_only_pairs_that_are_far_enough_apart():
             lag = coarse_min_lag(min_lag, factor)
             assert factor * lag - (factor - 1) >= min_lag
             assert factor * (lag - 1) - (factor - 1) < min_lag
-
-
-def test_a_coarse_block_is_the_model_at_averaged_integrals():
-    """Block means see exp(-q²(mean C(t2) - mean C(t1))): exact for slow changes within a cell."""
-    theta, factor = np.array([300.0, 0.0, 0.0]), 4
-    scans = measured(theta, 256, (0.0,), noise=False)
-    n = 256 // factor
-    full = reference.f_physical(theta, scans.time, Q, 0.0, GAP)
-    coarse = full.reshape(n, factor, n, factor).mean((1, 3)) * 0.2 + 1
-    coarse[np.tril_indices(n)] = np.nan
-    fine = replace(scans, c2=coarse[None].astype(np.float32))
-    (_, block), *rest = blocks(
-        replace(fine, time=scans.time[:n], sigma_row=scans.sigma_row[:, :n]), side=64
-    )
-    assert not rest
-    gram = transport_gram(transport_point(scans.problem(), theta, scans.time, factor), block)[0]
-    lag = coarse_min_lag(1, factor)
-    kept = n - lag
-    assert gram.pairs[0] == kept * (kept + 1) // 2
-    w, wf, wff = gram.moments[0, 0, 0], gram.moments[0, 0, 2], gram.moments[0, 2, 2]
-    wy, wfy = gram.moments[0, 0, 1], gram.moments[0, 1, 2]
-    contrast = (wfy - wf * wy / w) / (wff - wf * wf / w)
-    assert contrast == pytest.approx(0.2, rel=1e-2)
 
 
 @pytest.mark.long
