@@ -450,13 +450,14 @@ def _running(client: Client) -> dict[str, Any]:
         known = answered(client, known_workers, client)
         if running := {name: one for name, one in known.items() if one["status"] == "running"}:
             return running
-        passed = time.monotonic() - began
+        passed, given_up = time.monotonic() - began, jobs is not None and jobs.given_up
         if passed > FIRST_LOOK and (paused := _paused(known)):
             raise ClusterError(paused)
-        given_up = jobs is not None and jobs.given_up
         if given_up or passed > longest:
-            what = "no more are started" if given_up else f"none joined within {passed:.0f} s"
-            remedy = "correct that" if given_up else f"start some, or wait longer ({_WAIT})"
+            what, remedy = "no more are started", "correct that"
+            if not given_up:
+                what = f"none joined within {passed:.0f} s"
+                remedy = f"start some, or wait longer ({_WAIT})"
             raise ClusterError(
                 f"the cluster has no workers, and {what}{_missing_workers(client)}: {remedy}, then fit again"
             )

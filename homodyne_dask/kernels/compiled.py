@@ -69,11 +69,9 @@ class Kernel:
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
+        shapes = tuple((getattr(v, "shape", None), getattr(v, "dtype", type(v))) for v in leaves)
         given = tuple(static[name] for name in self.static)
-        compiled_for = tuple(
-            (getattr(leaf, "shape", None), getattr(leaf, "dtype", type(leaf))) for leaf in leaves
-        )
-        key = structure, compiled_for, given, jax.config.jax_default_device
+        key = structure, shapes, given, jax.config.jax_default_device
         executable = self._executables.get(key)
         return (executable or self._made(key, args, static))(*args)
 

@@ -1,16 +1,13 @@
-"""Devices of JAX: how it starts, where blocks of data are, and where and in which precision all is computed.
+"""Devices of JAX: how it starts, where blocks of data are, where and in which precision all is computed.
 
-That is float64 on the CPU, whatever JAX is set to; a block that was put on a GPU is computed there.
-JAX starts all of its platforms for the first number that it computes, wherever that is computed. With CUDA
-it then takes three quarters of the memory of every GPU that it sees: here it takes what it needs.
+That is float64 on the CPU, whatever JAX is set to; a block that was put on a GPU is computed there. JAX
+starts all of its platforms for the first number that it computes, wherever that is computed. With CUDA it
+then takes three quarters of the memory of every GPU that it sees: here it takes what it needs.
 
-The folder of the user in which JAX's persistent compilation cache keeps compiled kernels.
-
-JAX knows an entry by the text of its program, by the options and by the version of XLA. Neither the number
-of threads nor all of the processor is in that, so each has a folder of its own, and so has each set of
-versions: what is loaded has the bits of a new compilation.
-
-An entry is machine code, and JAX runs whatever lies there: the folder must be closed to others.
+JAX's persistent cache keeps compiled kernels in a folder of the user, closed to others, for JAX runs whatever
+lies there. It knows an entry by its program, options and XLA's version. Threads and processor are not in
+that, so each has a folder of its own, and so has each set of versions: what is loaded has the bits of a new
+compilation.
 """
 
 import hashlib

@@ -37,15 +37,15 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
     except Exception as e:  # a user's function may raise anything
         traced = "JAX traces the function without values: use"
         first = (str(e).splitlines() or [""])[0].partition(" (normalize_indices")[0]
-        advice = f"{type(e).__name__}: {first}"
         if isinstance(e, jax.errors.TracerBoolConversionError):
             advice = (
                 f"a Python `if`, `while`, `and` or `bool()` needs a value, but {traced} jnp.where"
             )
         elif isinstance(e, _NEEDS_VALUES):
             advice = f"values are needed, but {traced} jax.numpy instead of numpy, math and float()"
-        elif isinstance(e, IndexError):
-            advice += ": theta has one value for each parameter"
+        else:
+            hint = ": theta has one value for each parameter" if isinstance(e, IndexError) else ""
+            advice = f"{type(e).__name__}: {first}{hint}"
         raise OptionError(f"model {model!r}, {line_of(function, e)}: {advice}") from e
 
 
@@ -67,11 +67,9 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         if model.precompute is not None:
             with in_function(model.name, model.precompute):
                 tables = jax.eval_shape(checked(model.name, model.precompute), theta, tables)
-            leaves = jax.tree.leaves(tables)
-            require_shape(
-                model, model.precompute, leaves or [None], [(frames,)],
-                f"precompute must return arrays of one value per time, shape ({frames},) for {frames} times",
-            )  # fmt: skip
+            rule = f"arrays of one value per time, shape ({frames},) for {frames} times"
+            leaves, rule = jax.tree.leaves(tables), f"precompute must return {rule}"
+            require_shape(model, model.precompute, leaves or [None], [(frames,)], rule)
 
         def f(theta: Any, t1: Any, t2: Any, q: Any, phi: Any) -> Any:
             return checked(model.name, model.f)(theta, t1, t2, Bin(q, phi, 1.0))
@@ -83,10 +81,11 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         number = jax.ShapeDtypeStruct((), float)
         with in_function(model.name, model.f):
             jaxpr, output = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
-        require_shape(
-            model, model.f, [output], [(), *product((1, 3), (1, 2)), (1,), (2,)],
-            "f must return one value per pair, shape (3, 2) for times of shapes (3, 1) and (1, 2)",
-        )  # fmt: skip
+        allowed = [(), *product((1, 3), (1, 2)), (1,), (2,)]
+        rule = (
+            "f must return one value per pair, shape (3, 2) for times of shapes (3, 1) and (1, 2)"
+        )
+        require_shape(model, model.f, [output], allowed, rule)
         q = jaxpr.jaxpr.invars[-2]
         return any(q is used for equation in jaxpr.jaxpr.eqns for used in equation.invars)
 

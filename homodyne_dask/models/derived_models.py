@@ -12,9 +12,10 @@ Parameters that are expressions of others, as lmfit ties them: `beta = alpha`, `
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -61,12 +62,8 @@ class CompositeModel(SeparableModel):
 
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
-        return tuple(
-            function
-            for part in self.parts
-            if isinstance(part, SeparableModel)
-            for function in part.functions
-        )
+        made = [part.functions for part in self.parts if isinstance(part, SeparableModel)]
+        return tuple(chain(*made))
 
     def current(self) -> Self:
         made = composed(self.symbol, *(part.current() for part in self.parts))
@@ -127,12 +124,10 @@ def _numbered(leaves: list[Leaf]) -> tuple[list[Parameter], list[tuple[str, str,
     return parameters, laws
 
 
-def _leaves(model: Leaf) -> Iterator[Leaf]:
+def _leaves(model: Leaf) -> list[Leaf]:
     if not isinstance(model, CompositeModel):
-        yield model
-        return
-    for part in model.parts:
-        yield from _leaves(part)
+        return [model]
+    return [leaf for part in model.parts for leaf in _leaves(part)]
 
 
 def _is_frozen(part: Leaf) -> bool:
@@ -363,15 +358,15 @@ def _names(name: str, text: str) -> list[str]:
         tree = ast.parse(text, mode="eval").body
         nodes = list(ast.walk(tree))
         called = [node.func for node in nodes if isinstance(node, ast.Call)]
-        found = [one.id for one in nodes if isinstance(one, ast.Name) and one not in called]
+        names = [node.id for node in nodes if isinstance(node, ast.Name) and node not in called]
         with np.errstate(all="ignore"):
-            _value(tree, dict.fromkeys(found, np.float64(1.0)), np)
+            _value(tree, dict.fromkeys(names, np.float64(1.0)), np)
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError):
         raise OptionError(
             f"tie of {name} = {shown(text)} cannot be read: give numbers and parameters with + - * / ** and "
             f"{', '.join(FUNCTIONS)}, such as 'alpha' or '0.1*D0'"
         ) from None
-    return found
+    return names
 
 
 def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:

@@ -172,14 +172,11 @@ class Smoothness:
 
     def penalties(self, theta: Theta, exponents: OfRates) -> OfRates:
         """Return thetaᵀ S theta of each rate, to rounding of the differences."""
-        return np.array(
-            [
-                sum(
-                    float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in of
-                )
-                for at, of in self._terms(exponents)
-            ]
-        )
+        squares = [
+            sum(float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in terms)
+            for at, terms in self._terms(exponents)
+        ]
+        return np.array(squares)
 
     def slope(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> Theta:
         """Return Σ λ S theta, to rounding of the differences."""
@@ -196,10 +193,10 @@ class Smoothness:
         """Return the place of the coefficients of each rate; orders of differences, and weights of these."""
         terms = []
         for (name, at), exponent in zip(self.places.items(), exponents, strict=True):
-            of = [(2, self.ages[name] ** exponent)]
+            differences = [(2, self.ages[name] ** exponent)]
             if name in self.third:
-                of.append((3, np.full(at.stop - at.start - 3, self.third[name])))
-            terms.append((at, of))
+                differences.append((3, np.full(at.stop - at.start - 3, self.third[name])))
+            terms.append((at, differences))
         return terms
 
     def rounding(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> float:

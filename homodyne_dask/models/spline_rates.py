@@ -265,28 +265,28 @@ def smoothness_of(
     clusters: Int[np.ndarray, " bin"],
 ) -> Smoothness | None:
     """Return how rates of free form are smoothed, with strengths given by rate; None where there are none."""
-    places = model.places
+    places, given = model.places, given or {}
     for name in {"J", "rate"} & places.keys():
         if (lowest := search.lower[places[name]].min()) < 0:
             raise OptionError(
                 f"bounds of {name} begin at {lowest:g}, but a rate of decorrelation cannot be negative: "
                 f"give bounds of 0 or above"
             )
-    given = given or {}
+    if given and not places:
+        raise OptionError(
+            f"smoothness is given, but {model.name} has no splines: add rates='spline'"
+        )
     for name in given:
-        if not places:
-            raise OptionError(
-                f"smoothness is given, but {model.name} has no splines: add rates='spline'"
-            )
         wrong = f"smoothness: {model.name} has no splines for a rate {shown(name)}"
         require_known(name, places, wrong)
     moving = {name: at for name, at in places.items() if search.free[at].any()}
     if not moving:
         return None
-    ages = {name: model.splines[name].ages for name in moving}
-    third, least = (
-        {name: one for name in moving if name == LOG_DENSITY} for one in (THIRD, LEAST_STRENGTH)
+    ages, density = (
+        {name: model.splines[name].ages for name in moving},
+        moving.keys() & {LOG_DENSITY},
     )
+    third, least = (dict.fromkeys(density, value) for value in (THIRD, LEAST_STRENGTH))
     return Smoothness(moving, ages, dict(given), clusters, third, least)
 
 
