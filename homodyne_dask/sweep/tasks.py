@@ -133,17 +133,10 @@ def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins) -> tupl
         [means], cost = means_over_cells(*context, run, [theta])
         return cell_gram(means, problem, linear), cost
     points = _points(context, [theta])
-    compute = BlockGrams(context, points, linear_params=linear)
-    if linear is not None:
-        return merged(context, run, compute, points)
-
-    def gram(leaves: Sequence[Leaf]) -> list[tuple[Gram, Sums | None]]:
-        found = compute(leaves)
-        for leaf, (_, sums) in zip(leaves, found, strict=True):
-            SUMS[context.source, leaf.place, problem.min_lag] = sums
-        return found
-
-    return merged(context, run, gram, points, problem.model.size + 3)
+    grams = partial(block_grams, context, points, "derivatives", linear)
+    # under a loss every residual counts
+    columns = problem.model.size + 3 if linear is None else None
+    return merged(context, run, grams, points, columns)
 
 
 def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
@@ -155,7 +148,7 @@ def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram,
     if context.source.device:  # so that its program is compiled once
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
     points = _points(context, thetas)
-    gram = merged(context, run, BlockGrams(context, points, "points"))[0]
+    gram = merged(context, run, partial(block_grams, context, points, "points", None))[0]
     return gram._replace(moments=gram.moments[:, :number]), NO_COST
 
 
@@ -165,36 +158,43 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, 
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return wide_cell_gram(means), cost
     points = _points(context, at.thetas)
-    grams = BlockGrams(context, points, "changes")
+    grams = partial(block_grams, context, points, "changes", None)
     return merged(context, run, grams, points, len(points) + 2)[0], NO_COST
 
 
-class BlockGrams(NamedTuple):
-    """Computes the Grams of blocks, one after the other, or on a device all in one call."""
+def block_grams(
+    context: TaskContext,
+    points: Sequence[ModelPoint],
+    fields: str,
+    linear: LinearParams | None,
+    leaves: Sequence[Leaf],
+) -> list[tuple[Gram, Any]]:
+    """Return the Gram of each block, on a device of all in one call, and the sums of its data.
 
-    context: TaskContext
-    points: Sequence[ModelPoint]
-    fields: str = "derivatives"
-    linear_params: LinearParams | None = None
+    fields: as those of `kernels.column_sums.TileWork`. linear: under a loss, of the bins of the blocks.
+    """
+    source, backend = context.source, backend_of(context.problem.model)
+    if source.device:
+        from homodyne_dask.kernels.column_sums import TileWork  # lazy: it loads JAX
 
-    def __call__(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
-        source, backend = self.context.source, backend_of(self.context.problem.model)
-        if source.device:
-            from homodyne_dask.kernels.column_sums import TileWork  # lazy: it loads JAX
-
-            blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
-            frames = len(open_selection(source.selection).time)
-            of_tiles = source.tiles_at_once, frames, self.fields, self.linear_params
-            return backend.tile_grams(self.points, TileWork(blocks, known, *of_tiles))
-        if self.linear_params is not None:  # every residual counts
-            robust, linear = partial(backend.robust_gram, self.points[0]), self.linear_params
-            return [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
-        if self.fields == "points":
-            return [(backend.candidate_grams(self.points, leaf.data), None) for leaf in leaves]
-        gram = partial(backend.gram, self.points[0])
-        if self.fields == "changes":
-            gram = partial(backend.wide_gram, self.points)
-        return [gram(leaf.data, leaf.sums) for leaf in leaves]
+        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+        frames = len(open_selection(source.selection).time)
+        work = TileWork(blocks, known, source.tiles_at_once, frames, fields, linear)
+        grams = backend.tile_grams(points, work)
+    elif linear is not None:
+        robust = partial(backend.robust_gram, points[0])
+        grams = [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
+    elif fields == "points":
+        grams = [(backend.candidate_grams(points, leaf.data), None) for leaf in leaves]
+    else:
+        gram = partial(backend.gram, points[0])
+        if fields == "changes":
+            gram = partial(backend.wide_gram, points)
+        grams = [gram(leaf.data, leaf.sums) for leaf in leaves]
+    if fields == "derivatives" and linear is None:
+        for leaf, (_, sums) in zip(leaves, grams, strict=True):
+            SUMS[source, leaf.place, context.problem.min_lag] = sums
+    return grams
 
 
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
@@ -297,8 +297,8 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     at = backend.point(problem, theta, np.arange(2.0))
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
-        grams = BlockGrams(context, _points(context, [theta]), linear_params=of_loss)
-        grams([Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))])
+        leaf = Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))
+        block_grams(context, _points(context, [theta]), "derivatives", of_loss, [leaf])
     elif cells is not None:
         nowhere = np.zeros((side, side), np.int32)
         backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))

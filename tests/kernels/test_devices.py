@@ -261,19 +261,11 @@ def test_processes_that_begin_at_once_and_later_ones_have_the_same_bits(folder):
     assert computed() == (loaded, 1)
 
 
-DAMAGES = {
-    "a flipped bit": lambda content: content[:900] + bytes([content[900] ^ 1]) + content[901:],
-    "half written": lambda content: content[: len(content) // 2],
-    "empty": lambda content: b"",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_entry_is_not_used(folder, damage):
+def test_a_damaged_entry_is_not_used(folder):
     begin()
     kept, _ = computed()
     (entry,) = entries(folder, "moments")
-    entry.write_bytes(DAMAGES[damage](entry.read_bytes()))
+    entry.write_bytes(entry.read_bytes()[:900])
     os.utime(entry, (1, 1))
     with pytest.warns(UserWarning, match="Error reading persistent compilation cache"):
         assert computed() == (kept, 1)

@@ -251,15 +251,6 @@ def scans_of(name, theta, n=50):
     return scans, i, j
 
 
-@pytest.mark.parametrize(("name", "theta"), CASES)
-def test_predict_is_the_formula(name, theta):
-    time = 0.3 + 0.5 * np.arange(6)
-    f = hd.predict(hd.MODELS[name], theta, time, q=np.nan)[0]
-    i, j = np.triu_indices(6, 1)
-    np.testing.assert_allclose(f[i, j], written(name, theta, time[i], time[j]), rtol=1e-13)
-    np.testing.assert_array_equal(np.diag(f), 1.0)
-
-
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("name", "theta"), CASES)
 def test_a_fit_from_the_data_alone_is_scipys_optimum(tmp_path, name, theta):
