@@ -131,6 +131,11 @@ def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
     )
 
 
+def slopes_of_ties(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
+    with float64_on_cpu():
+        return np.asarray(_slopes_of_ties(np.asarray(theta, float), ties=ties))
+
+
 @plain_kernel("ties")
-def slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
+def _slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
     return jax.jacfwd(ties.expand)(theta)

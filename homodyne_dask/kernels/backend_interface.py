@@ -5,7 +5,8 @@ A pass turns blocks into Grams without knowing f. There are two backends, module
 `Evaluation`; that of transport models, `transport_evaluation`, does without JAX.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import gcd
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from jax import Array
 
 
+COMPILATIONS: Counter[str] = Counter(gram=0, candidates=0, robust=0, wide=0, cells=0)
+"""How many times this process has compiled the kernels of passes, by name, and '' for others."""
 SUM_ROUNDING = {"float64": 10 * float(np.finfo(float).eps), "mixed": 2.0**-25}
 """Accuracy of a sum M_ij over a block in units of √(M_ii M_jj), by precision. In `mixed` values of pairs are
 rounded to 2⁻²⁴ of themselves, up and down. Sums of two derivatives are less accurate where f decays within
@@ -143,6 +146,23 @@ MAX_CANDIDATES = 8
 """Thetas of one call of `candidate_grams`; fewer are padded, so that its kernel is compiled once."""
 
 
+class TileWork(NamedTuple):
+    """Tiles of one group, and what is wanted of them."""
+
+    blocks: Sequence[Block]
+    known: Sequence[Float[np.ndarray, "padded 4"] | None]
+    """The sums of their data."""
+    at_once: int
+    """Tiles that the program is made for."""
+    n_frames: int
+    """Of the full resolution."""
+    fields: str
+    """The columns behind 1 and y - 1. 'derivatives': f and ∂f/∂theta; 'points': f at several thetas;
+    'changes': f_0, and f_n - f_0 of the others."""
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """Under a loss."""
+
+
 @dataclass(frozen=True)
 class ModelPoint:
     """A model at one theta, on all frames of a level: made once, used by every block."""
@@ -234,7 +254,7 @@ class Backend(Evaluation, Protocol):
     wide_gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]
     """(points, block, sums or None): the wide Gram at any number of points, and the sums of the data."""
     tile_grams: Callable[..., list[tuple[Gram, Float[np.ndarray, "bin 4"]]]]
-    """(points, `column_sums.TileWork`): the Gram of tiles on a device, and the sums of the data of each."""
+    """(points, TileWork): the Gram of tiles on a device, and the sums of the data of each."""
     cell_sums: Callable[..., Float[np.ndarray, "padded cell 1+p"]]
     """(point, block, cell of each pair, sums): sums of f and ∂f/∂theta over cells, a block's added."""
     pair_times: Callable[..., PairTimes]

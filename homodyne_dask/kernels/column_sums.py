@@ -5,7 +5,7 @@ all tiles, and the sums of all tiles are fetched at once.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import gcd
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.backend_interface import Block, Problem, subblock_shape
+from homodyne_dask.kernels.backend_interface import Problem, TileWork, subblock_shape
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.devices import float64_beside
 from homodyne_dask.kernels.gram import Gram
@@ -127,21 +127,6 @@ FEW_COLUMNS = 12
 _STRIP, _PARTS = 2048, 64
 """Rows of a tile times columns that are in memory at once where these are many, and shares of their pairs
 that are multiplied beside each other: a single product so small leaves most of a GPU idle."""
-
-
-class TileWork(NamedTuple):
-    """Tiles of one group, and what is wanted of them."""
-
-    blocks: Sequence[Block]
-    known: Sequence[DataSums | None]
-    at_once: int
-    n_frames: int
-    """Of the full resolution."""
-    fields: str
-    """The columns behind 1 and y - 1. 'derivatives': f and ∂f/∂theta; 'points': f at several thetas;
-    'changes': f_0, and f_n - f_0 of the others."""
-    linear_params: LinearParams | None = None
-    """Under a loss."""
 
 
 def packed(tree: Any) -> tuple[np.ndarray, Any]:

@@ -1,6 +1,6 @@
 """Functions that JAX compiles with our options, once in a process for each shape of their arguments.
 
-What another process compiled is loaded (see `cache_folder`): a function is traced again, not compiled.
+What another process compiled is loaded (see `devices`): a function is traced again, not compiled.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from zict import LRU
 
+from homodyne_dask.kernels.backend_interface import COMPILATIONS
 from homodyne_dask.kernels.devices import LOADS, first_cpu
 from homodyne_dask.models.fingerprint import Reading, fingerprint
 from homodyne_dask.models.user_defined import UserDefined
@@ -36,10 +37,6 @@ MAX_EXECUTABLES = 256
 _AFTER_CHANGES = jax.make_user_context(0)
 """The number of changes after which JAX traces: it uses no trace of another number."""
 _LOCK = Lock()
-_COUNTED: dict[str, list["Kernel"]] = {
-    name: [] for name in ("gram", "candidates", "robust", "wide", "cells")
-}
-"""Kernels that passes call, by the name under which a result counts their compilations."""
 _CHANGED: list[str] = []
 """Digests of the models of which a function was seen to have changed."""
 _TRACED: set[str] = set()
@@ -59,8 +56,7 @@ class Kernel:
         counted: str = "",
     ) -> None:
         self.function, self.static, self.options = function, static, options
-        if counted:
-            _COUNTED[counted].append(self)
+        self.counted = counted
         self._executables: LRU[Any, Callable[..., Any]] = LRU(MAX_EXECUTABLES, {})
         self._lock = Lock()
         self.compilations = 0
@@ -88,7 +84,9 @@ class Kernel:
                         program = self._jitted(self.options).lower(*args, **static)
                 loads = LOADS.count
                 executable = program.compile()
-                self.compilations += LOADS.count == loads
+                with _LOCK:
+                    self.compilations += LOADS.count == loads
+                    COMPILATIONS[self.counted] += LOADS.count == loads
                 self._executables[key] = executable
             return executable
 
@@ -129,9 +127,3 @@ def traced_for(*models: UserDefined) -> AbstractContextManager[object]:
                 _FINGERPRINTS.update(now)
                 _TRACED.add(model.digest)
         return _AFTER_CHANGES(len(_CHANGED))
-
-
-def compilations() -> dict[str, int]:
-    return {
-        name: sum(kernel.compilations for kernel in kernels) for name, kernels in _COUNTED.items()
-    }

@@ -35,11 +35,9 @@ class TiedPoint(ModelPoint):
 
 def slopes(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
     """Return the derivatives of all parameters of a model by those that are not tied, by JAX."""
-    from homodyne_dask.kernels.autodiff import slopes_of_ties  # loads JAX, which views do without
-    from homodyne_dask.kernels.devices import float64_on_cpu
+    from homodyne_dask.kernels.autodiff import slopes_of_ties  # lazy: it loads JAX
 
-    with float64_on_cpu():
-        return np.asarray(slopes_of_ties(np.asarray(theta, float), ties=ties))
+    return slopes_of_ties(ties, theta)
 
 
 def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:

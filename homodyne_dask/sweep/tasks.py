@@ -19,7 +19,13 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Block, ModelPoint, Problem
+from homodyne_dask.kernels.backend_interface import (
+    MAX_CANDIDATES,
+    Block,
+    ModelPoint,
+    Problem,
+    TileWork,
+)
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
 from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
 from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds, worker_address
@@ -171,12 +177,10 @@ def block_grams(
 ) -> list[tuple[Gram, Any]]:
     """Return the Gram of each block, on a device of all in one call, and the sums of its data.
 
-    fields: as those of `kernels.column_sums.TileWork`. linear: under a loss, of the bins of the blocks.
+    fields: as those of `TileWork`. linear: under a loss, of the bins of the blocks.
     """
     source, backend = context.source, backend_of(context.problem.model)
     if source.device:
-        from homodyne_dask.kernels.column_sums import TileWork  # lazy: it loads JAX
-
         blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
         frames = len(open_selection(source.selection).time)
         work = TileWork(blocks, known, source.tiles_at_once, frames, fields, linear)
