@@ -88,14 +88,16 @@ def initialize():
 """
 SCRIPTS = {
     "in a user's program": "",
-    "in ours": """
-from homodyne_dask.cli import main
-try:
-    main(["--version"])
-except SystemExit:
-    pass
-""",
+    "in ours": "from homodyne_dask.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass\n",
 }
+TAKES_NOTHING = """
+import os, jax.numpy as jnp
+from homodyne_dask.kernels.devices import float64_on_cpu, gpus_here
+with float64_on_cpu():
+    assert jnp.zeros(1).dtype == jnp.float64
+assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ
+print(gpus_here())
+"""
 
 
 def run(script: str, folder: Path, **variables: str) -> tuple[str, dict]:
@@ -115,19 +117,7 @@ def run(script: str, folder: Path, **variables: str) -> tuple[str, dict]:
 
 @pytest.mark.parametrize("where", SCRIPTS)
 def test_jax_takes_no_memory_of_gpus_and_says_nothing_of_their_plugin(where, tmp_path):
-    script = (
-        SCRIPTS[where]
-        + """
-import os, jax.numpy as jnp
-from homodyne_dask.kernels.devices import gpus_here
-from homodyne_dask.kernels.devices import float64_on_cpu
-with float64_on_cpu():
-    assert jnp.zeros(1).dtype == jnp.float64
-assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ
-print(gpus_here())
-"""
-    )
-    said, seen = run(script, tmp_path)
+    said, seen = run(SCRIPTS[where] + TAKES_NOTHING, tmp_path)
     if "has no CUDA" in cuda_missing():  # else there are two plugins
         assert "JAX cannot use a GPU (no driver was found): nvidia-smi shows" in said
     assert seen["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
@@ -354,14 +344,13 @@ def test_an_entry_is_of_one_machine_and_its_versions(folder, monkeypatch, change
 def test_a_processor_is_known_by_its_instructions(monkeypatch, tmp_path):
     text = "processor : {}\nmodel name : Made up\ncpu MHz : {}\nflags : fpu {}\n\nprocessor : 9\n"
     known = []
-    for words in [(0, 1000, "avx2"), (1, 2000, "avx2"), (0, 1000, "avx2 avx512f")]:
-        (tmp_path / "cpuinfo").write_text(text.format(*words))
-        monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", tmp_path / "cpuinfo")
+    for words in [(0, 1000, "avx2"), (1, 2000, "avx2"), (0, 1000, "avx2 avx512f"), None]:
+        file = tmp_path / ("cpuinfo" if words else "none")
+        if words:
+            file.write_text(text.format(*words))
+        monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", file)
         cores_and_cgroup_limits.processor.cache_clear()
         known.append(cores_and_cgroup_limits.processor())
-    monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", tmp_path / "none")
-    cores_and_cgroup_limits.processor.cache_clear()
-    known.append(cores_and_cgroup_limits.processor())
     cores_and_cgroup_limits.processor.cache_clear()
     assert known[0] == known[1] != known[2]
     assert known[3] is None
