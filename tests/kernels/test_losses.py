@@ -36,11 +36,6 @@ def creep():
     return with_outliers(measured(CREEP, 40, angles(4), **GIVEN, sigma=0.003))
 
 
-@pytest.fixture(scope="module")
-def flow():
-    return with_outliers(measured(STRONG_FLOW, 30, angles(4), **GIVEN, sigma=0.001))
-
-
 CASES = [(mode, *LOSSES[0]) for mode in ALL_MODES]
 CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "shared")]
 

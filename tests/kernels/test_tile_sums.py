@@ -16,28 +16,19 @@ from homodyne_dask.kernels.backend_interface import Block, Problem, TileWork
 from homodyne_dask.kernels.column_sums import FEW_COLUMNS, packed, unpacked
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.devices import on_device
-from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models.spline_rates import on_times, with_free_rates
-from tests.kernels.gram_errors import CASES, EXACT, assert_gram, worst_error
+from tests.kernels.gram_errors import CASES, EXACT, worst_error
 from tests.kernels.user_functions import STRETCHED
 from tests.synthetic import FLOW, blocks, measured, without_some
 
-OF_REFERENCE = 1e-12
-"""A single tile agrees with the CPU to EXACT: sums of the CPU cancel in part where f has almost decayed."""
 MIXED = 2e-5
 """The CPU also sums parts of a tile in float32."""
 FRAMES = 150
 """Most frames of a scan here."""
 PHI = (-40.0, 3.0, 61.0)
-
-
-def unevenly(scans):
-    """The same data at times that are not evenly spaced."""
-    steps = np.random.default_rng(5).uniform(0.5, 1.5, len(scans.time))
-    return replace(scans, time=np.cumsum(steps) * scans.time[1])
 
 
 def two_q(block: Block) -> Block:
@@ -106,24 +97,6 @@ def compared(problem, thetas, scans, side=64, tolerance=EXACT):
                 assert_same(gram, one, tolerance)
 
 
-@pytest.mark.long
-def test_all_tiles_in_few_calls_give_the_same_grams():
-    scans = without_some(measured(FLOW, 100, PHI, offset=1.1))
-    at = transport_point(scans.problem(min_lag=2), FLOW, scans.time)
-    pieces = [block for _, block in blocks(scans)]
-    grams, of_data = tile_grams([at], pieces)
-    for gram, sums, block in zip(grams, of_data, pieces, strict=True):
-        wanted, of_block = transport_gram(at, block)
-        assert_same(gram, wanted)
-        np.testing.assert_allclose(sums, of_block, rtol=1e-12)
-    assert_gram(merge_tree(grams), scans, FLOW, 2, OF_REFERENCE)
-    again, same = tile_grams([at], pieces, known=of_data)
-    alone = [tile_grams([at], [block])[0][0] for block in pieces]
-    for found in (again, alone):
-        assert [g.moments.tobytes() for g in found] == [g.moments.tobytes() for g in grams]
-    np.testing.assert_array_equal(same, of_data)
-
-
 def test_what_is_packed_comes_out_as_it_was():
     tree = {"a": np.arange(6.0).reshape(2, 3), "b": (3, np.float32(0.5)), "c": None, "d": 1.5}
     numbers, form = packed(tree)
@@ -132,14 +105,6 @@ def test_what_is_packed_comes_out_as_it_was():
     assert jax.tree.structure(found) == jax.tree.structure(tree)
     for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
         np.testing.assert_array_equal(left, right)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
-@pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
-def test_both_give_the_same_grams_of_every_kind(word, theta, convention):
-    scans = without_some(measured(theta, 100, PHI, convention=convention, offset=1.1))
-    compared(scans.problem(min_lag=2), [theta, theta * 1.02], scans)
 
 
 @pytest.mark.slow

@@ -70,15 +70,6 @@ def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
 
 
 @pytest.mark.long
-def test_a_damped_cosine_is_a_quick_look_at_the_fringes_of_one_bin(flowing):
-    result = hd.fit(flowing.select(phi=(-5, 5)), "damped_cosine")
-    t = flowing.time[1:]
-    turns = Q * TRUTH["v0"] * np.cos(np.deg2rad(TRUTH["phi0"])) * t ** TRUTH["v_beta"] / (2 * np.pi)
-    assert result.converged
-    assert turns.min() < result.params["frequency"].value < turns.max()
-
-
-@pytest.mark.long
 def test_the_parameters_of_xpcsjax_give_the_same_c2():
     truth = TRUTH | {"D0_ref": 500.0, "alpha_ref": 0.3}
     theirs = hd.MODELS["two_component_xpcsjax"]
