@@ -16,17 +16,9 @@ import distributed.scheduler
 from dask.typing import Key
 from distributed import Scheduler, Status, Worker
 
-LOG = logging.getLogger(__name__)
-
-
-# ------------------------------------------------------------------ what Dask raises
-
 
 def error_classes(module: Any, *names: str) -> tuple[type[BaseException], ...]:
-    """Return the error classes of a module that exist.
-
-    They are raised by public calls but not exported. A missing one reaches the user as Dask's error.
-    """
+    """Return the classes, not exported, that a module has; a missing one reaches the user as Dask's error."""
     return tuple(vars(module)[name] for name in names if name in vars(module))
 
 
@@ -41,7 +33,6 @@ _NOT_CONNECTED = "Timed out trying to connect to ", "Timed out during handshake"
 
 
 def connection_lost(error: BaseException) -> bool:
-    """Return whether an error of Dask says that the scheduler can be reached no longer."""
     no_answer = isinstance(error, OSError) and str(error).startswith(_NOT_CONNECTED)
     return no_answer or isinstance(error, CONNECTION_LOST)
 
@@ -67,37 +58,21 @@ def lost_connections_not_logged() -> Iterator[None]:
 
 
 def thread_is_elsewhere(loop: Any) -> bool:
-    """Return whether an event loop runs in a thread that this process has not, for it was forked since.
-
-    Public: none; the loop calls itself running.
-    """
+    """Return whether a loop, which calls itself running, runs in a thread that stayed before a fork."""
     number = getattr(loop.asyncio_loop, "_thread_id", None)
     return number not in {None, *(thread.ident for thread in threading.enumerate())}
 
 
-# ------------------------------------------------------------------ tasks in the scheduler
-
-
 def drop_preference(scheduler: Scheduler, key: Key) -> None:
-    """Let any worker take a task whose preferred worker was given with allow_other_workers.
-
-    Public: Client.submit(allow_other_workers=True), which has no effect on a task that became ready
-    while there was no worker: it waits for its preferred one.
-    """
+    """Let any worker take a task that waits for its preferred one, whatever allow_other_workers says."""
     task = scheduler.tasks[key]
     if task.loose_restrictions:
         task.worker_restrictions = None
 
 
 def fail_waiting_tasks(scheduler: Scheduler) -> None:
-    """Let tasks that wait for workers fail within a second.
-
-    Public: the configuration distributed.scheduler.no-workers-timeout, read at the scheduler's start.
-    """
+    """Let tasks that wait for workers fail soon; public: a setting read at the start alone."""
     scheduler.no_workers_timeout = 1.0
-
-
-# ------------------------------------------------------------------ the check of workers that join
 
 
 async def refuse_worker(worker: Worker, topic: str, message: str) -> None:

@@ -1,6 +1,4 @@
-"""TLS key of a cluster: only users who can read it may connect.
-
-A connection to a scheduler that others started, encrypted wherever it leaves this machine.
+"""The TLS key of a cluster, and connections to a scheduler that others started.
 
 Clients and schedulers execute each other's code: whoever can connect has the rights of the user who
 started the other. So beyond this machine both sides must have the key of the cluster.
@@ -37,16 +35,13 @@ from homodyne_dask.machine.allocator_and_threads import in_thread
 from homodyne_dask.machine.private_folder import make_private
 from homodyne_dask.store.files import path_of, read_regular_file
 
+LOG = logging.getLogger(__name__)
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 MAX_BYTES = 1_000_000
-"""Bytes of the largest file of a key."""
 
 
 def make_key(folder: Path) -> Security:
-    """Write a new key and its certificate to a folder only the user may enter (0700, files 0600).
-
-    Raises ClusterError for a folder that others may enter.
-    """
+    """Write a new key and its certificate to a folder only the user may enter (0700, files 0600)."""
     require_package("the key of a cluster", "cryptography", "slurm")
     make_private(folder)
     if folder.stat().st_mode & 0o077:
@@ -82,16 +77,13 @@ def load_key(folder: Path) -> Security:
 
 
 def key_at(folder: Path) -> Security:
-    """Return the TLS settings with the key that is, or will be, in a folder."""
     certificate, key = str(folder / CERTIFICATE), str(folder / KEY)
-    files = {"tls_ca_file": certificate}
-    for role in ("client", "scheduler", "worker"):
-        files |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
-    return Security(require_encryption=True, **files)
+    roles = [f"tls_{role}" for role in ("client", "scheduler", "worker")]
+    files = {f"{role}_cert": certificate for role in roles} | {f"{role}_key": key for role in roles}
+    return Security(require_encryption=True, tls_ca_file=certificate, **files)
 
 
 def remove_key(folder: Path) -> None:
-    """Delete a key and its certificate."""
     for name in (CERTIFICATE, KEY):
         (folder / name).unlink(missing_ok=True)
 
@@ -109,11 +101,8 @@ def new_key(folder: Path) -> Iterator[Security]:
                 folder.rmdir()
 
 
-LOG = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 10.0
-"""Seconds to wait for a scheduler."""
 MAX_FILE_BYTES = 100_000_000
-"""Bytes of the largest file of a scheduler, which lists its workers."""
 UNENCRYPTED = "none"
 
 
@@ -135,15 +124,16 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     security = _security(address, key)
     began = monotonic()
     try:
-        in_thread(
-            lambda: asyncio.run(_greet(address, security or Security())), daemon=True
-        ).result()
+        greeting = partial(asyncio.run, _greet(address, security or Security()))
+        in_thread(greeting, daemon=True).result()
         client = Client(address, timeout=CONNECT_TIMEOUT, security=security)
     except (OSError, ValueError, TypeError, RuntimeError) as e:
+        check = "that it is running and that this machine can reach it"
+        if security:
+            check = f"that it is running, that this machine can reach it, and that {key} is its key"
         raise ClusterError(
             f"no scheduler answers at {address} within {monotonic() - began:.0f} s ({first_cause(e)}): check "
-            f"that it is running{',' if security else ' and'} that this machine can reach it"
-            + (f", and that {key} is its key" if security else "")
+            f"{check}"
         ) from e
     with lost_connections_not_logged(), closing_logged(client):
         yield client
@@ -169,10 +159,7 @@ def read_scheduler_file(file: Path) -> dict[str, Any]:
 
 @contextmanager
 def connect_by_file(file: Path, key: str | Path | None = None) -> Iterator[Client]:
-    """Connect to the scheduler of a file for the duration of a `with` block; its key is beside the file.
-
-    key: another folder, or 'none', as of `connect`. Raises ClusterError as that does.
-    """
+    """Connect to the scheduler of a file for a `with`; key: by default beside the file."""
     address = read_scheduler_file(file)["address"]
     with connect(address, key or (file.parent if address.startswith("tls:") else None)) as client:
         yield client
@@ -193,7 +180,6 @@ async def _greet(address: str, security: Security) -> None:
 
 
 def _security(address: str, key: str | Path | None) -> Security | None:
-    """Return the TLS settings, None for none; raises ClusterError where encryption is missing."""
     unencrypted = str(key) == UNENCRYPTED
     if address.startswith("tls://"):
         if key is None or unencrypted:
@@ -201,13 +187,12 @@ def _security(address: str, key: str | Path | None) -> Security | None:
                 f"connections to {address} are encrypted: give the folder that contains the key with --key"
             )
         return load_key(Path(key))
-    if not unencrypted and not on_this_machine(address):
-        raise ClusterError(
-            f"the connection to {address} over the network would not be encrypted: start the scheduler "
-            "and the workers with a key (`homodyne-dask key`), or give --key none if nobody else is on that "
-            "network"
-        )
-    return None
+    if unencrypted or on_this_machine(address):
+        return None
+    raise ClusterError(
+        f"the connection to {address} over the network would not be encrypted: start the scheduler and the "
+        f"workers with a key (`homodyne-dask key`), or give --key none if nobody else is on that network"
+    )
 
 
 def dashboard_of(client: Client) -> str:
@@ -258,8 +243,5 @@ def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
 def with_timeout[**P, T](
     seconds: float, call: Callable[P, T], *arguments: P.args, **options: P.kwargs
 ) -> T:
-    """Return what a call returns; raises TimeoutError if that takes longer than some seconds.
-
-    Methods of a client that wait for workers have no time limit of their own.
-    """
+    """Return what a call returns, or raise TimeoutError: methods that wait for workers have no limit."""
     return in_thread(partial(call, *arguments, **options), daemon=True).result(seconds)

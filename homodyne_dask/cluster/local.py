@@ -1,8 +1,6 @@
-"""Workers on this machine, and errors of Dask as ClusterError.
+"""Workers on this machine, errors of Dask as ClusterError, and a folder for what Dask writes beside its work.
 
-A folder that only its user can enter, for what Dask writes beside its work; a nanny removes it at its end.
-
-Dask puts this folder first on the path of imports. Its default, dask-scratch-space in the folder for
+Dask puts that folder first on the path of imports. Its default, dask-scratch-space in the folder for
 temporary files, belongs on a shared machine to whoever made it first: their modules would be run.
 """
 
@@ -15,23 +13,16 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import dask.config
 import psutil
 from dask.utils import parse_timedelta
-from distributed import (
-    Client,
-    Future,
-    KilledWorker,
-    Scheduler,
-    Security,
-    SpecCluster,
-    wait,
-)
+from distributed import Client, Future, KilledWorker, Scheduler, Security, SpecCluster, as_completed
 from distributed.deploy.spec import ProcessInterface
 
 from homodyne_dask.cluster import connect as tls
@@ -89,10 +80,6 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def _remove() -> None:
-    shutil.rmtree(os.environ[SCRATCH], ignore_errors=True)
-
-
 def dask_setup(_nanny: Any) -> None:
     """Remove the folder when this process ends; preloaded by nannies.
 
@@ -100,25 +87,22 @@ def dask_setup(_nanny: Any) -> None:
     worker ends with it: workers of Dask watch a pipe to their nanny. A closed connection is no such sign: a
     worker that has not connected yet would wait for its scheduler for ever.
     """
+    remove = partial(shutil.rmtree, os.environ[SCRATCH], ignore_errors=True)
+
+    def end_with(driver: int) -> None:
+        while os.getppid() == driver:
+            time.sleep(1.0)
+        remove()
+        os._exit(1)
+
     if driver := os.environ.get(DRIVER):
-        threading.Thread(target=_end_with, args=(int(driver),), daemon=True).start()
+        threading.Thread(target=end_with, args=(int(driver),), daemon=True).start()
     else:
-        atexit.register(_remove)
-
-
-def _end_with(driver: int) -> None:
-    """End this process, and remove its folder, when the driver is no longer its parent."""
-    while os.getppid() == driver:
-        time.sleep(1.0)
-    _remove()
-    os._exit(1)
+        atexit.register(remove)
 
 
 def script_lines(around: str | None) -> list[str]:
-    """Return the lines of a job script that make the folder of a job, named by the variable SCRATCH.
-
-    around: folder on the node, in the words of a shell; None: that for temporary files.
-    """
+    """Return lines of a job script that make the folder of a job; around: where, in the words of a shell."""
     place = around or dask.config.get("temporary-directory", None) or "${TMPDIR:-/tmp}"
     return [
         f"(umask 077; mkdir -p {place})",
@@ -130,7 +114,6 @@ def script_lines(around: str | None) -> list[str]:
 NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
 FIRST_WORKER_TIMEOUT = 60.0
-"""Seconds to wait for the first worker of a cluster."""
 FIRST_LOOK = 0.5
 """Seconds after which it is looked whether workers are paused, and again whether they stay so."""
 _WAIT = "DASK_HOMODYNE_DASK__FIRST_WORKER=10m"
@@ -150,20 +133,18 @@ def time_limit(what: str, seconds: float) -> float:
 
 
 class _Worker(ProcessInterface):
-    """A worker under a nanny, started by command and known to the scheduler by its cluster's name for it.
+    """A worker under a nanny, started by command, so that a script needs no main guard.
 
-    A cluster scales by that name. Both end soon after this process, however it ended. Closing ends both,
-    but not the process that then removes their semaphores from the system's shared memory; it would warn
-    of that, therefore -W ignore. What it says of errors is in a file.
+    Both end soon after this process, however it ended. Closing ends both, but not the process that then
+    removes their semaphores from the system's shared memory; it would warn of that, therefore -W ignore.
     """
 
     _cluster: Callable[[], Any]
-    """A weak reference, which Dask sets."""
 
-    def __init__(self, scheduler: str, name: Any = None, worker_kwargs: Any = None) -> None:
-        self.scheduler, self.name, self.worker_kwargs = scheduler, name, worker_kwargs or {}
+    def __init__(self, scheduler: str, name: Any, worker_kwargs: dict[str, Any]) -> None:
+        self.scheduler, self.name, self.worker_kwargs = scheduler, name, worker_kwargs
         self.process: asyncio.subprocess.Process | None = None
-        self.log = Path(self.worker_kwargs["local_directory"], f"worker-{name}.log")
+        self.log = Path(worker_kwargs["local_directory"], f"worker-{name}.log")
         super().__init__(scheduler, name)
 
     @property
@@ -204,28 +185,22 @@ class _Worker(ProcessInterface):
 
 
 class _Cluster(SpecCluster, JobCluster):
-    """The workers of this machine, which are replaced by their nannies alone."""
-
     task = math.inf
 
     @property
     def given_up(self) -> bool:
-        """Whether the processes of all workers have ended."""
         return bool(self.workers) and all(worker.ended for worker in self.workers.values())
 
     def missing(self) -> str:
         """Return what those that have ended said at last, and what is wrong around them; '' for none."""
-        words = {
-            last_words(system_text(worker.log)) for worker in self.workers.values() if worker.ended
-        }
-        sets = [
-            f"{n}={shown(os.environ[n])}" for n in os.environ if n.startswith("DASK_DISTRIBUTED__")
-        ]
-        around = (
-            in_words(examined()),
-            f"the environment sets {', '.join(sorted(sets))}" if sets else "",
-        )
-        return "; ".join(filter(None, [*sorted(words), *around])) if words else ""
+        ended = [worker for worker in self.workers.values() if worker.ended]
+        if not ended:
+            return ""
+        variables = sorted(name for name in os.environ if name.startswith("DASK_DISTRIBUTED__"))
+        settings = ", ".join(f"{name}={shown(os.environ[name])}" for name in variables)
+        words = sorted({last_words(system_text(worker.log)) for worker in ended})
+        around = in_words(examined()), settings and f"the environment sets {settings}"
+        return "; ".join(filter(None, [*words, *around]))
 
 
 @contextmanager
@@ -278,26 +253,24 @@ def local_cluster(
             "protocol": "tls://" if security else "tcp://",
             "local_directory": str(folder),
         }
+        files = {name: getattr(security, name) for name in _OF_TLS} if security else {}
         of_worker = common | {
             "nthreads": threads,
             "memory_limit": memory,
             "silence_logs": 40,
             "dashboard_address": None,
             "dashboard": False,
-            "security": security
-            and {"require_encryption": True} | {name: getattr(security, name) for name in _OF_TLS},
+            "security": files | {"require_encryption": True} if security else None,
         }
         of_scheduler = common | {
             "security": security,
             "dashboard": dashboard is not None,
             "dashboard_address": dashboard,
         }
-        gpu_of_each = environments_of_gpus(gpus) or [{}] * made.processes
-        environments = [worker_environment(threads) | of_gpu for of_gpu in gpu_of_each]
-        workers = [
-            {"cls": _Worker, "options": {"worker_kwargs": of_worker | {"env": environment}}}
-            for environment in environments
-        ]
+        workers = []
+        for of_gpu in environments_of_gpus(gpus) or [{}] * made.processes:
+            options = of_worker | {"env": worker_environment(threads) | of_gpu}
+            workers.append({"cls": _Worker, "options": {"worker_kwargs": options}})
         try:
             cluster = _Cluster(
                 workers=dict(enumerate(workers)),
@@ -338,37 +311,29 @@ def cluster_errors(client: Client) -> Iterator[None]:
                 "the connection to the scheduler was lost: start a scheduler, then fit again with --resume"
             ) from e
         if isinstance(e, TimeoutError):
-            silent = (
-                e.args[0] if e.args and isinstance(e.args[0], float) else time.monotonic() - began
-            )
+            measured = e.args and isinstance(e.args[0], float)
+            silent = e.args[0] if measured else time.monotonic() - began
             raise ClusterError(_no_progress(client, silent)) from e
         raise
 
 
 def _no_progress(client: Client, seconds: float) -> str:
-    """Return in a sentence that nothing has happened for so long, and whether the scheduler answers."""
     try:
         known = with_timeout(ANSWER_TIMEOUT, known_workers, client)
     except (OSError, *CONNECTION_LOST):
         return (
-            f"the scheduler has sent no message for {seconds:.0f} s and does not answer: "
-            "it has stopped, or its machine cannot be reached; start a scheduler, then fit again with "
-            "--resume"
+            f"the scheduler has sent no message for {seconds:.0f} s and does not answer: it has stopped, or "
+            f"its machine cannot be reached; start a scheduler, then fit again with --resume"
         )
     nothing = f"no task finished within {seconds:.0f} s{_missing_workers(client)}"
     if paused := _paused(known):
         return f"{nothing}: {paused}"
     link = with_timeout(ANSWER_TIMEOUT, dashboard_of, client)
-    return f"{nothing}: check the workers " + (
-        f"on the dashboard at {link}" if link else "and their logs"
-    )
+    return f"{nothing}: check the workers {f'on the dashboard at {link}' if link else 'and their logs'}"
 
 
 def known_workers(client: Client) -> dict[str, Any]:
-    """Return what the scheduler says of each of its workers, by address; raises what Dask raises.
-
-    Client.scheduler_info returns what the client holds: at times without the workers.
-    """
+    """Return what the scheduler says of each worker; what the client holds is at times without workers."""
     if (scheduler := cast(Any, client.scheduler)) is None:
         raise asyncio.CancelledError("the client is closed")
     return cast(Any, client.sync)(scheduler.identity, n_workers=-1)["workers"]
@@ -381,59 +346,57 @@ def answered(client: Client, call: Any, *given: Any, **options: Any) -> Any:
 
 
 def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
-    """Return the results of tasks, however long they take while the scheduler answers.
-
-    Raises what a task raised, and ClusterError where they cannot be finished.
-    """
-    patience = Patience(client, math.inf)
+    """Return the results of tasks, however long they take while the scheduler answers."""
     with cluster_errors(client):
-        while pending := [future for future in futures if future.status == "pending"]:
-            try:
-                wait(pending, timeout=patience.pause)
-            except TimeoutError:
-                patience.look()
-        longest = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
-        results: Any = with_timeout(longest, client.gather, list(futures))
-    return results
+        results = dict(finished(client, futures, math.inf))
+    return [results[future] for future in futures]
 
 
-class Patience:
-    """Looks at the workers, less and less often, while tasks are waited for."""
+def finished(
+    client: Client, futures: Iterable[Future], limit: float | None = None
+) -> Iterator[tuple[Future, Any]]:
+    """Yield tasks with their results as they finish; looks at the workers, less and less often.
 
-    def __init__(self, client: Client, limit: float | None = None) -> None:
-        self.client = client
-        self.most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
-        self.limit = self.most if limit is None else limit
-        self.pause, self.paused = FIRST_LOOK, False
-        self.last = self.seen = time.monotonic()
-
-    def look(self) -> None:
-        """Raise ClusterError where all workers stay paused, TimeoutError after too long without a result.
-
-        It is raised after too long without a worker, too.
-        """
-        known = with_timeout(self.most, known_workers, self.client)
-        paused = _paused(known)
-        if paused and self.paused:
-            raise ClusterError(paused)
-        now = time.monotonic()
-        silent, self.seen = now - self.last, now if known else self.seen
-        if silent > self.limit or now - self.seen > self.most:
-            raise TimeoutError(silent)
-        self.paused = bool(paused)
-        self.pause = (
-            FIRST_LOOK if paused else min(2 * self.pause, self.most, self.limit - silent + 0.01)
-        )
+    limit: seconds without a result after which TimeoutError is raised, as it is after too long without a
+    worker. Raises ClusterError where all workers stay paused.
+    """
+    most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
+    limit, waiting, pause, was_paused = (
+        most if limit is None else limit,
+        set(futures),
+        FIRST_LOOK,
+        False,
+    )
+    last = seen = time.monotonic()
+    while waiting:
+        try:
+            for future, result in as_completed(
+                waiting, client.loop, with_results=True, timeout=pause
+            ):
+                if isinstance(result, BaseException):  # the connection to the scheduler is lost
+                    raise result
+                waiting, last = waiting - {future}, time.monotonic()
+                yield future, result
+        except TimeoutError:
+            if any(future.status == "error" for future in waiting):  # it is that of a task
+                raise
+            known = with_timeout(most, known_workers, client)
+            if (paused := _paused(known)) and was_paused:
+                raise ClusterError(paused) from None
+            now = time.monotonic()
+            silent, seen = now - last, now if known else seen
+            if silent > limit or now - seen > most:
+                raise TimeoutError(silent) from None
+            was_paused = bool(paused)
+            pause = FIRST_LOOK if paused else min(2 * pause, most, limit - silent + 0.01)
 
 
 def _missing_workers(client: Client) -> str:
-    """Return which workers of a cluster of jobs are missing, as the end of a phrase."""
     jobs = job_cluster(client)
     return f"; {missing}" if jobs is not None and (missing := jobs.missing()) else ""
 
 
 def job_cluster(client: Client) -> JobCluster | None:
-    """Return the cluster of jobs that a client belongs to; None for any other cluster."""
     return client.cluster if isinstance(client.cluster, JobCluster) else None
 
 
@@ -441,32 +404,29 @@ def require_client(client: Any) -> None:
     """Raise OptionError for what is neither None nor a Dask client, or one that cannot be waited for here."""
     if client is None:
         return
-    how = "`with hd.local_cluster() as client:`, or hd.connect"
-    form = f"the client of a cluster ({how}), or leave it out"
+    form = "the client of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it out"
     require_type("client", client, Client, form)
+    wrong = ""
     if client.status in ("closing", "closed"):
-        raise OptionError(f"the client is closed: give {form}")
-    if thread_is_elsewhere(client.loop):
-        raise OptionError(
+        wrong = f"the client is closed: give {form}"
+    elif thread_is_elsewhere(client.loop):
+        wrong = (
             "the client belongs to the process from which this one was forked: make one here with "
             "`hd.connect`, or start processes with multiprocessing.get_context('spawn')"
         )
-    if cast(Any, client.loop).asyncio_loop.is_closed():
-        raise OptionError(
-            "the event loop of the client has ended: make a client in the one that runs"
-        )
-    if client.asynchronous:
-        raise OptionError(
+    elif cast(Any, client.loop).asyncio_loop.is_closed():
+        wrong = "the event loop of the client has ended: make a client in the one that runs"
+    elif client.asynchronous:
+        wrong = (
             "the client's event loop runs in this thread, and would stand still until the end: run the call "
             "in another one, as in `await asyncio.to_thread(hd.fit, data, model, client=client)`"
         )
+    if wrong:
+        raise OptionError(wrong)
 
 
 def workers_of(client: Client) -> Workers:
-    """Return the workers of a client's cluster; for a cluster of jobs, all that it may have.
-
-    Raises ClusterError when no worker connects in time, OptionError for what is not a client.
-    """
+    """Return the workers of a client's cluster; for a cluster of jobs, all that it may have."""
     require_client(client)
     workers = _running(client).values()
     present = Workers(
@@ -475,8 +435,7 @@ def workers_of(client: Client) -> Workers:
         memory=sum(worker["memory_limit"] or 0 for worker in workers) or available_memory(),
     )
     jobs = job_cluster(client)
-    expected = present if jobs is None else jobs.expected
-    return expected if expected.threads > present.threads else present
+    return jobs.expected if jobs and jobs.expected.threads > present.threads else present
 
 
 def _running(client: Client) -> dict[str, Any]:
@@ -489,16 +448,16 @@ def _running(client: Client) -> dict[str, Any]:
     longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)
     while True:
         known = answered(client, known_workers, client)
-        running = {at: worker for at, worker in known.items() if worker["status"] == "running"}
-        passed = time.monotonic() - began
-        if running:
+        if running := {name: one for name, one in known.items() if one["status"] == "running"}:
             return running
+        passed, given_up = time.monotonic() - began, jobs is not None and jobs.given_up
         if passed > FIRST_LOOK and (paused := _paused(known)):
             raise ClusterError(paused)
-        given_up = jobs is not None and jobs.given_up
         if given_up or passed > longest:
-            what = "no more are started" if given_up else f"none joined within {passed:.0f} s"
-            remedy = "correct that" if given_up else f"start some, or wait longer ({_WAIT})"
+            what, remedy = "no more are started", "correct that"
+            if not given_up:
+                what = f"none joined within {passed:.0f} s"
+                remedy = f"start some, or wait longer ({_WAIT})"
             raise ClusterError(
                 f"the cluster has no workers, and {what}{_missing_workers(client)}: {remedy}, then fit again"
             )

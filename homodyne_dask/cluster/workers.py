@@ -15,7 +15,6 @@ UNUSED_ADDRESSES = 1_500_000_000
 DRIVER_BYTES = 600_000_000
 """A driver with its libraries, while it writes a result."""
 NANNY_BYTES = 100_000_000
-"""The process that starts a worker, and starts it again."""
 IDLE_WORKER_BYTES = 200_000_000
 """A worker that has loaded its libraries, before it compiles a kernel."""
 JAX_BYTES = 200_000_000
@@ -23,7 +22,7 @@ JAX_BYTES = 200_000_000
 
 
 def available_memory() -> int:
-    """Return the bytes that this process and those it starts may still take; 0 where nothing is left."""
+    """Return the bytes that this process and those it starts may still take."""
     free = min(psutil.virtual_memory().available, *_free_in_cgroups())
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
@@ -32,7 +31,6 @@ def available_memory() -> int:
 
 
 def too_little(who: str, needed: float, allowed: float) -> PlanError:
-    """Return the error that says what is needed and what there is."""
     return PlanError(
         f"{who} would need {size(needed)}, but only {size(allowed)} is available here: "
         f"free memory, or raise the limit (of the job or of ulimit -v)"
@@ -40,19 +38,13 @@ def too_little(who: str, needed: float, allowed: float) -> PlanError:
 
 
 def require_memory(who: str, needed: float) -> None:
-    """Raise PlanError where this process may not take so many more bytes for what it is to do with JAX.
-
-    Without room for its threads JAX ends the process.
-    """
+    """Raise PlanError where this process may not take so many bytes: JAX without threads ends the process."""
     if (allowed := available_memory()) < needed:
         raise too_little(who, needed, allowed)
 
 
 def require_addresses(who: str, needed: int) -> None:
-    """Raise PlanError where the address space, if it is limited, has not so many bytes left.
-
-    Libraries without room for a thread or a small allocation print their insides, or end the process.
-    """
+    """Raise PlanError where a limited address space has not so many bytes left: libraries would end it."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         allowed = max(0, limit - psutil.Process().memory_info().vms)
@@ -97,18 +89,14 @@ LONGEST_TASK_SECONDS = (
 THREADS_OF_ASKED, BYTES_OF_ASKED = 8, 2_000_000_000
 """Threads of a worker, and memory of a thread, where workers are asked for by their number alone."""
 MAX_THREADS_PER_WORKER = 4
-"""Most threads of one worker process on this machine."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers a plan is made for."""
-
     processes: int
     threads: int
-    """Threads of all processes."""
+    """Of all processes, as memory [bytes]."""
     memory: int
-    """Bytes of all processes."""
     local: bool = False
     """The caller's own process, which computes on threads: no cluster."""
     to_start: bool = False
@@ -118,12 +106,10 @@ class Workers:
 
     @property
     def threads_each(self) -> int:
-        """Threads of the largest process."""
         return -(-self.threads // self.processes)
 
     @property
     def in_words(self) -> str:
-        """Where tasks are computed, in words."""
         if self.local:
             return "in this process" + (f" on {self.threads} threads" if self.threads > 1 else "")
         workers, threads = counted(self.processes, "Dask worker"), counted(self.threads, "thread")
@@ -134,7 +120,6 @@ class JobCluster:
     """Interface of a cluster whose workers are jobs; `cluster.slurm` has one for each batch system."""
 
     expected: Workers
-    """All workers it may have."""
     task: float
     """Seconds of the longest task that its workers' lifetimes allow."""
 
@@ -149,10 +134,7 @@ class JobCluster:
 
 
 def this_process(tasks: int = 1) -> Workers:
-    """Return the caller's process as the only worker, with no more threads than there are tasks.
-
-    In a task of Dask it has one: the worker has others for other tasks.
-    """
+    """Return the caller's process, with at most a thread per task; one inside a task of Dask."""
     threads = 1 if worker_address() else min(cores(), jax_threads(), tasks)
     return Workers(1, threads, available_memory(), local=True)
 
@@ -173,11 +155,7 @@ def local_workers(
 
 
 def workers_asked(given: int | str, client: object = None) -> Workers:
-    """Return workers of a hypothetical cluster, from 1000 or '1000:8:32GB'.
-
-    Their number, the threads and the memory of each; by default 8 threads and 2 GB a thread. Raises
-    OptionError for anything else, and beside a client.
-    """
+    """Return workers of a hypothetical cluster, from 1000 or '1000:8:32GB'."""
     from dask.utils import parse_bytes
 
     if client is not None:
@@ -207,7 +185,6 @@ SCHEDULER_SETTINGS = {
     # a worker that died is started again by its nanny, on a busy machine slowly
     "distributed.deploy.lost-worker-timeout": "120s",
 }
-"""Settings of Dask's configuration for a scheduler."""
 MONITOR_SETTINGS = {
     # at its default rate the monitor of an idle process takes 4 % of a core
     "distributed.admin.tick.interval": "200ms",
@@ -222,20 +199,16 @@ MONITOR_SETTINGS = {
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """Return the environment variables of a worker, which JAX reads as it starts."""
-    return {
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return one_thread | {
         "NPROC": str(threads),
         # kernels run in the worker's own threads, side by side: in a pool they would wait for each other
         "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
         "JAX_ENABLE_X64": "1",
         "JAX_PLATFORMS": "cpu",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
     }
 
 
 def monitor_environment() -> dict[str, str]:
-    """Return MONITOR_SETTINGS as the environment variables that a Dask process reads at its start."""
     names = {key: key.upper().replace(".", "__").replace("-", "_") for key in MONITOR_SETTINGS}
     return {f"DASK_{names[key]}": str(value) for key, value in MONITOR_SETTINGS.items()}

@@ -12,10 +12,10 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend_interface import (
+    ModelPoint,
     Problem,
     SubBlocks,
-    coarse_frames,
-    coarse_min_lag,
+    of_level,
     sub_blocks,
 )
 from homodyne_dask.kernels.compiled import plain_kernel
@@ -29,29 +29,21 @@ Tables = Any
 
 
 @dataclass(frozen=True)
-class SeparablePoint:
+class SeparablePoint(ModelPoint):
     """The values of `precompute` at one theta, or the times themselves, at all frames of a level."""
 
-    problem: Problem
-    theta: Float[np.ndarray, " p"]
     tables: Tables
     derivatives: Tables
-    """Their derivatives by theta, of shape (p, n); None where they are the times."""
+    """By theta, of shape (p, n); None of times."""
     n: int
     """Frames of the level."""
-    min_lag: int
-    """In frames of the level."""
-    frames: tuple[int, int]
-    """The first of the level that is selected, and the one after the last."""
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block that hold a pair: all are active, since nothing is known of f."""
-        everywhere = np.zeros((1, self.n))
+        everywhere = np.zeros((1, self.n))  # nothing is known of f
         return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
 
 
 def bin_argument(problem: Problem, q: Any, phi: Any) -> Bin:
-    """Return the bin argument of f, of one bin or of several."""
     return Bin(q, phi, np.full(np.shape(q), np.nan if problem.gap is None else problem.gap))
 
 
@@ -62,10 +54,9 @@ def separable_point(
     factor: int = 1,
     frames: tuple[int, int] | None = None,
 ) -> SeparablePoint:
-    """Return the tables at theta; `time` holds all frame times of the full resolution [s].
+    """Return the tables at theta, averaged over factor frames as the data of a level are.
 
-    frames: the first selected and the one after the last, of the full resolution; by default
-    all. With factor frames averaged into one, as the data of a level are, so are the tables.
+    time: of all frames of the full resolution [s]. frames: as of `of_level`.
     """
     model = problem.model
     assert isinstance(model, SeparableModel)
@@ -78,9 +69,8 @@ def separable_point(
     with float64_on_cpu():
         tables, derivatives = _tables(theta, np.asarray(time, float), model=model)
         tables, derivatives = jax.tree.map(averaged, (tables, derivatives))
-    span = coarse_frames(frames or (0, len(time)), factor)
-    lag = coarse_min_lag(problem.min_lag, factor)
-    return SeparablePoint(problem, theta, tables, derivatives, m, lag, span)
+    level = of_level(problem, len(time), factor, frames)
+    return SeparablePoint(problem, theta, *level, tables, derivatives, m)
 
 
 @plain_kernel("model")
@@ -91,18 +81,13 @@ def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables
 
 
 def tables_of(model: SeparableModel, theta: Array, time: Array) -> Tables:
-    """Return the values of `precompute`, or the times."""
     return time if model.precompute is None else model.precompute(theta, time)
 
 
 def with_derivatives(
     f: Callable[..., Any], theta: Float[Array, " p"], *more: Any
 ) -> tuple[Any, Any]:
-    """Return f(theta, ...) and its derivatives by theta, those on a new first axis.
-
-    more: pairs (value, derivatives) of further arguments that follow theta. The function is
-    linearized once for all derivatives.
-    """
+    """Return f(theta, ...) and its derivatives by theta on a first axis; more: values with derivatives."""
     values, derivatives = [value for value, _ in more], [derivative for _, derivative in more]
     value, tangent = jax.linearize(f, theta, *values)
     return value, jax.vmap(tangent)(jnp.eye(len(theta)), *derivatives)
@@ -134,7 +119,6 @@ def of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
 
 
 def at_times(tables: Tables, time: Float[np.ndarray, " n"], t: Float[np.ndarray, " m"]) -> Tables:
-    """Return the tables at times t, linear between the frame times."""
     return jax.tree.map(lambda v: np.apply_along_axis(partial(np.interp, t, time), -1, v), tables)
 
 
@@ -147,7 +131,11 @@ def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
     )
 
 
+def slopes_of_ties(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
+    with float64_on_cpu():
+        return np.asarray(_slopes_of_ties(np.asarray(theta, float), ties=ties))
+
+
 @plain_kernel("ties")
-def slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
-    """Return the derivatives of all parameters of a model by those that are not tied."""
+def _slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
     return jax.jacfwd(ties.expand)(theta)

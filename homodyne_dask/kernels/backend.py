@@ -1,14 +1,12 @@
-"""The backend of each model, and how often its kernels were compiled.
-
-Backends load JAX, which takes a second: they are imported on first use.
-"""
+"""The backend of each model, and how often its kernels were compiled."""
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, cast
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels import transport_evaluation
-from homodyne_dask.kernels.backend_interface import Backend, Evaluation
+from homodyne_dask.kernels.backend_interface import COMPILATIONS, Backend, Evaluation
 from homodyne_dask.kernels.tied_backend import TiedBackend
 from homodyne_dask.models import Convention, Model, TransportModel
 from homodyne_dask.models.derived_models import TiedModel
@@ -16,16 +14,22 @@ from homodyne_dask.models.spline_rates import RATE, SplineModel
 from homodyne_dask.models.transport import Shear
 
 
-def backend_of(model: Model) -> Backend:
-    """Return the backend that computes a model."""
-    from homodyne_dask.kernels import separable_backend, separable_rate_backend, transport_backend
+@cache
+def _loaded() -> tuple[Any, Any, Any]:
+    # lazy: they load JAX, which takes a second
+    from homodyne_dask.kernels import separable_backend, transport_backend, user_function_checks
 
+    return transport_backend, separable_backend, user_function_checks.check_separable
+
+
+def backend_of(model: Model) -> Backend:
+    transport, separable, _ = _loaded()
     if isinstance(model, TiedModel):
         return cast(Backend, _tied(backend_of(model.base)))
     if isinstance(model, SplineModel) and model.of == RATE:
-        return cast(Backend, separable_rate_backend)
-    transport = isinstance(model, TransportModel)
-    return cast(Backend, transport_backend if transport else separable_backend)
+        rates = {"rates": separable.rates_of_splines}
+        return cast(Backend, SimpleNamespace(**vars(separable) | rates))
+    return transport if isinstance(model, TransportModel) else separable
 
 
 def evaluation_of(model: Model) -> Evaluation:
@@ -38,16 +42,12 @@ def evaluation_of(model: Model) -> Evaluation:
 
 
 @cache
-def _tied(of: Any) -> TiedBackend:
-    return TiedBackend(of)
+def _tied(base: Any) -> TiedBackend:
+    return TiedBackend(base)
 
 
 def check_model(model: Model, frames: int, convention: Convention, precision: str) -> bool:
-    """Check a model and its options before a fit of so many frames; return whether f uses q.
-
-    Raises OptionError for what is wrong with the functions of a user-defined model, and for
-    options that only the transport models have. JAX is loaded for user-defined models alone.
-    """
+    """Check a model and its options before a fit of so many frames; return whether f uses q."""
     if isinstance(model, TiedModel):
         return check_model(model.base, frames, convention, precision)
     if isinstance(model, TransportModel) and model.shear is not Shear.PARABOLIC:
@@ -61,13 +61,8 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
         return True
     if precision != "float64":
         raise OptionError(f"{model.name} is computed in float64 only: leave out precision")
-    from homodyne_dask.kernels.user_function_checks import check_separable
-
-    return check_separable(model, frames)
+    return _loaded()[2](model, frames)
 
 
 def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled the kernels of all backends, by name."""
-    from homodyne_dask.kernels import compiled
-
-    return compiled.compilations()
+    return {name: number for name, number in COMPILATIONS.items() if name}

@@ -1,15 +1,12 @@
-"""What a kernel is given beside theta: the fit problem, and a block of data.
-
-The sub-blocks of a block, and in which of them f has not decayed to zero.
-
-The interface between passes and models: the functions that a backend provides.
+"""The interface between passes and models: the problem, a block of data, and what a backend provides.
 
 A pass turns blocks into Grams without knowing f. There are two backends, modules that have these functions:
 `transport_backend`, with derivatives by hand, and `separable_backend`, differentiated by JAX. f itself is an
 `Evaluation`; that of transport models, `transport_evaluation`, does without JAX.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import gcd
@@ -25,6 +22,8 @@ if TYPE_CHECKING:
     from jax import Array
 
 
+COMPILATIONS: Counter[str] = Counter(gram=0, candidates=0, robust=0, wide=0, cells=0)
+"""How many times this process has compiled the kernels of passes, by name, and '' for others."""
 SUM_ROUNDING = {"float64": 10 * float(np.finfo(float).eps), "mixed": 2.0**-25}
 """Accuracy of a sum M_ij over a block in units of √(M_ii M_jj), by precision. In `mixed` values of pairs are
 rounded to 2⁻²⁴ of themselves, up and down. Sums of two derivatives are less accurate where f decays within
@@ -56,13 +55,7 @@ class Problem:
 
     @property
     def sum_rounding(self) -> float:
-        """Accuracy of the sums of this precision."""
         return SUM_ROUNDING[self.precision]
-
-
-def coarse_frames(frames: tuple[int, int], factor: int) -> tuple[int, int]:
-    """Return the first coarse frame with none but selected ones, and the one after the last."""
-    return -(-frames[0] // factor), frames[1] // factor
 
 
 def coarse_min_lag(min_lag: int, factor: int) -> int:
@@ -72,11 +65,7 @@ def coarse_min_lag(min_lag: int, factor: int) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """Some bins of one q on one (t1, t2) tile; frames outside the data or the selection are NaN.
-
-    Arrays may hold more bins than there are, so that every block has one shape: padded bins are
-    never read.
-    """
+    """Some bins of one q on one tile, of one shape: padded bins are never read, frames outside are NaN."""
 
     c2: "Float32[np.ndarray | Array, 'padded T T']"
     """Of NumPy, or of JAX where it was put on a device, which then computes."""
@@ -88,12 +77,9 @@ class Block:
     phi: Float[np.ndarray, " bin"]
     """degree."""
     i0: int
-    """The frame of the first row."""
     j0: int
-    """The frame of the first column."""
 
     def padded(self, values: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " padded"]:
-        """Return values of the bins with 0 for each padded bin."""
         return np.pad(values, (0, len(self.c2) - len(values)))
 
 
@@ -109,12 +95,11 @@ class SubBlocks(NamedTuple):
     offsets: Int[np.ndarray, "all 2"]
     """First row and column of each in the block; padded to all sub-blocks of a block."""
     n_active: int
-    """Number of those in which f has not decayed to zero."""
+    """Those in which f has not decayed to zero."""
     n_total: int
 
 
 def subblock_shape(T: int) -> tuple[int, int]:
-    """Return rows and columns of the sub-blocks of a block of side T, which they divide."""
     return gcd(SUBBLOCK_ROWS, T), gcd(SUBBLOCK_COLUMNS, T)
 
 
@@ -161,22 +146,45 @@ MAX_CANDIDATES = 8
 """Thetas of one call of `candidate_grams`; fewer are padded, so that its kernel is compiled once."""
 
 
-class ModelPoint(Protocol):
+class TileWork(NamedTuple):
+    """Tiles of one group, and what is wanted of them."""
+
+    blocks: Sequence[Block]
+    known: Sequence[Float[np.ndarray, "padded 4"] | None]
+    """The sums of their data."""
+    at_once: int
+    """Tiles that the program is made for."""
+    n_frames: int
+    """Of the full resolution."""
+    fields: str
+    """The columns behind 1 and y - 1. 'derivatives': f and ∂f/∂theta; 'points': f at several thetas;
+    'changes': f_0, and f_n - f_0 of the others."""
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """Under a loss."""
+
+
+@dataclass(frozen=True)
+class ModelPoint:
     """A model at one theta, on all frames of a level: made once, used by every block."""
 
-    @property
-    def problem(self) -> Problem:
-        """The problem that is fitted."""
-        ...
-
-    @property
-    def theta(self) -> Float[np.ndarray, " p"]:
-        """Its parameters."""
-        ...
+    problem: Problem
+    theta: Float[np.ndarray, " p"]
+    min_lag: int
+    """In frames of the level."""
+    frames: tuple[int, int]
+    """The first of the level that is selected, and the one after the last."""
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         """Return the sub-blocks of a block of bins of one q, active ones first."""
-        ...
+        raise NotImplementedError
+
+
+def of_level(
+    problem: Problem, n: int, factor: int, frames: tuple[int, int] | None
+) -> tuple[int, tuple[int, int]]:
+    """Return min_lag and frames of a `ModelPoint`; frames: of the full resolution, by default all."""
+    first, stop = frames or (0, n)
+    return coarse_min_lag(problem.min_lag, factor), (-(-first // factor), stop // factor)
 
 
 class RateCurve(NamedTuple):
@@ -191,14 +199,12 @@ class RateCurve(NamedTuple):
 
 
 class PairTimes(NamedTuple):
-    """Times of all frames, as f of theta takes them."""
+    """Times of all frames, in s, as f of theta takes them."""
 
     t: Any
-    """s."""
     steps: Any
     """From each to the next, where a model integrates over them."""
     spacing: Any
-    """s."""
 
 
 class PairSet(NamedTuple):
@@ -229,8 +235,7 @@ class Evaluation(Protocol):
     ]
     """The same arguments: f, and its derivatives by theta."""
     rates: Callable[..., dict[str, RateCurve]] | None
-    """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain; None
-    for models that have no such rates."""
+    """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain, if any."""
     rates_of_draws: Callable[..., dict[str, Float[np.ndarray, "draw at"]]] | None
     """(problem, thetas, time, frames, at): the values of `rates` for many thetas, at some of its points."""
     sign_at: Callable[..., Float[np.ndarray, "bin ..."]] | None
@@ -245,22 +250,18 @@ class Backend(Evaluation, Protocol):
     robust_gram: Callable[..., Gram]
     """(point, block, linear_params of its bins): the Gram under the loss of the problem."""
     candidate_grams: Callable[..., Gram]
-    """(points, block): at most MAX_CANDIDATES points of one problem."""
+    """(points, block): [1, y - 1, f] at most MAX_CANDIDATES points of one problem."""
     wide_gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]
-    """(points, block, sums or None): the wide Gram at any number of points of one problem, in float64,
-    and the sums of the data alone."""
+    """(points, block, sums or None): the wide Gram at any number of points, and the sums of the data."""
     tile_grams: Callable[..., list[tuple[Gram, Float[np.ndarray, "bin 4"]]]]
-    """(points, `tile_sums.TileWork`): the Gram of several tiles that lie on a device, and the sums of the
-    data of each."""
+    """(points, TileWork): the Gram of tiles on a device, and the sums of the data of each."""
     cell_sums: Callable[..., Float[np.ndarray, "padded cell 1+p"]]
-    """(point, block, cell of each pair, sums): the sums over cells of f and ∂f/∂theta, with those of
-    the pairs of a block added; c2 of the block is not used."""
+    """(point, block, cell of each pair, sums): sums of f and ∂f/∂theta over cells, a block's added."""
     pair_times: Callable[..., PairTimes]
     """(problem, time): the times of a `PairSet`, all of the full resolution."""
     f_of_theta: Callable[..., Any]
     """(theta, pair set, model, convention): f of bins at pairs of frames (bin, pair), for JAX to trace."""
     adequate: Callable[..., bool]
-    """(point, q, phi, frames, factor): whether f changes little enough over `factor` frames for
-    means over that many frames to resolve it; frames are the first selected and the one after the last."""
+    """(point, q, phi, frames, factor): whether f changes little enough for means over `factor` frames."""
     correlation_time: Callable[..., float]
-    """(point, q, phi, frames): frames in which f decays to 1/e, at the middle of the record."""
+    """(point, q, phi, frames): frames in which f decays to 1/e at mid-record, median over the bins."""

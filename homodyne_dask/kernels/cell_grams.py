@@ -13,6 +13,8 @@ from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import CellMeans, Gram
 from homodyne_dask.kernels.losses import robust_terms
 
+LinearParams = Float[np.ndarray, "bin 2"]
+
 
 def cell_means(
     sums: Float[np.ndarray, "bin cell 1+p"],
@@ -28,19 +30,13 @@ def cell_means(
     return CellMeans(columns, weight, np.count_nonzero(counted, axis=1))
 
 
-def cell_gram(
-    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"] | None
-) -> Gram:
-    """Return the Gram of the cells of every bin, under the loss of the problem with linear_params.
-
-    linear_params: (offset - 1, contrast) of the bins.
-    """
+def cell_gram(means: CellMeans, problem: Problem, linear_params: LinearParams | None) -> Gram:
+    """Return the Gram of the cells; linear_params: under the loss, (offset - 1, contrast) of the bins."""
     means, sums = _under_loss(means, problem, linear_params)
     return Gram(_moments(means.columns, means.weight), means.pairs, sums)
 
 
 def cell_candidate_grams(means: list[CellMeans]) -> Gram:
-    """Return the moments of [1, y - 1, f] at the theta of each of `means`."""
     moments = [_moments(each.columns[..., :3], each.weight) for each in means]
     return Gram(np.stack(moments, axis=1), means[0].pairs)
 
@@ -56,14 +52,11 @@ def wide_cell_gram(means: list[CellMeans]) -> Gram:
 def cell_block_grams(
     means: CellMeans,
     problem: Problem,
-    linear_params: Float[np.ndarray, "bin 2"] | None,
+    linear_params: LinearParams | None,
     blocks: Int[np.ndarray, "2 cell"],
     number: int,
 ) -> Gram:
-    """Return the moments of the cells of each pair of blocks of frames, those of t1 and of t2 of a cell.
-
-    linear_params: under a loss, (offset - 1, contrast) of the bins. number: of blocks.
-    """
+    """Return the moments of the cells of each pair of blocks of frames, those of t1 and of t2 of a cell."""
     means = _under_loss(means, problem, linear_params)[0]
     columns = means.columns[..., :3]
     moments = np.zeros((len(columns), number, number, 3, 3))
@@ -74,9 +67,8 @@ def cell_block_grams(
 
 
 def _under_loss(
-    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"] | None
+    means: CellMeans, problem: Problem, linear_params: LinearParams | None
 ) -> tuple[CellMeans, Float[np.ndarray, "bin 4"] | None]:
-    """Return the means with the weights of the loss, and its four sums, if there is one."""
     if linear_params is None:
         return means, None
     X, weight, _ = means

@@ -1,13 +1,11 @@
-"""Compiled sums of the columns f and ∂f/∂theta over a block, written once for all families of models.
-
-Sums over several tiles, whose data are on a device: one call of a program that all backends share.
+"""Compiled sums of the columns f and ∂f/∂theta over a block, or tiles on a device, of all models.
 
 The columns of a tile are large arrays, for all of its bins at once. What depends on theta is sent once for
 all tiles, and the sums of all tiles are fetched at once.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import gcd
 from typing import Any, NamedTuple, Protocol
 
@@ -18,12 +16,15 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.backend_interface import Block, Problem, subblock_shape
+from homodyne_dask.kernels.backend_interface import Problem, TileWork, subblock_shape
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.devices import float64_beside
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.losses import robust_fields
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock, add_at
+
+DataSums = Float[np.ndarray, "padded 4"]
+LinearParams = Float[np.ndarray, "bin 2"]
 
 _STRIP_ROWS = 8
 """Rows of a sub-block taken at once: f of 40 thetas there fits the second-level cache."""
@@ -37,7 +38,6 @@ class AtFrames(NamedTuple):
     tables: Any
     """Arrays whose last axis is that of all frames."""
     common: Any
-    """What else all bins share."""
     of_bin: Any
     """Arrays whose first axis is over the bins."""
 
@@ -59,37 +59,27 @@ class Columns(Protocol):
         """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""
         ...
 
-    def at_points(
-        self, tables: Any
-    ) -> tuple[Common, Callable[[Any, BinPairs, Array], Float[Array, "point R S"]]]:
-        """Return what all bins share on a sub-block, and f of a bin at each of several thetas.
-
-        tables: the first has an axis of thetas first. f is 0 where a pair is not known.
-        """
+    def at_points(self, tables: Any) -> tuple[Common, Callable[[Any, BinPairs, Array], Array]]:
+        """Return what all bins share on a sub-block, and f (point R S), 0 where a pair is not known."""
         ...
 
-    def columns(
-        self, tables: Any
-    ) -> tuple[Common, Callable[[Any, BinPairs], list[Float[Array, "some R S"]]]]:
-        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin at one theta, in parts."""
+    def columns(self, tables: Any) -> tuple[Common, Callable[[Any, BinPairs], list[Array]]]:
+        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin, in parts (some R S)."""
         ...
 
 
-@kernel("of", counted="wide")
+@kernel("family", counted="wide")
 def wide_kernel(
     block: MeasuredBlock,
     tables: Any,
     data: Float[Array, "padded 4"],
     fresh: Bool[Array, ""],
     *,
-    of: Columns,
+    family: Columns,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
-    """Return Xᵀ W X, X = [1, y - 1, f_0, f_1 - f_0, ...], and the sums of the data of every bin.
-
-    It is compiled for each number of points. fresh: the sums of the data are to be computed.
-    """
+    """Return Xᵀ W X over 1, y - 1, f_0, f_1 - f_0 ..., and the sums of the data; fresh: to be computed."""
     rows, m = subblock_shape(block.c2.shape[-1])[0], len(tables[0]) + 2
-    common, f_of = of.at_points(tables)
+    common, f_of = family.at_points(tables)
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
         known = jnp.isfinite(pairs.c2) & pairs.at.counted
@@ -110,17 +100,17 @@ def wide_kernel(
     return moments.at[:, :2, :2].set(of_data), data
 
 
-@kernel("of", counted="cells")
+@kernel("family", counted="cells")
 def cells_kernel(
     block: MeasuredBlock,
     tables: Any,
     cell: Int[Array, "T T"],
     sums: Float[Array, "padded cell 1+p"],
     *,
-    of: Columns,
+    family: Columns,
 ) -> Float[Array, "padded cell 1+p"]:
     """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
-    common, columns_of = of.columns(tables)
+    common, columns_of = family.columns(tables)
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
         counted = pairs.at.counted
@@ -139,23 +129,6 @@ _STRIP, _PARTS = 2048, 64
 that are multiplied beside each other: a single product so small leaves most of a GPU idle."""
 
 
-class TileWork(NamedTuple):
-    """Tiles of one group, and what is wanted of them."""
-
-    blocks: Sequence[Block]
-    known: Sequence[Float[np.ndarray, "padded 4"] | None]
-    """The sums of the data of each, where they are known."""
-    at_once: int
-    """Tiles that the program is made for."""
-    n_frames: int
-    """Of the full resolution."""
-    fields: str
-    """The columns behind 1 and y - 1. 'derivatives': f and ∂f/∂theta; 'points': f at several thetas;
-    'changes': f_0, and f_n - f_0 of the others."""
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """Under a loss."""
-
-
 def packed(tree: Any) -> tuple[np.ndarray, Any]:
     """Return the numbers of a tree as one array, a single copy to a device, and its form."""
     leaves, structure = jax.tree.flatten(tree)
@@ -165,7 +138,6 @@ def packed(tree: Any) -> tuple[np.ndarray, Any]:
 
 
 def unpacked(numbers: Any, form: Any) -> Any:
-    """Return the tree, with arrays of JAX."""
     (structure, kinds), leaves, first = form, [], 0
     for shape, dtype in kinds:
         part = numbers[first : first + math.prod(shape)].reshape(shape)
@@ -174,15 +146,12 @@ def unpacked(numbers: Any, form: Any) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-@kernel("of", "fields", "columns", "loss", "form")
+@kernel("family", "fields", "columns", "loss", "form")
 def tiles_kernel(
     tiles: tuple[tuple[Array, Array, Array], ...], sent: Array, *,
-    of: Columns, fields: str, columns: int, loss: str, form: Any,
+    family: Columns, fields: str, columns: int, loss: str, form: Any,
 ) -> Float[Array, "tile bin sum"]:  # fmt: skip
-    """Return Xᵀ W X of every tile and bin, its upper triangle; then the sums of a loss, and the pairs.
-
-    tiles: c2 and the weights of rows and columns of each.
-    """
+    """Return Xᵀ W X of every tile and bin, its upper triangle; then the sums of a loss, and the pairs."""
     firsts, n_tiles, min_lag, scale, linear_params, at_frames = unpacked(sent, form)
     c2, weight_rows, weight_columns = (jnp.stack(parts) for parts in zip(*tiles, strict=True))
     _, bins, T, _ = c2.shape
@@ -198,9 +167,9 @@ def tiles_kernel(
         at = SubBlock(zero, zero, zero, t2 - t1[:, None] >= min_lag)
 
         def of_bin(own: Any, linear: Array, *data: Array) -> Array:
-            tables = of.of_tile(at_frames._replace(of_bin=own), t1, t2)
+            tables = family.of_tile(at_frames._replace(of_bin=own), t1, t2)
             pairs = BinPairs(zero, at, *data)
-            return _sums(of, fields, tables, pairs, loss, (*linear, scale))
+            return _sums(family, fields, tables, pairs, loss, (*linear, scale))
 
         data = here, w_i, weight_columns[tile]
         return add_at(sums, jax.vmap(of_bin)(at_frames.of_bin, linear_params, *data), (tile,))
@@ -211,13 +180,12 @@ def tiles_kernel(
 
 
 def _sums(
-    of: Columns, which: str, tables: Any, pairs: BinPairs, loss: str, of_loss: tuple[Array, ...]
+    family: Columns, which: str, tables: Any, pairs: BinPairs, loss: str, of_loss: tuple[Array, ...]
 ) -> Float[Array, " sum"]:
-    """Return the sums of one bin over a tile or a strip; of_loss: its linear parameters, and the scale."""
     known = jnp.isfinite(pairs.c2) & pairs.at.counted
-    y = pairs.c2.astype(of.dtype) - 1
-    fields = _fields(of, which, tables, pairs, known)
-    if not of.finite:
+    y = pairs.c2.astype(family.dtype) - 1
+    fields = _fields(family, which, tables, pairs, known)
+    if not family.finite:
         fields = [jnp.where(known, field, 0) for field in fields]
     X = [jnp.ones_like(y), jnp.where(known, y, 0), *fields]
     W = jnp.where(known, pairs.w_i[:, None] * pairs.w_j, 0.0)
@@ -232,12 +200,12 @@ def _sums(
 
 
 def _fields(
-    of: Columns, which: str, tables: Any, pairs: BinPairs, known: Bool[Array, "R S"]
+    family: Columns, which: str, tables: Any, pairs: BinPairs, known: Bool[Array, "R S"]
 ) -> list[Float[Array, "R S"]]:
     if which == "derivatives":
-        common, columns_of = of.columns(tables)
+        common, columns_of = family.columns(tables)
         return [field for part in columns_of(common(pairs.at), pairs) for field in part]
-    common, f_of = of.at_points(tables)
+    common, f_of = family.at_points(tables)
     first, *others = f_of(common(pairs.at), pairs, known)
     return [first, *(f - first if which == "changes" else f for f in others)]
 
@@ -253,12 +221,11 @@ def _products(X: list[Float[Array, "R S"]], W: Float[Array, "R S"]) -> Float[Arr
 
 
 def grams_of_tiles(
-    of: Columns, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
+    family: Columns, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     """Return the Gram of every bin of each tile, and the sums of its data alone.
 
-    columns: their number. Fewer tiles than the program is made for are followed by copies that it skips, so
-    that it is compiled once, and gives the same bits however tiles are grouped.
+    Fewer tiles than the program is made for are followed by copies that it skips: it is compiled once.
     """
     first, loss, linear = work.blocks[0], problem.loss, work.linear_params
     bins, missing = len(first.q), work.at_once - len(work.blocks)
@@ -271,7 +238,13 @@ def grams_of_tiles(
     sent, form = packed((firsts, *counts, linear, AtFrames(tables, at.common, of_bin)))
     tiles: Any = [(block.c2, block.weight_rows, block.weight_columns) for block in work.blocks]
     tiles += tiles[:1] * missing
-    static = {"of": of, "fields": work.fields, "columns": columns, "loss": loss, "form": form}
+    static = {
+        "family": family,
+        "fields": work.fields,
+        "columns": columns,
+        "loss": loss,
+        "form": form,
+    }
     with float64_beside(tiles[0][0]):
         found = np.asarray(tiles_kernel(tuple(tiles), sent, **static))
     return [
@@ -286,12 +259,8 @@ def _extended(values: Any, length: int, axis: int) -> np.ndarray:
 
 
 def _gram(
-    sums: Float[np.ndarray, "bin sum"],
-    known: Float[np.ndarray, "padded 4"] | None,
-    m: int,
-    fields: str,
+    sums: Float[np.ndarray, "bin sum"], known: DataSums | None, m: int, fields: str
 ) -> tuple[Gram, Float[np.ndarray, "bin 4"]]:
-    """Return the Gram of a tile from its sums, with those of the data where they are known."""
     a, b = np.triu_indices(m)
     moments = np.empty((len(sums), m, m))
     moments[:, a, b] = moments[:, b, a] = sums[:, : len(a)]

@@ -1,6 +1,6 @@
 """Functions that JAX compiles with our options, once in a process for each shape of their arguments.
 
-What another process compiled is loaded (see `cache_folder`): a function is traced again, not compiled.
+What another process compiled is loaded (see `devices`): a function is traced again, not compiled.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from zict import LRU
 
+from homodyne_dask.kernels.backend_interface import COMPILATIONS
 from homodyne_dask.kernels.devices import LOADS, first_cpu
 from homodyne_dask.models.fingerprint import Reading, fingerprint
 from homodyne_dask.models.user_defined import UserDefined
@@ -33,14 +34,9 @@ ACCELERATOR_OPTIONS: Mapping[str, str | int | bool] = {
 }
 """Without them a kernel on another device than the CPU would give other bits from run to run."""
 MAX_EXECUTABLES = 256
-"""Most executables of one function that a process keeps."""
 _AFTER_CHANGES = jax.make_user_context(0)
 """The number of changes after which JAX traces: it uses no trace of another number."""
 _LOCK = Lock()
-_COUNTED: dict[str, list["Kernel"]] = {
-    name: [] for name in ("gram", "candidates", "robust", "wide", "cells")
-}
-"""Kernels that passes call, by the name under which a result counts their compilations."""
 _CHANGED: list[str] = []
 """Digests of the models of which a function was seen to have changed."""
 _TRACED: set[str] = set()
@@ -59,12 +55,8 @@ class Kernel:
         options: Mapping[str, str | int | bool] = COMPILER_OPTIONS,
         counted: str = "",
     ) -> None:
-        """Take a function, the names of its static arguments, XLA's options on the CPU, and the name
-        under which `compilations` counts it.
-        """
         self.function, self.static, self.options = function, static, options
-        if counted:
-            _COUNTED[counted].append(self)
+        self.counted = counted
         self._executables: LRU[Any, Callable[..., Any]] = LRU(MAX_EXECUTABLES, {})
         self._lock = Lock()
         self.compilations = 0
@@ -72,13 +64,10 @@ class Kernel:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
-        """Call the compiled function; keywords are its static arguments."""
         leaves, structure = jax.tree.flatten(args)
+        shapes = tuple((getattr(v, "shape", None), getattr(v, "dtype", type(v))) for v in leaves)
         given = tuple(static[name] for name in self.static)
-        compiled_for = tuple(
-            (getattr(leaf, "shape", None), getattr(leaf, "dtype", type(leaf))) for leaf in leaves
-        )
-        key = structure, compiled_for, given, jax.config.jax_default_device
+        key = structure, shapes, given, jax.config.jax_default_device
         executable = self._executables.get(key)
         return (executable or self._made(key, args, static))(*args)
 
@@ -95,14 +84,15 @@ class Kernel:
                         program = self._jitted(self.options).lower(*args, **static)
                 loads = LOADS.count
                 executable = program.compile()
-                self.compilations += LOADS.count == loads
+                with _LOCK:
+                    self.compilations += LOADS.count == loads
+                    COMPILATIONS[self.counted] += LOADS.count == loads
                 self._executables[key] = executable
             return executable
 
     def lowered_for_accelerator(
         self, args: Any, static: Mapping[str, Any], platforms: tuple[str, ...] | None = None
     ) -> jax.stages.Lowered:
-        """Return the program for an accelerator, to be compiled; by default for that of this thread."""
         with jax.default_matmul_precision("highest"):  # else in a format of 11 bits
             traced = self._jitted(ACCELERATOR_OPTIONS).trace(*args, **static)
             return traced.lower(lowering_platforms=platforms)
@@ -137,10 +127,3 @@ def traced_for(*models: UserDefined) -> AbstractContextManager[object]:
                 _FINGERPRINTS.update(now)
                 _TRACED.add(model.digest)
         return _AFTER_CHANGES(len(_CHANGED))
-
-
-def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled the kernels of passes, by name."""
-    return {
-        name: sum(kernel.compilations for kernel in kernels) for name, kernels in _COUNTED.items()
-    }

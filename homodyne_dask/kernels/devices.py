@@ -1,16 +1,13 @@
-"""Devices of JAX: how it starts, where blocks of data are, and where and in which precision all is computed.
+"""Devices of JAX: how it starts, where blocks of data are, where and in which precision all is computed.
 
-That is float64 on the CPU, whatever JAX is set to; a block that was put on a GPU is computed there.
-JAX starts all of its platforms for the first number that it computes, wherever that is computed. With CUDA
-it then takes three quarters of the memory of every GPU that it sees: here it takes what it needs.
+That is float64 on the CPU, whatever JAX is set to; a block that was put on a GPU is computed there. JAX
+starts all of its platforms for the first number that it computes, wherever that is computed. With CUDA it
+then takes three quarters of the memory of every GPU that it sees: here it takes what it needs.
 
-The folder of the user in which JAX's persistent compilation cache keeps compiled kernels.
-
-JAX knows an entry by the text of its program, by the options and by the version of XLA. Neither the number
-of threads nor all of the processor is in that, so each has a folder of its own, and so has each set of
-versions: what is loaded has the bits of a new compilation.
-
-An entry is machine code, and JAX runs whatever lies there: the folder must be closed to others.
+JAX's persistent cache keeps compiled kernels in a folder of the user, closed to others, for JAX runs whatever
+lies there. It knows an entry by its program, options and XLA's version. Threads and processor are not in
+that, so each has a folder of its own, and so has each set of versions: what is loaded has the bits of a new
+compilation.
 """
 
 import hashlib
@@ -50,13 +47,10 @@ FOLDER = "HOMODYNE_DASK_CACHE"
 MAX_BYTES = 200_000_000
 """Most bytes of all entries when a process begins: the oldest are removed, by JAX only with filelock."""
 VERSIONS = (sys.version, *map(version, ("jax", "jaxlib", "numpy")))
-"""Of all that compiles."""
 LOG = logging.getLogger(__name__)
 
 
 class _Loads(threading.local):
-    """How many programs JAX has loaded for this thread."""
-
     count = 0
 
 
@@ -75,10 +69,7 @@ def user_cache_folder() -> Path | None:
 
 
 def entries(folder: Path) -> list[tuple[float, int, Path]]:
-    """Return when each file of the folder was written, its bytes and its path; makes a missing folder.
-
-    Raises OSError where this process cannot write there, or others can.
-    """
+    """Return time, bytes and path of each file of a folder, made if missing; OSError unless private."""
     make_private(folder)
     status = folder.lstat()
     closed = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
@@ -95,10 +86,7 @@ def entries(folder: Path) -> list[tuple[float, int, Path]]:
 
 @cache
 def keep_compiled_programs() -> Path | None:
-    """Let JAX keep what this process compiles, and load what others did; return the folder.
-
-    None where that is not possible, or where JAX has a folder already.
-    """
+    """Let JAX keep what this process compiles; return the folder, None without one, or where JAX has one."""
     jax.monitoring.register_event_listener(_count_loads)
     folder, sort = user_cache_folder(), processor()
     if jax.config.jax_compilation_cache_dir or folder is None or sort is None:
@@ -131,10 +119,7 @@ _UNDER_WAY = Semaphore(KERNELS_AT_ONCE)
 
 @cache
 def first_cpu() -> Any:
-    """Return the device on which all is computed that is not placed elsewhere.
-
-    Raises PlanError where JAX does not start, or was started before without processors.
-    """
+    """Return where all is computed that is not placed elsewhere; raises PlanError without a processor."""
     try:
         started()
         return jax.local_devices(backend="cpu")[0]
@@ -162,7 +147,6 @@ def started() -> list[str]:
 
 @contextmanager
 def _set_in_environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set those variables of this process that are not set, for the length of a `with`."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -173,10 +157,7 @@ def _set_in_environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def jax_device(name: str) -> Any:
-    """Return a device of this process by JAX's platform and its number there, as 'cuda:0'.
-
-    Raises PlanError where there is none.
-    """
+    """Return a device of this process by JAX's platform and its number there, as 'cuda:0'."""
     platform, _, number = name.partition(":")
     return _devices_of(platform)[int(number)]
 
@@ -194,10 +175,7 @@ def _devices_of(platform: str) -> list[Any]:
 
 
 def on_device(block: Block, device: str) -> Block:
-    """Return a block with its data on a device, which then computes.
-
-    Raises PlanError where the memory of the device is used up.
-    """
+    """Return a block with its data on a device, which then computes."""
     there = jax_device(device)
     with enough_memory(there), jax.enable_x64(True):
         data = block.c2, block.weight_rows, block.weight_columns
@@ -208,7 +186,6 @@ def on_device(block: Block, device: str) -> Block:
 
 @contextmanager
 def enough_memory(device: Any) -> Iterator[None]:
-    """Turn JAX's error where the memory of a device is used up into a PlanError."""
     try:
         yield
     except jax.errors.JaxRuntimeError as e:
@@ -241,10 +218,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def float64_on_cpu() -> Iterator[None]:
-    """Place what JAX compiles and computes in this context on the CPU, with float64.
-
-    A JAX that has a GPU would take it for everything, however small. Only this thread is affected.
-    """
+    """Place what this thread computes with JAX on the CPU, in float64; else a GPU would take all of it."""
     require_not_forked()
     with jax.enable_x64(True), jax.default_device(first_cpu()):
         yield
@@ -252,13 +226,12 @@ def float64_on_cpu() -> Iterator[None]:
 
 @contextmanager
 def float64_beside(data: jax.Array) -> Iterator[None]:
-    """Place what JAX compiles and computes in this context where data are, on one device, with float64."""
+    """Place what JAX compiles and computes in this context where data are, on one device, in float64."""
     (device,) = data.devices()
     with _UNDER_WAY, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
         yield
 
 
 def computed(kernel: Any, *arguments: Any, **static: Any) -> list[np.ndarray]:
-    """Return what a kernel gives for a block, as arrays of NumPy, computed on the CPU."""
     with float64_on_cpu():
         return [np.asarray(part) for part in jax.tree.leaves(kernel(*arguments, **static))]

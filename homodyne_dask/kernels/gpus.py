@@ -26,16 +26,11 @@ PROCESSORS_ALONE = Event()
 KERNELS_AT_ONCE = 2
 """Kernels that a worker has under way on its GPU: while one computes, the arguments of the next are sent."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""The variable that says which GPUs a process sees; without it all."""
 MEMORY_SHARE = 0.75
-"""Share of a GPU's memory that JAX may take, unless a variable sets it."""
 MEMORY_SHARES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
-"""The new and the old name of that variable."""
 
 
 class Gpus(NamedTuple):
-    """GPUs of one kind, each for one worker."""
-
     number: int
     kind: str
     memory: int
@@ -46,10 +41,7 @@ class Gpus(NamedTuple):
 
 
 def gpus_of_machine() -> Gpus | str:
-    """Return the GPUs that processes started from this one would see, or why there are none.
-
-    JAX may still be unable to use them, as the first pass would tell.
-    """
+    """Return the GPUs that processes started from this one would see, or why there are none."""
     if missing := cuda_missing():
         return missing
     try:
@@ -88,7 +80,6 @@ def _told(function: str, *arguments: int) -> int:
 
 
 def _ask(function: str, *arguments: object) -> None:
-    """Call a function of CUDA's driver; raises OSError where there is none, and where it fails."""
     driver, why = ctypes.CDLL("libcuda.so.1"), ctypes.c_char_p()
     if status := getattr(driver, function)(*arguments):
         driver.cuGetErrorString(status, ctypes.byref(why))
@@ -96,10 +87,7 @@ def _ask(function: str, *arguments: object) -> None:
 
 
 def environments_of_gpus(number: int) -> list[dict[str, str]]:
-    """Return for each of so many workers the variables with which it computes on a GPU of its own.
-
-    Raises OptionError for more than a user lets programs see.
-    """
+    """Return for each of so many workers the variables with which it computes on a GPU of its own."""
     visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
     if visible and number > len(visible):
         raise OptionError(

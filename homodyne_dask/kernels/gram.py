@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+Place = Int[np.ndarray, "bin p"]
+
 
 class Gram(NamedTuple):
     """The contribution of one block, or of a sum of blocks, to a fit (Golub and Pereyra 1973)."""
@@ -20,7 +22,7 @@ class Gram(NamedTuple):
     loss: Float[np.ndarray, "bin 4"] | None = None
     """Under a loss, at one theta, offset and contrast: Σ scale²·ρ, Σ ρ', Σ (ρ' + 2zρ'') and Σ r²ρ'² per bin,
     r in units of sigma, z = (r/scale)²."""
-    place: Int[np.ndarray, "bin p"] | None = None
+    place: Place | None = None
     """Which parameters of the fit the last columns of a bin belong to; None where they are all of them."""
 
     @property
@@ -35,12 +37,11 @@ class Gram(NamedTuple):
         return Gram(moments, self.pairs, self.loss)
 
     def each(self) -> list["Gram"]:
-        """Return the Gram at every theta, of one at several."""
         return [Gram(self.moments[:, n], self.pairs) for n in range(self.moments.shape[1])]
 
 
 def spread(
-    narrow: Float[np.ndarray, "bin *at p"], place: Int[np.ndarray, "bin p"], n: int
+    narrow: Float[np.ndarray, "bin *at p"], place: Place, n: int
 ) -> Float[np.ndarray, "bin *at n"]:
     """Return values of each bin at their places among n, 0 at the others."""
     wide = np.zeros((*narrow.shape[:-1], n))
@@ -50,7 +51,7 @@ def spread(
 
 
 def spread_twice(
-    narrow: Float[np.ndarray, "bin p p"], place: Int[np.ndarray, "bin p"], n: int
+    narrow: Float[np.ndarray, "bin p p"], place: Place, n: int
 ) -> Float[np.ndarray, "bin n n"]:
     """Return the matrix of each bin at its places in one of n rows and columns."""
     rows = spread(narrow, place, n)
@@ -58,7 +59,7 @@ def spread_twice(
 
 
 def summed(
-    blocks: Float[np.ndarray, "bin p p"], place: Int[np.ndarray, "bin p"] | None, n: int
+    blocks: Float[np.ndarray, "bin p p"], place: Place | None, n: int
 ) -> Float[np.ndarray, "n n"]:
     """Return the sum of matrices of bins at their places in one of n rows and columns."""
     if place is None:
@@ -95,10 +96,7 @@ type AnyGram = Gram | CellMeans | CellSums
 
 
 def gram_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Gram:
-    """Return the Gram over m columns of data where f has decayed to zero.
-
-    sums: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs.
-    """
+    """Return the Gram where f has decayed to 0; sums: Σ w, Σ w(y - 1), Σ w(y - 1)², pairs."""
     moments = np.zeros((len(sums), m, m))
     moments[:, 0, 0], moments[:, 1, 1] = sums[:, 0], sums[:, 2]
     moments[:, 0, 1] = moments[:, 1, 0] = sums[:, 1]
@@ -117,7 +115,6 @@ def stacked(grams: Iterable[Gram], order: Int[np.ndarray, " bin"] | slice = slic
 
 
 def add[G: AnyGram](left: G, right: G) -> G:
-    """Return the Gram of both sets of points."""
     sums = (None if a is None else a + b for a, b in zip(left, right, strict=True))
     return left._make(sums)
 
@@ -133,10 +130,7 @@ def merge_tree[G: AnyGram](leaves: Iterable[G]) -> G:
 
 
 def merge_runs[G: AnyGram](runs: Iterable[tuple[int, G]]) -> G:
-    """Return the result of merge_tree over leaves that are summed already in consecutive runs of 2^k.
-
-    Each run comes with its length; lengths never increase, and the last run may have summed fewer.
-    """
+    """Return merge_tree of leaves in runs of 2^k, with these lengths; the last may have summed fewer."""
     subtrees: list[tuple[int, G]] = []
     for run in runs:
         length, total = run

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float
 
+OfPairs = Float[Array, "i j"]
+
 
 def huber(z: Array) -> tuple[Array, Array, Array]:
     """Return ρ: z below 1, 2√z - 1 above; ρ', and ρ' + 2zρ'', the slope of the influence."""
@@ -33,17 +35,16 @@ def cauchy(z: Array) -> tuple[Array, Array, Array]:
 
 
 LOSSES = {"huber": huber, "soft_l1": soft_l1, "cauchy": cauchy}
-"""By the name that the option `loss` has; linear needs none."""
 
 
 def robust_fields(
     loss: str,
     scale: Float[Array, ""],
     known: Bool[Array, "i j"],
-    r: Float[Array, "i j"],
+    r: OfPairs,
     w_i: Float[Array, " i"],
     w_j: Float[Array, " j"],
-) -> tuple[Float[Array, "i j"], Iterator[Float[Array, "i j"]]]:
+) -> tuple[OfPairs, Iterator[OfPairs]]:
     """Return ρ' of every pair, and ρ, ρ', ρ' + 2zρ'' and zρ'², 0 where it does not count."""
     z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
     cost, weight, slope = LOSSES[loss](z)
@@ -55,13 +56,11 @@ def robust_terms(
     loss: str,
     scale: Float[Array, ""],
     known: Bool[Array, "i j"],
-    r: Float[Array, "i j"],
+    r: OfPairs,
     w_i: Float[Array, " i"],
     w_j: Float[Array, " j"],
-) -> tuple[Float[Array, "i j"], Float[Array, " 5"]]:
-    """Return ρ' of every pair, 0 where it does not count, and the four sums of a Gram's loss with
-    the number of pairs.
-    """
+) -> tuple[OfPairs, Float[Array, " 5"]]:
+    """Return ρ' of every pair, 0 where it does not count, and the sums of a Gram's loss with the pairs."""
     ones = jnp.ones(len(w_j))
     weight, terms = robust_fields(loss, scale, known, r, w_i, w_j)
     summed = [term @ ones for term in terms]

@@ -23,7 +23,7 @@ from homodyne_dask.kernels.autodiff import (
     tables_of,
 )
 from homodyne_dask.kernels.autodiff import separable_point as point
-from homodyne_dask.kernels.backend_interface import Block, PairSet, PairTimes, Problem
+from homodyne_dask.kernels.backend_interface import Block, PairSet, PairTimes, Problem, RateCurve
 from homodyne_dask.kernels.column_sums import (
     AtFrames,
     Common,
@@ -44,8 +44,12 @@ from homodyne_dask.kernels.subblock_loop import (
     of_bins,
     under_loss,
 )
-from homodyne_dask.models.transport import Convention
+from homodyne_dask.models.transport import Convention, frame_spacing, positive_times
 from homodyne_dask.models.user_defined import Bin, SeparableModel
+
+OfPairs = Float[np.ndarray, "bin ..."]
+LinearParams = Float[np.ndarray, "bin 2"]
+DataSums = Float[np.ndarray, "padded 4"]
 
 __all__ = ["point"]
 Bins = Float[np.ndarray, " bin"]
@@ -54,6 +58,15 @@ MAX_CHANGE_PER_CELL = 0.3
 FEW_TIMES, MANY_TIMES = 512, 65536
 """Pairs of times at which f is evaluated at once."""
 rates = rates_of_draws = sign_at = None
+
+
+def rates_of_splines(
+    at: SeparablePoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
+) -> dict[str, RateCurve]:
+    """Return the rate [1/s] of a model of free form at the selected frames: its `rates`."""
+    model, t = at.problem.model, positive_times(time, frame_spacing(time))[slice(*frames)]
+    place, basis = model.places[model.of], model.form.basis(t)
+    return {model.of: RateCurve(t, at.theta[place] @ basis, basis, model.names[place])}
 
 
 class SeparableTables(NamedTuple):
@@ -69,15 +82,13 @@ type Sides = tuple[Tables, Tables]
 
 
 @dataclass(frozen=True)
-class Family:
-    """The model that one kernel is compiled for."""
+class SeparableFamily:
+    """The model that one kernel is compiled for: a `Columns`."""
 
     model: SeparableModel
     dtype, finite = jnp.float64, False
 
     def at_points(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
-        """Return what all bins share on a sub-block, and f of a bin at each of several thetas."""
-
         def f_at_points(sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
             bin = tables.bins.some(pairs.bin)
 
@@ -89,8 +100,6 @@ class Family:
         return partial(sides_of, tables.rows, tables.columns), f_at_points
 
     def columns(self, tables: SeparableTables) -> tuple[Common, Callable[..., list[Array]]]:
-        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin, in two parts."""
-
         def columns_of(sides: Sides, pairs: BinPairs) -> list[Array]:
             bin, shape = tables.bins.some(pairs.bin), pairs.at.counted.shape
             f, derivatives = f_with_derivatives(self.model, tables.theta, *sides, bin, shape)
@@ -101,38 +110,37 @@ class Family:
     def of_tile(
         self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
     ) -> SeparableTables:
-        """Return the tables of one bin at frames t1 (rows) and t2."""
         here, there = (
-            jax.tree.map(lambda of: of.take(frames, axis=-1, mode="clip"), at.tables)  # noqa: B023
+            jax.tree.map(partial(jnp.take, indices=frames, axis=-1, mode="clip"), at.tables)
             for frames in (rows, columns)
         )
-        return SeparableTables(at.common, here, there, Bin(*(of[None] for of in at.of_bin)))
+        return SeparableTables(at.common, here, there, Bin(*(values[None] for values in at.of_bin)))
 
 
-@kernel("of", "loss")
+@kernel("family", "loss")
 def separable_kernel(
     block: MeasuredBlock,
     tables: SeparableTables,
     linear_params: Float[Array, "padded 2"],
     scale: Float[Array, ""],
     *,
-    of: Family,
+    family: SeparableFamily,
     loss: str,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
     """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the sums of the loss with the pairs."""
-    m, (common, columns_of) = len(tables.theta) + 3, of.columns(tables)
+    m, (common, columns_of) = len(tables.theta) + 3, family.columns(tables)
 
     def add(sums: tuple[Array, Array], sides: Sides, pairs: BinPairs) -> tuple[Array, Array]:
         b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
         known = jnp.isfinite(pairs.c2) & pairs.at.counted
         y = pairs.c2.astype(float) - 1
-        of_f = jnp.concatenate(columns_of(sides, pairs))
-        X = jnp.concatenate([jnp.ones((1, *shape)), y[None], of_f])
+        values = jnp.concatenate(columns_of(sides, pairs))
+        X = jnp.concatenate([jnp.ones((1, *shape)), y[None], values])
         root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
         if loss == "linear":
             row = jnp.zeros(5).at[4].set(jnp.sum(known, dtype=jnp.int32).astype(float))
         else:
-            r = y - linear_params[b, 0] - linear_params[b, 1] * of_f[0]
+            r = y - linear_params[b, 0] - linear_params[b, 1] * values[0]
             weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
             root = root * jnp.sqrt(weight)
         X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, known.size))
@@ -154,46 +162,38 @@ def _arguments(
 
 
 def _sums(
-    at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
+    at: SeparablePoint, block: Block, loss: str, linear_params: LinearParams
 ) -> list[np.ndarray]:
     """Return moments, and the sums of the loss with the pairs, of every padded bin."""
     padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
-    arguments = _arguments(at, block, at.theta, (at.tables, at.derivatives))
-    more = padded, at.problem.loss_scale
-    of = Family(at.problem.model)
-    return computed(separable_kernel, *arguments, *more, of=of, loss=loss)
+    arguments = *_arguments(at, block, at.theta, (at.tables, at.derivatives)), padded
+    family = SeparableFamily(at.problem.model)
+    scale = at.problem.loss_scale
+    return computed(separable_kernel, *arguments, scale, family=family, loss=loss)
 
 
-def gram(
-    at: SeparablePoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
-) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
-    """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
+def gram(at: SeparablePoint, block: Block, data: DataSums | None = None) -> tuple[Gram, DataSums]:
     moments, loss = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
     sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, loss[:, -1]], axis=1)
     return of_bins(block, moments, sums)
 
 
-def robust_gram(
-    at: SeparablePoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
-) -> Gram:
-    """Return the Gram of every bin under the loss of the point's problem."""
+def robust_gram(at: SeparablePoint, block: Block, linear_params: LinearParams) -> Gram:
     return under_loss(block, *_sums(at, block, at.problem.loss, linear_params))
 
 
 def candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
-    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points."""
     grams = [gram(at, block)[0] for at in points]
     moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
     return Gram(moments, grams[0].pairs)
 
 
 def wide_gram(
-    points: Sequence[SeparablePoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
-) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
-    """Return the wide Gram of every bin of the block, and the sums of the data alone."""
+    points: Sequence[SeparablePoint], block: Block, data: DataSums | None
+) -> tuple[Gram, DataSums]:
     arguments = *_arguments(points[0], block, *_of_points(points)), *known_sums(block, data)
-    of = Family(points[0].problem.model)
-    return of_bins(block, *computed(wide_kernel, *arguments, of=of))
+    family = SeparableFamily(points[0].problem.model)
+    return of_bins(block, *computed(wide_kernel, *arguments, family=family))
 
 
 def _of_points(points: Sequence[SeparablePoint]) -> tuple[np.ndarray, Tables]:
@@ -204,16 +204,13 @@ def _of_points(points: Sequence[SeparablePoint]) -> tuple[np.ndarray, Tables]:
 def tile_grams(
     points: Sequence[SeparablePoint], work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
-    """Return the Gram of every bin of several tiles, and the sums of the data of each."""
     first, block = points[0], work.blocks[0]
-    theta, tables = first.theta, (first.tables, first.derivatives)
-    columns = len(theta) + 3
+    theta, tables, columns = first.theta, (first.tables, first.derivatives), len(first.theta) + 3
     if work.fields != "derivatives":
-        theta, tables = _of_points(points)
-        columns = len(points) + 2
+        (theta, tables), columns = _of_points(points), len(points) + 2
     at = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
-    of = Family(first.problem.model)
-    return grams_of_tiles(of, at, columns, first.problem, first.min_lag, work)
+    family = SeparableFamily(first.problem.model)
+    return grams_of_tiles(family, at, columns, first.problem, first.min_lag, work)
 
 
 def cell_sums(
@@ -222,20 +219,17 @@ def cell_sums(
     cell: Int[np.ndarray, "T T"],
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
-    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
-    arguments = _arguments(at, block, at.theta, (at.tables, at.derivatives))
-    return computed(cells_kernel, *arguments, cell, sums, of=Family(at.problem.model))[0]
+    arguments = *_arguments(at, block, at.theta, (at.tables, at.derivatives)), cell, sums
+    return computed(cells_kernel, *arguments, family=SeparableFamily(at.problem.model))[0]
 
 
 def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
-    """Return the times that `f_of_theta` takes."""
     return PairTimes(time, np.empty(0), 0.0)
 
 
 def f_of_theta(
     theta: Float[Array, " p"], at: PairSet, model: SeparableModel, convention: Convention
 ) -> Array:
-    """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
     tables = tables_of(model, theta, at.times.t)
     t1 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.i], tables)
     t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.j], tables)
@@ -248,7 +242,7 @@ def f_of_theta(
 
 def f_at(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
-) -> Float[np.ndarray, "bin ..."]:
+) -> OfPairs:
     """Return f of bins at times that broadcast together; between frames tables are linear.
 
     Where both times are one, f of a user is not called: a correlation is 1 there.
@@ -258,11 +252,8 @@ def f_at(
 
 def f_and_derivatives_at(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
-) -> tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]:
-    """Return f and its derivatives by theta, of bins at times that broadcast together.
-
-    A derivative that is no number where both times are one, as of a power of the lag, is 0 there.
-    """
+) -> tuple[OfPairs, Float[np.ndarray, "bin p ..."]]:
+    """As f_at; a derivative that is no number where both times are one, as of a power of the lag, is 0."""
     tables, rows = (at.tables, at.derivatives), 1 + len(at.theta)
     values = _evaluated(rows, at, tables, time, q, phi, t1, t2)
     same = np.broadcast_to(np.equal(t1, t2), values.shape[2:])
@@ -320,7 +311,6 @@ def _values(
 
 
 def adequate(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
-    """Return whether f falls little enough over `factor` frames for block means to show it."""
     first, stop = frames
     t = np.arange(first, stop - factor, factor)
     if not t.size:
@@ -332,7 +322,6 @@ def adequate(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], fa
 
 
 def correlation_time(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
-    """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
     first, stop = frames
     middle = (first + stop) // 2
     lags = np.arange(1, stop - middle)

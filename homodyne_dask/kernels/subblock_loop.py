@@ -14,23 +14,21 @@ from jaxtyping import Bool, Float, Float32, Int
 from homodyne_dask.kernels.backend_interface import Block, SubBlocks, subblock_shape
 from homodyne_dask.kernels.gram import Gram
 
+DataSums = Float[np.ndarray, "padded 4"]
+
 
 class SubBlock(NamedTuple):
-    """The sub-block at which the loop is."""
-
     point: Array
     """Which theta, where there are several."""
     i: Array
     """First row in the block."""
     j: Array
-    """First column."""
     counted: Bool[Array, "R S"]
     """Pairs that are at least min_lag apart."""
 
     def cut(
         self, rows: Float[Array, "*n T"], columns: Float[Array, "*n T"]
     ) -> tuple[Float[Array, "*n R"], Float[Array, "*n S"]]:
-        """Return the part of tables along the rows and along the columns of the block."""
         R, S = self.counted.shape
         return (
             lax.dynamic_slice_in_dim(rows, self.i, R, -1),
@@ -47,7 +45,6 @@ class BinPairs(NamedTuple):
     w_i: Float[Array, " R"]
     """1/sigma_row² of its rows."""
     w_j: Float[Array, " S"]
-    """1/sigma_row² of its columns."""
 
     def add_to(
         self, sums: Float[Array, "padded ..."], part: Float[Array, "..."], *at: Array | int
@@ -57,8 +54,6 @@ class BinPairs(NamedTuple):
 
 
 class MeasuredBlock(NamedTuple):
-    """The data of a block, and its sub-blocks."""
-
     c2: Float32[Array | np.ndarray, "padded T T"]
     weight_rows: Float[Array | np.ndarray, "padded T"]
     weight_columns: Float[Array | np.ndarray, "padded T"]
@@ -136,7 +131,6 @@ class MeasuredBlock(NamedTuple):
 
 
 def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
-    """Return the argument of a kernel for a block."""
     return MeasuredBlock(
         block.c2,
         block.weight_rows,
@@ -150,16 +144,14 @@ def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
     )
 
 
-def known_sums(
-    block: Block, data: Float[np.ndarray, "padded 4"] | None
-) -> tuple[Float[np.ndarray, "padded 4"], bool]:
+def known_sums(block: Block, data: DataSums | None) -> tuple[DataSums, bool]:
     """Return the sums of the data alone as arguments of a kernel, and whether it is to compute them."""
     return (np.zeros((len(block.c2), 4)) if data is None else data), data is None
 
 
 def of_bins(
-    block: Block, moments: Float[np.ndarray, "padded m m"], sums: Float[np.ndarray, "padded 4"]
-) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
+    block: Block, moments: Float[np.ndarray, "padded m m"], sums: DataSums
+) -> tuple[Gram, DataSums]:
     """Return the Gram of the bins of a block from those of padded bins, and the sums of their data."""
     bins = len(block.q)
     return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
@@ -168,13 +160,11 @@ def of_bins(
 def under_loss(
     block: Block, moments: Float[np.ndarray, "padded m m"], loss: Float[np.ndarray, "padded 5"]
 ) -> Gram:
-    """Return the Gram of the bins of a block from moments and sums of the loss of padded bins."""
     loss = loss[: len(block.q)]
     return Gram(moments[: len(loss)], loss[:, 4].astype(np.int64), loss[:, :4])
 
 
 def add_at(total: Array, part: Array, at: tuple) -> Array:
-    """Return `total` with `part` added at an index of its first axes."""
     part = part.reshape((1,) * (total.ndim - part.ndim) + part.shape)
     at = (*at, *(0,) * (total.ndim - len(at)))
     return lax.dynamic_update_slice(total, lax.dynamic_slice(total, at, part.shape) + part, at)

@@ -19,30 +19,25 @@ from homodyne_dask.models.derived_models import TiedModel, Ties
 
 
 @dataclass(frozen=True)
-class TiedPoint:
+class TiedPoint(ModelPoint):
     """The point of the model that is tied, at the parameters that follow."""
 
-    problem: Problem
-    theta: Float[np.ndarray, " m"]
     base: ModelPoint
 
     @cached_property
     def slopes(self) -> Float[np.ndarray, "p m"]:
-        """The derivatives of all parameters by those that are not tied."""
+        """Derivatives of all parameters by those that are not tied."""
         return slopes(self.problem.model.ties, self.theta)
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block of bins of one q, active ones first."""
         return self.base.sub_blocks(q, i0, j0, T)
 
 
 def slopes(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
     """Return the derivatives of all parameters of a model by those that are not tied, by JAX."""
-    from homodyne_dask.kernels.autodiff import slopes_of_ties  # loads JAX, which views do without
-    from homodyne_dask.kernels.devices import float64_on_cpu
+    from homodyne_dask.kernels.autodiff import slopes_of_ties  # lazy: it loads JAX
 
-    with float64_on_cpu():
-        return np.asarray(slopes_of_ties(np.asarray(theta, float), ties=ties))
+    return slopes_of_ties(ties, theta)
 
 
 def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
@@ -74,78 +69,62 @@ def averages_of_ties(model: TiedModel, of_all: Any) -> Any:
 class TiedBackend:
     """What a backend, or an evaluation, computes of models that are tied."""
 
-    def __init__(self, of: Any) -> None:
-        self.of = of
+    def __init__(self, base: Any) -> None:
+        self.base = base
+        self.rates = base.rates and self._rates
+        self.rates_of_draws = base.rates_of_draws and self._rates_of_draws
 
     def __getattr__(self, name: str) -> Any:
         """Return a function of the model itself, at the point, or points, of all its parameters."""
-        function = getattr(self.of, name)
+        function = getattr(self.base, name)
 
-        def at_base(at: Any, *more: Any) -> Any:
-            of_all = at.base if isinstance(at, TiedPoint) else [one.base for one in at]
-            return function(of_all, *more)
+        def at_base(at: Any, *where: Any) -> Any:
+            points = at.base if isinstance(at, TiedPoint) else [point.base for point in at]
+            return function(points, *where)
 
         return function and at_base
 
-    def point(self, problem: Problem, theta: Any, *where: Any, **more: Any) -> TiedPoint:
-        """Return the point of the parameters that are not tied."""
+    def point(self, problem: Problem, theta: Any, *where: Any, **options: Any) -> TiedPoint:
         theta = np.asarray(theta, float)
-        base = self.of.point(untied(problem), problem.model.ties.expand(theta), *where, **more)
-        return TiedPoint(problem, theta, base)
+        base = self.base.point(untied(problem), problem.model.ties.expand(theta), *where, **options)
+        return TiedPoint(problem, theta, base.min_lag, base.frames, base)
 
     def f_and_derivatives_at(self, at: TiedPoint, *where: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return f, and its derivatives by the parameters that are not tied."""
-        f, of_all = self.of.f_and_derivatives_at(at.base, *where)
-        return f, np.einsum("bp...,pm->bm...", of_all, at.slopes)
-
-    @property
-    def rates(self) -> Any:
-        """None where the model has none."""
-        return self.of.rates and self._rates
+        f, derivatives = self.base.f_and_derivatives_at(at.base, *where)
+        return f, np.einsum("bp...,pm->bm...", derivatives, at.slopes)
 
     def _rates(self, at: TiedPoint, *where: Any) -> dict[str, RateCurve]:
-        names, curves = at.base.problem.model.names, self.of.rates(at.base, *where)
+        names, curves = at.base.problem.model.names, self.base.rates(at.base, *where)
         for name, curve in curves.items():
-            slopes = at.slopes[[names.index(one) for one in curve.parameters]]
+            slopes = at.slopes[[names.index(parameter) for parameter in curve.parameters]]
             gradient = slopes.T @ curve.gradient
             curves[name] = curve._replace(gradient=gradient, parameters=at.problem.model.names)
         return curves
 
-    @property
-    def rates_of_draws(self) -> Any:
-        """None where the model has none."""
-        return self.of.rates_of_draws and self._rates_of_draws
-
     def _rates_of_draws(self, problem: Problem, thetas: np.ndarray, *where: Any) -> Any:
         expanded = np.stack([problem.model.ties.expand(theta) for theta in thetas])
-        return self.of.rates_of_draws(untied(problem), expanded, *where)
+        return self.base.rates_of_draws(untied(problem), expanded, *where)
 
     def gram(self, at: TiedPoint, block: Block, data: Any = None) -> tuple[Gram, Any]:
-        """Return the Gram of every bin, and the sums of the data alone."""
-        whole, sums = self.of.gram(at.base, block, data)
+        whole, sums = self.base.gram(at.base, block, data)
         return _of_rest(whole, at.slopes), sums
 
-    def robust_gram(self, at: TiedPoint, *more: Any) -> Gram:
-        """Return the Gram of every bin under the loss."""
-        return _of_rest(self.of.robust_gram(at.base, *more), at.slopes)
+    def robust_gram(self, at: TiedPoint, *data: Any) -> Gram:
+        return _of_rest(self.base.robust_gram(at.base, *data), at.slopes)
 
     def tile_grams(self, points: Sequence[TiedPoint], work: Any) -> list[tuple[Gram, Any]]:
-        """Return the Gram of every bin of several tiles, and the sums of the data of each."""
-        found = self.of.tile_grams([at.base for at in points], work)
+        tiles = self.base.tile_grams([at.base for at in points], work)
         if work.fields != "derivatives":
-            return found
-        return [(_of_rest(whole, points[0].slopes), sums) for whole, sums in found]
+            return tiles
+        return [(_of_rest(whole, points[0].slopes), sums) for whole, sums in tiles]
 
     def cell_sums(self, at: TiedPoint, block: Block, cell: Any, sums: np.ndarray) -> np.ndarray:
-        """Return the sums with those of the pairs of a block added."""
         zero = np.zeros((*sums.shape[:-1], 1 + len(at.slopes)))
-        of_all = self.of.cell_sums(at.base, block, cell, zero)
-        return sums + np.concatenate([of_all[..., :1], of_all[..., 1:] @ at.slopes], axis=-1)
+        whole = self.base.cell_sums(at.base, block, cell, zero)
+        return sums + np.concatenate([whole[..., :1], whole[..., 1:] @ at.slopes], axis=-1)
 
     def pair_times(self, problem: Problem, time: Any) -> Any:
-        """Return the times of a `PairSet`."""
-        return self.of.pair_times(untied(problem), time)
+        return self.base.pair_times(untied(problem), time)
 
     def f_of_theta(self, theta: Any, at: Any, model: TiedModel, convention: Any) -> Any:
-        """Return f at theta of bins at pairs of frames."""
-        return self.of.f_of_theta(model.ties.expand(theta), at, model.base, convention)
+        return self.base.f_of_theta(model.ties.expand(theta), at, model.base, convention)

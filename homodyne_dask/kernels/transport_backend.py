@@ -44,7 +44,7 @@ from homodyne_dask.kernels.transport_evaluation import (
     sign_at,
 )
 from homodyne_dask.kernels.transport_kernels import (
-    Family,
+    TransportFamily,
     TransportTables,
     candidates_kernel,
     centred,
@@ -61,6 +61,9 @@ from homodyne_dask.models.transport import (
     time_steps,
 )
 
+LinearParams = Float[np.ndarray, "bin 2"]
+DataSums = Float[np.ndarray, "padded 4"]
+
 __all__ = ["f_and_derivatives_at", "f_at", "point", "rates", "rates_of_draws", "sign_at"]
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
@@ -72,9 +75,11 @@ def _centred(rows: Float[np.ndarray, "rows n"], block: Block) -> tuple[np.ndarra
     return centred(rows, block.i0 + frame, block.j0 + frame)
 
 
-def _family(problem: Problem, *, derivatives: bool = False, precision: str = "float64") -> Family:
+def _family(problem: Problem, derivatives: bool = False, mixed: bool = False) -> TransportFamily:
+    """Return the family of the model; mixed: where the problem allows it."""
     diffusion = problem.model.diffusion.stop if derivatives else 0
-    return Family(problem.model.shear, problem.convention, diffusion, precision)
+    precision = problem.precision if mixed else "float64"
+    return TransportFamily(problem.model.shear, problem.convention, diffusion, precision)
 
 
 def _arguments_at(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
@@ -91,69 +96,54 @@ def _arguments_of_points(
     T, first = block.c2.shape[-1], points[0]
     rows, columns = zip(*(_centred(at.rows[-2:], block) for at in points), strict=True)
     scales = [at.scales(block.q, block.phi) for at in points]
-    kC = np.array([of.k[0] * at.rows[-1] for of, at in zip(scales, points, strict=True)])
+    kC = scales[0].k[0] * np.array([at.rows[-1] for at in points])
     cut = sub_blocks(block.i0, block.j0, T, first.min_lag, kC, first.frames)
-    s, ds = np.array([block.padded(of.s) for of in scales]), block.padded(scales[0].ds)
+    s, ds = np.array([block.padded(one.s) for one in scales]), block.padded(scales[0].ds)
     tables = TransportTables(np.array(rows), np.array(columns), scales[0].k[0], s, ds)
     return measured_block(block, cut, first.min_lag), tables
 
 
-def gram(
-    at: TransportPoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
-) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
-    """Return the Gram of every bin of the block at a point, and the sums of the data alone.
-
-    `data` are the sums that a previous call returned for the same block and min_lag: Σ w,
-    Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
-    """
-    of = _family(at.problem, derivatives=True, precision=at.problem.precision)
+def gram(at: TransportPoint, block: Block, data: DataSums | None = None) -> tuple[Gram, DataSums]:
+    """Return the Gram of every bin; data: the sums of a previous call, which do not depend on theta."""
     arguments = *_arguments_at(at, block), *known_sums(block, data)
-    return of_bins(block, *computed(gram_kernel, *arguments, of=of))
+    family = _family(at.problem, derivatives=True, mixed=True)
+    return of_bins(block, *computed(gram_kernel, *arguments, family=family))
 
 
-def robust_gram(
-    at: TransportPoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
-) -> Gram:
-    """Return the Gram of every bin of the block under the loss of the point's problem."""
-    problem, each = at.problem, [block.padded(values) for values in linear_params.T]
-    of, arguments = _family(problem, derivatives=True), _arguments_at(at, block)
-    more = {"of": of, "loss": problem.loss}
-    found = computed(robust_kernel, *arguments, *each, problem.loss_scale, **more)
-    return under_loss(block, *found)
+def robust_gram(at: TransportPoint, block: Block, linear_params: LinearParams) -> Gram:
+    problem, linear = at.problem, (block.padded(values) for values in linear_params.T)
+    static = {"family": _family(problem, derivatives=True), "loss": problem.loss}
+    arguments = *_arguments_at(at, block), *linear, problem.loss_scale
+    return under_loss(block, *computed(robust_kernel, *arguments, **static))
 
 
 def candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
-    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
-    problem, n_points, bins = points[0].problem, len(points), len(block.q)
+    n_points, bins, family = len(points), len(block.q), _family(points[0].problem, mixed=True)
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
-    arguments = _arguments_of_points(points, block)
-    of = _family(problem, precision=problem.precision)
-    moments, pairs = computed(candidates_kernel, *arguments, n_points, of=of)
+    arguments = *_arguments_of_points(points, block), n_points
+    moments, pairs = computed(candidates_kernel, *arguments, family=family)
     return Gram(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
 
 
 def wide_gram(
-    points: Sequence[TransportPoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
-) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
-    """Return the wide Gram of every bin of the block, and the sums of the data alone."""
+    points: Sequence[TransportPoint], block: Block, data: DataSums | None
+) -> tuple[Gram, DataSums]:
     arguments = *_arguments_of_points(points, block), *known_sums(block, data)
-    return of_bins(block, *computed(wide_kernel, *arguments, of=_family(points[0].problem)))
+    return of_bins(block, *computed(wide_kernel, *arguments, family=_family(points[0].problem)))
 
 
 def tile_grams(
     points: Sequence[TransportPoint], work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
-    """Return the Gram of every bin of several tiles, and the sums of the data of each."""
-    first, block, one = points[0], work.blocks[0], work.fields == "derivatives"
+    first, block, derivatives = points[0], work.blocks[0], work.fields == "derivatives"
     problem, scales = first.problem, [at.scales(block.q, block.phi) for at in points]
-    in_float64 = work.fields == "changes" or work.linear_params is not None
-    precision = "float64" if in_float64 else problem.precision
-    of = _family(problem, derivatives=one, precision=precision)
-    rows = first.rows if one else np.array([at.rows[-2:] for at in points])
-    s, ds = np.stack([of.s for of in scales], axis=1), scales[0].ds[:, None]
-    columns = 2 + (1 + problem.model.size if one else len(points))
+    mixed = work.fields != "changes" and work.linear_params is None
+    rows = first.rows if derivatives else np.array([at.rows[-2:] for at in points])
+    s, ds = np.stack([one.s for one in scales], axis=1), scales[0].ds[:, None]
+    columns = 2 + (1 + problem.model.size if derivatives else len(points))
     at = AtFrames(rows, scales[0].k[0], (s, ds))
-    return grams_of_tiles(of, at, columns, problem, first.min_lag, work)
+    family = _family(problem, derivatives, mixed)
+    return grams_of_tiles(family, at, columns, problem, first.min_lag, work)
 
 
 def cell_sums(
@@ -162,20 +152,17 @@ def cell_sums(
     cell: Int[np.ndarray, "T T"],
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
-    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
-    arguments, of = _arguments_at(at, block), _family(at.problem, derivatives=True)
-    return computed(cells_kernel, *arguments, cell, sums, of=of)[0]
+    arguments, family = _arguments_at(at, block), _family(at.problem, derivatives=True)
+    return computed(cells_kernel, *arguments, cell, sums, family=family)[0]
 
 
 def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
-    """Return the times from which `f_of_theta` integrates."""
     convention, spacing = problem.convention, frame_spacing(time, problem.convention)
     steps = time_steps(convention, time)
     return PairTimes(positive_times(time, spacing), steps, spacing)
 
 
 def f_of_theta(theta: Any, at: PairSet, model: TransportModel, convention: Convention) -> Array:
-    """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
     rows: Any = rows_of(model, convention, theta, at.times.t, at.times.steps)
     scales = bin_scales(model, convention, theta, at.q, at.phi, at.gap, at.times.spacing)
     dC: Any = rows[-1, at.j] - rows[-1, at.i]
@@ -185,7 +172,6 @@ def f_of_theta(theta: Any, at: PairSet, model: TransportModel, convention: Conve
 
 
 def adequate(at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
-    """Return whether f changes little enough over `factor` frames for block means to show it."""
     first, stop = frames
     steps = np.abs(np.diff(at.rows[-2:, first:stop:factor]))
     if not steps.size:
@@ -197,7 +183,6 @@ def adequate(at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], fa
 
 
 def correlation_time(at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
-    """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
     scales = at.scales(q, phi)
     first, stop = frames
     C, middle = at.rows[-1], (first + stop) // 2

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend_interface import (
+    ModelPoint,
     Problem,
     RateCurve,
     SubBlocks,
-    coarse_frames,
-    coarse_min_lag,
+    of_level,
     sub_blocks,
 )
 from homodyne_dask.models.rate_forms import SplineForm, integrated
@@ -27,9 +27,11 @@ from homodyne_dask.models.transport import (
     time_steps,
 )
 
+Times = Float[np.ndarray, " n"]
+OfPairs = Float[np.ndarray, "bin ..."]
+
 Bins = Float[np.ndarray, " bin"]
 INTEGRALS = {"J": ("J_integral", -1), "gamma_dot": ("strain", -2)}
-"""Of each rate the name of its integral, and the row of the tables that has it."""
 DRAWS_AT_ONCE = 64
 """Thetas whose strain is summed over all frames at the same time."""
 AT_ONCE = 16384
@@ -37,28 +39,20 @@ AT_ONCE = 16384
 
 
 @dataclass(frozen=True)
-class TransportPoint:
+class TransportPoint(ModelPoint):
     """The integrals at one theta, at all frames of a level: made once, used by every block."""
 
-    problem: Problem
-    theta: Float[np.ndarray, " p"]
     rows: Float[np.ndarray, "rows n"]
     spacing: float
     """Δt of the full resolution [s]."""
-    min_lag: int
-    """In frames of the level."""
-    frames: tuple[int, int]
-    """The first of the level that is selected, and the one after the last."""
 
     def scales(self, q: Bins, phi: Bins) -> BinScales:
-        """Return the factors k and s of each bin."""
         problem = self.problem
         return bin_scales(
             problem.model, problem.convention, self.theta, q, phi, problem.gap, self.spacing
         )
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block of bins of one q, active ones first."""
         k = self.scales(np.array([q]), np.zeros(1)).k[0]
         return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:], self.frames)
 
@@ -66,34 +60,25 @@ class TransportPoint:
 def point(
     problem: Problem,
     theta: Float[np.ndarray, " p"],
-    time: Float[np.ndarray, " n"],
+    time: Times,
     factor: int = 1,
     frames: tuple[int, int] | None = None,
 ) -> TransportPoint:
-    """Return the integrals at theta; `time` holds all frame times of the full resolution [s].
+    """Return the integrals at theta, averaged over factor frames as the data of a level are.
 
-    frames: the first selected and the one after the last, of the full resolution; by default
-    all. With factor frames averaged into one, as the data of a level are, so are the integrals.
+    time: of all frames of the full resolution [s]. frames: as of `of_level`.
     """
     rows = tables(problem.model, problem.convention, theta, time)
     m = rows.shape[1] // factor
     rows = rows[:, : m * factor].reshape(len(rows), m, factor).mean(axis=2)
-    spacing = frame_spacing(time, problem.convention)
-    span = coarse_frames(frames or (0, len(time)), factor)
-    lag = coarse_min_lag(problem.min_lag, factor)
-    return TransportPoint(problem, theta, rows, spacing, lag, span)
+    level = of_level(problem, len(time), factor, frames)
+    return TransportPoint(problem, theta, *level, rows, frame_spacing(time, problem.convention))
 
 
 def point_of_rates(
-    problem: Problem,
-    rates: Mapping[str, Float[np.ndarray, " n"]],
-    phi0: float,
-    time: Float[np.ndarray, " n"],
+    problem: Problem, rates: Mapping[str, Times], phi0: float, time: Times
 ) -> TransportPoint:
-    """Return the point of the full resolution at which J [Å²/s] and gamma_dot [1/s] have these values.
-
-    Only f can be evaluated: no theta of the model has such rates.
-    """
+    """Return a point, for f alone, at which J [Å²/s] and gamma_dot [1/s] have these values."""
     theta = problem.model.with_parts(np.ones(problem.model.size), phi0=phi0)
     at = point(problem, theta, time)
     steps = time_steps(problem.convention, time)
@@ -101,21 +86,17 @@ def point_of_rates(
     return replace(at, rows=integrated(of, steps))
 
 
-def rates(
-    at: TransportPoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
-) -> dict[str, RateCurve]:
-    """Return J(t) [Å²/s] and its integral since the first frame, J_integral [Å²].
-
-    With shear also gamma_dot(t) [1/s] and its integral, the strain.
-    """
+def rates(at: TransportPoint, time: Times, frames: tuple[int, int]) -> dict[str, RateCurve]:
+    """Return J(t) [Å²/s], its integral J_integral [Å²], under shear gamma_dot(t) [1/s] and the strain."""
     window, curves = slice(*frames), {}
+    unit = at.spacing if at.problem.convention is Convention.HOMODYNE else 1.0  # sums carry none
     t = positive_times(time, at.spacing)[window]
     for name, (form, of) in at.problem.model.rates.items():
         (integral, row), names = INTEGRALS[name], at.problem.model.names[of]
         values = form.at(t, at.theta[of], at.problem.convention.floor_of(name))
         curves[name] = RateCurve(t, values[0], values[1:], names)
         rows = np.concatenate([at.rows[row, None], at.rows[1 + of.start : 1 + of.stop]])[:, window]
-        since = (rows - rows[:, :1]) * _unit(at.problem, at.spacing)
+        since = (rows - rows[:, :1]) * unit
         curves[integral] = RateCurve(t, since[0], since[1:], names)
     return curves
 
@@ -123,7 +104,7 @@ def rates(
 def rates_of_draws(
     problem: Problem,
     thetas: Float[np.ndarray, "draw p"],
-    time: Float[np.ndarray, " n"],
+    time: Times,
     frames: tuple[int, int],
     at: Int[np.ndarray, " at"],
 ) -> dict[str, Float[np.ndarray, "draw at"]]:
@@ -133,7 +114,8 @@ def rates_of_draws(
     found = {name: _values(problem, name, t[at], thetas) for name in problem.model.rates}
     if not problem.model.shear:
         return found
-    steps = time_steps(problem.convention, time[window]) * _unit(problem, spacing)
+    unit = spacing if problem.convention is Convention.HOMODYNE else 1.0
+    steps = time_steps(problem.convention, time[window]) * unit
     strain = np.empty((len(thetas), len(at)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
         shear_rate = _values(problem, "gamma_dot", t, thetas[n : n + DRAWS_AT_ONCE])
@@ -141,13 +123,8 @@ def rates_of_draws(
     return found | {"strain": strain}
 
 
-def _unit(problem: Problem, spacing: float) -> float:
-    """Return Δt [s] where sums carry none, as those of the homodyne convention."""
-    return spacing if problem.convention is Convention.HOMODYNE else 1.0
-
-
 def _values(
-    problem: Problem, name: str, t: Float[np.ndarray, " n"], thetas: Float[np.ndarray, "draw p"]
+    problem: Problem, name: str, t: Times, thetas: Float[np.ndarray, "draw p"]
 ) -> Float[np.ndarray, "draw n"]:
     (form, of), floor = problem.model.rates[name], problem.convention.floor_of(name)
     thetas = thetas[:, of]
@@ -161,7 +138,7 @@ def _values(
 
 def f_at(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
-) -> Float[np.ndarray, "bin ..."]:
+) -> OfPairs:
     """Return f of bins at times that broadcast together; between frames integrals are linear."""
     rows = _between(at.rows[-2:], time, t1, t2)
     problem, scales = at.problem, at.scales(q, phi)
@@ -177,8 +154,7 @@ def f_at(
 
 def f_and_derivatives_at(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
-) -> tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]:
-    """Return f and its derivatives by theta, of bins at times that broadcast together."""
+) -> tuple[OfPairs, Float[np.ndarray, "bin p ..."]]:
     problem, model = at.problem, at.problem.model
     scales = at.scales(q, phi)
     k, s, ds = (of[:, None] for of in (scales.k, scales.s, scales.ds))
@@ -205,10 +181,8 @@ def f_and_derivatives_at(
 
 def sign_at(
     at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
-) -> Float[np.ndarray, "bin ..."]:
-    """Return the sign of the field correlation g, f = g²: that of sin x/x between plates that move.
-
-    Between walls at rest g is complex; its phase is taken as 0."""
+) -> OfPairs:
+    """Return the sign of g, f = g²: that of sin x/x between plates that move; complex g have phase 0."""
     dG = _between(at.rows[-2:-1], time, t1, t2)[0]
     if at.problem.model.shear is not Shear.LINEAR or at.problem.convention is Convention.HOMODYNE:
         return np.ones((len(q), *dG.shape))
@@ -217,7 +191,7 @@ def sign_at(
 
 
 def _between(
-    rows: Float[np.ndarray, "row n"], time: Float[np.ndarray, " n"], t1: np.ndarray, t2: np.ndarray
+    rows: Float[np.ndarray, "row n"], time: Times, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "row ..."]:
     """Return the increases of the integrals from t1 to t2, which broadcast together."""
     most = max(np.ndim(t1), np.ndim(t2))
@@ -229,7 +203,7 @@ def _between(
 
 
 def _interpolated(
-    rows: Float[np.ndarray, "row n"], time: Float[np.ndarray, " n"], t: np.ndarray
+    rows: Float[np.ndarray, "row n"], time: Times, t: np.ndarray
 ) -> Float[np.ndarray, "row ..."]:
     """Return all rows at times t, as numpy.interp does."""
     t = np.clip(t, time[0], time[-1])

@@ -29,7 +29,6 @@ _NEEDS_VALUES = (
 
 @contextmanager
 def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Turn whatever a function raises into an OptionError of one sentence."""
     try:
         with checked_indices():
             yield
@@ -38,15 +37,15 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
     except Exception as e:  # a user's function may raise anything
         traced = "JAX traces the function without values: use"
         first = (str(e).splitlines() or [""])[0].partition(" (normalize_indices")[0]
-        advice = f"{type(e).__name__}: {first}"
         if isinstance(e, jax.errors.TracerBoolConversionError):
             advice = (
                 f"a Python `if`, `while`, `and` or `bool()` needs a value, but {traced} jnp.where"
             )
         elif isinstance(e, _NEEDS_VALUES):
             advice = f"values are needed, but {traced} jax.numpy instead of numpy, math and float()"
-        elif isinstance(e, IndexError):
-            advice += ": theta has one value for each parameter"
+        else:
+            hint = ": theta has one value for each parameter" if isinstance(e, IndexError) else ""
+            advice = f"{type(e).__name__}: {first}{hint}"
         raise OptionError(f"model {model!r}, {line_of(function, e)}: {advice}") from e
 
 
@@ -62,21 +61,15 @@ def line_of(function: Callable[..., Any], error: Exception | None = None) -> str
 
 
 def check_separable(model: SeparableModel, frames: int) -> bool:
-    """Trace f and precompute as a fit of so many frames will; return whether f uses q.
-
-    Raises OptionError, naming the model and the line, where they cannot be traced or give other
-    shapes than one value per pair, or per time.
-    """
+    """Trace f and precompute as a fit of so many frames will; return whether f uses q."""
     with float64_on_cpu(), traced_for(model):
         theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
         if model.precompute is not None:
             with in_function(model.name, model.precompute):
                 tables = jax.eval_shape(checked(model.name, model.precompute), theta, tables)
-            leaves = jax.tree.leaves(tables)
-            require_shape(
-                model, model.precompute, leaves or [None], [(frames,)],
-                f"precompute must return arrays of one value per time, shape ({frames},) for {frames} times",
-            )  # fmt: skip
+            rule = f"arrays of one value per time, shape ({frames},) for {frames} times"
+            leaves, rule = jax.tree.leaves(tables), f"precompute must return {rule}"
+            require_shape(model, model.precompute, leaves or [None], [(frames,)], rule)
 
         def f(theta: Any, t1: Any, t2: Any, q: Any, phi: Any) -> Any:
             return checked(model.name, model.f)(theta, t1, t2, Bin(q, phi, 1.0))
@@ -88,10 +81,11 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         number = jax.ShapeDtypeStruct((), float)
         with in_function(model.name, model.f):
             jaxpr, output = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
-        require_shape(
-            model, model.f, [output], [(), *product((1, 3), (1, 2)), (1,), (2,)],
-            "f must return one value per pair, shape (3, 2) for times of shapes (3, 1) and (1, 2)",
-        )  # fmt: skip
+        allowed = [(), *product((1, 3), (1, 2)), (1,), (2,)]
+        rule = (
+            "f must return one value per pair, shape (3, 2) for times of shapes (3, 1) and (1, 2)"
+        )
+        require_shape(model, model.f, [output], allowed, rule)
         q = jaxpr.jaxpr.invars[-2]
         return any(q is used for equation in jaxpr.jaxpr.eqns for used in equation.invars)
 
@@ -101,10 +95,7 @@ def check_finite(
     frames: Int[np.ndarray, " used"], q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"],
     everywhere: bool = False,
 ) -> None:  # fmt: skip
-    """Raise OptionError where f or a derivative is not a number between the first frame used and others.
-
-    The same at the shortest lag or, with `everywhere`, between any two frames used: those of n² pairs.
-    """
+    """Raise OptionError where f or a derivative is not a number between the first frame used and others."""
     model, at = problem.model, separable_backend.point(problem, theta, time)
     step = max(1, separable_backend.MANY_TIMES // len(frames)) if everywhere else 1
     later = np.searchsorted(frames, frames + problem.min_lag)
@@ -124,7 +115,6 @@ def not_finite(
     model: UserDefined, function: Callable[..., Any], what: str, which: int,
     value: float, where: str, theta: np.ndarray,
 ) -> OptionError:  # fmt: skip
-    """Return the error for a value that is not finite: of f or, where `which` is above 0, a derivative."""
     by = "" if which == 0 else f"the derivative of {what} with respect to {model.names[which - 1]}"
     at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
     return OptionError(
@@ -163,7 +153,6 @@ def require_shape(
     model: UserDefined, function: Callable[..., Any], values: list[Any],
     allowed: list[tuple[int, ...]], rule: str,
 ) -> None:  # fmt: skip
-    """Raise OptionError where a function returned another shape."""
     for value in values:
         shape = getattr(value, "shape", None)
         if shape not in allowed:

@@ -56,7 +56,6 @@ __all__ = [
 ]
 
 Model = TransportModel | SeparableModel | TiedModel
-"""Models that are fitted to scans."""
 MODELS: dict[str, Model] = {
     model.name: model
     for model in (
@@ -73,7 +72,6 @@ OPERATORS.update({"+": partial(composed, "+"), "*": partial(composed, "*")})
 
 
 def model_of_digest(name: str, digest: str) -> Model | None:
-    """Return the model of that name and digest, None where this process has none."""
     known = [models[name] for models in (importable_models(), USER_DEFINED) if name in models]
     with suppress(OptionError):
         known += [model_named(name)] if not known else []

@@ -12,9 +12,10 @@ Parameters that are expressions of others, as lmfit ties them: `beta = alpha`, `
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -53,26 +54,18 @@ class CompositeModel(SeparableModel):
 
     @property
     def shear(self) -> bool:
-        """Whether f depends on the gap between plates."""
         return any(part.shear for part in self.parts)
 
     @property
     def frozen(self) -> bool:
-        """Whether it is the sum of a frozen part and another model."""
         return self.symbol == "+" and _is_frozen(self.parts[0])
 
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
-        """Those of the user-defined parts."""
-        return tuple(
-            function
-            for part in self.parts
-            if isinstance(part, SeparableModel)
-            for function in part.functions
-        )
+        made = [part.functions for part in self.parts if isinstance(part, SeparableModel)]
+        return tuple(chain(*made))
 
     def current(self) -> Self:
-        """Return the composite of its parts as they are now."""
         made = composed(self.symbol, *(part.current() for part in self.parts))
         return self if made.digest == self.digest else cast(Self, made)
 
@@ -81,12 +74,7 @@ class CompositeModel(SeparableModel):
 
 
 def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeModel:
-    """Return the sum or the product of two models of scans.
-
-    Parameters whose name both have are numbered, D0_1 and D0_2. Raises OptionError for what is not a model of
-    scans, for rates without a formula, in a sum for models of beats, and for a frozen part that is not one of
-    two in a sum. It becomes the first, of all the others.
-    """
+    """Return the sum or product of two models of scans; shared names are numbered, D0_1 and D0_2."""
     for part in (first, second):
         _check_part(symbol, part)
     parts = _frozen_first(symbol, first, second)
@@ -127,7 +115,6 @@ def _check_part(symbol: str, part: Any) -> None:
 
 
 def _numbered(leaves: list[Leaf]) -> tuple[list[Parameter], list[tuple[str, str, str]]]:
-    """Return parameters and power laws of all leaves, with a number in names that several have."""
     count = Counter(name for leaf in leaves for name in leaf.names)
     parameters, laws = [], []
     for n, leaf in enumerate(leaves, 1):
@@ -137,12 +124,10 @@ def _numbered(leaves: list[Leaf]) -> tuple[list[Parameter], list[tuple[str, str,
     return parameters, laws
 
 
-def _leaves(model: Leaf) -> Iterator[Leaf]:
+def _leaves(model: Leaf) -> list[Leaf]:
     if not isinstance(model, CompositeModel):
-        yield model
-        return
-    for part in model.parts:
-        yield from _leaves(part)
+        return [model]
+    return [leaf for part in model.parts for leaf in _leaves(part)]
 
 
 def _is_frozen(part: Leaf) -> bool:
@@ -168,7 +153,6 @@ def _frozen_first(symbol: str, first: Leaf, second: Leaf) -> tuple[Leaf, Leaf]:
 
 
 def _fractions(symbol: str, parts: tuple[Leaf, Leaf]) -> list[str]:
-    """Return the names of the fractions of a composite, without numbers."""
     names = [name for part in parts for name in _fractions_of(part)]
     if symbol == "+":
         names.append(FROZEN_FRACTION if _is_frozen(parts[0]) else FRACTION.name)
@@ -196,7 +180,6 @@ def _tables(parts: tuple[Leaf, Leaf], theta: Any, time: Any) -> tuple[Any, Any]:
 
 
 def _tables_of(part: Leaf, theta: Any, time: Any) -> Any:
-    """Return the integrals of rates, the values of `precompute`, or the times."""
     if isinstance(part, SeparableModel):
         return time if part.precompute is None else part.precompute(theta, time)
     xp = time.__array_namespace__()
@@ -245,10 +228,7 @@ def _mean_field(parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin
 
 
 def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | None:
-    """Return the model of a text as 'static + brownian'; None of a text without + or *.
-
-    Raises OptionError where it cannot be read.
-    """
+    """Return the model of a text as 'static + brownian'; None of a text without + or *."""
     if not set("+*") & set(text):
         return None
 
@@ -270,7 +250,6 @@ def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | No
 
 
 FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "abs")
-"""Of one argument, as NumPy has them."""
 _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -287,18 +266,15 @@ class Ties:
     """Which parameters of a model follow from the others. Raises OptionError where they do not."""
 
     parameters: tuple[Parameter, ...]
-    """All of the model."""
     expressions: tuple[tuple[str, str], ...]
     """By name, each after those that it refers to."""
 
     @property
     def tied(self) -> tuple[str, ...]:
-        """The names of the parameters that follow from others."""
         return tuple(name for name, _ in self.expressions)
 
     @property
     def free(self) -> tuple[Parameter, ...]:
-        """The others."""
         return tuple(one for one in self.parameters if one.name not in self.tied)
 
     def expand(self, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, " p"]:
@@ -319,7 +295,6 @@ class TiedModel(Parametrized):
 
     @property
     def shear(self) -> bool:
-        """Whether f depends on the gap between plates."""
         return bool(self.base.shear)
 
     @property
@@ -328,18 +303,13 @@ class TiedModel(Parametrized):
         return self.base.digest
 
     def current(self) -> "TiedModel":
-        """Return the model with its base as it is now."""
         return replace(self, base=self.base.current())
 
 
 def with_ties(
     model: TransportModel | SeparableModel | TiedModel, given: Mapping[str, str] | None
 ) -> TransportModel | SeparableModel | TiedModel:
-    """Return the model with parameters tied by expressions of others, by name; tied anew where it was.
-
-    Raises OptionError for unknown names, for expressions of anything else than numbers, parameters,
-    + - * / ** and `FUNCTIONS`, for parameters tied to themselves, and where none is left.
-    """
+    """Return the model with parameters tied by expressions of others, by name; tied anew where it was."""
     base = model.base if isinstance(model, TiedModel) else model
     if not given:
         return base
@@ -365,7 +335,6 @@ def with_ties(
 
 
 def check_untied(model: Parametrized, what: str, names: Collection[str] | None) -> None:
-    """Raise OptionError where an option names a parameter that follows from others."""
     for name, text in model.ties.expressions if isinstance(model, TiedModel) else ():
         if names is not None and name in names:
             raise OptionError(
@@ -385,20 +354,19 @@ def _check(base: Parametrized, name: str, text: str) -> None:
 
 
 def _names(name: str, text: str) -> list[str]:
-    """Return the parameters in an expression; raises OptionError where it cannot be read."""
     try:
         tree = ast.parse(text, mode="eval").body
         nodes = list(ast.walk(tree))
         called = [node.func for node in nodes if isinstance(node, ast.Call)]
-        found = [one.id for one in nodes if isinstance(one, ast.Name) and one not in called]
+        names = [node.id for node in nodes if isinstance(node, ast.Name) and node not in called]
         with np.errstate(all="ignore"):
-            _value(tree, dict.fromkeys(found, np.float64(1.0)), np)
+            _value(tree, dict.fromkeys(names, np.float64(1.0)), np)
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError):
         raise OptionError(
             f"tie of {name} = {shown(text)} cannot be read: give numbers and parameters with + - * / ** and "
             f"{', '.join(FUNCTIONS)}, such as 'alpha' or '0.1*D0'"
         ) from None
-    return found
+    return names
 
 
 def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
@@ -413,7 +381,6 @@ def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def _value(node: ast.AST, values: Mapping[str, Any], xp: Any) -> Any:
-    """Return the value of an expression; raises ValueError or KeyError for what none may contain."""
     match node:
         case ast.Constant(value=value) if type(value) in (int, float):
             return float(str(value))

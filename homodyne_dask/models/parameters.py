@@ -13,6 +13,9 @@ from homodyne_dask.document.blocks import Document, Printed, table_document
 from homodyne_dask.errors import OptionError, require_known, require_type, shown
 from homodyne_dask.models.rate_forms import PowerLaw, Smoothness, SplineForm
 
+Theta = Float[np.ndarray, " p"]
+Thetas = Float[np.ndarray, "*n p"]
+
 SCALES = ("linear", "log")
 
 
@@ -25,22 +28,18 @@ class PriorTerms(NamedTuple):
 
     chisqr: float
     """Σ ((theta - mean)/sd)²."""
-    gradient: Float[np.ndarray, " p"]
+    gradient: Theta
     """(mean - theta)/sd²: minus half the derivative of that."""
-    weight: Float[np.ndarray, " p"]
+    weight: Theta
     """1/sd², what they add to the diagonal of the Hessian; 0 where there is no prior."""
     rounding: float
-    """Accuracy of their χ²."""
 
     @property
     def number(self) -> int:
-        """The number of priors: of data that they count as."""
         return int(np.count_nonzero(self.weight))
 
 
-def shortest(
-    step: Float[np.ndarray, "*n p"], period: Float[np.ndarray, " p"]
-) -> Float[np.ndarray, "*n p"]:
+def shortest(step: Thetas, period: Theta) -> Thetas:
     """Return differences of parameters, of periodic ones by at most half a period."""
     periods = np.where(np.isfinite(period), period, 1.0)
     return np.where(np.isfinite(period), step - periods * np.round(step / periods), step)
@@ -50,28 +49,25 @@ def shortest(
 class GaussianPriors:
     """Mean and standard deviation of parameters that are known beforehand."""
 
-    mean: Float[np.ndarray, " p"]
+    mean: Theta
     """NaN where there is no prior, as in sd."""
-    sd: Float[np.ndarray, " p"]
-    period: Float[np.ndarray, " p"]
+    sd: Theta
+    period: Theta
     """inf where a parameter is not periodic; else the distance is that to the nearest of its means."""
 
     def by_name(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
-        """Return mean and standard deviation of the parameters that have a prior."""
         pairs = zip(names, self.mean.tolist(), self.sd.tolist(), strict=True)
         return {name: (mean, sd) for name, mean, sd in pairs if math.isfinite(mean)}
 
-    def deviation(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n p"]:
+    def deviation(self, theta: Thetas) -> Thetas:
         """Return (theta - mean)/sd; 0 where there is no prior."""
         away = shortest(theta - self.mean, self.period) / self.sd
         return np.nan_to_num(away, posinf=np.inf, neginf=-np.inf)
 
-    def chisqr(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n"]:
-        """Return Σ ((theta - mean)/sd)²."""
+    def chisqr(self, theta: Thetas) -> Float[np.ndarray, "*n"]:
         return (self.deviation(theta) ** 2).sum(-1)
 
-    def at(self, theta: Float[np.ndarray, " p"]) -> PriorTerms:
-        """Return what they add to the normal equations at theta."""
+    def at(self, theta: Theta) -> PriorTerms:
         known = np.isfinite(self.mean)
         inverse, away = np.where(known, 1 / self.sd, 0.0), self.deviation(theta)
         size = np.where(known, np.abs(theta) + np.abs(self.mean), 0.0) * inverse
@@ -179,12 +175,10 @@ class Parametrized(Printed):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters' names, in the order of theta."""
         return tuple(p.name for p in self.parameters)
 
     @property
     def size(self) -> int:
-        """The number of parameters p."""
         return len(self.parameters)
 
     @property
@@ -199,11 +193,9 @@ class Parametrized(Printed):
         return {name: slice(at, at + self.splines[name].size) for name, at in first.items()}
 
     def __add__(self, other: object) -> Any:
-        """Return the model of two populations whose fields add up (`models.composite`)."""
         return OPERATORS["+"](self, other)
 
     def __mul__(self, other: object) -> Any:
-        """Return the model of the product of both f (`models.composite`)."""
         return OPERATORS["*"](self, other)
 
     def __repr__(self) -> str:
@@ -226,28 +218,23 @@ class Search:
     """The parameters of one fit: initial values, bounds, and which are fixed."""
 
     names: tuple[str, ...]
-    start: Float[np.ndarray, " p"]
+    start: Theta
     """Initial or fixed values; NaN where the user gave none."""
-    lower: Float[np.ndarray, " p"]
-    upper: Float[np.ndarray, " p"]
+    lower: Theta
+    upper: Theta
     free: Bool[np.ndarray, " p"]
-    period: Float[np.ndarray, " p"]
+    period: Theta
     """inf where a parameter is not periodic."""
     log: Bool[np.ndarray, " p"]
     """Parameters whose scale is their own size."""
     laws: tuple[PowerLaw, ...] = ()
-    """Rates a t^b + c along which steps are curved."""
     priors: GaussianPriors | None = None
-    """Parameters that are known beforehand."""
     smoothness: Smoothness | None = None
-    """Rates of free form whose coefficients are smoothed."""
 
-    def prior_terms(self, theta: Float[np.ndarray, " p"]) -> PriorTerms | None:
-        """Return what the priors add to the normal equations at theta; None without any."""
+    def prior_terms(self, theta: Theta) -> PriorTerms | None:
         return None if self.priors is None else self.priors.at(theta)
 
-    def prior_chisqr(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n"]:
-        """Return what the priors add to χ² at theta."""
+    def prior_chisqr(self, theta: Thetas) -> Float[np.ndarray, "*n"]:
         return np.zeros(theta.shape[:-1]) if self.priors is None else self.priors.chisqr(theta)
 
     def from_prior_means(self) -> Self:
@@ -257,21 +244,14 @@ class Search:
         means = self.inside(self.priors.mean)
         return replace(self, start=np.where(np.isnan(self.start), means, self.start))
 
-    def with_given(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n p"]:
-        """Return theta inside the bounds, with the values that a user gave."""
+    def with_given(self, theta: Thetas) -> Thetas:
         return self.inside(np.where(np.isnan(self.start), theta, self.start))
 
     def without_initial_values(self) -> Self:
-        """Return the search with the values of fixed parameters alone."""
         return replace(self, start=np.where(self.free, np.nan, self.start))
 
-    def moved(
-        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
-    ) -> Float[np.ndarray, " p"]:
-        """Return theta after a step, inside the bounds; curved along power laws where possible.
-
-        An offset that reaches its bound in the step stays there.
-        """
+    def moved(self, theta: Theta, step: Theta) -> Theta:
+        """Return theta after a step, curved along power laws; an offset at its bound stays there."""
         there = theta + step
         for law in self.laws:
             at, c = list(law.at), law.at[2]
@@ -285,16 +265,12 @@ class Search:
                     break
         return self.inside(there)
 
-    def free_inside_bounds(self, theta: Float[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
-        """Return the parameters that are neither fixed nor at a bound."""
+    def free_inside_bounds(self, theta: Theta) -> Bool[np.ndarray, " p"]:
         at_bound = (theta <= self.lower) | (theta >= self.upper)
         return self.free & (np.isfinite(self.period) | ~at_bound)
 
-    def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
-        """Return theta with periodic parameters wrapped and the others clipped into their bounds.
-
-        Fixed parameters keep their values: bounds hold for free ones.
-        """
+    def inside(self, theta: Theta) -> Theta:
+        """Return theta with periodic parameters wrapped, other free ones clipped into their bounds."""
         periodic = np.isfinite(self.period)
         lower = np.where(periodic, self.lower, 0.0)  # others may be unbounded
         wrapped = np.mod(theta - lower, np.where(periodic, self.period, 1.0)) + lower
@@ -311,10 +287,7 @@ def search(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     laws: tuple[PowerLaw, ...] = (),
 ) -> Search:
-    """Return the search over `parameters` that a user's initial, fixed and bounds describe.
-
-    Raises OptionError for unknown names, for values outside the bounds, and for empty bounds.
-    """
+    """Return the search that a user's initial, fixed and bounds describe."""
     names = tuple(p.name for p in parameters)
     constants = {p.name: p.constant for p in parameters if p.constant is not None}
     initial = _checked_names("initial", initial, names, constants)
@@ -351,7 +324,6 @@ def _checked_names(
     names: tuple[str, ...],
     constants: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Return an option by name; raises OptionError for unknown and constant parameters."""
     if given is None:
         return {}
     value = "(0, 1)" if option == "bounds" else "1.0"

@@ -12,6 +12,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from jaxtyping import Float, Int
 
+Times = Float[np.ndarray, " n"]
+Theta = Float[np.ndarray, " p"]
+OfRates = Float[np.ndarray, " rate"]
+Coefficients = Float[np.ndarray, " size"]
+
 DEFAULT_KNOTS = 20
 """Coefficients of a free form, where nobody says how many."""
 MIN_KNOTS = 4
@@ -34,20 +39,14 @@ above which it is not known how the rate changes there."""
 
 @dataclass(frozen=True)
 class SplineForm:
-    """A rate Σ c_k B_k(t), the B_k cubic B-splines at equal distances that sum to 1.
-
-    Before `first` and after `last` it is constant.
-    """
+    """A rate Σ c_k B_k(t), B_k cubic B-splines at equal distances of sum 1; constant beyond its ends [s]."""
 
     size: int = DEFAULT_KNOTS
-    """Number of coefficients."""
     first: float = 0.0
-    """s."""
     last: float = 1.0
-    """s."""
 
     @classmethod
-    def over(cls, time: Float[np.ndarray, " n"], knots: int | None) -> Self:
+    def over(cls, time: Times, knots: int | None) -> Self:
         """Return the splines spread over times [s]: so many, or by default as many as suit them."""
         number = knots or max(MIN_KNOTS, min(DEFAULT_KNOTS, len(time) // FRAMES_PER_SPLINE))
         return cls(number, float(time[0]), float(time[-1]))
@@ -58,7 +57,7 @@ class SplineForm:
         return (self.last - self.first) / (self.size - 3)
 
     @property
-    def centres(self) -> Float[np.ndarray, " size"]:
+    def centres(self) -> Coefficients:
         """Where each spline has its maximum [s]; the first is before `first`, and the last after `last`."""
         return self.first + (np.arange(self.size) - 1) * self.step
 
@@ -76,7 +75,7 @@ class SplineForm:
         return xp.where(away < 1, inner, xp.maximum(2 - away, 0.0) ** 3 / 6)
 
     def at(
-        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " size"], floor: float | None
+        self, t: Times, theta: Coefficients, floor: float | None
     ) -> Float[np.ndarray, "1+size n"]:
         """Return the rate, not below the floor, and the splines: its derivatives by the coefficients."""
         xp = theta.__array_namespace__()
@@ -85,10 +84,8 @@ class SplineForm:
         rate = rate if floor is None else xp.maximum(rate, floor)
         return xp.concatenate([rate[None], basis])
 
-    def projected(
-        self, t: Float[np.ndarray, " n"], rate: Float[np.ndarray, " n"]
-    ) -> Float[np.ndarray, " size"]:
-        """Return the coefficients nearest to the values of a rate at times [s], as smooth as that allows."""
+    def projected(self, t: Times, rate: Times) -> Coefficients:
+        """Return the coefficients nearest to a rate at times [s], as smooth as that allows."""
         basis = self.basis(t)
         normal = basis @ basis.T
         D = np.diff(np.eye(self.size), 2, axis=0)  # 0 of coefficients on a straight line
@@ -101,7 +98,7 @@ class LogDensityForm(SplineForm):
     """The logarithm of a density over x = ln Γ, Γ in 1/s, in the same splines from `first` to `last`."""
 
     @classmethod
-    def over(cls, time: Float[np.ndarray, " n"], knots: int | None) -> Self:
+    def over(cls, time: Times, knots: int | None) -> Self:
         """Return the splines over the rates that lags between these times [s] show."""
         shortest, longest = float(np.diff(time).min()), float(time[-1] - time[0])
         ends = np.log([SLOWEST / longest, FASTEST / shortest])
@@ -119,11 +116,8 @@ class LogDensityForm(SplineForm):
         return np.linspace(self.first, self.last, 4 * (self.size - 3) + 1)
 
 
-def basis_error(coefficients: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
-    """Return by how much a rate differs from its splines around each, one standard deviation.
-
-    It is what a bend sharper than their distance leaves, and is told by the roughness of the coefficients.
-    """
+def basis_error(coefficients: Coefficients) -> Coefficients:
+    """Return the bend between splines that these leave out, one standard deviation, by their roughness."""
     size = len(coefficients)
     if size <= _DIFFERENCE:
         return np.zeros(size)
@@ -132,14 +126,9 @@ def basis_error(coefficients: Float[np.ndarray, " size"]) -> Float[np.ndarray, "
 
 
 def unresolved_ends(
-    form: SplineForm,
-    coefficients: Float[np.ndarray, " size"],
-    covariance: Float[np.ndarray, "size size"],
+    form: SplineForm, coefficients: Coefficients, covariance: Float[np.ndarray, "size size"]
 ) -> list[tuple[float, float]]:
-    """Return the times [s] of the first and last piece of a rate where it changes too fast for its splines.
-
-    A rate that diverges at an end, or relaxes within a piece, is rounded off there by many standard errors.
-    """
+    """Return the times [s] of end pieces where a rate changes too fast for its splines."""
     found = []
     for end, step in ((form.first, form.step), (form.last, -form.step)):
         slopes = np.diff(form.basis(end + step * np.arange(4)), axis=1)
@@ -170,16 +159,10 @@ class Smoothness:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The rates of free form."""
         return tuple(self.places)
 
-    def matrices(
-        self, p: int, exponents: Float[np.ndarray, " rate"]
-    ) -> Float[np.ndarray, "rate p p"]:
-        """Return S of each rate, over p parameters: its penalty is λ thetaᵀ S theta.
-
-        exponents: each second difference is weighted by its age to that power.
-        """
+    def matrices(self, p: int, exponents: OfRates) -> Float[np.ndarray, "rate p p"]:
+        """Return S of each rate: its penalty is λ thetaᵀ S theta; differences weigh their age ** exponent."""
         found = np.zeros((len(self.places), p, p))
         for S, (at, terms) in zip(found, self._terms(exponents), strict=True):
             for order, weight in terms:
@@ -187,25 +170,15 @@ class Smoothness:
                 S[at, at] += D.T @ D
         return found
 
-    def penalties(
-        self, theta: Float[np.ndarray, " p"], exponents: Float[np.ndarray, " rate"]
-    ) -> Float[np.ndarray, " rate"]:
+    def penalties(self, theta: Theta, exponents: OfRates) -> OfRates:
         """Return thetaᵀ S theta of each rate, to rounding of the differences."""
-        return np.array(
-            [
-                sum(
-                    float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in of
-                )
-                for at, of in self._terms(exponents)
-            ]
-        )
+        squares = [
+            sum(float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in terms)
+            for at, terms in self._terms(exponents)
+        ]
+        return np.array(squares)
 
-    def slope(
-        self,
-        strengths: Float[np.ndarray, " rate"],
-        exponents: Float[np.ndarray, " rate"],
-        theta: Float[np.ndarray, " p"],
-    ) -> Float[np.ndarray, " p"]:
+    def slope(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> Theta:
         """Return Σ λ S theta, to rounding of the differences."""
         found = np.zeros_like(theta)
         for strength, (at, terms) in zip(strengths, self._terms(exponents), strict=True):
@@ -215,23 +188,18 @@ class Smoothness:
         return found
 
     def _terms(
-        self, exponents: Float[np.ndarray, " rate"]
+        self, exponents: OfRates
     ) -> list[tuple[slice, list[tuple[int, Float[np.ndarray, " difference"]]]]]:
         """Return the place of the coefficients of each rate; orders of differences, and weights of these."""
         terms = []
         for (name, at), exponent in zip(self.places.items(), exponents, strict=True):
-            of = [(2, self.ages[name] ** exponent)]
+            differences = [(2, self.ages[name] ** exponent)]
             if name in self.third:
-                of.append((3, np.full(at.stop - at.start - 3, self.third[name])))
-            terms.append((at, of))
+                differences.append((3, np.full(at.stop - at.start - 3, self.third[name])))
+            terms.append((at, differences))
         return terms
 
-    def rounding(
-        self,
-        strengths: Float[np.ndarray, " rate"],
-        exponents: Float[np.ndarray, " rate"],
-        theta: Float[np.ndarray, " p"],
-    ) -> float:
+    def rounding(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> float:
         """Return the accuracy of Σ λ thetaᵀ S theta."""
         sizes = [
             sum(np.abs(weight * np.diff(theta[at], order)).sum() for order, weight in of)
@@ -260,15 +228,11 @@ class PowerLawForm:
     """A rate a t^b + c."""
 
     size = 3
-    """Number of parameters."""
 
     def at(
-        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
+        self, t: Times, theta: Float[np.ndarray, " 3"], floor: float | None
     ) -> Float[np.ndarray, "4 n"]:
-        """Return the rate and its derivatives by a, b, c; below the floor the floor and zeros.
-
-        t: above 0 [s]. Arrays of NumPy or, where theta is one, of JAX.
-        """
+        """Return the rate and its derivatives by a, b, c at t > 0 [s]; below the floor it and zeros."""
         xp = theta.__array_namespace__()
         amplitude, exponent, offset = theta
         power = t**exponent
@@ -286,30 +250,21 @@ POWER_LAW_FORM = PowerLawForm()
 
 
 def rate(
-    t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "3 n"]]:
-    """Return a t^b + c and its gradient by a, b, c; below the floor the floor and zeros."""
+    t: Times, theta: Float[np.ndarray, " 3"], floor: float | None
+) -> tuple[Times, Float[np.ndarray, "3 n"]]:
     found = POWER_LAW_FORM.at(t, theta, floor)
     return found[0], found[1:]
 
 
 def integrated(rate: Any, steps: Any) -> Any:
-    """Return the integral of rates since the first time, by the trapezoid rule; steps: between times.
-
-    Of arrays of NumPy or JAX, over the last axis.
-    """
+    """Return the integral of rates over the last axis since the first time, by the trapezoid rule."""
     xp = rate.__array_namespace__()
     steps_up = xp.cumsum(0.5 * (rate[..., 1:] + rate[..., :-1]) * steps, axis=-1)
     return xp.concatenate([xp.zeros_like(rate[..., :1]), steps_up], axis=-1)
 
 
-def rate_stderr(
-    gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]
-) -> Float[np.ndarray, " n"]:
-    """Return one standard error of a rate by the delta method; 0 where it follows from no parameter.
-
-    NaN where the error of a parameter is, or where rounding leaves nothing of the variance.
-    """
+def rate_stderr(gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]) -> Times:
+    """Return one standard error of a rate by the delta method; NaN where rounding leaves nothing."""
     variance = np.einsum("in,ij,jn->n", gradient, covariance, gradient)
     terms = np.einsum("in,ij,jn->n", np.abs(gradient), np.abs(covariance), np.abs(gradient))
     known = (variance > ROUNDING * terms) | ~gradient.any(0)
@@ -342,12 +297,9 @@ class PowerLaw(NamedTuple):
 
     @property
     def times(self) -> Float[np.ndarray, " 3"]:
-        """The three times [s]."""
         return self.first * self.ratio ** np.arange(3)
 
-    def after(
-        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"], plain: bool = False
-    ) -> Float[np.ndarray, " 3"]:
+    def after(self, theta: Theta, step: Theta, plain: bool = False) -> Float[np.ndarray, " 3"]:
         """Return a, b and c of the rate whose values at the three times are those to which the step
         leads to first order.
 
@@ -381,7 +333,7 @@ def _near(a: float, there: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
 
 
 def power_laws(
-    names: Sequence[str], laws: Sequence[tuple[str, str, str]], time: Float[np.ndarray, " n"]
+    names: Sequence[str], laws: Sequence[tuple[str, str, str]], time: Times
 ) -> tuple[PowerLaw, ...]:
     """Return the rates whose (a, b, c) have these names, seen at times [s] of which some are above 0."""
     early, late = np.quantile(time[time > 0], [EARLY_QUANTILE, LATE_QUANTILE])

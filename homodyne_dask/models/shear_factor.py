@@ -135,7 +135,6 @@ _TAIL_A, _TAIL_B = _beyond_wall()
 
 
 def nearest_far(shear: Shear) -> float:
-    """Return |x| from which S needs no series."""
     return PARABOLA_NEAR if shear is Shear.PARABOLIC else NEAR
 
 
@@ -193,7 +192,6 @@ class Wave(NamedTuple):
 
 
 def wave(x: Float[Array, "..."]) -> Wave:
-    """Return x with its sine, cosine and inverse."""
     return Wave(x, *sin_cos(x), 1 / x)
 
 
@@ -214,7 +212,6 @@ def sheared(
 
 
 def unsheared(convention: Convention, E: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return f of the static model."""
     if convention is Convention.HOMODYNE:
         return E.__array_namespace__().maximum(E, FLOOR_G1**2)
     return E

@@ -26,6 +26,8 @@ from homodyne_dask.models.transport import FREE_FORMS as OF_TRANSPORT
 from homodyne_dask.models.transport import FREE_MODELS, TransportModel, with_splines
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
+Times = Float[np.ndarray, " n"]
+
 RATE, LOG_DENSITY = "rate", "log_density"
 THIRD = 10.0
 """Weight of third differences beside second ones: without them distributions have tails that are powers of
@@ -45,15 +47,12 @@ class SplineModel(SeparableModel):
     """What the splines are: `RATE` [1/s] against age [s], or `LOG_DENSITY` against ln Γ."""
     form: SplineForm = field(kw_only=True)
     made: Callable[[Any], "SplineModel"] = field(kw_only=True)
-    """Returns the model with other splines."""
 
     @property
     def splines(self) -> dict[str, SplineForm]:
-        """The splines by name."""
         return {self.of: self.form}
 
     def current(self) -> Self:
-        """Return itself: its functions are those of this package."""
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -93,7 +92,6 @@ def weights_of(form: LogDensityForm, theta: Float[Any, " size"]) -> Float[Any, "
 def slopes_of(
     form: LogDensityForm, weight: Float[np.ndarray, " node"]
 ) -> Float[np.ndarray, "size node"]:
-    """Return the derivatives of the logarithms of the weights by the coefficients."""
     basis = form.basis(form.nodes)
     return basis - (basis @ weight)[:, None]
 
@@ -142,9 +140,7 @@ def lognormals(form: LogDensityForm) -> Float[np.ndarray, "point size"]:
 
 
 STRETCHED_FREE = stretched_free(SplineForm())
-"""A stretched exponential at a rate of free form."""
 DISTRIBUTION = distribution_of_rates(LogDensityForm())
-"""Independent rates of a smooth distribution."""
 SPLINE_MODELS = STRETCHED_FREE, DISTRIBUTION
 
 
@@ -156,17 +152,13 @@ FREE_FORMS: Mapping[str, Mapping[str, TransportModel | SplineModel]] = {
 
 
 def free_forms(model: Parametrized) -> Mapping[str, TransportModel | SplineModel]:
-    """Return the models with rates of free form in place of formulas, by the option `rates`."""
     return FREE_FORMS.get(model.name, {})
 
 
 def with_free_rates[M: Parametrized](
     model: M, rates: str | None
 ) -> M | TransportModel | SplineModel:
-    """Return the model with the rates of free form that a user asked for, as 'spline' or 'J=spline'.
-
-    Raises OptionError for other texts and for models that have no such form.
-    """
+    """Return the model with the rates of free form that a user asked for, as 'spline' or 'J=spline'."""
     if rates is None:
         return model
     forms = free_forms(model)
@@ -185,13 +177,9 @@ def with_free_rates[M: Parametrized](
 
 
 def on_times[M: Parametrized](
-    model: M, time: Float[np.ndarray, " n"], knots: int | None
+    model: M, time: Times, knots: int | None
 ) -> M | TransportModel | SplineModel:
-    """Return the model with its splines spread over the times of the frames in use, or over their rates.
-
-    knots: how many splines a rate has. Raises OptionError for fewer than 4, for more than frames, and
-    where no rate is of free form.
-    """
+    """Return the model with so many splines (knots) over the times of the frames in use, or over rates."""
     if not (isinstance(model, TransportModel | SplineModel) and model.splines):
         if knots is not None:
             raise OptionError(
@@ -215,12 +203,9 @@ def _with(
 
 
 def with_coefficients[M: Parametrized](
-    model: M, number: int, time: Float[np.ndarray, " n"]
+    model: M, number: int, time: Times
 ) -> M | TransportModel | SplineModel:
-    """Return the model with its splines spread over times, as many as so many parameters make.
-
-    As it is where its splines have places already, or the number does not fit.
-    """
+    """Return the model with splines over times, as many as so many parameters make."""
     splines = model.splines
     if not splines or any(form != type(form)() for form in splines.values()):
         return model
@@ -232,7 +217,6 @@ def with_coefficients[M: Parametrized](
 def with_stored_splines(
     name: str, splines: Mapping[str, Mapping[str, Any]]
 ) -> TransportModel | SplineModel:
-    """Return the model of that name with the splines that a result stored."""
     model = next(free for free in (*FREE_MODELS, *SPLINE_MODELS) if free.name == name)
     stored = {one: type(form)(**splines[one]) for one, form in model.splines.items()}
     return _with(model, stored)
@@ -241,11 +225,7 @@ def with_stored_splines(
 def by_coefficient(
     model: Parametrized, what: str, given: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """Return values by name with those of a rate of free form given to each of its coefficients.
-
-    Splines sum to 1: coefficients of one value are a rate of that value. Raises OptionError for a rate and
-    one of its coefficients together.
-    """
+    """Return values by name with those of a rate of free form given to each coefficient: splines sum to 1."""
     places = model.places
     if given is None or not any(name in places for name in given):
         return given
@@ -261,7 +241,6 @@ def by_coefficient(
 
 
 def check_profile(model: Parametrized, name: object) -> None:
-    """Raise OptionError where χ² cannot be followed along a parameter of that name."""
     if model.splines:
         raise OptionError(
             f"profile of {name}: {model.name} has rates without a formula, whose smoothness would "
@@ -271,7 +250,6 @@ def check_profile(model: Parametrized, name: object) -> None:
 
 
 def check_priors(model: Parametrized, given: Mapping[str, Any] | None) -> None:
-    """Raise OptionError for a prior of a whole rate of free form: coefficients may have some."""
     for name, form in model.splines.items():
         if given is not None and name in given:
             raise OptionError(
@@ -286,47 +264,40 @@ def smoothness_of(
     given: Mapping[str, float] | None,
     clusters: Int[np.ndarray, " bin"],
 ) -> Smoothness | None:
-    """Return how the rates of free form are smoothed; None where there are none.
-
-    given: strengths by rate. Raises OptionError for unknown rates, and where bounds let J be negative.
-    """
-    places = model.places
+    """Return how rates of free form are smoothed, with strengths given by rate; None where there are none."""
+    places, given = model.places, given or {}
     for name in {"J", "rate"} & places.keys():
         if (lowest := search.lower[places[name]].min()) < 0:
             raise OptionError(
                 f"bounds of {name} begin at {lowest:g}, but a rate of decorrelation cannot be negative: "
                 f"give bounds of 0 or above"
             )
-    given = given or {}
+    if given and not places:
+        raise OptionError(
+            f"smoothness is given, but {model.name} has no splines: add rates='spline'"
+        )
     for name in given:
-        if not places:
-            raise OptionError(
-                f"smoothness is given, but {model.name} has no splines: add rates='spline'"
-            )
         wrong = f"smoothness: {model.name} has no splines for a rate {shown(name)}"
         require_known(name, places, wrong)
     moving = {name: at for name, at in places.items() if search.free[at].any()}
     if not moving:
         return None
-    ages = {name: model.splines[name].ages for name in moving}
-    third, least = (
-        {name: one for name in moving if name == LOG_DENSITY} for one in (THIRD, LEAST_STRENGTH)
+    ages, density = (
+        {name: model.splines[name].ages for name in moving},
+        moving.keys() & {LOG_DENSITY},
     )
+    third, least = (dict.fromkeys(density, value) for value in (THIRD, LEAST_STRENGTH))
     return Smoothness(moving, ages, dict(given), clusters, third, least)
 
 
 def power_law_model(model: TransportModel) -> TransportModel:
-    """Return the model with the same shear whose rates are power laws."""
     return next(law for law in OF_TRANSPORT if law.shear is model.shear)
 
 
 def of_power_law(
-    model: TransportModel, theta: Float[np.ndarray, " p"], t: Float[np.ndarray, " n"]
+    model: TransportModel, theta: Float[np.ndarray, " p"], t: Times
 ) -> Float[np.ndarray, " m"]:
-    """Return the parameters of a model of free form nearest to those of the power law (`power_law_model`).
-
-    t: times of the frames in use, above 0 [s].
-    """
+    """Return the parameters of a model of free form nearest to those of its power law; t: above 0 [s]."""
     law = power_law_model(model)
     made = np.empty(model.size)
     made[model.direction] = theta[law.direction]

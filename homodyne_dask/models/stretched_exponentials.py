@@ -37,7 +37,6 @@ def decay(x: Any, stretching: Any) -> Any:
 
 
 def _cumulant(x: Any, polydispersity: Any) -> Any:
-    """Return exp(-2 x) (1 + ½ μ x²)²."""
     xp = x.__array_namespace__()
     x = xp.minimum(x, MAX_X)
     return xp.exp(-2 * x) * (1 + 0.5 * polydispersity * x**2) ** 2
@@ -79,20 +78,14 @@ def _model(
 
 
 STRETCHED = _model("stretched", decay, _constant, _RATE, STRETCHING)
-"""A stretched exponential of the lag, the same at every age."""
 STRETCHED_Q = _model("stretched_q", decay, _power_of_q, _RATE, _Q_EXPONENT, STRETCHING)
-"""The same with a rate that is a power of q: `rate` is that at q = 0.01 1/Å; q_exponent 2 is diffusion."""
 _RATE_AT_1_S = Parameter("rate", "1/s", (1e-9, 1e9), scale="log")
 _MU = Parameter("mu", "", (-3.0, 3.0))
 STRETCHED_AGEING = _model("stretched_ageing", decay, _ageing, _RATE_AT_1_S, _MU, STRETCHING)
-"""The same with a rate that is a power of the age: `rate` is that at an age of 1 s."""
 _VELOCITY = Parameter("velocity", "Å/s", (1e-6, 1e12), scale="log")
 BALLISTIC = _model("ballistic", decay, _ballistic, _VELOCITY, STRETCHING)
-"""A stretched exponential whose rate is proportional to q."""
 CUMULANT = _model("cumulant", _cumulant, _constant, _RATE, _POLYDISPERSITY)
-"""The second cumulant of the lag, the same at every age."""
 CUMULANT_Q = _model("cumulant_q", _cumulant, _power_of_q, _RATE, _Q_EXPONENT, _POLYDISPERSITY)
-"""The same with a rate that is a power of q."""
 VIBRATION = SeparableModel(
     "vibration",
     (
@@ -105,5 +98,4 @@ VIBRATION = SeparableModel(
     simpler="stretched",
     beat=Beat("frequency", decays=("rate",), fraction="amplitude"),
 )
-"""A stretched exponential, and a vibration of the instrument or the sample."""
 MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING, BALLISTIC, CUMULANT, CUMULANT_Q, VIBRATION

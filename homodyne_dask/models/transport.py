@@ -34,17 +34,16 @@ from homodyne_dask.models.rate_forms import (
     rate,
 )
 
+Times = Float[np.ndarray, " n"]
+Theta = Float[np.ndarray, " p"]
+Bins = Float[np.ndarray, " bin"]
+
 RATE_FLOOR = 1e-10
 """Å²/s: a rate of decorrelation cannot be negative."""
 STEP = ("J_before", "J_after", "t_step", "width")
 """Å²/s, Å²/s, s, s."""
-OSCILLATION = ("J", "gamma_dot_mean", "relative_amplitude", "period", "phi0")
-"""Å²/s, 1/s, no unit, s, degree."""
-RELAXATION = ("J", "gamma_dot_start", "gamma_dot_end", "tau", "phi0")
-"""Å²/s, 1/s, 1/s, s, degree."""
 DIRECTION = "phi0"
-"""degree."""
-Rates = dict[str, Float[np.ndarray, " n"]]
+Rates = dict[str, Times]
 
 
 class Convention(StrEnum):
@@ -79,7 +78,6 @@ class TransportModel(Parametrized):
     shear: Shear
     J: RateForm = POWER_LAW_FORM
     gamma_dot: RateForm = POWER_LAW_FORM
-    """Under shear."""
 
     @property
     def diffusion(self) -> slice:
@@ -93,7 +91,6 @@ class TransportModel(Parametrized):
 
     @property
     def direction(self) -> slice:
-        """Position of phi0 in theta; empty without shear."""
         return slice(self.shear_rate.stop, self.size)
 
     @property
@@ -104,19 +101,18 @@ class TransportModel(Parametrized):
 
     @property
     def splines(self) -> dict[str, SplineForm]:
-        """Rates of free form by name."""
         return {
             name: form for name, (form, _) in self.rates.items() if isinstance(form, SplineForm)
         }
 
     def with_parts(
         self,
-        theta: Float[np.ndarray, " p"] | None = None,
+        theta: Theta | None = None,
         *,
         diffusion: Sequence[float] | None = None,
         shear_rate: Sequence[float] | None = None,
         phi0: float | None = None,
-    ) -> Float[np.ndarray, " p"]:
+    ) -> Theta:
         """Return theta, by default all 0, with some of its parts replaced."""
         made = np.zeros(self.size) if theta is None else theta.copy()
         if diffusion is not None:
@@ -129,24 +125,16 @@ class TransportModel(Parametrized):
 
     @property
     def digest(self) -> str:
-        """Identity of the model in a checkpoint, including the version of this package."""
         return " ".join([self.name, *(f"{name}={form}" for name, form in self.splines.items())])
 
 
 def convention_named(name: str) -> Convention:
-    """Return the convention of that name; raises OptionError with the names there are."""
     require_known(name, [*Convention], f"convention {shown(name)} is unknown")
     return Convention(name)
 
 
-def frame_spacing(
-    time: Float[np.ndarray, " n"], convention: Convention = Convention.PHYSICAL
-) -> float:
-    """Return Δt in s: the median step, which the `homodyne` convention asks to be the only one.
-
-    Raises OptionError for times that do not increase and, in the `homodyne` convention, for
-    uneven ones.
-    """
+def frame_spacing(time: Times, convention: Convention = Convention.PHYSICAL) -> float:
+    """Return Δt in s: the median step, in the `homodyne` convention the only one; refuses other times."""
     steps = np.diff(time)
     if len(time) < 2 or not (np.isfinite(time).all() and (steps > 0).all()):
         raise OptionError("frame times must be at least two finite numbers in increasing order")
@@ -162,20 +150,14 @@ def frame_spacing(
     return spacing
 
 
-def shear_rate_at(
-    model: Parametrized, theta: Float[np.ndarray, " p"], t: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"] | None:
-    """Return the shear rate [1/s] at times above 0; None for models without one."""
+def shear_rate_at(model: Parametrized, theta: Theta, t: Times) -> Times | None:
     if not isinstance(model, TransportModel) or not model.shear:
         return None
     return model.gamma_dot.at(t, theta[model.shear_rate], None)[0]
 
 
 def tables(
-    model: TransportModel,
-    convention: Convention,
-    theta: Float[np.ndarray, " p"],
-    time: Float[np.ndarray, " n"],
+    model: TransportModel, convention: Convention, theta: Theta, time: Times
 ) -> Float[np.ndarray, "rows n"]:
     """Return the one-dimensional integrals from which f and its derivatives are computed.
 
@@ -187,12 +169,12 @@ def tables(
     return rows_of(model, convention, theta, t, time_steps(convention, time))
 
 
-def time_steps(convention: Convention, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
+def time_steps(convention: Convention, time: Times) -> Float[np.ndarray, " m"]:
     """Return the steps over which rates are integrated: in s, or in frames in `homodyne`."""
     return np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
 
 
-def positive_times(time: Float[np.ndarray, " n"], spacing: float) -> Float[np.ndarray, " n"]:
+def positive_times(time: Times, spacing: float) -> Times:
     """Return the times at which rates are evaluated: none is below half a frame."""
     return np.maximum(time, spacing / 2)
 
@@ -200,8 +182,8 @@ def positive_times(time: Float[np.ndarray, " n"], spacing: float) -> Float[np.nd
 def rows_of(
     model: TransportModel,
     convention: Convention,
-    theta: Float[np.ndarray, " p"],
-    t: Float[np.ndarray, " n"],
+    theta: Theta,
+    t: Times,
     steps: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
@@ -218,20 +200,20 @@ def rows_of(
 class BinScales:
     """The factors k and s of each bin in f = exp(-k ΔC) S(s ΔG)."""
 
-    k: Float[np.ndarray, " bin"]
+    k: Bins
     """q² [1/Å²], times Δt in the homodyne convention."""
-    s: Float[np.ndarray, " bin"]
+    s: Bins
     """½ q L cos(phi0 - φ), or q L Δt cos(phi0 - φ) / 2π in the homodyne convention; a / 2ΔG of parabolas."""
-    ds: Float[np.ndarray, " bin"]
+    ds: Bins
     """∂s/∂phi0, per degree."""
 
 
 def bin_scales(
     model: TransportModel,
     convention: Convention,
-    theta: Float[np.ndarray, " p"],
-    q: Float[np.ndarray, " bin"],
-    phi: Float[np.ndarray, " bin"],
+    theta: Theta,
+    q: Bins,
+    phi: Bins,
     gap: float | None,
     spacing: float,
 ) -> BinScales:
@@ -249,30 +231,17 @@ def bin_scales(
 
 
 def true_rates(
-    model: str, parameters: Mapping[str, Any], t: Float[np.ndarray, " n"], convention: Convention
+    model: str, parameters: Mapping[str, Any], t: Times, convention: Convention
 ) -> Rates | None:
     """Return J [Å²/s] and, under shear, gamma_dot [1/s] of a simulated scan at times above 0 [s].
 
-    Beside the transport models there are three that no power law describes and that are never fitted:
-
-        temperature_step    J = J_before + (J_after - J_before) / (1 + exp(-(t - t_step) / width))
-        oscillating_shear   γ̇ = gamma_dot_mean (1 + relative_amplitude sin(2π t / period)), J constant
-        relaxing_shear      γ̇ = gamma_dot_end + (gamma_dot_start - gamma_dot_end) exp(-t / tau), J constant
-
-    model, parameters: as a simulated file has them; None for those that have no rates.
+    model, parameters: as a simulated file has them, of a transport model or of temperature_step, never
+    fitted: J = J_before + (J_after - J_before) / (1 + exp(-(t - t_step) / width)). None without rates.
     """
     names, given = {*parameters}, parameters
     if model == "temperature_step" and names == {*STEP}:
         rise = 0.5 * (1 + np.tanh((t - given["t_step"]) / (2 * given["width"])))
         return {"J": given["J_before"] + (given["J_after"] - given["J_before"]) * rise}
-    if model == "oscillating_shear" and names == {*OSCILLATION}:
-        wave = given["relative_amplitude"] * np.sin(2 * np.pi * t / given["period"])
-        shear_rate = given["gamma_dot_mean"] * (1 + wave)
-        return {"J": np.full(len(t), float(given["J"])), "gamma_dot": shear_rate}
-    if model == "relaxing_shear" and names == {*RELAXATION}:
-        first, last = given["gamma_dot_start"], given["gamma_dot_end"]
-        shear_rate = last + (first - last) * np.exp(-t / given["tau"])
-        return {"J": np.full(len(t), float(given["J"])), "gamma_dot": shear_rate}
     if names - {DIRECTION} not in ({*RATES["J"]}, {*RATES["J"], *RATES["gamma_dot"]}):
         return None
     return {
@@ -329,27 +298,19 @@ def _model(
 
 
 def with_splines(model: TransportModel, splines: Mapping[str, SplineForm]) -> TransportModel:
-    """Return the model with other knots of its rates of free form."""
     if not splines:
         return model
     return _model(model.name, model.shear, simpler=model.simpler, splines=splines)
 
 
 BROWNIAN = _model("brownian", Shear.NONE, "alpha", "D_offset")
-"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
 POWER_LAW = _model("power_law", Shear.NONE, "D_offset", simpler="brownian")
-"""Diffusion at a rate that is a power of time, D0 t^alpha."""
 STATIC = _model("static", Shear.NONE, simpler="power_law")
-"""Diffusion: f = exp(-q² ΔC)."""
 _CONSTANT = "alpha", "D_offset", "beta", "gamma_dot_t_offset"
 COUETTE = _model("couette", Shear.LINEAR, *_CONSTANT)
-"""Diffusion and laminar shear, both at constant rates: D0, gamma_dot_t0, phi0."""
 LAMINAR_FLOW = _model("laminar_flow", Shear.LINEAR)
-"""Diffusion under laminar shear between plates a gap L apart."""
 POISEUILLE = _model("poiseuille", Shear.PARABOLIC, *_CONSTANT)
-"""Diffusion at a constant rate in a steady flow between walls at rest a gap L apart."""
 POISEUILLE_FLOW = _model("poiseuille_flow", Shear.PARABOLIC)
-"""The same at rates that change."""
 MODELS = BROWNIAN, POWER_LAW, STATIC, COUETTE, LAMINAR_FLOW, POISEUILLE, POISEUILLE_FLOW
 
 
@@ -359,7 +320,6 @@ def _free(name: str, law: TransportModel, *rates: str) -> TransportModel:
 
 
 def _free_forms(law: TransportModel) -> dict[str, TransportModel]:
-    """Return the models under shear with rates of free form, by the option `rates`."""
     return {
         "spline": _free(f"{law.name}_free", law, "J", "gamma_dot"),
         "J=spline": _free(f"{law.name}_free_J", law, "J"),
@@ -368,15 +328,13 @@ def _free_forms(law: TransportModel) -> dict[str, TransportModel]:
 
 
 STATIC_FREE = _free("static_free", STATIC, "J")
-"""Diffusion at a rate of free form."""
 FREE_FORMS = {
-    STATIC: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
-    BROWNIAN: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
-    POWER_LAW: {"spline": STATIC_FREE, "J=spline": STATIC_FREE},
-    LAMINAR_FLOW: _free_forms(LAMINAR_FLOW),
-    POISEUILLE_FLOW: _free_forms(POISEUILLE_FLOW),
+    **{
+        law: dict.fromkeys(("spline", "J=spline"), STATIC_FREE)
+        for law in (STATIC, BROWNIAN, POWER_LAW)
+    },
+    **{law: _free_forms(law) for law in (LAMINAR_FLOW, POISEUILLE_FLOW)},
 }
 """Models with rates of free form in place of power laws, by the option `rates`."""
 LAMINAR_FLOW_FREE = FREE_FORMS[LAMINAR_FLOW]["spline"]
-"""Diffusion and laminar shear at rates of free form."""
 FREE_MODELS = tuple(dict.fromkeys(of for forms in FREE_FORMS.values() for of in forms.values()))

@@ -35,7 +35,6 @@ _SMOOTHING = 1e-12
 _MAX_EXPONENT = 700.0
 _MIN_NORM = 1e-10
 SPLINES = 6
-"""Of a speed without a formula."""
 
 
 def _power(times: Any, exponent: Any) -> Any:
@@ -118,10 +117,7 @@ def _diffusion(of: str) -> tuple[Parameter, Parameter]:
     )
 
 
-_SPEED = (
-    Parameter("v0", "Å/s", (1e-2, 1e7), scale="log"),
-    Parameter("v_beta", "", (-2.0, 2.0)),
-)
+_SPEED = (Parameter("v0", "Å/s", (1e-2, 1e7), scale="log"), Parameter("v_beta", "", (-2.0, 2.0)))
 
 
 _BEAT = Beat("v0", "v_beta", "phi0", ("D0_sample", "D0_ref"), "fraction")
@@ -144,7 +140,6 @@ TWO_COMPONENT = SeparableModel(
     simpler="beating",
     beat=replace(_BEAT, exchange=_EXCHANGE),
 )
-"""Reference and sample that scatter together; the sample moves with the velocity v."""
 _CONSTANTS = {"D0_ref": 0.0, "alpha_ref": 0.0, "fraction_growth": 0.0}
 BEATING = SeparableModel(
     "beating",
@@ -153,11 +148,9 @@ BEATING = SeparableModel(
     _tables,
     beat=_BEAT,
 )
-"""A sample that moves against a reference that does not decay: a static scatterer, or a second beam."""
 
 
 def _with_splines(of: SeparableModel, beat: Beat) -> SeparableModel:
-    """Return the model with a speed of splines in place of the power law."""
     before, after = of.parameters[:4], of.parameters[6:]
     speeds = [Parameter(f"v_{n + 1}", "Å/s", (-1e7, 1e7)) for n in range(SPLINES)]
     of_speed = replace(beat, speed="v", exponent="", law=of.name)
@@ -168,7 +161,6 @@ def _with_splines(of: SeparableModel, beat: Beat) -> SeparableModel:
 
 TWO_COMPONENT_SPLINE = _with_splines(TWO_COMPONENT, replace(_BEAT, exchange=_EXCHANGE))
 BEATING_SPLINE = _with_splines(BEATING, _BEAT)
-"""Speeds of any course of time: six splines over the record, which are not smoothed."""
 TWO_COMPONENT_XPCSJAX = SeparableModel(
     "two_component_xpcsjax",
     (
@@ -201,7 +193,6 @@ TWO_COMPONENT_XPCSJAX = SeparableModel(
         exchange="all of _ref for all of _sample and, for f1 = 0, f0 + f3 for 1 - f0 - f3",
     ),
 )
-"""The same with the parameters of xpcsjax."""
 DAMPED_COSINE = SeparableModel(
     "damped_cosine",
     (
@@ -211,6 +202,5 @@ DAMPED_COSINE = SeparableModel(
     _cosine,
     beat=Beat("frequency", decays=("rate",)),
 )
-"""Fringes of one frequency that decay, on a baseline."""
 _TWO = TWO_COMPONENT, TWO_COMPONENT_SPLINE, TWO_COMPONENT_XPCSJAX
 MODELS = BEATING, BEATING_SPLINE, *_TWO, DAMPED_COSINE

@@ -13,10 +13,7 @@ _LENGTH = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([^\s\d]+)\s*")
 
 
 def length_in_angstrom(text: str | float) -> float:
-    """Return a length in Å from text with a unit, as '200 um'; a bare number is refused.
-
-    Raises OptionError for a missing or unknown unit and for lengths that are not positive.
-    """
+    """Return a length in Å from text with a unit, as '200 um'; a bare number is refused."""
     found = _LENGTH.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise OptionError(
@@ -37,10 +34,7 @@ def length_in_angstrom(text: str | float) -> float:
 
 
 def gap_in_angstrom(gap: str | float) -> float:
-    """Return a gap in Å: text needs its unit, a number is in Å.
-
-    Raises OptionError for what is not a length, and outside of 1 um to 10 cm, where the unit is wrong.
-    """
+    """Return a gap in Å: text needs its unit, a number is in Å; refused outside of 1 um to 10 cm."""
     if isinstance(gap, str):
         angstrom = length_in_angstrom(gap)
     elif isinstance(gap, Real) and not isinstance(gap, bool) and 0 < gap < math.inf:

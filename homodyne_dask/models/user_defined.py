@@ -26,7 +26,6 @@ from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.plugins import EntryPointError, loaded, offered_in, unusable, warn_of
 
 GROUP = "homodyne_dask.models"
-"""The group of entry points in which installed packages register models."""
 BUILT_IN: dict[str, Parametrized] = {}
 """Filled when `homodyne_dask.models` is imported."""
 USER_DEFINED: dict[str, Parametrized] = {}
@@ -53,8 +52,7 @@ class UserDefined(Parametrized):
 
     @property
     @abstractmethod
-    def functions(self) -> tuple[Callable[..., Any] | None, ...]:
-        """The functions that the model computes with."""
+    def functions(self) -> tuple[Callable[..., Any] | None, ...]: ...
 
     def current(self) -> Self:
         """Return the model with the digest of its functions and of what they read now."""
@@ -64,7 +62,6 @@ class UserDefined(Parametrized):
         return self if digest == self.digest else replace(self, digest=digest)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both compute the same; models of which that is unknown equal themselves."""
         if not (isinstance(other, UserDefined) and self.digest and other.digest):
             return self is other
         return self._key == other._key
@@ -89,7 +86,6 @@ class UserDefined(Parametrized):
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle by value, for workers."""
         now = self if self.digest else self.current()
         return _unpacked, (type(self), now.digest, now._packed)
 
@@ -110,7 +106,6 @@ class _Pickler(cloudpickle.Pickler):
         self.modules, self.attributes = modules, attributes
 
     def reducer_override(self, obj: Any) -> Any:
-        """Return how an object is made again."""
         if isinstance(obj, ModuleType) and any(obj is one for one in self.modules):
             used = {name: part for name, part in vars(obj).items() if name in self.attributes}
             return ModuleType, (obj.__name__,), used
@@ -118,11 +113,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
-    """Return a pickle that holds the code of functions written in scripts, notebooks and folders,
-    and the values of theirs and of modules that the functions read.
-
-    Code of installed packages is pickled by name: workers have them.
-    """
+    """Return a pickle with the code and values of what a user's functions read; installed code is by name."""
     reading, file = Reading(*functions), io.BytesIO()
     modules = list(reading.modules.values())
     for module in modules:
@@ -137,10 +128,7 @@ def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
 
 @cache
 def importable_models() -> Mapping[str, Parametrized]:
-    """Return the models that every process finds by name: built in, and of installed packages.
-
-    Warns of an entry point that gives no model, or one of a name that exists.
-    """
+    """Return the models that every process finds by name; warns of an entry point that gives none."""
     found: dict[str, Parametrized] = dict(BUILT_IN)
     for point in offered_in(GROUP):
         try:
@@ -160,15 +148,12 @@ def importable_models() -> Mapping[str, Parametrized]:
 
 
 def unknown_model(name: str, models: Iterable[str], whole: str = "") -> OptionError:
-    """Return the error for a name that no model has, or only one of a package that cannot be used."""
     if name in UNUSABLE | AMBIGUOUS:
         return OptionError((UNUSABLE | AMBIGUOUS)[name])
     return OptionError(f"model {name!r}{whole} is unknown; {nearest(name, models)}")
 
 
 class Bin(NamedTuple):
-    """The bin argument of f."""
-
     q: Any
     """1/Å."""
     phi: Any
@@ -177,7 +162,6 @@ class Bin(NamedTuple):
     """Å; of models under shear."""
 
     def some(self, which: Any) -> "Bin":
-        """Return one of several bins, or some."""
         return Bin(*(of[which] for of in self))
 
 
@@ -189,11 +173,9 @@ class SeparableModel(UserDefined):
     precompute: Callable[..., Any] | None = None
 
     shear = False
-    """The gap between plates is not passed to f."""
 
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
-        """f and precompute."""
         return self.f, self.precompute
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -206,10 +188,6 @@ class SeparableModel(UserDefined):
 
 @lru_cache(maxsize=32)
 def _imported(name: str, digest: str) -> SeparableModel:
-    """Return a model that every process can import, with the digest it was sent with.
-
-    Raises OptionError where the packages of this process do not give it.
-    """
     found = importable_models().get(name)
     if not isinstance(found, SeparableModel):
         raise unknown_model(name, importable_models())
@@ -252,14 +230,12 @@ def separable(
 
 
 def name_of_model(name: str | None, function: Callable[..., Any]) -> str:
-    """Return the name given, or that of the function; raises OptionError for what is not a text."""
     if name is not None:
         require_type("name", name, str, "a text")
     return name or str(getattr(function, "__name__", "model"))
 
 
 def checked_parameters(model: str, parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    """Return the parameters as a tuple; raises OptionError where there are none, or two of one name."""
     given = list(parameters) if isinstance(parameters, Iterable) else [parameters]
     wrong = [one for one in given if not isinstance(one, Parameter)]
     if wrong:
@@ -308,7 +284,6 @@ class ResidualModel(UserDefined):
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The residual, and the function it is made of."""
         return self.residual, self.written
 
 

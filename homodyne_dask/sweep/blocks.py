@@ -4,14 +4,12 @@ These are found before a fit that may exclude them, so that they depend on the s
 read a chunk in which f has decayed to zero; if it were excluded when it is read, such a chunk would count at
 one theta and not at another.
 
-The caches of a process that computes: decoded blocks, in its memory or on its GPU, and their sums.
-
-The least recently used are dropped first.
+Decoded blocks, in memory or on a GPU, and their sums are cached; the least recently used are dropped first.
 """
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import batched, chain, islice, product
@@ -34,7 +32,7 @@ from homodyne_dask.store.scan import (
     open_selection,
     q_or_one,
 )
-from homodyne_dask.sweep.layout import AHEAD, AHEAD_BYTES, Layout
+from homodyne_dask.sweep.layout import AHEAD, AHEAD_BYTES, Layout, tiles_at_once
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,24 +49,23 @@ class BlockSource(NamedTuple):
     side: int
     padded_bins: int
     factor: int
-    """Frames averaged into one, 1 at full resolution."""
+    """Frames averaged into one."""
     device: str = ""
     """Where blocks are kept and computed: a device of JAX as 'cuda:0', '' for processors."""
 
+    @property
+    def tiles_at_once(self) -> int:
+        return tiles_at_once(4 * self.padded_bins * self.side**2)
+
 
 class Place(NamedTuple):
-    """One block of a source."""
-
     members: tuple[int, ...]
     """Indices into the selection's bins."""
     tile: tuple[int, int]
 
 
 def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "padded T T"]) -> Block:
-    """Return one block, decoded into `data`; raises StoreError naming what cannot be read.
-
-    data: of all padded bins, or of those that there are.
-    """
+    """Return one block, decoded into `data`: of all padded bins, or of those that there are."""
     scan = open_selection(source.selection)
     members = list(place.members)
     for row, member in enumerate(members):
@@ -96,7 +93,6 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
 
 
 def dtype_of(scan: Scan) -> type[np.floating]:
-    """Return the type of c2 in blocks."""
     return np.float64 if scan.is_table else np.float32
 
 
@@ -126,7 +122,6 @@ def stored_sums(
 
 
 def aligned_array(padded_bins: int, side: int) -> Float32[np.ndarray, "padded T T"]:
-    """Return an aligned array, not yet filled."""
     count = padded_bins * side * side
     raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
     first = -raw.ctypes.data % ALIGNMENT
@@ -149,13 +144,11 @@ class Cost(NamedTuple):
     """Sub-blocks computed, of all bins together."""
     sub_blocks: int = 0
     read: int = 0
-    """Blocks whose data were needed."""
     blocks: int = 0
     reading: float = 0.0
     """Seconds of a thread to read and decode the data of its blocks."""
 
     def plus(self, other: "Cost") -> "Cost":
-        """Return the cost of both."""
         return self._make(a + b for a, b in zip(self, other, strict=True))
 
 
@@ -163,7 +156,6 @@ NO_COST = Cost()
 
 
 CHUNKS_PER_TASK = 64
-"""Chunks that one task reads."""
 
 
 def chunks_of(scan: Scan, layout: Layout) -> Iterator[Chunk]:
@@ -173,17 +165,14 @@ def chunks_of(scan: Scan, layout: Layout) -> Iterator[Chunk]:
 
 
 def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | None") -> Scan:
-    """Return the scan with every chunk excluded that cannot be read at any of its resolutions.
-
-    Raises StoreError where nothing is left of the full resolution.
-    """
+    """Return the scan with every chunk excluded that cannot be read at any of its resolutions."""
     chunks = [chunk for layout in layouts for chunk in chunks_of(scan, layout)]
     shares = list(batched(chunks, CHUNKS_PER_TASK))
     task = partial(unreadable_chunks, scan.selection, layouts[0].side)
     if client is None:
         unreadable: Any = map(task, shares)
     else:
-        from homodyne_dask.cluster.local import cluster_errors, gathered
+        from homodyne_dask.cluster.local import cluster_errors, gathered  # lazy: it loads Dask
 
         with cluster_errors(client):
             tasks = client.map(task, shares, pure=False)
@@ -195,7 +184,6 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | 
 
 
 def unreadable_chunks(selection: Selection, side: int, chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Return those of some chunks that cannot be read; this is the task."""
     scan = open_selection(selection)
     into, unreadable = np.empty((side, side), np.float32), []
     for chunk in chunks:
@@ -223,15 +211,8 @@ def keep[T](cache: LRU[Hashable, T], key: Hashable, value: T, budget: int) -> No
     cache[key] = value
 
 
-class _Scratch(threading.local):
-    """The buffer of a thread, which one block after another is read into."""
-
-    data = np.empty((0, 0, 0), np.float32)
-
-
-_SCRATCH = _Scratch()
-
-
+_SCRATCH = threading.local()
+"""Of each thread a buffer, which one block after another is read into."""
 BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
 SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=_LARGE)
 """Sums of the data of blocks, which hold for every theta and after the block itself was dropped."""
@@ -250,24 +231,24 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
     if source.device:
         bins = min(-(-len(place.members) // share) * share, bins)
     if budget == 0:
-        if _SCRATCH.data.shape != (bins, source.side, source.side):
-            _SCRATCH.data = aligned_array(bins, source.side)
-        return placed(read_block(source, place, _SCRATCH.data), source.device)
-    found = BLOCKS.get((source, place))
-    if found is None:
-        found = read_block(source, place, aligned_array(bins, source.side))
-        found = placed(found, source.device)
-        keep(BLOCKS, (source, place), found, budget)
-    return found
+        data = getattr(_SCRATCH, "data", None)
+        if data is None or data.shape != (bins, source.side, source.side):
+            data = _SCRATCH.data = aligned_array(bins, source.side)
+        return placed(read_block(source, place, data), source.device)
+    kept = BLOCKS.get((source, place))
+    if kept is None:
+        kept = placed(read_block(source, place, aligned_array(bins, source.side)), source.device)
+        keep(BLOCKS, (source, place), kept, budget)
+    return kept
 
 
-def placed(found: Block, device: str) -> Block:
+def placed(block: Block, device: str) -> Block:
     """Return a block with its data on a device; without one JAX is not loaded for it."""
     if not device:
-        return found
-    from homodyne_dask.kernels.devices import on_device
+        return block
+    from homodyne_dask.kernels.devices import on_device  # lazy: it loads JAX
 
-    return on_device(found, device)
+    return on_device(block, device)
 
 
 @contextmanager
@@ -279,27 +260,26 @@ def prefetched(
     reads: for each place whether its block is read; by default all are. After the block nothing is left
     of what was fetched, however it ended.
     """
-    with ExitStack() as after:
-        after.callback(read_ahead, [], most_bytes(source.side))
-        yield _fetching(source, places, reads)
-
-
-def _fetching(
-    source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None
-) -> Iterator[Place]:
-    to_read = iter([n for n in range(len(places)) if reads is None or reads[n]])
     most, scan = most_bytes(source.side), open_selection(source.selection)
-    coming: dict[int, list[ByteRange]] = {}
-    for n, place in enumerate(places):
-        coming.pop(n - 1, None)
-        for at in islice(to_read, 1 + AHEAD - len(coming)):
-            members, tile = places[at]
-            # none of a block that this process keeps
-            to_fetch = () if (source, places[at]) in BLOCKS else members
-            chunks = (Chunk(source.factor, scan.bins[member], *tile) for member in to_fetch)
-            coming[at] = [scan.place_of(chunk) for chunk in chunks]
-        read_ahead([*chain(*coming.values())][: AHEAD_BYTES // most], most)
-        yield place
+
+    def fetching() -> Iterator[Place]:
+        to_read = iter([n for n in range(len(places)) if reads is None or reads[n]])
+        coming: dict[int, list[ByteRange]] = {}
+        for n, place in enumerate(places):
+            coming.pop(n - 1, None)
+            for later in islice(to_read, 1 + AHEAD - len(coming)):
+                members, tile = places[later]
+                # none of a block that this process keeps
+                to_fetch = () if (source, places[later]) in BLOCKS else members
+                chunks = (Chunk(source.factor, scan.bins[member], *tile) for member in to_fetch)
+                coming[later] = [scan.place_of(chunk) for chunk in chunks]
+            read_ahead([*chain(*coming.values())][: AHEAD_BYTES // most], most)
+            yield place
+
+    try:
+        yield fetching()
+    finally:
+        read_ahead([], most)
 
 
 def forget(least: int = 0) -> None:
@@ -310,6 +290,5 @@ def forget(least: int = 0) -> None:
 
 
 def forget_large() -> None:
-    """Return the memory of decoded data to the system."""
     forget(_LARGE)
     trim_memory()

@@ -38,10 +38,7 @@ def means_over_cells(
     source: BlockSource, problem: Problem, budget: int, run: Run,
     thetas: Sequence[Float[np.ndarray, " p"]],
 ) -> tuple[list[CellMeans], Cost]:  # fmt: skip
-    """Return the means of f and its derivatives over the cells of a run's bins, at every theta.
-
-    budget: bytes of data that a process may keep for the next pass.
-    """
+    """Return means of f and its derivatives over the cells of a run at every theta; budget: bytes to keep."""
     scan, backend = open_selection(source.selection), backend_of(problem.model)
     cells = scan.cells
     assert cells is not None
@@ -69,7 +66,6 @@ def means_over_cells(
 def _data(
     source: BlockSource, cells: Cells, run: Run, min_lag: int, budget: int
 ) -> tuple[Float[np.ndarray, "bin cell"], Float[np.ndarray, "bin cell"], float]:
-    """Return c2 - 1 of the cells and their weights, as `_read`, and the seconds it took to read them."""
     key, began = (source, run.members, run.tiles, min_lag), time.perf_counter()
     found = CELLS.get(key)
     if found is not None:

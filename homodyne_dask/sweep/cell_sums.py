@@ -29,7 +29,6 @@ def edges_inside(frames: tuple[int, int], min_lag: int) -> AgeAndLagEdges:
 
 
 def halved(edges: AgeAndLagEdges) -> AgeAndLagEdges:
-    """Return edges with one more in the middle of each interval."""
     age, lag = (np.unique([of[:-1], (of[:-1] + of[1:]) // 2, of[1:]]) for of in edges)
     return AgeAndLagEdges(age, lag)
 

@@ -6,18 +6,23 @@ Dask repeats the tasks of a worker that is lost on others: preferences of worker
 import logging
 import operator
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from dask.typing import Key
-from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
+from distributed import Client, Future, Scheduler, SchedulerPlugin
 
 from homodyne_dask.cluster import _dask_internals as internals
-from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.connect import failures_logged, with_timeout
-from homodyne_dask.cluster.local import ANSWER_TIMEOUT, answered, cluster_errors, gathered
+from homodyne_dask.cluster.local import (
+    ANSWER_TIMEOUT,
+    answered,
+    cluster_errors,
+    finished,
+    gathered,
+    known_workers,
+)
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.tasks import Report, Task, TaskContext, warm_up
@@ -28,8 +33,7 @@ LOG = logging.getLogger(__name__)
 
 
 def submit_warm_up(client: Client, context: TaskContext) -> list[Future]:
-    """Let each worker load its libraries and compile the kernel; returns the futures of that."""
-    workers = answered(client, cluster.known_workers, client)
+    workers = answered(client, known_workers, client)
     with cluster_errors(client):
         return [
             client.submit(warm_up, context, key=f"warm-{os.urandom(3).hex()}", pure=False)
@@ -81,17 +85,14 @@ class SoftPreferences(SchedulerPlugin):
     idempotent = True
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Keep the scheduler whose tasks these are."""
         self.scheduler = scheduler
 
     def transition(self, key: Key, start: str, finish: str, *_: object, **__: object) -> None:
-        """Drop the preference of a task that would wait for its worker."""
         if finish == "no-worker":
             internals.drop_preference(self.scheduler, key)
 
 
 def keep_preferences_soft(client: Client) -> None:
-    """Let any worker take a task whose preferred worker has left, in a client's scheduler."""
     try:
         answered(client, client.register_plugin, SoftPreferences())
     except ImportError as e:
@@ -110,8 +111,7 @@ def computed_on_cluster[G](
 ) -> Iterator[tuple[int, G, Report]]:
     """Yield the number of each task, its result and its report, in the order of arrival.
 
-    context, runs, at: the three arguments of a task; its own is one of `runs`, of a pass a `Run`. owners: of
-    tasks that were computed before, the workers that cache their data, or at least the sums of those.
+    owners: of tasks that were computed before, the workers that cache their data, or at least their sums.
     """
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
@@ -128,7 +128,7 @@ def computed_on_cluster[G](
                     allow_other_workers=bool(owner),
                 )
                 futures |= zip(made, numbers, strict=True)
-            for future, (gram, report) in _finished(client, set(futures)):
+            for future, (gram, report) in finished(client, futures):
                 future.release()
                 yield futures[future], gram, report
     finally:
@@ -136,18 +136,3 @@ def computed_on_cluster[G](
         if client.status == "running":
             with failures_logged("tasks were not cancelled"):
                 with_timeout(ANSWER_TIMEOUT, client.cancel, left, reason="the pass has ended")
-
-
-def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Any, Report]]]:
-    """Yield futures with their results as they finish; TimeoutError if none does for too long."""
-    patience = cluster.Patience(client)
-    while waiting:
-        try:
-            done = as_completed(waiting, client.loop, with_results=True, timeout=patience.pause)
-            for future, result in done:
-                if isinstance(result, BaseException):  # the connection to the scheduler is lost
-                    raise result
-                waiting, patience.last = waiting - {future}, time.monotonic()
-                yield future, result
-        except TimeoutError:
-            patience.look()

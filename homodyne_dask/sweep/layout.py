@@ -35,9 +35,7 @@ SCHEDULER_SECONDS = 0.001
 
 
 AHEAD = 3
-"""Blocks that are fetched while one is computed."""
 AHEAD_BYTES = 64_000_000
-"""Most bytes of blocks that a thread fetches ahead."""
 _GRAMS, _FIELDS, _TABLES = 8, 28, 3
 """Held while a kernel assembles a Gram: Grams, sums over frames of a block, tables over all frames."""
 _FEW_BINS, _FRAME_BLOCKS, _LEAVES = 8, 33, 6
@@ -77,21 +75,17 @@ class Layout:
     by_url: bool = False
     """The store is not on a disk: what is fetched ahead lies in the memory of a worker."""
     datum: str = "pairs"
-    """What `pairs` are: pairs or points."""
 
     @property
     def block_bytes(self) -> int:
-        """Memory of one decoded block."""
         return self.padded_bins * self.side**2 * 4
 
     @property
     def tiles_at_once(self) -> int:
-        """Tiles that a GPU computes in one call."""
         return tiles_at_once(self.block_bytes)
 
     @property
     def blocks(self) -> int:
-        """Blocks of a pass."""
         return len(self.groups) * len(self.tiles)
 
     @property
@@ -125,7 +119,6 @@ class Layout:
         return threads * of_thread + of_process
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of a plan about the data, as (name, text)."""
         bins = sum(map(len, self.groups))
         return [
             ("bins", f"{bins} in {counted(len(self.groups), 'group')} of equal q"),
@@ -142,10 +135,7 @@ def tiles_at_once(block_bytes: int) -> int:
 def layout(
     scan: Scan, min_lag: int = 1, factor: int = 1, apart: Int[np.ndarray, " bin"] | None = None
 ) -> Layout:
-    """Return how a level of the scan is cut; raises SelectionError where no pair is left.
-
-    apart: a number for each bin, which is the same in all bins of a group.
-    """
+    """Return how a level is cut; apart: a number for each bin, the same in all bins of a group."""
     side = schema.tile_side(scan.n_frames)
     lag = coarse_min_lag(min_lag, factor)
     used = coarse_use(scan, factor).astype(np.int64)
@@ -172,10 +162,7 @@ def layout(
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
-    """Return how the levels below the full resolution are cut, the coarsest first.
-
-    An empty list where a pass over all data takes no longer than the passes over a level.
-    """
+    """Return how the coarser levels are cut, the coarsest first; none where data are few."""
     if fine.pairs < MIN_PAIRS_FOR_LEVELS:
         return []
     return [
@@ -217,7 +204,6 @@ def runs(layout: Layout, threads: int, shortest: float = MIN_TASK_SECONDS) -> li
 
 
 def _runs_of(layout: Layout, threads: int, seconds: float) -> list[Run]:
-    """Return the tasks whose shortest take some seconds, but for the last of each group."""
     tiles_per_second = PAIRS_PER_SECOND / max(layout.pairs / layout.blocks, 1)
     shortest, longest = seconds * tiles_per_second, MAX_TASK_SECONDS * tiles_per_second
     made, left, length = [], layout.blocks, layout.blocks

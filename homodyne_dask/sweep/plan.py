@@ -42,7 +42,6 @@ GPU_START_SECONDS = 6.0
 GPU_SECONDS_TO_SEND = 2.8e-9
 """Of a pair, which is read and sent to a GPU once, as measured; processors read while they compute."""
 USABLE_SHARE = 0.9
-"""Share of what JAX may take of a GPU's memory that a plan fills."""
 WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE = 64, 20, 40_000_000
 """Memory of a kernel: for each pair of a block, its fields on the whole tile; for each pair and parameter; of
 cuBLAS. Functions of users under a loss take what XLA reserves for an H100, transport models at most half."""
@@ -57,7 +56,6 @@ _PROCESS_BYTES = 700_000_000
 _BYTES_OF_BIN = 1_000_000
 """What is known of the noise of a bin after the last pass, where the result is made; as measured."""
 _CUDA_BYTES = 330_000_000
-"""The libraries of CUDA in it, where JAX has them."""
 _OF_CELLS = (
     "c2 is the mean over cells of age and lag, and fits to such means run on processors only"
 )
@@ -65,15 +63,10 @@ _OF_CELLS = (
 
 @dataclass(frozen=True)
 class Device:
-    """Where the passes of a fit are computed."""
-
     name: str
-    """'cpu' or 'gpu'."""
     why: str
     gpus: Gpus | None = None
-    """One for each worker."""
     place: str = ""
-    """The device of a worker for its blocks, '' for processors (`kernels.devices.jax_device`)."""
 
     def __str__(self) -> str:
         return f"{self.gpus or self.name} ({self.why})"
@@ -84,7 +77,6 @@ class Device:
         return 1 if self.gpus is None else GPU_THREADS
 
     def needed(self, layout: Layout, workers: Workers, parameters: int) -> int:
-        """Return the bytes of a GPU's memory for blocks that come in and for the work of kernels."""
         threads = workers.threads_each
         of_pair = WORKING_BYTES + WORKING_BYTES_OF_PARAMETER * min(parameters, MOST_PARAMETERS)
         of_kernel = of_pair * (layout.block_bytes // 4) + WORKSPACE
@@ -92,10 +84,7 @@ class Device:
         return threads * layout.block_bytes + KERNELS_AT_ONCE * of_kernel
 
     def capacity(self, layout: Layout, workers: Workers, parameters: int) -> int:
-        """Return the bytes of data that all GPUs may keep beside the work of a kernel.
-
-        Raises PlanError where one could not even compute a block.
-        """
+        """Return the bytes of data that all GPUs may keep beside the work of a kernel."""
         assert self.gpus is not None
         working = self.needed(layout, workers, parameters)
         usable = int(USABLE_SHARE * self.gpus.memory)
@@ -118,12 +107,7 @@ def chosen_device(
     threads: int,
     passes: int = PASSES_OF_A_FIT,
 ) -> Device:
-    """Return where passes are computed; `find` returns the GPUs, or why there are none.
-
-    threads: of processors that would compute them. passes: over all pairs, that are expected.
-
-    Raises OptionError and PlanError where a GPU is asked for and is not available.
-    """
+    """Return where passes are computed; `find` returns the GPUs, or why not; threads: of processors."""
     if wanted == "cpu":
         return ON_CPU
     if wanted == "gpu":
@@ -164,12 +148,10 @@ def seconds_of_passes(
 
 
 class DriverCost(NamedTuple):
-    """Time and memory of scheduler and driver for a pass."""
+    """Processor time for all tasks of a pass, one after the other, and bytes of scheduler and driver."""
 
     seconds: float
-    """Processor time for all tasks, one after the other; no pass is shorter."""
     memory: int
-    """Bytes: about one Gram for each thread is held."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,18 +166,15 @@ class Plan(Printed):
     model: str
     parameters: int
     levels: tuple[Layout, ...] = ()
-    """Coarser levels that a fit begins with, the coarsest first."""
     device: Device = ON_CPU
     capacity: int = 0
     """Bytes of decoded data that all workers may keep, in their memory or on their GPUs."""
 
     @cached_property
     def tasks(self) -> list[Run]:
-        """Tasks of a pass."""
         return self.tasks_of(self.layout)
 
     def tasks_of(self, level: Layout) -> list[Run]:
-        """Return the tasks of a pass over a level."""
         return runs(level, self.workers.threads, MIN_TASK_SECONDS * self.device.speed)
 
     @property
@@ -206,7 +185,6 @@ class Plan(Printed):
 
     @property
     def longest_task(self) -> float:
-        """Seconds that a task may take, however few and slow the workers are."""
         return longest_task(self.layout)
 
     @property
@@ -238,7 +216,6 @@ class Plan(Printed):
 
     @property
     def gpus(self) -> int:
-        """GPUs, one for each worker; 0 where processors compute."""
         return self.device.gpus.number if self.device.gpus else 0
 
     def _document(self) -> Document:
@@ -289,10 +266,7 @@ class Plan(Printed):
 
 
 def workers_here(layout: Layout, memory: str = "auto") -> Workers:
-    """Return the workers of a fit without a client.
-
-    They are threads of this process where the data are few, or stay in its memory; else processes.
-    """
+    """Return the workers of a fit without a client: threads where data are few or stay in memory."""
     here = this_process(layout.blocks)
     kept = memory != "stream" and layout.resident_bytes <= RESIDENT_SHARE * here.memory
     return here if kept or layout.pairs < IN_PROCESS_PAIRS else local_workers()
@@ -326,7 +300,6 @@ def make_plan(
 
 
 def _require_memory(workers: Workers, needed: int) -> None:
-    """Raise PlanError where a worker has less memory than it needs."""
     allowed = workers.memory // workers.processes
     if needed > allowed and (workers.local or workers.to_start):
         raise too_little("this process" if workers.local else "a worker", needed, allowed)
@@ -338,7 +311,6 @@ def _require_memory(workers: Workers, needed: int) -> None:
 
 
 def require_memory_for_thetas(plan: Plan, points: int) -> None:
-    """Raise PlanError where a worker cannot hold the wide Grams of a task beside what a fit needs."""
     layout, bins = plan.layout, plan.layout.padded_bins
     grams = max(len(run.tiles) for run in plan.tasks) * bins * (points + 2) ** 2
     waves = 4 * points * bins * layout.side

@@ -1,8 +1,7 @@
 """Checks before the first pass: whether every worker can do its part of a fit, with the same numbers.
 
-All failures are reported at once, one sentence for each, instead of by jobs that fail one by one.
-
-Workers of other code that join while a fit runs are removed before their first task.
+All failures are reported at once, one sentence for each, instead of by jobs that fail one by one. Workers of
+other code that join while a fit runs are removed before their first task.
 """
 
 import asyncio
@@ -42,16 +41,7 @@ from homodyne_dask.sweep.blocks import chunks_of
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.text import counted, size
 
-PACKAGES = (
-    "homodyne-dask",
-    "jax",
-    "jaxlib",
-    "numpy",
-    "numcodecs",
-    "dask",
-    "distributed",
-    "msgpack",
-)
+PACKAGES = "homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed", "msgpack"
 """Other versions of these give other bits, or cannot communicate."""
 _SET_IN_WORKERS = ("NPROC", "JAX_CPU_ENABLE_ASYNC_DISPATCH", *FIRST_ALONE)
 """What JAX reads as it starts, set in workers that were started without it."""
@@ -67,38 +57,30 @@ class Requirements(NamedTuple):
     digest: str = ""
     """SHA-256 of its content, or the error of reading it here."""
     memory: int = 0
-    """Bytes it must have."""
-    gpu: bool = False
-    """Whether it computes on a GPU."""
 
 
 class WorkerInfo(NamedTuple):
-    """What matters to a fit about a worker, as it reports it."""
+    """What matters to a fit about a worker, as it reports it; memory in bytes."""
 
     name: str
     host: str
     threads: int
     limit: int
-    """Bytes it may use, 0 for no limit."""
+    """What it may use, 0 for no limit."""
     versions: dict[str, str]
     pool: int
     """Threads on which JAX computes."""
     cores: int
-    """Processors the process may use."""
     available: int
-    """Bytes of memory that are free on the machine."""
+    """Free on the machine."""
     used: int
-    """Bytes this process uses."""
     chunk: str
     """SHA-256 of a chunk of the store, or the error of reading it."""
-    no_gpu: str = ""
-    """Why it has no GPU, where it is to have one."""
 
 
 def inspect(required: Requirements, dask_worker: Worker) -> WorkerInfo:
-    """Return the properties of a worker, which this process is; JAX is loaded only to look for a GPU."""
+    """Return the properties of a worker, which this process is."""
     compute_on_own_threads(dask_worker)
-    gpu = _gpu() if required.gpu else None
     return WorkerInfo(
         name=f"worker {dask_worker.name}",
         host=socket.gethostname(),
@@ -110,16 +92,11 @@ def inspect(required: Requirements, dask_worker: Worker) -> WorkerInfo:
         available=psutil.virtual_memory().available,
         used=psutil.Process().memory_info().rss,
         chunk=_digest(required.chunk),
-        no_gpu=gpu if isinstance(gpu, str) else "",
     )
 
 
 def compute_on_own_threads(worker: Worker) -> None:
-    """Let JAX compute on as many threads as a worker has, unless it has started or is told otherwise.
-
-    So the workers of anybody's cluster need no settings. The process of a worker without a network is the
-    user's own, and stays as it is.
-    """
+    """Let JAX compute on as many threads as a worker has, unless it has started, is told, or is inproc."""
     if "jax" not in sys.modules and not worker.address.startswith("inproc://"):
         settings = worker_environment(worker.state.nthreads) | FIRST_ALONE
         for name in _SET_IN_WORKERS:
@@ -134,11 +111,7 @@ def package_versions() -> dict[str, str]:
 
 
 def preflight(client: Client, scan: Scan | None = None, plan: Plan | None = None) -> None:
-    """Raise ClusterError, one sentence for each failure, where workers cannot do what the plan needs.
-
-    Every worker reports its versions and its code, its threads and memory, and reads one chunk of the
-    store. Without a scan and a plan only versions and code count.
-    """
+    """Raise ClusterError, one sentence for each failure, where workers cannot do what the plan needs."""
     if sentences := list(_failures(client, scan, plan)):
         raise ClusterError("\n".join(sentences))
 
@@ -183,13 +156,12 @@ def requirements(scan: Scan | None = None, plan: Plan | None = None) -> Requirem
     chunks = chunks_of(scan, plan.layout)
     chunk = scan.place_of(next(chunk for chunk in chunks if chunk not in scan.excluded))
     of_store = str(scan.path), chunk, _digest(chunk)
-    return Requirements(package_versions(), *of_store, plan.memory_per_worker, plan.gpus > 0)
+    return Requirements(package_versions(), *of_store, plan.memory_per_worker)
 
 
 def other_versions(
     who: str, theirs: dict[str, str], what: str, ours: dict[str, str]
 ) -> Iterator[str]:
-    """Yield a sentence for each package of another version."""
     for package, wanted in ours.items():
         if (version := theirs.get(package, "unknown")) != wanted:
             yield (
@@ -204,8 +176,6 @@ def unmet(
     """Yield a sentence for each requirement that a worker does not meet; on_host: all workers of its host."""
     name, host, needed = worker.name, worker.host, required.memory
     yield from other_versions(name, worker.versions, "the workers", required.versions)
-    if worker.no_gpu:
-        yield f"{name} on {host} has no GPU, but this fit is computed on GPUs: {worker.no_gpu}"
     if worker.chunk != required.digest:
         what = "it reads other data" if len(worker.chunk) == 64 else worker.chunk
         remedy = "put it on a file system that all nodes share, and check its permissions"
@@ -241,10 +211,7 @@ def _digest(chunk: ByteRange | None) -> str:
 
 
 def gpus_of_each(workers: Mapping[str, tuple[Gpus | str, tuple[str, str]]]) -> Gpus | str:
-    """Return the GPUs of workers, one of each, or why not all have one of their own.
-
-    workers: of each its GPU, or why there is none, with host and CUDA's identity of the GPU.
-    """
+    """Return the GPUs of workers, one of each, or why not all have one of their own; as `gpu_of_worker`."""
     gpus = []
     for worker, (gpu, _) in workers.items():
         if isinstance(gpu, str):
@@ -259,20 +226,17 @@ def gpus_of_each(workers: Mapping[str, tuple[Gpus | str, tuple[str, str]]]) -> G
 
 
 def gpu_of_worker(dask_worker: Worker) -> tuple[Gpus | str, tuple[str, str]]:
-    """Return the GPU that a worker, which this process is, computes on; without CUDA JAX is not loaded."""
+    """Return the GPU of this worker, or why there is none, with host and CUDA's identity of it."""
     compute_on_own_threads(dask_worker)
-    gpu = cuda_missing() or _gpu()
+    if missing := cuda_missing():
+        return missing, (socket.gethostname(), "")
+    from homodyne_dask.kernels.devices import gpus_here  # lazy: it loads JAX
+
+    gpu = gpus_here()
     return gpu, (socket.gethostname(), "" if isinstance(gpu, str) else first_gpu())
 
 
-def _gpu() -> Gpus | str:
-    from homodyne_dask.kernels.devices import gpus_here  # it loads JAX
-
-    return gpus_here()
-
-
 def gpus_of_workers(client: Client) -> Gpus | str:
-    """Return the GPUs of a client's workers; raises ClusterError where they do not answer in time."""
     return gpus_of_each(answered(client, client.run, gpu_of_worker))
 
 
@@ -283,7 +247,6 @@ class WorkerCheck(WorkerPlugin):
         self.name, self.versions = name, package_versions()
 
     async def setup(self, worker: Worker) -> None:
-        """Check a worker; those that run have passed the preflight, and pass again."""
         compute_on_own_threads(worker)
         theirs = await asyncio.to_thread(package_versions)
         who = f"worker {worker.name}"
@@ -297,10 +260,8 @@ def checked_workers(
 ) -> Iterator[list[str]]:
     """Check a client's workers, and inside the `with` the code of every worker that joins.
 
-    Yields a list that receives a message for each worker that joined and was refused. Raises
-    ClusterError, a sentence for each failure, where the present workers cannot do what the plan
-    needs, or without one have other versions or code; a ClusterError inside the `with` is raised with
-    those messages added.
+    Yields a list of messages about workers that joined and were refused, which a ClusterError inside the
+    `with` gets, too. Raises ClusterError, a sentence for each failure, for present workers.
     """
     if worker_address():  # a task itself, which waits for others that the worker may compute
         with suppress(KeyError):  # its thread was given up before

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+Theta = Float[np.ndarray, " p"]
+Thetas = Float[np.ndarray, "point p"]
+LinearParams = Float[np.ndarray, "bin 2"]
+
 
 class ArrivingGrams[G: AnyGram]:
     """The sums of a pass, in the order of arrival merged as `merge_runs` merges them in that of the plan.
@@ -63,7 +67,6 @@ class ArrivingGrams[G: AnyGram]:
         """Complete subtrees whose neighbour has not come, by group, first tile and length."""
 
     def add(self, n: int, gram: G) -> None:
-        """Take the Gram of the n-th task; each comes exactly once."""
         self.missing.remove(n)
         group, first, length = self.subtrees[n]
         while (neighbour := (group, first ^ length, length)) in self.held:
@@ -72,7 +75,6 @@ class ArrivingGrams[G: AnyGram]:
         self.held[group, first, length] = gram
 
     def total(self, layout: Layout) -> G:
-        """Return the Gram of all selected bins, when those of all tasks are there."""
         assert not self.missing
         bins = sum(map(len, layout.groups))
         some = next(iter(self.held.values()))
@@ -92,7 +94,6 @@ class Passes(Protocol):
     """The sums that fits are made of: over data (`Sweep`), or over averages (`SpeckleWeighting`)."""
 
     cost: Cost
-    """Of the last pass."""
     peak: int
     """Most memory that a process of the workers has had [bytes]."""
 
@@ -101,25 +102,19 @@ class Passes(Protocol):
         """Frames averaged into one: 1 for all data."""
         ...
 
-    def gram(
-        self,
-        theta: Float[np.ndarray, " p"],
-        linear_params: Float[np.ndarray, "bin 2"] | None = None,
-    ) -> Gram:
+    def gram(self, theta: Theta, linear_params: LinearParams | None = None) -> Gram:
         """Return the Gram of all bins at theta; with (offset - 1, contrast), that of the problem's loss."""
         ...
 
-    def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
+    def candidates(self, thetas: Thetas) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta."""
         ...
 
-    def wide(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
+    def wide(self, thetas: Thetas) -> Gram:
         """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
         ...
 
-    def cells(self, edges: AgeAndLagEdges) -> CellSums:
-        """Return the sums of c2 over cells of age and lag."""
-        ...
+    def cells(self, edges: AgeAndLagEdges) -> CellSums: ...
 
 
 type Executor = Callable[["Sweep", Task[Any], Any], Iterator[tuple[int, Any, Report]]]
@@ -131,7 +126,6 @@ class Sweep:
     """Passes over one plan; records which worker computed which task, as a preference for the next pass."""
 
     context: Any
-    """A `TaskContext`, or the context of other tasks."""
     layout: Layout
     tasks: list[Run]
     client: "Client | None" = None
@@ -139,7 +133,6 @@ class Sweep:
     """Of this process, where there is no client."""
     task: Task[Gram] = GRAM
     execute: Executor = field(default_factory=lambda: executed)
-    """An observer wraps it."""
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
@@ -150,29 +143,21 @@ class Sweep:
 
     @property
     def factor(self) -> int:
-        """Frames averaged into one."""
         return self.layout.factor
 
-    def gram(
-        self,
-        theta: Float[np.ndarray, " p"],
-        linear_params: Float[np.ndarray, "bin 2"] | None = None,
-    ) -> Gram:
-        """Return the Gram of all bins at theta: one pass over the data."""
+    def gram(self, theta: Theta, linear_params: LinearParams | None = None) -> Gram:
         return self.over(self.task, AtTheta(theta, linear_params))
 
-    def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
+    def candidates(self, thetas: Thetas) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each MAX_CANDIDATES of them."""
         shares = np.split(thetas, range(MAX_CANDIDATES, len(thetas), MAX_CANDIDATES))
         passes = (self.over(CANDIDATES, ManyThetas(share)) for share in shares if len(share))
         return [gram for grams in passes for gram in grams.each()]
 
-    def wide(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
-        """Return the Gram of f at all thetas: one pass over the data."""
+    def wide(self, thetas: Thetas) -> Gram:
         return self.over(WIDE_GRAM, ManyThetas(thetas))
 
     def cells(self, edges: AgeAndLagEdges) -> CellSums:
-        """Return the sums of c2 over cells: one pass over the data."""
         return self.over(CELL_SUMS, edges)
 
     def over[G: AnyGram](self, task: Task[G], at: object) -> G:
@@ -190,7 +175,7 @@ class Sweep:
     def warm_up(self) -> None:
         """Let the workers, or a thread, load libraries and compile while initial values are searched."""
         if self.client is not None:
-            self.warming = _distributed().submit_warm_up(self.client, self.context)
+            self.warming = _on_cluster().submit_warm_up(self.client, self.context)
         elif self.threads > 1:
             self.warming = [in_thread(partial(warm_up, self.context))]
 
@@ -205,7 +190,7 @@ class Sweep:
     def compilations(self) -> dict[str, int]:
         """Return the most compilations of each kernel that one process made for this fit."""
         if self.client is not None:
-            reports = _distributed().warmed_up(self.client, self.warming)
+            reports = _on_cluster().warmed_up(self.client, self.warming)
         else:  # the first pass has raised what one raised
             reports = [one.result() for one in self.warming if one.exception() is None]
         for report in reports:
@@ -231,18 +216,18 @@ def sweep_of(
     return Sweep(context, layout, plan.tasks_of(layout), client, plan.workers.threads)
 
 
-def _distributed() -> "ModuleType":
-    """Return what sends tasks to a cluster: it loads Dask, which a pass in this process does without."""
-    from homodyne_dask.sweep import distributed_tasks
+def _on_cluster() -> "ModuleType":
+    from homodyne_dask.sweep import (
+        distributed_tasks,
+    )  # lazy: it loads Dask, of no use to a pass here
 
     return distributed_tasks
 
 
 def executed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
-    """Yield the runs of a sweep on its workers, or on threads of this process."""
     if sweep.client is not None:
-        on_cluster = _distributed().computed_on_cluster
-        yield from on_cluster(sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at)
+        given = sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at
+        yield from _on_cluster().computed_on_cluster(*given)
     elif sweep.threads == 1:  # in that of the caller, which may be a task of Dask
         for n, run in enumerate(sweep.tasks):
             yield n, *task.function(sweep.context, run, at)
@@ -253,7 +238,6 @@ def executed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple
 def _computed_on_threads[G: AnyGram](
     sweep: Sweep, task: Task[G], at: Any
 ) -> Iterator[tuple[int, G, Report]]:
-    """Yield the runs of a sweep; an interruption waits for those under way."""
     left, made = deque(enumerate(sweep.tasks)), SimpleQueue[Any]()
 
     def compute() -> None:

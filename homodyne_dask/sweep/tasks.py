@@ -19,7 +19,13 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Block, ModelPoint, Problem
+from homodyne_dask.kernels.backend_interface import (
+    MAX_CANDIDATES,
+    Block,
+    ModelPoint,
+    Problem,
+    TileWork,
+)
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
 from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
 from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds, worker_address
@@ -37,21 +43,19 @@ from homodyne_dask.sweep.blocks import (
     stored_sums,
 )
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
-from homodyne_dask.sweep.layout import Run, tiles_at_once
+from homodyne_dask.sweep.layout import Run
+
+LinearParams = Float[np.ndarray, "bin 2"]
 
 type Sums = Float[np.ndarray, "padded 4"]
 """Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
 
 
 class Leaf(NamedTuple):
-    """A block of a run."""
-
     place: Place
     cost: Cost
     sums: Sums | None
-    """Those of its data, where they are known."""
     data: Any = None
-    """A `Block`, where it is needed."""
 
 
 type Compute[G] = Callable[[Sequence[Leaf]], list[tuple[G, Any]]]
@@ -71,16 +75,15 @@ class AtTheta(NamedTuple):
     """Argument of a task: the parameters at which the Gram is evaluated."""
 
     theta: Float[np.ndarray, " p"]
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """(offset - 1, contrast) of every selected bin, under a loss: its weights depend on the residuals."""
+    linear_params: LinearParams | None = None
+    """(offset - 1, contrast) of every bin, under a loss: its weights depend on the residuals."""
 
 
 class AtThetaOfBins(NamedTuple):
     """Argument of a task: the parameters of every selected bin, the same in all bins of a group."""
 
     thetas: Float[np.ndarray, "bin p"]
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """As of `AtTheta`."""
+    linear_params: LinearParams | None = None
 
 
 class ManyThetas(NamedTuple):
@@ -90,24 +93,20 @@ class ManyThetas(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Argument of a task: theta, and the directions along which derivatives are taken."""
+    """Argument of a task: theta, and the directions along which derivatives are taken, one a row."""
 
     theta: Float[np.ndarray, " p"]
     vectors: Float[np.ndarray, "p p"]
-    """One direction a row."""
 
 
 class Report(NamedTuple):
-    """The report that a task returns with its Gram."""
-
     worker: str
     process: int
     seconds: float
     compiled: tuple[dict[str, int], dict[str, int]]
-    """Compilations of each kernel in this process before and after the task."""
+    """Of each kernel in this process, before and after the task."""
     cost: Cost
     peak: int
-    """Most memory the process has had [bytes]."""
 
 
 @dataclass(frozen=True)
@@ -140,17 +139,10 @@ def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins) -> tupl
         [means], cost = means_over_cells(*context, run, [theta])
         return cell_gram(means, problem, linear), cost
     points = _points(context, [theta])
-    compute = BlockGrams(context, points, linear_params=linear)
-    if linear is not None:
-        return merged(context, run, compute, points)
-
-    def gram(leaves: Sequence[Leaf]) -> list[tuple[Gram, Sums | None]]:
-        found = compute(leaves)
-        for leaf, (_, sums) in zip(leaves, found, strict=True):
-            SUMS[context.source, leaf.place, problem.min_lag] = sums
-        return found
-
-    return merged(context, run, gram, points, problem.model.size + 3)
+    grams = partial(block_grams, context, points, "derivatives", linear)
+    # under a loss every residual counts
+    columns = problem.model.size + 3 if linear is None else None
+    return merged(context, run, grams, points, columns)
 
 
 def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
@@ -162,7 +154,7 @@ def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram,
     if context.source.device:  # so that its program is compiled once
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
     points = _points(context, thetas)
-    gram = merged(context, run, BlockGrams(context, points, "points"))[0]
+    gram = merged(context, run, partial(block_grams, context, points, "points", None))[0]
     return gram._replace(moments=gram.moments[:, :number]), NO_COST
 
 
@@ -172,47 +164,44 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, 
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return wide_cell_gram(means), cost
     points = _points(context, at.thetas)
-    grams = BlockGrams(context, points, "changes")
+    grams = partial(block_grams, context, points, "changes", None)
     return merged(context, run, grams, points, len(points) + 2)[0], NO_COST
 
 
-class BlockGrams(NamedTuple):
-    """Computes the Grams of blocks, one after the other, or on a device all in one call."""
+def block_grams(
+    context: TaskContext,
+    points: Sequence[ModelPoint],
+    fields: str,
+    linear: LinearParams | None,
+    leaves: Sequence[Leaf],
+) -> list[tuple[Gram, Any]]:
+    """Return the Gram of each block, on a device of all in one call, and the sums of its data.
 
-    context: TaskContext
-    points: Sequence[ModelPoint]
-    fields: str = "derivatives"
-    """As those of `kernels.tile_sums.TileWork`."""
-    linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """Under a loss, of the bins of the blocks."""
-
-    def __call__(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
-        """Return the Gram of each block, and the sums of its data."""
-        source, backend = self.context.source, backend_of(self.context.problem.model)
-        if source.device:
-            from homodyne_dask.kernels.column_sums import TileWork
-
-            blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
-            frames = len(open_selection(source.selection).time)
-            of_tiles = _tiles_at_once(source), frames, self.fields, self.linear_params
-            return backend.tile_grams(self.points, TileWork(blocks, known, *of_tiles))
-        if self.linear_params is not None:  # every residual counts
-            robust, linear = partial(backend.robust_gram, self.points[0]), self.linear_params
-            return [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
-        if self.fields == "points":
-            return [(backend.candidate_grams(self.points, leaf.data), None) for leaf in leaves]
-        gram = partial(backend.gram, self.points[0])
-        if self.fields == "changes":
-            gram = partial(backend.wide_gram, self.points)
-        return [gram(leaf.data, leaf.sums) for leaf in leaves]
-
-
-def _tiles_at_once(source: BlockSource) -> int:
-    return tiles_at_once(4 * source.padded_bins * source.side**2)
+    fields: as those of `TileWork`. linear: under a loss, of the bins of the blocks.
+    """
+    source, backend = context.source, backend_of(context.problem.model)
+    if source.device:
+        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+        frames = len(open_selection(source.selection).time)
+        work = TileWork(blocks, known, source.tiles_at_once, frames, fields, linear)
+        grams = backend.tile_grams(points, work)
+    elif linear is not None:
+        robust = partial(backend.robust_gram, points[0])
+        grams = [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
+    elif fields == "points":
+        grams = [(backend.candidate_grams(points, leaf.data), None) for leaf in leaves]
+    else:
+        gram = partial(backend.gram, points[0])
+        if fields == "changes":
+            gram = partial(backend.wide_gram, points)
+        grams = [gram(leaf.data, leaf.sums) for leaf in leaves]
+    if fields == "derivatives" and linear is None:
+        for leaf, (_, sums) in zip(leaves, grams, strict=True):
+            SUMS[source, leaf.place, context.problem.min_lag] = sums
+    return grams
 
 
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
-    """Return the columns of the cells of a run's bins, of data that are means over cells."""
     [means], cost = means_over_cells(*context, run, [at.theta])
     return means, cost
 
@@ -240,11 +229,7 @@ _LAST: list[tuple[TaskContext | None, tuple[bytes, ...], Sequence[ModelPoint]]] 
 def _known(
     context: TaskContext, place: Place, points: Sequence[ModelPoint], every: bool
 ) -> tuple[Cost, Sums | None]:
-    """Return what a block costs, of points that where it is most, and the sums of its data if known.
-
-    They are those of the store where they cover the same pairs, else those of an earlier pass: which ones
-    depends on store and selection alone.
-    """
+    """Return what a block costs, at the points where it is most, and the sums of its data if known."""
     source, problem = context.source, context.problem
     q = q_or_one(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
@@ -273,7 +258,7 @@ def merged[G: AnyGram](
     source, cost = context.source, Cost()
     places = [Place(run.members, tile) for tile in run.tiles]
     known = [_known(context, place, points, columns is None) for place in places]
-    at_once = _tiles_at_once(source) if source.device and context.budget else 1
+    at_once = source.tiles_at_once if source.device and context.budget else 1
 
     def read(turns: Iterator[Place]) -> Iterator[Leaf]:
         for place, (of_block, sums) in zip(turns, known, strict=True):
@@ -303,7 +288,6 @@ def merged[G: AnyGram](
 
 
 def warm_up(context: TaskContext) -> Report:
-    """Compile the kernel in this process before the first pass."""
     return Task(_compiled, "warm").function(context, None, None)[1]
 
 
@@ -311,19 +295,15 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     source, problem = context.source, context.problem
     side, padded_bins = source.side, source.padded_bins
     dtype, weights = dtype_of(open_selection(source.selection)), np.zeros((padded_bins, side))
-    data = np.zeros((padded_bins, side, side), dtype)
-    linear = np.zeros((padded_bins, 2))
+    data, linear = np.zeros((padded_bins, side, side), dtype), np.zeros((padded_bins, 2))
     empty = Block(data, weights, weights, np.ones(padded_bins), np.zeros(padded_bins), 0, 0)
-    theta = np.ones(problem.model.size)
-    backend = backend_of(problem.model)
-    cells = cells_of(source)
+    theta, backend, cells = np.ones(problem.model.size), backend_of(problem.model), cells_of(source)
+    at = backend.point(problem, theta, np.arange(2.0))
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
-        grams = BlockGrams(context, _points(context, [theta]), linear_params=of_loss)
-        grams([Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))])
-        return None, NO_COST
-    at = backend.point(problem, theta, np.arange(2.0))
-    if cells is not None:
+        leaf = Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))
+        block_grams(context, _points(context, [theta]), "derivatives", of_loss, [leaf])
+    elif cells is not None:
         nowhere = np.zeros((side, side), np.int32)
         backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
     elif problem.loss == "linear":

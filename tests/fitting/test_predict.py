@@ -40,41 +40,28 @@ def test_bounds_of_fits_do_not_limit_predict():
 OF_BIN = {"q": Q, "phi": 40.0, "contrast": 0.2, "offset": 1.1}
 
 
-def c2_of_rates(model, parameters, time, convention, gap=None):
-    at = point_of_scenario(Scenario("", model, parameters, gap=gap), time, convention)
-    return c2_of_point(at, time, *(np.array([value]) for value in OF_BIN.values()))[0]
-
-
 STEP = {"J_before": 8e3, "J_after": 2.4e4, "t_step": 2.1, "width": 0.2}
-LAOS = {"J": 8e3, "gamma_dot_mean": 2e-4, "relative_amplitude": 0.6, "period": 1.7, "phi0": 5.0}
 
 
-def test_rates_of_simulated_scans_are_a_step_of_temperature_and_an_oscillating_shear():
+def test_rates_of_simulated_scans_are_a_step_of_temperature():
     time = np.array([0.0, 0.1, 0.2, 0.4, 0.5, 1.9, 2.0, 2.2, 3.0])
-    convention = Convention.PHYSICAL
     t = np.maximum(time, 0.5 * np.median(np.diff(time)))
     J = 8e3 + 1.6e4 / (1 + np.exp(-(t - 2.1) / 0.2))
     C = reference.integral(J, time)
-    found = c2_of_rates("temperature_step", STEP, time, convention)
+    at = point_of_scenario(Scenario("", "temperature_step", STEP), time, Convention.PHYSICAL)
+    found = c2_of_point(at, time, *(np.array([value]) for value in OF_BIN.values()))[0]
     decay = np.exp(-(Q**2) * np.abs(C[:, None] - C))
     np.testing.assert_allclose(found, 1.1 + 0.2 * decay, rtol=1e-12)
-    wave = 1 + 0.6 * np.sin(2 * np.pi * t / 1.7)
-    C, G = reference.integral(np.full(9, 8e3), time), reference.integral(2e-4 * wave, time)
-    found = c2_of_rates("oscillating_shear", LAOS, time, convention, GAP)
-    x = 0.5 * Q * GAP * np.cos(np.deg2rad(5 - 40)) * (G[:, None] - G)
-    wanted = np.exp(-(Q**2) * np.abs(C[:, None] - C)) * np.sinc(x / np.pi) ** 2
-    np.testing.assert_allclose(found, 1.1 + 0.2 * wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("convention", Convention)
-def test_shear_that_does_not_oscillate_is_laminar_flow(convention):
-    time, constant = 0.1 * np.arange(30), LAOS | {"relative_amplitude": 0.0}
-    of_bin = OF_BIN | {"gap": GAP}
-    found = c2_of_rates("oscillating_shear", constant, time, convention, GAP)
-    wanted = predict(
-        LAMINAR_FLOW, [4e3, 0, 4e3, 1e-4, 0, 1e-4, 5], time, convention=convention.value, **of_bin
-    )[0]
-    np.testing.assert_allclose(found, wanted, rtol=1e-11)
+def test_rates_of_a_simulated_flow_are_those_of_the_model(convention):
+    time, theta = 0.1 * np.arange(30), [4e3, 0, 4e3, 1e-4, 0, 1e-4, 5]
+    made = Scenario("", "laminar_flow", dict(zip(LAMINAR_FLOW.names, theta, strict=True)), gap=GAP)
+    at = point_of_scenario(made, time, convention)
+    found = c2_of_point(at, time, *(np.array([value]) for value in OF_BIN.values()))[0]
+    of_bin = OF_BIN | {"gap": GAP, "convention": convention.value}
+    np.testing.assert_allclose(found, predict(LAMINAR_FLOW, theta, time, **of_bin)[0], rtol=1e-11)
 
 
 @pytest.mark.parametrize("contrast", [1.0, 0.4, 0.25])

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (
@@ -21,9 +20,7 @@ from tests.synthetic import (
     CREEP,
     STRONG_FLOW,
     angles,
-    evaluator,
     measured,
-    solve,
     solve_robust,
     with_outliers,
     without_some,
@@ -37,11 +34,6 @@ FAST = np.array([2e6, -0.3, 0, 2e-3, 0.2, 0, 5])
 @pytest.fixture(scope="module")
 def creep():
     return with_outliers(measured(CREEP, 40, angles(4), **GIVEN, sigma=0.003))
-
-
-@pytest.fixture(scope="module")
-def flow():
-    return with_outliers(measured(STRONG_FLOW, 30, angles(4), **GIVEN, sigma=0.001))
 
 
 CASES = [(mode, *LOSSES[0]) for mode in ALL_MODES]
@@ -87,40 +79,6 @@ def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
         assert (np.abs(gram.moments[b] - moments) <= 1e-10 * np.outer(size, size)).all()
         assert gram.loss[b, 0] == pytest.approx(cost, rel=1e-12)
         assert gram.pairs[b] == pairs
-
-
-@pytest.mark.long(whole=True)
-@pytest.mark.parametrize("mode", ALL_MODES)
-def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mode):
-    """Where contrast and offset rest, so that the reduced gradient is the plain one."""
-    scaling = scaling_at(flow.phi, mode)
-    evaluate = robust_evaluator(flow)
-    theta = STRONG_FLOW * 1.01
-    linear_params = reduce(evaluate(theta), scaling).linear_params
-    for _ in range(25):
-        here = reduce(evaluate(theta, linear_params), scaling, linear_params=linear_params)
-        linear_params = here.linear_params + here.linear_step
-    for p in range(7):
-        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
-        at, rest = (theta + step, theta - step), here.linear_params
-        up, down = (reduce(evaluate(x, rest), scaling, linear_params=rest).chisqr for x in at)
-        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
-        assert here.gradient[p] == pytest.approx(
-            slope, rel=1e-4, abs=1e-3 * here.hessian[p, p] ** 0.5
-        )
-
-
-@pytest.mark.long
-def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
-    chosen, plain = search(LAMINAR_FLOW.parameters), evaluator(flow, side=32)
-    squares = solve(plain, chosen, STRONG_FLOW, options=TIGHT_TOLERANCE)[-1]
-    evaluate, scaling = robust_evaluator(flow, scale=1e4), scaling_at(flow.phi, "individual")
-    loss = solve_robust(evaluate, chosen, STRONG_FLOW, scaling, TIGHT_TOLERANCE)[-1]
-    assert loss.reduced.chisqr == pytest.approx(squares.reduced.chisqr, rel=1e-12)
-    away = loss.theta - squares.theta
-    assert np.sqrt(away @ squares.reduced.hessian @ away) < 1e-6
-    assert loss.reduced.variance(7) == pytest.approx(squares.reduced.variance(7), rel=1e-9)
-    np.testing.assert_allclose(loss.reduced.hessian, squares.reduced.hessian, rtol=1e-6)
 
 
 @pytest.mark.long(whole=True)

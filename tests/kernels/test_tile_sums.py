@@ -9,37 +9,26 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import Block, Problem
-from homodyne_dask.kernels.column_sums import FEW_COLUMNS, TileWork, packed, unpacked
+from homodyne_dask.kernels.backend_interface import Block, Problem, TileWork
+from homodyne_dask.kernels.column_sums import FEW_COLUMNS, packed, unpacked
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.devices import on_device
-from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models.spline_rates import on_times, with_free_rates
-from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
-from tests.kernels.user_functions import INTEGRATED, STRETCHED
+from tests.kernels.gram_errors import CASES, EXACT, worst_error
+from tests.kernels.user_functions import STRETCHED
 from tests.synthetic import FLOW, blocks, measured, without_some
 
-OF_REFERENCE = 1e-12
-"""A single tile agrees with the CPU to EXACT: sums of the CPU cancel in part where f has almost decayed."""
 MIXED = 2e-5
 """The CPU also sums parts of a tile in float32."""
 FRAMES = 150
 """Most frames of a scan here."""
 PHI = (-40.0, 3.0, 61.0)
-
-
-def unevenly(scans):
-    """The same data at times that are not evenly spaced."""
-    steps = np.random.default_rng(5).uniform(0.5, 1.5, len(scans.time))
-    return replace(scans, time=np.cumsum(steps) * scans.time[1])
 
 
 def two_q(block: Block) -> Block:
@@ -108,24 +97,6 @@ def compared(problem, thetas, scans, side=64, tolerance=EXACT):
                 assert_same(gram, one, tolerance)
 
 
-@pytest.mark.long
-def test_all_tiles_in_few_calls_give_the_same_grams():
-    scans = without_some(measured(FLOW, 100, PHI, offset=1.1))
-    at = transport_point(scans.problem(min_lag=2), FLOW, scans.time)
-    pieces = [block for _, block in blocks(scans)]
-    grams, of_data = tile_grams([at], pieces)
-    for gram, sums, block in zip(grams, of_data, pieces, strict=True):
-        wanted, of_block = transport_gram(at, block)
-        assert_same(gram, wanted)
-        np.testing.assert_allclose(sums, of_block, rtol=1e-12)
-    assert_gram(merge_tree(grams), scans, FLOW, 2, OF_REFERENCE)
-    again, same = tile_grams([at], pieces, known=of_data)
-    alone = [tile_grams([at], [block])[0][0] for block in pieces]
-    for found in (again, alone):
-        assert [g.moments.tobytes() for g in found] == [g.moments.tobytes() for g in grams]
-    np.testing.assert_array_equal(same, of_data)
-
-
 def test_what_is_packed_comes_out_as_it_was():
     tree = {"a": np.arange(6.0).reshape(2, 3), "b": (3, np.float32(0.5)), "c": None, "d": 1.5}
     numbers, form = packed(tree)
@@ -134,43 +105,6 @@ def test_what_is_packed_comes_out_as_it_was():
     assert jax.tree.structure(found) == jax.tree.structure(tree)
     for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
         np.testing.assert_array_equal(left, right)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
-@pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
-def test_both_give_the_same_grams_of_every_kind(word, theta, convention):
-    scans = without_some(measured(theta, 100, PHI, convention=convention, offset=1.1))
-    compared(scans.problem(min_lag=2), [theta, theta * 1.02], scans)
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
-@given(
-    n=st.integers(2, 150),
-    bins=st.sampled_from([1, 3]),
-    min_lag=st.integers(1, 5),
-    case=st.sampled_from(CASES),
-    convention=st.sampled_from(["physical", "homodyne"]),
-    holes=st.booleans(),
-    uneven=st.booleans(),
-    selected=st.tuples(st.integers(0, 40), st.integers(60, 150)),
-)
-def test_both_agree_however_the_data_are_cut(
-    n, bins, min_lag, case, convention, holes, uneven, selected
-):
-    _, theta = case
-    scans = measured(theta, n, PHI[:bins], convention=convention, offset=1.1)
-    scans = without_some(scans) if holes else scans
-    scans = unevenly(scans) if uneven and n > 2 and convention == "physical" else scans
-    problem = scans.problem(min_lag=min_lag)
-    first, stop = selected[0], min(selected[1], n)
-    outside = ~np.isin(np.arange(n), np.arange(first, stop))
-    scans.c2[:, outside], scans.c2[:, :, outside] = np.nan, np.nan
-    at = transport_point(problem, theta, scans.time, 1, (first, stop))
-    pieces = [block for _, block in blocks(scans)]
-    for gram, block in zip(tile_grams([at], pieces)[0], pieces, strict=True):
-        assert_same(gram, transport_gram(at, block)[0])
 
 
 @pytest.mark.slow
@@ -184,14 +118,6 @@ def test_both_agree_in_mixed_precision(word, theta):
     for block, gram, several in zip(pieces, *there, strict=True):
         assert_same(gram, transport_gram(points[0], block)[0], MIXED)
         assert_same(several, transport_candidate_grams(points, block), MIXED)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", [INTEGRATED, STRETCHED], ids=["with integrals", "of times"])
-def test_both_agree_for_functions_of_a_user(model):
-    scans = without_some(measured(STATIC, 90, PHI, offset=1.1))
-    theta = np.array([3e3, -0.2]) if model is INTEGRATED else np.array([3e3, 0.8])
-    compared(Problem(model, min_lag=2), [theta, theta * 1.02], scans)
 
 
 @pytest.mark.slow

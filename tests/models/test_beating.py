@@ -1,7 +1,5 @@
 """Models of c2 that beats, of two components, and stretched exponentials: fits from nothing."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -11,7 +9,6 @@ from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.autodiff import separable_point
 from homodyne_dask.kernels.backend_interface import Problem
-from homodyne_dask.models.parameters import Beat
 from homodyne_dask.models.rate_forms import SplineForm
 from homodyne_dask.solver.speckle import regular
 from tests import reference
@@ -57,14 +54,6 @@ def test_a_fit_from_nothing_finds_the_velocity_and_the_fraction(flowing):
 
 
 @pytest.mark.long
-def test_a_fit_weighted_by_the_noise_finds_them_from_nothing_too(flowing):
-    result = hd.fit(flowing, "beating", friedel="off", weighting="speckle")
-    assert result.converged
-    for name, within in (("v0", 30.0), ("phi0", 2.0), ("fraction", 0.1)):
-        assert result.params[name].value == pytest.approx(TRUTH[name], abs=within)
-
-
-@pytest.mark.long
 def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
     notes = []
     far = free(BEATING, TRUTH) | {"v0": 6000.0, "v_beta": 0.0}
@@ -78,15 +67,6 @@ def test_an_aliased_speed_is_said_before_the_fit_and_after_it(flowing):
     )
     (aliased,) = result.findings.of("fringes-aliased")
     assert (aliased.numbers["fast"], aliased.numbers["bins"]) == (2, 3)
-
-
-@pytest.mark.long
-def test_a_damped_cosine_is_a_quick_look_at_the_fringes_of_one_bin(flowing):
-    result = hd.fit(flowing.select(phi=(-5, 5)), "damped_cosine")
-    t = flowing.time[1:]
-    turns = Q * TRUTH["v0"] * np.cos(np.deg2rad(TRUTH["phi0"])) * t ** TRUTH["v_beta"] / (2 * np.pi)
-    assert result.converged
-    assert turns.min() < result.params["frequency"].value < turns.max()
 
 
 @pytest.mark.long
@@ -176,14 +156,6 @@ def test_splines_of_equal_speed_are_the_model_of_constant_speed():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_fringes_of_splines_turn_by_their_speed():
-    theta = dict(zip(SPLINE.names, np.arange(1.0, 14.0), strict=True)) | {"phi0": 0.0}
-    assert isinstance(SPLINE.beat, Beat)
-    form = SplineForm(6, FRAME_TIMES[1], FRAME_TIMES[-1])
-    expected = 0.01 * form.basis(FRAME_TIMES[1:]).T @ speeds(theta.values()) / (2 * np.pi)
-    np.testing.assert_allclose(SPLINE.beat.turns(theta, FRAME_TIMES[1:], 0.01, 0.0), expected)
-
-
 @pytest.mark.slow
 def test_a_speed_that_rises_and_falls_is_found_from_nothing(tmp_path):
     scan = store(
@@ -249,17 +221,6 @@ def test_what_the_data_determine_is_recovered(tmp_path):
     assert not result.findings.at_least("warning")
 
 
-@pytest.mark.long
-def test_weakly_determined_combinations_are_named(tmp_path):
-    """A constant fraction is f0·exp(f1(t - f2)) + f3 with f1 = 0: f0, f2 and f3 are one number."""
-    scan = store(heterodyne(60, 8), tmp_path)
-    result = hd.fit(
-        scan, MODEL, initial=HETERODYNE | {"f1": 1e-4, "f3": 0.01, "f2": 1.0}, max_passes=40
-    )
-    assert any({"f0", "f3"} <= set(one.about) for one in result.findings.at_least("note"))
-    assert result.outcome is not hd.Outcome.NONFINITE
-
-
 def written(name, theta, t1, t2):
     if name == "stretched":
         return np.exp(-2 * (theta[0] * (t2 - t1)) ** theta[1])
@@ -279,15 +240,6 @@ def scans_of(name, theta, n=50):
     noise = 0.01 * np.random.default_rng(1).standard_normal((2, len(i)))
     scans.c2[:, i, j] = 1.02 + 0.15 * written(name, theta, scans.time[i], scans.time[j]) + noise
     return scans, i, j
-
-
-@pytest.mark.parametrize(("name", "theta"), CASES)
-def test_predict_is_the_formula(name, theta):
-    time = 0.3 + 0.5 * np.arange(6)
-    f = hd.predict(hd.MODELS[name], theta, time, q=np.nan)[0]
-    i, j = np.triu_indices(6, 1)
-    np.testing.assert_allclose(f[i, j], written(name, theta, time[i], time[j]), rtol=1e-13)
-    np.testing.assert_array_equal(np.diag(f), 1.0)
 
 
 @pytest.mark.long(whole=True)
@@ -326,10 +278,3 @@ def test_a_rate_that_is_a_power_of_q_is_found_from_several_rings(tmp_path):
     ring = hd.predict(hd.MODELS["stretched_q"], theta, scans.time, q=q[2])[0]
     expected = written("stretched", (rates[2], theta[2]), scans.time[i], scans.time[j])
     np.testing.assert_allclose(ring[i, j], expected, rtol=1e-12)
-
-
-def test_a_model_with_a_power_of_q_needs_q(tmp_path):
-    scans = measured([20000.0, 0.0, 0.0], 20, np.zeros(2), sigma=0.01)
-    scans = replace(scans, q=np.full(2, np.nan))
-    with pytest.raises(hd.HomodyneDaskError, match="needs q"):
-        hd.fit(store(scans, tmp_path), "stretched_q")

@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-from collections import namedtuple
 from functools import lru_cache, partial, wraps
 from threading import Lock
 from types import ModuleType
@@ -42,23 +41,13 @@ class Curve:
         return x**self.order
 
 
-class Slots:
+class Both(Curve):
+    """A value in a slot, and one beside it."""
+
     __slots__ = ("order",)
-
-    def __init__(self, order):
-        self.order = order
-
-    def __call__(self, x):
-        return x**self.order
 
     def method(self, x):
         return self.order * x
-
-
-class Both(Slots):
-    def __init__(self, order):
-        super().__init__(1)
-        self.more = order
 
 
 class Order:
@@ -71,9 +60,6 @@ class Two(Order):
 
 def with_property(get):
     return type("Made", (), {"value": property(get)})()
-
-
-Pair = namedtuple("Pair", "a b")
 
 
 def multiplied(by):
@@ -107,38 +93,23 @@ DIFFERENT = {
     "what a partial holds": (partial(scaled, k=1.0), partial(scaled, k=2.0)),
     "a number closed over": (closing_over(1.0), closing_over(2.0)),
     "an array closed over": (closing_over(np.ones(2)), closing_over(np.zeros(2))),
-    "an array of JAX": (closing_over(jnp.ones(2)), closing_over(jnp.zeros(2))),
     "a table closed over": (closing_over({"a": 1}), closing_over({"a": 2})),
     "a helper closed over": (closing_over(scaled), closing_over(twice)),
     "an object's value": (Curve(1), Curve(2)),
-    "a value in a slot": (Slots(1), Slots(2)),
-    "a value beside slots": (Both(1), Both(2)),
-    "a method's object": (Slots(1).method, Slots(2).method),
+    "a value in a slot": (Both(1), Both(2)),
+    "a method's object": (Both(1).method, Both(2).method),
     "an attribute of a function": (with_attribute(1), with_attribute(2)),
     "a class that is closed over": (closing_over(Order), closing_over(Two)),
-    "a property": (
-        closing_over(with_property(lambda _: 1)),
-        closing_over(with_property(lambda _: 2)),
-    ),
+    "a property": tuple(closing_over(with_property(get)) for get in (lambda _: 1, lambda _: 2)),
     "what a decorator closes over": (multiplied(1)(twice), multiplied(2)(twice)),
     "a cached function": (lru_cache(lambda x: x), lru_cache(lambda x: 2 * x)),
-    "a rule of differentiation": (
-        differentiated(lambda x, t: (x[0], t[0])),
-        differentiated(lambda x, t: (x[0], 2 * t[0])),
+    "a rule of differentiation": tuple(
+        differentiated(rule) for rule in (lambda x, t: (x[0], t[0]), lambda x, t: (x[0], 2 * t[0]))
     ),
     "a set of functions": (closing_over({twice}), closing_over({scaled})),
-    "an array of objects": (
-        closing_over(np.array([1, "a"], object)),
-        closing_over(np.array([1, "b"], object)),
-    ),
-    "a pair": (closing_over(Pair(1, 2)), closing_over(Pair(1, 3))),
     "one object twice, or two": (
         closing_over([(o := Curve(1)), o]),
         closing_over([Curve(1), Curve(1)]),
-    ),
-    "a generator's state": (
-        closing_over(np.random.default_rng(1)),
-        closing_over(np.random.default_rng(2)),
     ),
     "a compiled function": (jax.jit(lambda x: 2 * x), jax.jit(lambda x: 3 * x)),
 }
@@ -153,7 +124,7 @@ def test_another_function_has_another_hash(what):
 
 def test_what_changes_in_place_changes_the_hash():
     """A curve, a table, a class and an array are the same objects afterwards."""
-    curve, table, array = Slots(1), {"a": [1]}, np.ones(2)
+    curve, table, array = Both(1), {"a": [1]}, np.ones(2)
 
     class Settings:
         scale = 1
@@ -162,15 +133,14 @@ def test_what_changes_in_place_changes_the_hash():
         return curve(x) + table["a"][0] + array[0] + Settings.scale
 
     hashes = [fingerprint(function)]
-    for change in (
-        lambda: setattr(curve, "order", 2),
-        lambda: table["a"].append(2),
-        lambda: array.__setitem__(0, 5),
-        lambda: setattr(Settings, "scale", 3),
-    ):
-        change()
-        hashes.append(fingerprint(function))
-    assert len(set(hashes)) == 5
+    curve.order = 2
+    hashes.append(fingerprint(function))
+    table["a"].append(2)
+    hashes.append(fingerprint(function))
+    array[0] = 5
+    hashes.append(fingerprint(function))
+    Settings.scale = 3
+    assert len({*hashes, fingerprint(function)}) == 5
 
 
 def test_an_attribute_of_a_users_module_counts_where_it_is_read(monkeypatch):
@@ -205,13 +175,12 @@ def test_an_object_of_unknown_state_is_named_and_never_the_same():
     assert fingerprint(closing_over(log)) == fingerprint(closing_over(log))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("FACTOR", 4.0), ("twice", lambda x: 5 * x)], ids=["number", "function"]
-)
-def test_a_global_of_another_value_gives_another_hash(monkeypatch, name, value):
-    before = fingerprint(named)
-    monkeypatch.setitem(globals(), name, value)
-    assert fingerprint(named) != before
+def test_a_global_of_another_value_gives_another_hash(monkeypatch):
+    hashes = {fingerprint(named)}
+    for name, value in (("FACTOR", 4.0), ("twice", lambda x: 5 * x)):
+        monkeypatch.setitem(globals(), name, value)
+        hashes.add(fingerprint(named))
+    assert len(hashes) == 3
 
 
 def test_functions_that_call_each_other_have_a_hash():
@@ -226,15 +195,9 @@ def test_functions_that_call_each_other_have_a_hash():
 
 @pytest.mark.long
 def test_the_hash_is_the_same_in_another_process():
-    code = "from tests.models.test_fingerprint import *; print(fingerprint(named, Curve(2), scaled, {}))"
     functions = "partial(scaled, k=2.0), Both(3), jax.jit(twice), closing_over({twice, scaled})"
-    ran = [
-        subprocess.run(
-            [sys.executable, "-c", code.replace("{}", functions)], capture_output=True, text=True,
-            check=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
+    code = f"from {__name__} import *; print(fingerprint(named, Curve(2), scaled, {functions}))"
+    said = [subprocess.check_output([sys.executable, "-c", code], text=True) for _ in range(2)]
     more = Both(3), jax.jit(twice), closing_over({twice, scaled})
     here = fingerprint(named, Curve(2), scaled, partial(scaled, k=2.0), *more)
-    assert {r.stdout.strip() for r in ran} == {here}
+    assert {text.strip() for text in said} == {here}

@@ -74,17 +74,6 @@ def test_rate_and_fraction_of_a_gel_are_found_from_defaults(tmp_path, fraction):
 
 
 @pytest.mark.long
-def test_fractions_of_rings_are_their_own(tmp_path):
-    rings = Photons((4e3, 0, 0), 80, q=(0.008, 0.01, 0.012), pixels=2000, frozen=(0.2, 0.5, 0.8))
-    series = hd.fit_each(
-        store(rings.scan(1), tmp_path), "frozen + brownian", per={"ring": "frozen_fraction"}, **GEL
-    )
-    for fit, fraction in zip(series.results, rings.frozen, strict=True):
-        of = fit.params["frozen_fraction"]
-        assert abs(of.value - fraction) < 3 * of.stderr
-
-
-@pytest.mark.long
 def test_errors_of_a_long_record_hold_the_frozen_speckle_that_all_pairs_share(tmp_path):
     """Its contrast and fraction are those of few pixels, however long the record is."""
     rows = []

@@ -54,12 +54,6 @@ def test_bounds_of_a_whole_period_leave_phi0_wrapped(bounds):
     )
 
 
-def test_given_values_are_kept():
-    chosen = search(STATIC.parameters, {"D0": 50}, {"alpha": -0.5})
-    assert chosen.start[:2].tolist() == [50, -0.5]
-    assert chosen.free.tolist() == [True, False, True]
-
-
 MISTAKES = [
     {"initial": {"d0": 1.0}}, {"fixed": {"offset": 1.0}}, {"bounds": {"gamma": (0, 1)}},
     {"initial": {"alpha": 3}}, {"initial": {"alpha": "x"}}, {"fixed": {"alpha": math.nan}},

@@ -1,7 +1,6 @@
 """What f is: golden values, the reference, corners; `static` with parameters that are constant."""
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
-from homodyne_dask.models.transport import frame_spacing, tables
+from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.views.report_content import derived_sentences
 from tests import reference
 from tests.synthetic import FLOW, GAP, Q, angles, fit_here, measured, module_scan, store
@@ -88,16 +87,6 @@ def test_predict_is_the_reference(convention, word, time, name, theta):
         np.testing.assert_allclose(found[b][upper], wanted[upper], rtol=0, atol=2e-13)
 
 
-def test_the_rates_of_the_conventions_differ_by_pi_over_root_two_for_small_strain():
-    time, small = 0.1 * np.arange(10), np.array([0.0, 0, 0, 1e-5, 0.0, 0.0, 0.0])
-    scaled = small.copy()
-    scaled[3] *= np.pi / np.sqrt(2)
-    physical = predict(LAMINAR_FLOW, small, time, q=Q, gap=GAP)
-    homodyne = predict(LAMINAR_FLOW, scaled, time, q=Q, gap=GAP, convention="homodyne")
-    assert 1 - physical.min() > 1e-4
-    np.testing.assert_allclose(1 - homodyne[0, 0, 5:], 1 - physical[0, 0, 5:], rtol=2e-3)
-
-
 def test_the_homodyne_convention_names_the_first_uneven_step():
     with pytest.raises(OptionError, match=r"frames 2 and 3 .* 0\.3 s apart"):
         frame_spacing(UNEVEN, Convention.HOMODYNE)
@@ -109,19 +98,6 @@ def test_the_homodyne_convention_names_the_first_uneven_step():
 def test_times_that_do_not_increase_are_refused(time):
     with pytest.raises(OptionError, match="finite numbers in increasing order"):
         frame_spacing(np.array(time))
-
-
-def test_table_rows_are_the_derivatives_of_the_integrals():
-    time = 0.1 * np.arange(12)
-    for convention in Convention:
-        rows = tables(LAMINAR_FLOW, convention, FLOW, time)
-        for p, (row, of) in enumerate(zip((1, 2, 3, 4, 5, 6), (-1,) * 3 + (-2,) * 3, strict=True)):
-            h = 1e-6 * max(abs(FLOW[p]), 1e-3)
-            up, down = (
-                tables(LAMINAR_FLOW, convention, FLOW + s * h * np.eye(7)[p], time) for s in (1, -1)
-            )
-            slope = (up[of] - down[of]) / (2 * h)
-            np.testing.assert_allclose(rows[row], slope, rtol=2e-7, atol=1e-7 * abs(slope).max())
 
 
 scan = module_scan(lambda: measured([D0, 0.0, 0.0], 60, angles(9), sigma=0.02, seed=2))
@@ -191,17 +167,3 @@ def test_a_quantity_that_follows_from_d0_has_an_error_exactly_where_d0_has_one(b
 def test_what_cannot_be_meant_is_refused(scan, options, sentence):
     with pytest.raises(OptionError, match=sentence):
         fit_here(scan, hd.BROWNIAN, **options)
-
-
-def test_predict_takes_the_one_parameter_there_is():
-    time, q = 0.1 * np.arange(5), 0.005
-    c2 = hd.predict(hd.BROWNIAN, {"D0": D0}, time, q=q, contrast=0.2, offset=1)
-    np.testing.assert_array_equal(
-        c2, hd.predict(hd.BROWNIAN, [D0], time, q=q, contrast=0.2, offset=1)
-    )
-    assert c2[0, 1, 4] == pytest.approx(1 + 0.2 * math.exp(-(q**2) * D0 * 0.3), rel=1e-12)
-    for wrong in ({"D0": D0, "alpha": 0.5}, [D0, 0.5]):
-        with pytest.raises(
-            OptionError, match=r"alpha is 0 in brownian|has 1 parameters \(D0\), but 2"
-        ):
-            hd.predict(hd.BROWNIAN, wrong, time, q=q)

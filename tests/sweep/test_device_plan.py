@@ -90,11 +90,8 @@ def test_gpus_are_not_looked_for_where_none_is_taken():
     def found():
         raise AssertionError
 
-    for data, wanted, memory in (
-        (SMALL, "auto", "auto"),
-        (LARGE, "cpu", "auto"),
-        (LARGE, "auto", "stream"),
-    ):
+    cases = (SMALL, "auto", "auto"), (LARGE, "cpu", "auto"), (LARGE, "auto", "stream")
+    for data, wanted, memory in cases:
         assert chosen_device(wanted, layout(data), memory, found, 2).name == "cpu"
 
 

@@ -43,10 +43,9 @@ def test_there_is_no_message_about_workers_that_meet_the_requirements():
         (worker(chunk="Permission denied"), "on n1 cannot read the store /data/A_c2.zarr (Perm"),
         (worker(pool=64), "has 4 threads but computes on 64, more than the cores of n1 allow"),
         (worker(limit=GB), "may use 1 GB, but the plan needs 2 GB: give jobs more memory"),
-        (worker(no_gpu="no CUDA"), "on n1 has no GPU, but this fit is computed on GPUs: no CUDA"),
         (worker(available=GB // 2), "needs 2 GB, but n1 with 1 worker has 1.5 GB for them: start"),
     ],
-    ids=["version", "other data", "no data", "threads", "limit", "no GPU", "memory"],
+    ids=["version", "other data", "no data", "threads", "limit", "memory"],
 )
 def test_what_is_wrong_with_a_worker_is_one_sentence_with_its_name(one, words):
     (sentence,) = messages(one, worker(name="worker 8", host="n2"))

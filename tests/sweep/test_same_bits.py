@@ -41,17 +41,6 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
 
 
 @pytest.mark.slow
-def test_free_rates_have_the_same_bits_on_two_workers(scan):
-    one = scan.select(phi=-90.0)
-    options = {"rates": "spline", "knots": 8}
-    here = fit_here(one, "static", **options)
-    with cluster.local_cluster(processes=2, threads=1) as client:
-        there = hd.fit(one, "static", client=client, memory="stream", **options)
-    assert result_bits(there) == result_bits(here)
-    assert there.rates.equals(here.rates)
-
-
-@pytest.mark.slow
 def test_the_errors_of_few_angles_and_a_profile_have_the_same_bits(scan):
     few = scan.select(phi=(-90.0, -10.0))
     options = {"gap": "200 um", "fixed": {"D_offset": 100.0}, "profile": ("phi0",)}
