@@ -179,15 +179,17 @@ class BinExecutor:
     def _on_workers(
         self, context: BinContext, tasks: list[list[list[BinData]]]
     ) -> list[list[BinNoise] | None]:
-        from homodyne_dask.sweep import distributed_tasks as dask  # lazy: it loads Dask
+        # lazy: they load Dask
+        from homodyne_dask.cluster.local import local_cluster, workers_of
+        from homodyne_dask.sweep.distributed_tasks import computed_on_cluster
 
         noises: dict[int, list[list[BinNoise] | None]] = {}
         small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "sigma": np.empty(0)}
         sent = [[[one._replace(**small) for one in group] for group in task] for task in tasks]
         running = self.passes.client if self._have_cores else None
-        with dask.cluster.local_cluster() if running is None else nullcontext(running) as client:
-            dask.cluster.workers_of(client)  # waits for the first, but not for ever
-            arrived = dask.computed_on_cluster(client, context, sent, {}, BIN_NOISE, None)
+        with local_cluster() if running is None else nullcontext(running) as client:
+            workers_of(client)  # waits for the first, but not for ever
+            arrived = computed_on_cluster(client, context, sent, {}, BIN_NOISE, None)
             for n, of_groups, _ in arrived:
                 noises[n] = of_groups
                 self._add(sum(map(len, tasks[n])))

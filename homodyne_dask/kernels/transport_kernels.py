@@ -118,7 +118,8 @@ class TransportFamily:
         fields = E, *(field.astype(self.dtype) for field in (dG, sign, 1 / dG))
         before, behind = here[-2], there[-2]
         apart = jnp.maximum(behind.min() - before.max(), before.min() - behind.max())
-        return Sides(here, there, *lax.optimization_barrier(fields), apart)
+        E, dG, sign, inverse = lax.optimization_barrier(fields)
+        return Sides(here, there, E, dG, sign, inverse, apart)
 
     def fields(
         self, s: Array, trig: Waves, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]

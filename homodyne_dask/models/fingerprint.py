@@ -65,7 +65,7 @@ class Reading:
             self._read |= {value.__name__: value} if value is module else {}
         elif module and isinstance(owner, ModuleType | type | None) and not (given and function):
             return str(name), module.__name__
-        if function:
+        if isinstance(value, FunctionType):
             return self._parts_of_function(value)
         if isinstance(value, type):
             return name, *value.__bases__, {k: v for k, v in vars(value).items() if _counts(k, v)}

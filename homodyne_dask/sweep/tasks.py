@@ -179,6 +179,7 @@ def block_grams(
 
     fields: as those of `TileWork`. linear: under a loss, of the bins of the blocks.
     """
+    grams: list[tuple[Gram, Any]]
     source, backend = context.source, backend_of(context.problem.model)
     if source.device:
         blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]

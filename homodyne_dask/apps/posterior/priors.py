@@ -95,7 +95,7 @@ class Prior(NamedTuple):
         if self.log:
             ends = np.log(np.maximum(ends, np.finfo(float).tiny))
         if np.isinf(self.sd):
-            y = rng.uniform(*ends, n)
+            y = rng.uniform(ends[0], ends[1], n)
         else:
             within = (ends - self.mean) / self.sd
             y = stats.truncnorm.rvs(*within, self.mean, self.sd, size=n, random_state=rng)

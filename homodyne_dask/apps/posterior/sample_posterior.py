@@ -157,6 +157,7 @@ class Sampler:
         modes = modes_of(target, of_sample, of_sample(z).max() - _REACH, middle, root)
         turned = z + modes[np.arange(chains) % len(modes)] - middle
         z = np.where(np.isfinite(of_sample(turned))[:, None], turned, z)
+        kept = z[None]
         for _ in range(2):
             kept = walk(of_sample, z, by, _ROUGH_CYCLES, rng)
             z, by = kept[-1], by.fitted(kept.reshape(-1, len(middle)), rng)
@@ -212,7 +213,8 @@ class Sampler:
 
     def chisqr(self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
         """Return χ² at free parameters, less that at the optimum."""
-        return likelihood_of(self.request.problem, of, self.target.at.whole(x)).chisqr.sum(1)
+        likelihood = likelihood_of(self.request.problem, of, self.target.at.whole(x))
+        return np.asarray(likelihood.chisqr).sum(1)
 
     def run(
         self, draws: int, doing: Callable[[str], None]
@@ -223,7 +225,9 @@ class Sampler:
         """
         doing("locating the posterior")
         z, by, near = self.explored()
-        for _ in range(_MAX_PASSES):
+        passes = 0
+        while True:
+            passes += 1
             doing("wide pass over the data")
             of = self.likelihood(near)
             doing(f"{draws:,} draws, some of them compared with all pairs")
@@ -231,7 +235,7 @@ class Sampler:
             chains, by = chains_of(log_density, z, by, draws, self.rng)
             near = self._some(chains.z)
             error = self.error(of, near[:CHECKED])
-            if error < MAX_ERROR:
+            if error < MAX_ERROR or passes == _MAX_PASSES:
                 break
             z = chains.z[-1]
         kept = np.linspace(0, len(chains.z) - 1, -(-draws // len(z))).round().astype(int)
