@@ -90,11 +90,8 @@ def ingest(
     """
     workers: AbstractContextManager[object] = nullcontext()
     if client is not None:
-        # lazy: with Dask
-        from homodyne_dask.cluster.local import require_client
-        from homodyne_dask.sweep.preflight import checked_workers
+        from homodyne_dask.sweep.preflight import checked_workers  # lazy: it loads Dask
 
-        require_client(client)
         workers = checked_workers(client)
     if dt is not None and frame_time is not None:
         raise OptionError(

@@ -167,9 +167,8 @@ class BinExecutor:
         client: Any = self.passes.client
         if client is None or not self.passes.context.source.device:
             return client is not None
-        from homodyne_dask.cluster.connect import on_this_machine  # lazy: it loads Dask
-
-        return not on_this_machine(client.scheduler.address)
+        connect, *_ = _with_dask()
+        return not connect.on_this_machine(client.scheduler.address)
 
     def _workers_save(self, seconds: float) -> bool:
         if self._have_cores:
@@ -179,17 +178,16 @@ class BinExecutor:
     def _on_workers(
         self, context: BinContext, tasks: list[list[list[BinData]]]
     ) -> list[list[BinNoise] | None]:
-        # lazy: they load Dask
-        from homodyne_dask.cluster.local import local_cluster, workers_of
-        from homodyne_dask.sweep.distributed_tasks import computed_on_cluster
-
+        _, local, distributed_tasks = _with_dask()
         noises: dict[int, list[list[BinNoise] | None]] = {}
         small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "sigma": np.empty(0)}
         sent = [[[one._replace(**small) for one in group] for group in task] for task in tasks]
         running = self.passes.client if self._have_cores else None
-        with local_cluster() if running is None else nullcontext(running) as client:
-            workers_of(client)  # waits for the first, but not for ever
-            arrived = computed_on_cluster(client, context, sent, {}, BIN_NOISE, None)
+        with local.local_cluster() if running is None else nullcontext(running) as client:
+            local.workers_of(client)  # waits for the first, but not for ever
+            arrived = distributed_tasks.computed_on_cluster(
+                client, context, sent, {}, BIN_NOISE, None
+            )
             for n, of_groups, _ in arrived:
                 noises[n] = of_groups
                 self._add(sum(map(len, tasks[n])))
@@ -200,6 +198,13 @@ class BinExecutor:
         if time.monotonic() - self.said > PROGRESS_INTERVAL:
             self.said = time.monotonic()
             self.doing(f"speckle noise: {self.done} of {self.bins} bins")
+
+
+def _with_dask():
+    from homodyne_dask.cluster import connect, local  # lazy: it loads Dask,
+    from homodyne_dask.sweep import distributed_tasks  # lazy: which few fits need after a pass
+
+    return connect, local, distributed_tasks
 
 
 CERTAIN = 10.0

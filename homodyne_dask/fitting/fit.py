@@ -87,17 +87,21 @@ def workers_for_plan(
         finally:
             forget_large()
         return
-    # lazy: Dask loads for half a second, and a fit in this process does without it
-    from homodyne_dask.cluster.local import local_cluster
-    from homodyne_dask.sweep import distributed_tasks, preflight
-
+    local, distributed_tasks, preflight = _with_dask()
     if client is None or planned.workers.to_start:
-        workers, checked_for = local_cluster(gpus=planned.gpus), (None, None)
+        workers, checked_for = local.local_cluster(gpus=planned.gpus), (None, None)
     else:
         workers, checked_for = nullcontext(client), (scan, planned)
     with workers as connected, preflight.checked_workers(connected, *checked_for) as refused:
         distributed_tasks.keep_preferences_soft(connected)
         yield connected, refused
+
+
+def _with_dask():
+    from homodyne_dask.cluster import local  # lazy: Dask loads for half a second,
+    from homodyne_dask.sweep import distributed_tasks, preflight  # lazy: and a fit here needs none
+
+    return local, distributed_tasks, preflight
 
 
 NO_GPUS_ASKED = "workers of a hypothetical cluster are assumed to have no GPUs"
@@ -173,8 +177,8 @@ def iterate(
     planned = plan_for(request, client)
     request = computed_on(request, planned.device)
 
-    # lazy: JAX and tables load while workers start, and after the first line of progress
     def passes(*workers_and_observer: Any) -> Steps["FitResult"]:
+        # lazy: JAX and tables load while workers start, and after the first line of progress
         from homodyne_dask.fitting.fit_scan import passes_of_scan
 
         return passes_of_scan(request, planned, path, resume, *workers_and_observer)
@@ -226,12 +230,9 @@ def plan_for(
     if asked is not None:
         workers, find_gpus = workers_asked(asked, client), lambda: NO_GPUS_ASKED
     elif client is not None:
-        # lazy: with Dask
-        from homodyne_dask.cluster.local import workers_of
-        from homodyne_dask.sweep.preflight import gpus_of_workers
-
-        workers = workers_of(client)  # waits for the first, which is then asked for its GPU
-        find_gpus = partial(gpus_of_workers, client)
+        local, _, preflight = _with_dask()
+        workers = local.workers_of(client)  # waits for the first, which is then asked for its GPU
+        find_gpus = partial(preflight.gpus_of_workers, client)
     threads = cores() if workers is None else workers.threads
     passes += PASSES_OF_A_PROFILE * len(request.options.profile)
     device = chosen_device(request.options.device, cut, memory, find_gpus, threads, passes)

@@ -200,7 +200,7 @@ class FitSeries(SeriesValues, Saved):
 
     def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.scans_figure import draw_series  # lazy: matplotlib
+        from homodyne_dask.results.views.scans_figure import draw_series  # lazy: loads matplotlib
 
         with in_place_of(ax, panel):
             return draw_series(self)

@@ -26,6 +26,7 @@ from homodyne_dask.cluster.local import (
     cluster_errors,
     job_cluster,
     known_workers,
+    require_client,
 )
 from homodyne_dask.cluster.workers import worker_environment
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, why_unreadable
@@ -263,6 +264,7 @@ def checked_workers(
     Yields a list of messages about workers that joined and were refused, which a ClusterError inside the
     `with` gets, too. Raises ClusterError, a sentence for each failure, for present workers.
     """
+    require_client(client)
     if worker_address():  # a task itself, which waits for others that the worker may compute
         with suppress(KeyError):  # its thread was given up before
             secede()

@@ -217,9 +217,7 @@ def sweep_of(
 
 
 def _on_cluster() -> "ModuleType":
-    from homodyne_dask.sweep import (
-        distributed_tasks,
-    )  # lazy: it loads Dask, of no use to a pass here
+    from homodyne_dask.sweep import distributed_tasks  # lazy: Dask is of no use to a pass here
 
     return distributed_tasks
 

@@ -69,7 +69,7 @@ class Design(HandedOut, Printed):
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot the relative error of each parameter against the varied quantity."""
-        from homodyne_dask.apps.design.design_figure import draw_design  # lazy: Matplotlib
+        from homodyne_dask.apps.design.design_figure import draw_design  # lazy: loads matplotlib
 
         with in_place_of(ax):
             return draw_design(self.dataset)

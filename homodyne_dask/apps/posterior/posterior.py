@@ -71,19 +71,19 @@ class PosteriorPlots:
 
     def corner(self, ax: "Axes | None" = None) -> Any:
         """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
-        # lazy: matplotlib is slow to load
-        from homodyne_dask.apps.posterior.posterior_figures import draw_corner
-
         with in_place_of(ax):
-            return draw_corner(self.posterior)
+            return _figures().draw_corner(self.posterior)
 
     def rates(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
-        # lazy: matplotlib is slow to load
-        from homodyne_dask.apps.posterior.posterior_figures import draw_posterior_rates
-
         with in_place_of(ax, panel):
-            return draw_posterior_rates(self.posterior)
+            return _figures().draw_posterior_rates(self.posterior)
+
+
+def _figures():
+    from homodyne_dask.apps.posterior import posterior_figures  # lazy: it loads matplotlib
+
+    return posterior_figures
 
 
 @dataclass(frozen=True, repr=False)

@@ -36,9 +36,8 @@ def show(
     store: AnyPath | None,
 ) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    # lazy: it loads xarray, models, and what writes folders
-    from homodyne_dask.results.saved_results import SERIES, draw_saved
-    from homodyne_dask.results.views.report_content import intervals_of
+    from homodyne_dask.results.saved_results import SERIES, draw_saved  # lazy: it loads xarray
+    from homodyne_dask.results.views.report_content import intervals_of  # lazy: and models
 
     of_series = (folder / SERIES).is_file()
     if not of_series:

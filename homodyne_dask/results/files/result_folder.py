@@ -183,7 +183,7 @@ def write_report(
 
 
 def _figures():
-    from homodyne_dask.results.views import fit_figures, scans_figure  # lazy: matplotlib
+    from homodyne_dask.results.views import fit_figures, scans_figure  # lazy: they load matplotlib
 
     return fit_figures, scans_figure
 
