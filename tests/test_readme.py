@@ -132,7 +132,9 @@ def test_options_and_names_in_a_sentence_exist(file):
     known = options(main) | {"--help", "--help-all"}
     for span in code_spans(file):
         named = re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)
-        if not span.startswith(("dask ", "ssh ", "homodyne --", "python -m tests.benchmarks --")):
+        if not span.startswith(
+            ("dask ", "ssh ", "squeue ", "homodyne --", "python -m tests.benchmarks --")
+        ):
             assert {name for name in named if not name.endswith("-")} <= known, span
         for name in re.findall(r"\bhd\.(\w+)", span):
             assert name in hd.__all__, span

@@ -199,13 +199,13 @@ MONITOR_SETTINGS = {
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return one_thread | {
+    return {
         "NPROC": str(threads),
         # kernels run in the worker's own threads, side by side: in a pool they would wait for each other
         "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
         "JAX_ENABLE_X64": "1",
         "JAX_PLATFORMS": "cpu",
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
     }
 
 
