@@ -117,7 +117,6 @@ def assess_scan(
 def assess_parameters(
     request: Request, state: lm.State, known: Known, signal: Signal | None
 ) -> Assessment:
-    """Return what is known of the parameters of several scans that were fitted together, by their errors."""
     assessment = _with_errors(request, state, None, known, signal)
     findings = result_findings(request, state, assessment, of_all_scans=True)
     return replace(assessment, findings=findings)

@@ -199,7 +199,6 @@ class KnownShare(NamedTuple):
     share: Float[np.ndarray, "age lag"]
 
     def at(self, i: Values, lag: Values) -> Values:
-        """Return the part near frames i and lags."""
         age, of_lag = (
             np.clip(np.searchsorted(edges, to + 0.5, "right") - 1, 0, len(edges) - 2)
             for edges, to in zip(self.edges, (i, lag), strict=True)
@@ -222,11 +221,9 @@ class AveragedCells(NamedTuple):
     """Of each bin; None where pairs were not read."""
 
     def points_of(self, bin: int) -> CellPoints:
-        """Return the pairs that stand for the cells of a bin."""
         return self.points[bin if len(self.points) > 1 else 0]
 
     def of_bins(self, bins: Sequence[int]) -> "AveragedCells":
-        """Return the averages of some bins."""
         some = list(bins)
         return self._replace(
             c2=self.c2[some],
@@ -312,7 +309,6 @@ def _enough(stored: AveragedCells, request: Request) -> bool:
 
 
 def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
-    """Return the stored averages of the selected bins, and the pairs that stand for their cells."""
     cuts, (start, stop) = scan.cuts(min_lag), scan.frames
     first, after = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
     shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]

@@ -115,7 +115,6 @@ def signal_of(
 
 
 def mean_signal(signals: Sequence[Signal], free: int, bins: int) -> Signal:
-    """Return the test of the mean contrast of several scans, and that of each of their bins."""
     weight = np.array([signal.stderr**-2 for signal in signals])
     mean = float(weight @ [signal.contrast for signal in signals] / weight.sum())
     limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / bins)))
@@ -145,7 +144,6 @@ class FrameBlocks(NamedTuple):
     length: int
     first: int
     number: int
-    """The first block that holds selected frames, and how many do."""
 
 
 def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Cost]:

@@ -71,8 +71,6 @@ class CellsOfBin(NamedTuple):
 
 
 class FittedCells(NamedTuple):
-    """The residuals of all bins with their noise and what the fit takes out of it."""
-
     intervals: list[Interval]
     residual: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no such cell."""
@@ -138,7 +136,6 @@ def excess_of_weighted(
 
 
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
-    """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
     joint = joint_equations(reduced, speckle.which)
     pooled = _pooled_repeats(request, reduced, speckle.bins)

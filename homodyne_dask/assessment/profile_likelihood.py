@@ -23,8 +23,6 @@ OPTIONS = lm.Options(max_passes=20, decrement=0.03)
 
 
 class ProfilePoint(NamedTuple):
-    """The best fit with one parameter fixed."""
-
     theta: Theta
     chisqr: float
     evaluations: int

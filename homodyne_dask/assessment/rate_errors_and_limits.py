@@ -32,8 +32,6 @@ square alone. Where c2 shows the rate, too, they are equal."""
 
 
 class RateFreedom(NamedTuple):
-    """Degrees of freedom of the errors of rates."""
-
     age: Float[np.ndarray, " age"]
     """s."""
     of_rate: dict[str, Float[np.ndarray, " age"]]
@@ -88,14 +86,12 @@ def rate_freedom(request: Request, state: lm.State, dof: Theta | None = None) ->
 
 
 def rate_of_each(request: Request) -> dict[int, str]:
-    """Return the rate of free form of each coefficient, by its place in theta."""
     smoothness = request.search.smoothness
     places = {} if smoothness is None else smoothness.places
     return {n: rate for rate, at in places.items() for n in range(at.start, at.stop)}
 
 
 def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
-    """Return the names of parameters; a rate of free form stands for its coefficients."""
     rate_of = rate_of_each(request)
     return list(dict.fromkeys(rate_of.get(n, request.search.names[n]) for n in which))
 

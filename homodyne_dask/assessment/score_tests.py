@@ -50,8 +50,6 @@ FEWEST_ANGLES = 4
 
 
 class Score(NamedTuple):
-    """The test of one alternative."""
-
     name: str
     place: tuple[int | str, ...]
     square: float
@@ -255,7 +253,6 @@ class _Metric:
 
 
 def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Column]:
-    """Yield the derivatives of c2 by the alternatives that the bins of a scan can show."""
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
     known, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
@@ -343,8 +340,6 @@ CORRELATED = 1.45
 
 
 class OddFrame(NamedTuple):
-    """The frame that differs most."""
-
     frame: int
     excess: float
     p: float

@@ -47,8 +47,6 @@ class CellGrid(NamedTuple):
 
 
 class BinFrames(NamedTuple):
-    """The frames of a bin that are fitted."""
-
     selected: tuple[int, int]
     use: Bool[np.ndarray, " t"]
     """Selected and not masked."""
@@ -89,7 +87,6 @@ class BinModel:
         return self.of.point, self.of.time, self.q, self.phi, t1, t2
 
     def f(self, t1: np.ndarray, t2: np.ndarray) -> Values:
-        """Return f of pairs of times."""
         return self.evaluation.f_at(*self._at(t1, t2))[0]
 
     def g(self, f: Values, t1: np.ndarray, t2: np.ndarray) -> Values:
@@ -102,7 +99,6 @@ class BinModel:
     def f_and_slopes(
         self, t1: np.ndarray, t2: np.ndarray
     ) -> tuple[Values, Float[np.ndarray, "m ..."]]:
-        """Return f and its derivatives by the parameters in their units."""
         f, slopes = self.evaluation.f_and_derivatives_at(*self._at(t1, t2))
         found = slopes[0, self.of.which]
         found *= self.of.units.reshape(-1, *[1] * np.ndim(t1))
@@ -155,8 +151,6 @@ class FrameStretch(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How a record is divided into blocks and cells."""
-
     stretches: list[FrameStretch]
     ages: Int[np.ndarray, " edge"]
     lags: list[Int[np.ndarray, " edge"]]
@@ -306,7 +300,6 @@ def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance
 def noise_of_fields(
     blocks: Blocks, lowest: int
 ) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
-    """Return the noise of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, and Σ w of the products of these fields."""
     middle, used = blocks.middle, blocks.record.frames
     far = middle[None, :] - middle[:, None] >= lowest - 0.5
     far |= np.eye(len(middle), dtype=bool) & (used > lowest)

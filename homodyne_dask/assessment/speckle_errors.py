@@ -92,7 +92,6 @@ class BinContext(NamedTuple):
 def noise_of_groups(
     context: BinContext, groups: list[list[BinData]], _: None
 ) -> tuple[list[list[BinNoise] | None], Cost]:
-    """Return the noise of groups of bins, without averages, frames and sigma, which the store has."""
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     at = FittedPoint(point, scan.time, *context.units)
@@ -251,7 +250,6 @@ class SpeckleErrors:
 
     @property
     def fits(self) -> list[NoiseFit]:
-        """Of each bin with data."""
         return [one.fit for one in self.bins.values()]
 
     @cached_property
@@ -276,7 +274,6 @@ class SpeckleErrors:
 
     @property
     def of_theta(self) -> NoiseErrors:
-        """The errors of the fit alone."""
         return NoiseErrors(self.covariance, self.dof, self.scaling, self.objection)
 
     def sees_decay(self, contrast: PerBin) -> bool:
@@ -415,8 +412,6 @@ def _freedom(parts: dict[int, _OfBin], shared: Vector | float = 0.0) -> Vector:
 
 
 class _NoiseOfFit(NamedTuple):
-    """The noise of the bins of a fit, from which that of its parameters follows."""
-
     reduced: ReducedProblem
     joint: JointEquations
     bins: dict[int, BinNoise]
@@ -428,7 +423,6 @@ class _NoiseOfFit(NamedTuple):
         freedom: Vector | None = None,
         scaling: LinearParams | None = None,
     ) -> SpeckleErrors:
-        """Return what is known, with the covariance of the scaled parameters where that is known."""
         joint, bins, clusters = self.joint, self.bins, self.clusters
         which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
         for b, fit in ((b, noise.fit) for b, noise in bins.items() if noise.fit.determined):

@@ -75,14 +75,11 @@ FEWEST_CELLS = 6
 
 
 def grid_of_errors(bins: int) -> CellGrid:
-    """Return the cells from which P and μ follow: means over fewer pairs are not normal."""
     some = OF_SOME if bins <= MANY_BINS else OF_MANY
     return CellGrid(AGES, MIN_PAIRS, *(OF_FEW if bins <= FEW_BINS else some))
 
 
 class Averages(NamedTuple):
-    """c2, f and its derivatives averaged over cells of a bin."""
-
     intervals: list[Interval]
     c2: PerCell
     pairs: Int[np.ndarray, " cell"]
@@ -95,7 +92,6 @@ class Averages(NamedTuple):
 
     @property
     def share(self) -> Float[np.ndarray, "cell fine"]:
-        """Each as a mean over the finest cells."""
         inside = np.flatnonzero(self.place >= 0)
         found = np.zeros((len(self.pairs), len(self.place)))
         found[self.place[inside], inside] = self.fine_pairs[inside]
@@ -108,7 +104,6 @@ class Averages(NamedTuple):
         return self.at(known), NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
 
     def at(self, known: Bool[np.ndarray, " cell"]) -> "Averages":
-        """Return some of the cells."""
         number = np.append(np.where(known, np.cumsum(known) - 1, -1), -1)
         intervals = [one for one, some in zip(self.intervals, known, strict=True) if some]
         return Averages(
@@ -182,7 +177,6 @@ class BinNoise:
 
     @cached_property
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
-        """Of `measured`."""
         return np.linalg.inv(self.measured)
 
     @property
@@ -236,7 +230,6 @@ class BinData(NamedTuple):
 
     @property
     def of_noise(self) -> float:
-        """The contrast of the noise."""
         return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
 
     def alike(self, other: "BinData") -> bool:
@@ -490,7 +483,6 @@ def _least_pixels(
 
 
 def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
-    """Return c2 and the model averaged over the cells of a single bin."""
     points, number = averaged.points_of(0), len(averaged.intervals)
     f, slopes = (
         points.mean(of, number)
@@ -540,7 +532,6 @@ def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
-    """Return the averages over the larger cells of a division."""
     ages, cells, label = division.ages, [], np.full(len(fine.pairs), -1)
     first, _, shortest, end = np.array(fine.intervals, int).reshape(-1, 4).T
     of_age = np.searchsorted(ages, first, "right") - 1

@@ -115,7 +115,6 @@ def counted(known: Known) -> tuple[str, Uncertainty]:
 
 
 def deviations(covariance: ThetaMatrix | None, p: int) -> Theta:
-    """Return the square roots of a covariance's diagonal; NaN where it is unknown."""
     return np.full(p, np.nan) if covariance is None else deviation(np.diag(covariance))
 
 

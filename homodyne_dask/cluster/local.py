@@ -102,7 +102,6 @@ def dask_setup(_nanny: Any) -> None:
 
 
 def script_lines(around: str | None) -> list[str]:
-    """Return lines of a job script that make the folder of a job; around: where, in the words of a shell."""
     place = around or dask.config.get("temporary-directory", None) or "${TMPDIR:-/tmp}"
     return [
         f"(umask 077; mkdir -p {place})",
@@ -346,7 +345,6 @@ def answered(client: Client, call: Any, *given: Any, **options: Any) -> Any:
 
 
 def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
-    """Return the results of tasks, however long they take while the scheduler answers."""
     with cluster_errors(client):
         results = dict(finished(client, futures, math.inf))
     return [results[future] for future in futures]

@@ -36,7 +36,6 @@ class SeparablePoint(ModelPoint):
     derivatives: Tables
     """By theta, of shape (p, n); None of times."""
     n: int
-    """Frames of the level."""
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         everywhere = np.zeros((1, self.n))  # nothing is known of f
@@ -96,7 +95,6 @@ def with_derivatives(
 def f_of(
     model: SeparableModel, theta: Array, t1: Tables, t2: Tables, bin: Bin, shape: tuple[int, ...]
 ) -> Float[Array, "..."]:
-    """Return f of this shape from tables at t1 and t2, which broadcast."""
     return jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), shape)
 
 

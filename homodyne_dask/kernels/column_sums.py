@@ -51,9 +51,7 @@ class Columns(Protocol):
         ...
 
     @property
-    def finite(self) -> bool:
-        """Whether f and ∂f/∂theta are finite of every pair of frames, 0 of those that are too close."""
-        ...
+    def finite(self) -> bool: ...
 
     def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
         """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""

@@ -104,7 +104,6 @@ def gram_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Gram:
 
 
 def stacked(grams: Iterable[Gram], order: Int[np.ndarray, " bin"] | slice = slice(None)) -> Gram:
-    """Return the Gram of the bins of all, in another order where one is given."""
     moments, pairs, *more = (
         None if part[0] is None else np.concatenate(part)[order]
         for part in zip(*grams, strict=True)

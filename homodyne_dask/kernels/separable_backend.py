@@ -164,7 +164,6 @@ def _arguments(
 def _sums(
     at: SeparablePoint, block: Block, loss: str, linear_params: LinearParams
 ) -> list[np.ndarray]:
-    """Return moments, and the sums of the loss with the pairs, of every padded bin."""
     padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
     arguments = *_arguments(at, block, at.theta, (at.tables, at.derivatives)), padded
     family = SeparableFamily(at.problem.model)

@@ -21,7 +21,6 @@ class SubBlock(NamedTuple):
     point: Array
     """Which theta, where there are several."""
     i: Array
-    """First row in the block."""
     j: Array
     counted: Bool[Array, "R S"]
     """Pairs that are at least min_lag apart."""
@@ -37,8 +36,6 @@ class SubBlock(NamedTuple):
 
 
 class BinPairs(NamedTuple):
-    """The data of one bin on one sub-block."""
-
     bin: Array
     at: SubBlock
     c2: Float32[Array, "R S"]

@@ -191,8 +191,6 @@ class TransportFamily:
 
 
 class BlockSums(NamedTuple):
-    """Sums over all sub-blocks of a block, per bin."""
-
     by_tables: tuple[Float[Array, "padded u u"], ...]
     """Uᵀ F U of every field of second order, U the rows of the tables."""
     by_row: Float[Array, "padded F T"]
@@ -234,7 +232,6 @@ class Terms:
         return BlockSums(tuple(jnp.zeros((bins, u, u)) for u in sizes), by_frame, by_frame)
 
     def products(self, f: Array, v: Array, y: Array) -> tuple[list[Array], list[Array]]:
-        """Return the fields that are products, and f and v themselves."""
         single = [f, v][: len(self.groups)]
         return [single[a] * single[b] for a, b in self.products_of] + [
             a * y for a in single

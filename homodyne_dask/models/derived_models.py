@@ -33,7 +33,6 @@ FRACTION = Parameter("fraction", "", (0.0, 1.0))
 FROZEN_FRACTION = "frozen_fraction"
 """Its name where the first one is frozen: then that of the whole."""
 TINY = 1e-300
-"""Below which √f is taken as 0."""
 _SYMBOLS: dict[type, Literal["+", "*"]] = {ast.Add: "+", ast.Mult: "*"}
 
 
@@ -263,8 +262,6 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Ties:
-    """Which parameters of a model follow from the others. Raises OptionError where they do not."""
-
     parameters: tuple[Parameter, ...]
     expressions: tuple[tuple[str, str], ...]
     """By name, each after those that it refers to."""

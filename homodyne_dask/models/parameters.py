@@ -60,7 +60,6 @@ class GaussianPriors:
         return {name: (mean, sd) for name, mean, sd in pairs if math.isfinite(mean)}
 
     def deviation(self, theta: Thetas) -> Thetas:
-        """Return (theta - mean)/sd; 0 where there is no prior."""
         away = shortest(theta - self.mean, self.period) / self.sd
         return np.nan_to_num(away, posinf=np.inf, neginf=-np.inf)
 

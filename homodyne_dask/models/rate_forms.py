@@ -53,7 +53,6 @@ class SplineForm:
 
     @property
     def step(self) -> float:
-        """From one spline to the next [s]."""
         return (self.last - self.first) / (self.size - 3)
 
     @property
@@ -225,8 +224,6 @@ ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class PowerLawForm:
-    """A rate a t^b + c."""
-
     size = 3
 
     def at(

@@ -28,12 +28,10 @@ Array = Any
 
 
 def _sinc_series(terms: int) -> list[float]:
-    """Return the coefficients of sin x / x in x²."""
     return [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)]
 
 
 def _slope_series(terms: int) -> list[float]:
-    """Return the coefficients of (cos x - sin x / x) / x² in x²."""
     return [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(1, terms + 1)]
 
 
@@ -166,7 +164,6 @@ def parabolic_factor(at: "Wave", *, far: bool = False) -> tuple[Array, Array]:
 
 
 def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return exp(-k ΔC), the part of f that all bins of one q share."""
     xp = dC.__array_namespace__()
     if convention is Convention.HOMODYNE:
         return xp.exp(2 * xp.maximum(-0.5 * k * xp.sqrt(dC * dC + SMOOTHING), -700.0))

@@ -41,8 +41,6 @@ START_WIDTHS, START_SHARES = (0.3, 0.7, 1.5), (0.2, 0.5, 0.8)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SplineModel(SeparableModel):
-    """Model given as f, some of whose parameters are coefficients of splines."""
-
     of: str = field(kw_only=True)
     """What the splines are: `RATE` [1/s] against age [s], or `LOG_DENSITY` against ln Γ."""
     form: SplineForm = field(kw_only=True)

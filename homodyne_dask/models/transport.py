@@ -86,7 +86,6 @@ class TransportModel(Parametrized):
 
     @property
     def shear_rate(self) -> slice:
-        """Positions in theta of the parameters of the shear rate; empty without shear."""
         return slice(self.J.size, self.J.size + (self.gamma_dot.size if self.shear else 0))
 
     @property
@@ -217,7 +216,6 @@ def bin_scales(
     gap: float | None,
     spacing: float,
 ) -> BinScales:
-    """Return the scales of every bin; q in 1/Å, phi in degrees, gap in Å, spacing Δt in s."""
     homodyne = convention is Convention.HOMODYNE
     k = q**2 * (spacing if homodyne else 1.0)
     xp = theta.__array_namespace__()

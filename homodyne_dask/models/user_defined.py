@@ -79,7 +79,6 @@ class UserDefined(Parametrized):
         return _by_value(made_of, *self.functions)
 
     def __copy__(self) -> Self:
-        """Return itself: it does not change, and a copy must see what its functions read as it does."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

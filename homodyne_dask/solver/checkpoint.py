@@ -134,12 +134,10 @@ def _quoted(value: object) -> str:
 
 
 def previous(path: Path) -> Path:
-    """Return where the checkpoint before the current one is kept."""
     return path.with_name(path.name + ".previous")
 
 
 def checkpoint_exists(path: Path) -> bool:
-    """Return whether there is a checkpoint, intact or damaged."""
     return path.exists() or previous(path).exists()
 
 

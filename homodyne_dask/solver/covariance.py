@@ -46,8 +46,6 @@ _STRONG_CORRELATION = 0.99
 
 
 class Determined(NamedTuple):
-    """What the data determine at a state."""
-
     undetermined: list[tuple[str, ...]]
     """The parameters of every direction that they do not determine: those whose errors along it are wide."""
     determined: tuple[str, ...]
@@ -323,7 +321,6 @@ def without(covariance: ThetaMatrix, some: Which) -> ThetaMatrix:
 
 
 def own_errors(reduced: ReducedProblem) -> LinearParams:
-    """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
     bins, m = reduced.columns.shape
     own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
     own = own.reshape(bins, 2, m, 2, m)

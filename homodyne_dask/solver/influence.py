@@ -21,7 +21,6 @@ from homodyne_dask.solver.scaling_modes import ALIKE, MODES, Scaling, scaling_of
 def _steps_without(
     joint: JointEquations, groups: BinNumbers, used: SomeBins
 ) -> Iterator[tuple[Int[np.ndarray, " some"], Vector]]:
-    """Yield bins of groups without which theta is determined, and the scaled step that the others give."""
     total, gradient = joint.normal, joint.gradient
     for group in np.unique(groups[used]):
         of = np.flatnonzero((groups == group) & used)

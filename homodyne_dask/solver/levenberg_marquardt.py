@@ -50,7 +50,6 @@ FREE_EXPONENTS = 4
 
 
 def initial_state(search: Search, theta: Theta, reduced: ReducedProblem, options: Options) -> State:
-    """Return the first state of a fit."""
     theta = np.asarray(theta, float)
     reduced = penalized(search, theta, reduced)
     control = Damping(options.damping)
@@ -214,7 +213,6 @@ SLOW_STEPS = 5
 def after_trial(
     search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
 ) -> State:
-    """Return the state after the trial was evaluated, without decrement and outcome."""
     lowest, step = state.lowest, trial.theta - state.theta
     reduction = lowest.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
     variance = residual_variance(search, lowest.reduced)

@@ -34,7 +34,6 @@ INVOLVED = 1e-6
 
 
 def sizes(normal: Matrix) -> Vector:
-    """Return the roots of the diagonal; 1 where it is not positive."""
     diagonal = np.diag(normal)
     return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
 
@@ -50,12 +49,10 @@ class Eigensystem(NamedTuple):
 
     @property
     def positive(self) -> Vector:
-        """The eigenvalues, none of them less than rounding."""
         return np.maximum(self.values, SINGULAR)
 
     @property
     def inverse(self) -> Matrix:
-        """The inverse of the matrix, with `positive` eigenvalues."""
         return (self.vectors / self.positive) @ self.vectors.T / np.outer(self.size, self.size)
 
     @property
@@ -112,7 +109,6 @@ def solved(normal: Matrix, right: Float[np.ndarray, "n ..."]) -> Float[np.ndarra
 
 
 def root_of(matrix: Matrix) -> Matrix:
-    """Return R with R Rᵀ a positive semidefinite matrix, such as a covariance."""
     values, vectors = np.linalg.eigh(matrix)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 

@@ -122,7 +122,6 @@ def _inverse(
 
 
 def cost(M: Moments, linear_params: LinearParams) -> PerBin:
-    """Return Σ w (y - offset - contrast f)² of every bin."""
     x = _residual_combination(linear_params)
     return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
 
@@ -143,7 +142,6 @@ def rounding_of(
 
 
 def chisqr_rounding(M: Moments, linear_params: LinearParams, sum_rounding: float) -> PerBin:
-    """Return the rounding of χ² of every bin: x = (1 - offset, 1, -contrast)."""
     return rounding_of(M, _residual_combination(linear_params)[:, :, None], sum_rounding)[:, 0]
 
 
@@ -166,7 +164,6 @@ def _residual_combination(linear_params: LinearParams) -> Float[np.ndarray, "bin
 
 
 def columns_times_residual(M: Moments, linear_params: LinearParams) -> Float[np.ndarray, "bin k"]:
-    """Return Xᵀ W r of every bin, r at linear_params."""
     x = _residual_combination(linear_params)
     return np.einsum("ka,kab->kb", x, M[:, :3, :])
 
@@ -353,7 +350,6 @@ class OwnParameters(NamedTuple):
         return of - self.columns @ (self.to @ of)
 
     def left_by(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        """Return the weights that a sum of residuals has before they are fitted."""
         return of - self.to.T @ (self.columns.T @ of)
 
 

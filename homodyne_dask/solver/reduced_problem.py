@@ -25,8 +25,6 @@ _OF_DISTANCE = 4.0
 
 
 class Strengths(NamedTuple):
-    """How strongly rates are smoothed."""
-
     values: PerRate
     exponents: PerRate
     """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
@@ -55,8 +53,6 @@ class Penalty(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReducedProblem:
-    """The least-squares problem in the physical parameters alone, at one theta."""
-
     chisqr: float
     gradient: Theta
     """Jᵀ W r, r = y - offset - contrast·f: minus half the derivative of χ²."""
@@ -146,7 +142,6 @@ class ReducedProblem:
         )
 
     def with_penalty(self, penalty: Penalty) -> "ReducedProblem":
-        """Return the problem with a penalty on theta."""
         return replace(
             self,
             chisqr=self.chisqr + penalty.chisqr,

@@ -38,7 +38,6 @@ class ScalingPrior:
         return each[:, None, None] * total
 
     def inside(self, linear_params: LinearParams) -> LinearParams:
-        """Return (offset - 1, contrast) with each value clipped into its bounds."""
         return np.clip(linear_params, self.lower, self.upper)
 
     def active(

@@ -69,21 +69,17 @@ class Record(NamedTuple):
 
     @property
     def pairs(self) -> Float[np.ndarray, "block block"]:
-        """Known pairs of frames of a block and a later one, and inside each."""
         n = self.frames.astype(float)
         pairs = np.triu(np.outer(n, n) - np.diag(n * (n + 1) / 2))
         return pairs if self.known is None else pairs * self.known
 
 
 class NoiseCovariance(NamedTuple):
-    """A covariance of sums over one pixel: constant + counted/μ + counted_twice/μ²."""
-
     constant: Matrix
     counted: Matrix
     counted_twice: Matrix
 
     def at(self, mean_counts: float) -> Matrix:
-        """Return the covariance at μ counts per pixel and frame."""
         return self.constant + self.counted / mean_counts + self.counted_twice / mean_counts**2
 
     def mean(self, share: PerCounts, mean_counts: PerCounts) -> Matrix:
@@ -96,7 +92,6 @@ class NoiseCovariance(NamedTuple):
         )
 
     def mapped(self, to: Float[np.ndarray, "m n"]) -> "NoiseCovariance":
-        """Return the covariance of linear combinations."""
         return NoiseCovariance(*(to @ part @ to.T for part in self))
 
 
@@ -294,12 +289,10 @@ class NoiseFit(NamedTuple):
 
     @property
     def pixels(self) -> PerCounts:
-        """P at each μ."""
         return self.freedom / self.square
 
     @property
     def likeliest(self) -> int:
-        """Which μ has the largest likelihood."""
         return int(np.argmax(self.weight))
 
     @property
@@ -423,7 +416,6 @@ def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Matrix:
 
 
 def variances(of: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
-    """Return the variances of linear combinations of what has a covariance."""
     return ((to @ of) * to).sum(1)
 
 

@@ -61,8 +61,6 @@ class StepResult(NamedTuple):
 
 
 class Damping(NamedTuple):
-    """Marquardt's damping (1963)."""
-
     damping: float
     """Relative to the Hessian's diagonal."""
     second_order: bool = True
@@ -75,7 +73,6 @@ class Damping(NamedTuple):
         return directions.step(self.damping)
 
     def accepts(self, result: StepResult) -> bool:
-        """Return whether χ² fell."""
         return result.reduction > 0
 
     def allows_rise(self, result: StepResult) -> bool:
@@ -99,7 +96,6 @@ class Damping(NamedTuple):
         return Damping(max(self.damping * 10, smallest))
 
     def exhausted(self, theta: Theta) -> bool:
-        """Return whether the damping is too large for any step."""
         return self.damping > MAX_DAMPING
 
 
@@ -112,7 +108,6 @@ class TrustRegion(NamedTuple):
     """
 
     size: Theta
-    """Of each parameter: the largest root of the Hessian's diagonal so far."""
     radius: float
     damping: float
     """That of the linear parameters' step."""
@@ -120,7 +115,6 @@ class TrustRegion(NamedTuple):
     """Whether the second-order term is estimated: it changes too much far from a minimum."""
 
     def length(self, step: Theta) -> float:
-        """Return the length of a scaled step."""
         return float(np.linalg.norm(self.size * step))
 
     def step(
@@ -143,11 +137,9 @@ class TrustRegion(NamedTuple):
         return vectors @ steps / size
 
     def accepts(self, result: StepResult) -> bool:
-        """Return whether χ² fell by some of what was predicted."""
         return result.reduction > MIN_RATIO * max(result.trial.predicted, 0.0)
 
     def allows_rise(self, result: StepResult) -> bool:
-        """Return that χ² may not rise."""
         return False
 
     def after_accepted(self, result: StepResult) -> "TrustRegion":
@@ -182,7 +174,6 @@ type StepControl = Damping | TrustRegion
 
 
 def trust_region_at(theta: Theta, hessian: ThetaMatrix, damping: float) -> TrustRegion:
-    """Return the region of the first step."""
     size = _roots(hessian)
     length = float(np.linalg.norm(size * theta))
     return TrustRegion(size, INITIAL_RADIUS * (length if length > 0 else 1.0), damping)
@@ -213,8 +204,6 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Options:
-    """Criteria of convergence, and damping."""
-
     decrement: float = 1e-4
     """Converged when the estimated distance to the minimum is below this many standard errors."""
     relative_step: float = 0.0
@@ -229,8 +218,6 @@ class Options:
 
 
 class Trial(NamedTuple):
-    """A point to evaluate."""
-
     theta: Theta
     linear_params: LinearParams | None = None
     """(offset - 1, contrast) to try with it, where they are not eliminated: under a loss."""
@@ -239,8 +226,6 @@ class Trial(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """A state as plain data, with the Gram it was made from."""
-
     theta: list[Number]
     damping: Number
     accepted: bool
@@ -285,12 +270,10 @@ class State:
 
     @property
     def lowest(self) -> "State":
-        """The state with the lowest χ² so far."""
         return self.best or self
 
     @property
     def damping(self) -> float:
-        """The damping of the next step."""
         return self.control.damping
 
     def movable(self, search: Search) -> Which:
@@ -311,7 +294,6 @@ class State:
         return directions.without_unbounded(parameter_scales(search, self.theta)[which], variance)
 
     def saved(self) -> SavedState:
-        """Return the state as plain data."""
         reduced, S, penalty = self.reduced, self.second_order_term, self.reduced.penalty
         control, region = self.control, None
         if isinstance(control, TrustRegion):

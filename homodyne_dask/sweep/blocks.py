@@ -159,7 +159,6 @@ CHUNKS_PER_TASK = 64
 
 
 def chunks_of(scan: Scan, layout: Layout) -> Iterator[Chunk]:
-    """Yield the chunks that a pass over a level of the scan may read."""
     for member, tile in product(chain(*layout.groups), layout.tiles):
         yield Chunk(layout.factor, scan.bins[member], *tile)
 
@@ -200,13 +199,11 @@ _CACHES: list[LRU[Hashable, Any]] = []
 
 
 def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:
-    """Return a cache of this process that drops the least recently used beyond a budget of bytes."""
     _CACHES.append(LRU(budget, {}, weight=lambda _, value: bytes_of(value)))
     return _CACHES[-1]
 
 
 def keep[T](cache: LRU[Hashable, T], key: Hashable, value: T, budget: int) -> None:
-    """Put a value into a cache, which from now on has a budget of so many bytes."""
     cache.n = budget
     cache[key] = value
 

@@ -80,7 +80,6 @@ class WorkerInfo(NamedTuple):
 
 
 def inspect(required: Requirements, dask_worker: Worker) -> WorkerInfo:
-    """Return the properties of a worker, which this process is."""
     compute_on_own_threads(dask_worker)
     return WorkerInfo(
         name=f"worker {dask_worker.name}",

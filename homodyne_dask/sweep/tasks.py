@@ -63,8 +63,6 @@ type Compute[G] = Callable[[Sequence[Leaf]], list[tuple[G, Any]]]
 
 
 class TaskContext(NamedTuple):
-    """The arguments common to all tasks of a fit: the source of blocks, and the problem."""
-
     source: BlockSource
     problem: Problem
     budget: int
@@ -72,8 +70,6 @@ class TaskContext(NamedTuple):
 
 
 class AtTheta(NamedTuple):
-    """Argument of a task: the parameters at which the Gram is evaluated."""
-
     theta: Float[np.ndarray, " p"]
     linear_params: LinearParams | None = None
     """(offset - 1, contrast) of every bin, under a loss: its weights depend on the residuals."""
