@@ -38,7 +38,6 @@ class RateFreedom(NamedTuple):
 
     @property
     def few(self) -> bool:
-        """Whether a rate has too few at some age for a cluster-robust error."""
         return any((freedom < MIN_FREEDOM).any() for freedom in self.of_rate.values())
 
 
@@ -56,11 +55,7 @@ def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
 
 
 def rate_freedom(request: Request, state: lm.State, dof: Theta | None = None) -> RateFreedom | None:
-    """Return the degrees of freedom of the error of each rate; None without rates.
-
-    dof: those of the parameters, of which a rate then has the fewest. By default they are those of Bell and
-    McCaffrey for cluster-robust errors; NaN where one cluster alone determines a rate.
-    """
+    """Return the freedom of each rate: the least of its parameters (dof), or cluster-robust; None without."""
     curves, names, of_rate = _curves(request, state), request.search.names, {}
     if not curves:
         return None
@@ -154,11 +149,7 @@ MOST_UNSURE = 0.5
 def constant_rates(
     request: Request, state: State, age: float, errors: Sequence[tuple[ThetaMatrix, Theta]]
 ) -> dict[str, tuple[float, float, str]]:
-    """Return rates of three free parameters, constant within errors: their value, error, unit at an age.
-
-    errors: covariances of theta, NaN where unknown, with degrees of freedom; the first counts that knows
-    all parameters of a rate which no bound holds.
-    """
+    """Return value, error, unit of rates that are constant within the first errors that know all of it."""
     search, scan, found = request.search, request.scan, dict[str, tuple[float, float, str]]()
     moved = parameters_with_errors(search, state.theta, state.reduced)
     t = positive_times(np.append(age, scan.time[scan.use]), frame_spacing(scan.time))

@@ -70,8 +70,6 @@ class FittedPoint(NamedTuple):
 
 
 class BinModel:
-    """f, its derivatives and g of one bin at pairs of frames."""
-
     def __init__(self, at: FittedPoint, q: float, phi: float) -> None:
         self.of, self.evaluation = at, evaluation_of(at.point.problem.model)
         self.frames = np.arange(len(at.time))
@@ -107,11 +105,7 @@ class BinModel:
     def decays(
         self, frames: Int[np.ndarray, " age"], last: int
     ) -> tuple[Float[np.ndarray, " age"], Float[np.ndarray, " age"]]:
-        """Return the lags after each frame at which f falls to 1/e, and from which on it stays below.
-
-        Both at most up to `last`. Beside a frozen part the first is of what moves, the second reaches to
-        the end.
-        """
+        """Return the lags after which f falls to 1/e, of what moves, and stays below; at most `last`."""
         lag, above = self._along(frames, last, 60)
         first = np.where(above.all(1), above.shape[1] - 1, np.argmin(above, axis=1))
         decay = lag[np.arange(len(frames)), first]
@@ -142,8 +136,6 @@ def _tried_lags(longest: int, number: int) -> Int[np.ndarray, " lag"]:
 
 
 class FrameStretch(NamedTuple):
-    """Frames whose noise is computed together, in blocks."""
-
     edges: Int[np.ndarray, " edge"]
     core: tuple[int, int]
     represents: tuple[int, int]
@@ -159,7 +151,6 @@ class Division(NamedTuple):
 def divided(
     model: BinModel, frames: BinFrames, averaged: AveragedCells, grid: CellGrid
 ) -> Division:
-    """Return the division of a bin into cells of the averages, by the decay of the model."""
     first, stop = frames.selected
     n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
     enough = n**2 // (2 * grid.min_pairs * max(lags, 1))
@@ -223,8 +214,6 @@ def _stretches(
 
 
 class Blocks(NamedTuple):
-    """The blocks of frames of a stretch that hold used ones."""
-
     stretch: FrameStretch
     record: Record
     middle: Float[np.ndarray, " block"]
@@ -247,7 +236,6 @@ def blocks_of(
     contrast: float,
     with_fields: bool = True,
 ) -> Blocks:
-    """Return the blocks of a stretch, with g and fields at the middle of each."""
     first = stretch.edges[:-1]
     used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
     total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
@@ -286,7 +274,6 @@ def blocks_of(
 
 
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
-    """Return the noise of the cells that a stretch represents; 0 for the others."""
     (low, high), cells = blocks.stretch.represents, np.array(intervals, int).reshape(-1, 4)
     mine = np.flatnonzero((low <= cells[:, 0]) & (cells[:, 1] <= high))
     found = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))

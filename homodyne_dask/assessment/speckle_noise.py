@@ -181,10 +181,7 @@ class BinNoise:
 
     @property
     def chisqr(self) -> float:
-        """χ² of the whitened residuals with no more of the expected noise than single pairs show.
-
-        The least at any μ that the residuals allow: the scatter of pairs tells more of μ.
-        """
+        """χ² of whitened residuals, the least at any μ that they allow: the scatter of pairs tells more."""
         weight, pixels = self.expected.weight, np.maximum(self.expected.pixels, self.least_pixels)
         allowed = weight >= ALLOWED * weight.max()
         return float((pixels * self.expected.square)[allowed].min())
@@ -207,8 +204,6 @@ def noise_of_mean(
 
 
 class BinData(NamedTuple):
-    """What is known of one bin at the end of a fit, from which its noise follows."""
-
     bin: int
     place: tuple[float, float]
     """q [1/Å], 1 where the model has none, and φ [degree]."""
@@ -293,10 +288,7 @@ def noise_of_bins(
     of_group: OfGroup,
     compute: Compute = map,
 ) -> dict[int, BinNoise] | None:
-    """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
-
-    at: the model there. means: of data that are means over cells of age and lag.
-    """
+    """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact."""
     reduced, at_place = state.reduced, dict[object, list[list[BinData]]]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
@@ -367,12 +359,8 @@ def noise_of_bin(
     of_pairs: bool = True,
     made: list[NoiseOfModel] | None = None,
 ) -> list[BinNoise] | None:
-    """Return the noise of a bin, or of bins that repeat each other; None with too few cells.
-
-    of_pairs: whether the noise of sums over pairs is wanted, too; else it is empty. made: a cache of the
-    noise of the model of other scans, which is used where it holds; a pure function but for what is added
-    to it.
-    """
+    """Return the noise of bins that repeat each other, with `of_pairs` of sums over pairs, too; None with too
+    few cells. made: a cache of the noise of the model of other scans, which is used where it holds."""
     model = _noise_of_model(at, repeats[0], grid, of_pairs, made)
     cells, slopes = model.cells, model.cells.slopes.T
     if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and at.effective is not None:
@@ -494,8 +482,6 @@ def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
 
 
 class GroupedMeans(NamedTuple):
-    """Cells of before the ingest averaged over the stored ones inside the selection."""
-
     intervals: list[Interval]
     edges: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " l"]]
     columns: Float[np.ndarray, "bin group k"]
@@ -503,10 +489,7 @@ class GroupedMeans(NamedTuple):
 
 
 def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
-    """Return the averages of data that were averaged over cells before ingest.
-
-    A cell counts in the stored one in which its middle lies.
-    """
+    """Return the averages of data that are means over cells; each counts where its middle lies."""
     assert scan.cells is not None
     cuts, (t1, t2) = scan.cuts(min_lag), scan.cells.middle
     first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]

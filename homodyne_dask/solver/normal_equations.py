@@ -99,7 +99,6 @@ class JointEquations:
         return self.inverse @ scores @ self.inverse
 
     def of_theta(self, covariance: Matrix) -> MovedMatrix:
-        """Return the covariance of theta in its own units from one of the scaled parameters."""
         size = self.size[: self.moved]
         return covariance[: self.moved, : self.moved] / np.outer(size, size)
 
@@ -172,7 +171,6 @@ def _joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
 
 
 def solve_normal_equations(normal: Matrix, right: Vector, first: int) -> tuple[Vector, bool]:
-    """Return x of normal · x = right, and whether its first parameters are determined."""
     # not to unit diagonal: what was subtracted may leave rounding there
     scaled = eigensystem(normal, np.ones(len(normal)))
     determined = scaled.determined(SINGULAR_REST)[:first].all()

@@ -29,7 +29,6 @@ class ScalingPrior:
     """1/sd², 0 where there is no prior."""
 
     def moments(self, each: PerBin, k: int) -> Moments:
-        """Return the moments of the priors over 1, y - 1, f, ...; each: the share of them in each bin."""
         total = np.zeros((k, k))
         for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
             row = np.zeros(k)
@@ -43,7 +42,6 @@ class ScalingPrior:
     def active(
         self, linear_params: Float[np.ndarray, "group 2"], gradient: Float[np.ndarray, "group 2"]
     ) -> Bool[np.ndarray, "group 2"]:
-        """Return which values are at a bound with the gradient pointing outwards."""
         below, above = linear_params <= self.lower, linear_params >= self.upper
         return below & (gradient < 0) | above & (gradient > 0)
 
@@ -77,10 +75,7 @@ class ScalingPrior:
 
 
 def scaling_prior(contrast: Limits, offset: Limits) -> ScalingPrior | None:
-    """Return bounds (low, high) and priors (mean, standard deviation) of contrast and offset; None without.
-
-    Raises OptionError for empty bounds and deviations that are not positive.
-    """
+    """Return bounds (low, high) and priors (mean, deviation) of contrast and offset; None without."""
     if not (contrast or offset):
         return None
     limits, priors = [], []

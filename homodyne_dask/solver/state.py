@@ -37,8 +37,6 @@ _RADIUS_TOLERANCE = 0.01
 
 
 class StepResult(NamedTuple):
-    """What a step to a trial did to χ²."""
-
     trial: "Trial"
     reduced: ReducedProblem
     step: Theta
@@ -69,7 +67,6 @@ class Damping(NamedTuple):
     def step(
         self, hessian: ThetaMatrix, gradient: Theta, free: Which, directions: Eigendirections
     ) -> Moved:
-        """Return the damped Gauss-Newton step of the free parameters, from their directions."""
         return directions.step(self.damping)
 
     def accepts(self, result: StepResult) -> bool:
@@ -110,7 +107,6 @@ class TrustRegion(NamedTuple):
     size: Theta
     radius: float
     damping: float
-    """That of the linear parameters' step."""
     second_order: bool = False
     """Whether the second-order term is estimated: it changes too much far from a minimum."""
 
@@ -120,7 +116,6 @@ class TrustRegion(NamedTuple):
     def step(
         self, hessian: ThetaMatrix, gradient: Theta, free: Which, directions: Eigendirections
     ) -> Moved:
-        """Return the Gauss-Newton step of the free parameters, or one damped to the radius."""
         size = np.where(self.size > 0, self.size, 1.0)[free]
         scaled = eigensystem(hessian[np.ix_(free, free)], size)
         values, vectors = np.maximum(scaled.values, 0.0), scaled.vectors
@@ -143,12 +138,10 @@ class TrustRegion(NamedTuple):
         return False
 
     def after_accepted(self, result: StepResult) -> "TrustRegion":
-        """Return the region with the next radius, and the scales updated by the Hessian there."""
         size = np.fmax(self.size, _roots(result.reduced.hessian))
         return self._replace(size=size, radius=self._next_radius(result))
 
     def after_rejected(self, result: StepResult, smallest: float) -> "TrustRegion":
-        """Return the region with a smaller radius."""
         return self._replace(radius=self._next_radius(result))
 
     def _next_radius(self, result: StepResult) -> float:
@@ -165,12 +158,10 @@ class TrustRegion(NamedTuple):
         return 2 * length if ratio >= GOOD_RATIO or free else radius
 
     def exhausted(self, theta: Theta) -> bool:
-        """Return whether the radius is rounding of theta."""
         return bool(self.radius <= np.finfo(float).eps * self.length(theta))
 
 
 type StepControl = Damping | TrustRegion
-"""What limits the next step."""
 
 
 def trust_region_at(theta: Theta, hessian: ThetaMatrix, damping: float) -> TrustRegion:
@@ -190,8 +181,6 @@ MIN_REJECTED_STEPS = 3
 
 
 class Outcome(Enum):
-    """Outcome of a fit, with a sentence that describes it."""
-
     RUNNING = "the fit is still running"
     CONVERGED = "converged: the estimated distance to the minimum is far below a standard error"
     STALLED = "stalled: no step reduces χ² further, but the gradient is not zero"
@@ -277,16 +266,12 @@ class State:
         return self.control.damping
 
     def movable(self, search: Search) -> Which:
-        """Return which parameters may move: not fixed, and no active bound."""
         return movable(search, self.theta, self.reduced.gradient)
 
     def directions(
         self, search: Search, which: Which, gradient: Theta | None = None
     ) -> Eigendirections:
-        """Return the eigendirections of some parameters; gradient: another one than that of the problem.
-
-        After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
-        """
+        """Return directions; after MIN_REJECTED_STEPS those with errors above all scales are undetermined."""
         directions = directions_of(self.reduced, which, gradient)
         if not directions.determined.any() or self.rejected_steps < MIN_REJECTED_STEPS:
             return directions
@@ -317,10 +302,7 @@ class State:
         passes: int,
         best: Self | None = None,
     ) -> Self:
-        """Return the state that was saved, without its decrement and outcome.
-
-        sum_rounding: see `reduce`. passes: how many there were. best: the lowest state, if it is another one.
-        """
+        """Return the state that was saved, without its decrement and outcome; best: another lowest state."""
         theta, S = np.array(saved.theta), saved.secant
         linear_params = None if saved.linear_params is None else np.array(saved.linear_params)
         prior = search.prior_terms(theta)
