@@ -18,10 +18,7 @@ class Reading:
     """A hash of functions and all that they read, each object once; what is installed counts by name."""
 
     def __init__(self, *functions: Callable[..., object] | None) -> None:
-        self.functions, self.modules = (
-            list[FunctionType](),
-            dict[str, ModuleType](),
-        )  # not installed
+        self.functions, self.modules = list[FunctionType](), dict[str, ModuleType]()
         self.attributes, self.opaque, self.hash = set[str](), set[str](), sha256()
         self._seen, self._read = dict[int, tuple[int, Any]](), dict[str, dict[str, Any]]()
         self._add(*functions, given=True)  # the code of these is read even where it is installed
