@@ -45,7 +45,7 @@ def client(folder) -> Iterator[Client]:
     preload.write_text(ELSEWHERE.format(**values))
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, preload=[str(preload)]
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", preload=[str(preload)]
         ) as cluster,
         Client(cluster) as client,
     ):

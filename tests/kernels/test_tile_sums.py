@@ -10,16 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import Block, Problem, TileWork
+from homodyne_dask.kernels.backend_interface import Problem, TileWork
 from homodyne_dask.kernels.column_sums import FEW_COLUMNS, packed, unpacked
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.devices import on_device
 from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
-from homodyne_dask.models.spline_rates import on_times, with_free_rates
 from tests.kernels.gram_errors import CASES, EXACT, worst_error
 from tests.kernels.user_functions import STRETCHED
 from tests.synthetic import FLOW, blocks, measured, without_some
@@ -29,11 +27,6 @@ MIXED = 2e-5
 FRAMES = 150
 """Most frames of a scan here."""
 PHI = (-40.0, 3.0, 61.0)
-
-
-def two_q(block: Block) -> Block:
-    """The same block with another q: that of another group of bins."""
-    return replace(block, q=1.7 * block.q)
 
 
 def assert_same(left, right, tolerance=EXACT):
@@ -59,44 +52,6 @@ def tile_grams(points, pieces, fields="derivatives", known=None, **more):
     return [gram for gram, _ in found], [sums for _, sums in found]
 
 
-def with_padded(block: Block) -> Block:
-    """The same block with a padded bin."""
-    weights = ((0, 1), (0, 0))
-    return replace(
-        block,
-        c2=np.pad(block.c2, ((0, 1), (0, 0), (0, 0)), constant_values=np.nan),
-        weight_rows=np.pad(block.weight_rows, weights),
-        weight_columns=np.pad(block.weight_columns, weights),
-    )
-
-
-def compared(problem, thetas, scans, side=64, tolerance=EXACT):
-    """Compare the Grams of every kind of all blocks; the padded bin changes nothing."""
-    backend = backend_of(problem.model)
-    points: list[Any] = [backend.point(problem, theta, scans.time) for theta in thetas]
-    of_loss = replace(problem, loss="huber", loss_scale=1.3)
-    points[0] = replace(points[0], problem=of_loss)
-    linear = np.tile([0.1, 0.2], (len(scans.q), 1))
-    pieces = [block for _, block in blocks(scans, side)]
-    for some in (pieces, [two_q(block) for block in pieces]):
-        padded = [with_padded(block) for block in some]
-        here = [
-            [backend.gram(points[0], block, None)[0] for block in some],
-            [backend.robust_gram(points[0], block, linear) for block in some],
-            [backend.candidate_grams(points, block) for block in some],
-            [backend.wide_gram(points, block, None)[0] for block in some],
-        ]
-        there = [
-            tile_grams(points[:1], padded)[0],
-            tile_grams(points[:1], padded, linear_params=linear)[0],
-            tile_grams(points, padded, "points")[0],
-            tile_grams(points, padded, "changes")[0],
-        ]
-        for grams, wanted in zip(there, here, strict=True):
-            for gram, one in zip(grams, wanted, strict=True):
-                assert_same(gram, one, tolerance)
-
-
 def test_what_is_packed_comes_out_as_it_was():
     tree = {"a": np.arange(6.0).reshape(2, 3), "b": (3, np.float32(0.5)), "c": None, "d": 1.5}
     numbers, form = packed(tree)
@@ -118,16 +73,6 @@ def test_both_agree_in_mixed_precision(word, theta):
     for block, gram, several in zip(pieces, *there, strict=True):
         assert_same(gram, transport_gram(points[0], block)[0], MIXED)
         assert_same(several, transport_candidate_grams(points, block), MIXED)
-
-
-@pytest.mark.slow
-def test_both_agree_for_rates_without_a_formula():
-    scans = without_some(measured(FLOW, 120, PHI))
-    model = on_times(with_free_rates(hd.LAMINAR_FLOW, "spline"), scans.time, 6)
-    rng = np.random.default_rng(2)
-    theta = np.concatenate([rng.uniform(1e3, 2e3, 6), rng.uniform(-1e-3, 1e-3, 6), [4.0]])
-    problem = replace(scans.problem(min_lag=3), model=model)
-    compared(problem, [theta, theta * 1.02], scans)
 
 
 class InPlaceOfComputingError(Exception):

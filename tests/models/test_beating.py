@@ -13,7 +13,7 @@ from homodyne_dask.models.rate_forms import SplineForm
 from homodyne_dask.solver.speckle import regular
 from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
-from tests.synthetic import measured, module_scan, of_decay, started_as_given, store
+from tests.synthetic import measured, module_scan, started_as_given, store
 
 BEATING = hd.MODELS["beating"]
 
@@ -175,8 +175,6 @@ def test_a_speed_that_rises_and_falls_is_found_from_nothing(tmp_path):
 GOLDEN = [1e4, 0, 0, 1e4, 0, 0, 1e3, 1, 0, 0.5, 0, 0, 0, 0]
 Q_HETERODYNE = 0.0237
 MODEL = hd.MODELS["two_component_xpcsjax"]
-VALUES = [3000.0, 0.0, 0.0, 400.0, -0.3, 0.0, 60.0, 0.2, 0.0, 0.6, 0.0, 0.0, 0.0, 20.0]
-HETERODYNE = dict(zip(MODEL.names, VALUES, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -192,33 +190,6 @@ def test_the_published_numbers(phi, pair, wanted):
         MODEL, GOLDEN, 0.1 * np.arange(8), q=Q_HETERODYNE, phi=phi, contrast=0.3, offset=1.0
     )
     assert c2[0][pair] == pytest.approx(wanted, rel=1e-12)
-
-
-def heterodyne(n=80, angles=10, sigma=0.004, seed=0):
-    phi = np.arange(angles) * 180.0 / angles - 90
-    given = {"q": Q_HETERODYNE, "contrast": 0.3, "sigma": sigma, "noise": False}
-    scans = measured(np.ones(3), n, phi, dt=0.2, **given)
-    f = hd.predict(MODEL, HETERODYNE, scans.time, q=Q_HETERODYNE, phi=phi)
-    return of_decay(scans, f, sigma, seed)
-
-
-HELD = ("D_offset_ref", "D_offset_sample", "v_offset", "f1", "f2", "f3")
-
-
-@pytest.mark.long
-def test_what_the_data_determine_is_recovered(tmp_path):
-    scan = store(heterodyne(), tmp_path)
-    held = {name: HETERODYNE[name] for name in HELD}
-    first = {name: 1.2 * value + 0.05 for name, value in HETERODYNE.items() if name not in HELD}
-    first |= {"f0": 0.5, "phi0_het": 10.0}
-    result = hd.fit(scan, MODEL, fixed=held, initial=first)
-    assert result.converged
-    table = result.parameters
-    free = ~table["fixed"].values
-    truth = np.array([HETERODYNE[name] for name in table["param"].values])
-    pull = (table["value"].values - truth)[free] / table["stderr_naive"].values[free]
-    assert np.abs(pull).max() < 4, pull
-    assert not result.findings.at_least("warning")
 
 
 def written(name, theta, t1, t2):

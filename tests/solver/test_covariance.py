@@ -116,19 +116,6 @@ def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):
     assert_scaling_errors(found.scaling_naive, dense, dense.covariance, len(theta))
 
 
-@pytest.mark.long
-def test_parameters_that_did_not_move_have_no_error():
-    _, reduced, _ = at_optimum(STRONG_FLOW)
-    moved = np.array([True, True, False, True, True, False, True])
-    found = uncertainty(LAMINAR_FLOW.names, reduced, moved, np.arange(10))
-    assert np.isfinite(np.diag(found.naive)).tolist() == moved.tolist()
-    assert np.isfinite(found.dof).tolist() == moved.tolist()
-    some = np.ix_(moved, moved)
-    H = reduced.hessian[some]
-    scale = np.sqrt(np.outer(np.diag(H), np.diag(H)))
-    np.testing.assert_allclose(found.naive[some] * scale, np.linalg.inv(H / scale), rtol=1e-8)
-
-
 def test_what_follows_from_a_parameter_at_a_bound_has_no_error_and_the_rest_keep_theirs():
     _, reduced, _ = at_optimum(STRONG_FLOW)
     names, clusters = LAMINAR_FLOW.names, np.arange(10)

@@ -27,6 +27,7 @@ from tests.synthetic import FAST_DECAY, FLOW, angles, measured, store, without_s
 THERE = Device("gpu", "a trial", Gpus(1, "cpu", 10**10), "cpu:0")
 FLOWING = {"model": hd.LAMINAR_FLOW, "gap": "200 um"}
 OF_USER = np.array([3e3, 0.8])
+OF_SPLINES = np.concatenate([np.linspace(1e3, 2e3, 6), np.linspace(-1e-3, 1e-3, 6), [4.0]])
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +71,7 @@ CASES = [
     ("streamed", flowing, FLOW, FLOWING | {"memory": "stream"}),
     ("f decays", lambda to: flowing(to, theta=FAST_DECAY), FAST_DECAY, FLOWING),
     ("tied", flowing, FLOW[[0, 1, 2, 4, 5, 6]], FLOWING | {"tie": {"gamma_dot_t0": "1e-7 * D0"}}),
+    ("splines", flowing, OF_SPLINES, FLOWING | {"rates": "spline", "knots": 6, "min_lag": 3}),
     ("230 bins", lambda to: flowing(to, 100, angles(230)), FLOW, FLOWING),
     ("functions of a user", of_three_q, OF_USER, {"model": STRETCHED}),
     ("them under a loss", of_three_q, OF_USER, {"model": STRETCHED, "loss": "cauchy"}),
