@@ -22,7 +22,6 @@ JAX_BYTES = 200_000_000
 
 
 def available_memory() -> int:
-    """Return the bytes that this process and those it starts may still take."""
     free = min(psutil.virtual_memory().available, *_free_in_cgroups())
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
@@ -124,7 +123,6 @@ class JobCluster:
 
     @property
     def given_up(self) -> bool:
-        """Whether no more jobs are submitted."""
         raise NotImplementedError
 
     def missing(self) -> str:

@@ -54,7 +54,6 @@ def cell_block_grams(
     blocks: Int[np.ndarray, "2 cell"],
     number: int,
 ) -> Gram:
-    """Return the moments of the cells of each pair of blocks of frames, those of t1 and of t2 of a cell."""
     means = _under_loss(means, problem, linear_params)[0]
     columns = means.columns[..., :3]
     moments = np.zeros((len(columns), number, number, 3, 3))

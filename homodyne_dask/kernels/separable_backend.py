@@ -242,10 +242,7 @@ def f_of_theta(
 def f_at(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> OfPairs:
-    """Return f of bins at times that broadcast together; between frames tables are linear.
-
-    Where both times are one, f of a user is not called: a correlation is 1 there.
-    """
+    """Return f of bins at times that broadcast, 1 at one time; between frames tables are linear."""
     return _evaluated(1, at, (at.tables, None), time, q, phi, t1, t2)[:, 0]
 
 
@@ -301,7 +298,6 @@ def _values(
     theta: Array, t1: tuple[Tables, Tables], t2: tuple[Tables, Tables], bin: Bin, *,
     model: SeparableModel, slopes: bool,
 ) -> Float[Array, "row time"]:  # fmt: skip
-    """Return f, and with slopes its derivatives, at some times."""
     times = jax.tree.leaves(t1)[0].shape[-1:]
     if not slopes:
         return f_of(model, theta, t1[0], t2[0], bin, times)[None]

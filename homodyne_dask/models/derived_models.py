@@ -46,8 +46,6 @@ FROZEN = SeparableModel("frozen", (), _at_rest, isotropic=True)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompositeModel(SeparableModel):
-    """The sum or the product of two models; its f is differentiated by JAX."""
-
     symbol: Literal["+", "*"] = field(kw_only=True)
     parts: tuple[Leaf, Leaf] = field(kw_only=True)
 
@@ -163,7 +161,6 @@ def _fractions_of(model: Leaf) -> list[str]:
 
 
 def _split(theta: Any, parts: tuple[Leaf, Leaf]) -> tuple[Any, Any]:
-    """Return the parameters of both parts, in their own order: their fractions stand behind all others."""
     sums = [len(_fractions_of(part)) for part in parts]
     xp, first = theta.__array_namespace__(), parts[0].size - sums[0]
     last = first + parts[1].size - sums[1]
@@ -285,8 +282,6 @@ class Ties:
 
 @dataclass(frozen=True, repr=False)
 class TiedModel(Parametrized):
-    """A model some of whose parameters are expressions of the others, which are its parameters."""
-
     base: TransportModel | SeparableModel
     ties: Ties
 

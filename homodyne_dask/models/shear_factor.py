@@ -36,7 +36,6 @@ def _slope_series(terms: int) -> list[float]:
 
 
 def _split_pi(bits: int) -> tuple[float, float, float]:
-    """Return pi as three numbers; n times either of the first two is exact while n has few bits."""
     first = Fraction(math.floor(_PI * 2 ** (bits - 2)), 2 ** (bits - 2))
     second = Fraction(math.floor((_PI - first) * 2 ** (2 * bits)), 2 ** (2 * bits))
     return float(first), float(second), float(_PI - first - second)
@@ -75,11 +74,7 @@ def sinc_and_slope(
     *,
     far: bool = False,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """Return sin(x)/x and its derivative from x, sin x, cos x and 1/x, with their common sign.
-
-    Near zero, where the derivative would cancel and 1/x may be infinite, both are series in x².
-    `far` says that no |x| is below NEAR: the series are not evaluated.
-    """
+    """Return sin(x)/x and its slope from x, ± sin x, cos x and 1/x; by series near 0, but not where `far`."""
     if far:
         sinc = sine * inverse
         return sinc, (cosine - sinc) * inverse
@@ -171,7 +166,6 @@ def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> 
 
 
 def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Array]:
-    """Return ΔG as the shear factor takes it and its derivative by ΔG."""
     xp = dG.__array_namespace__()
     if convention is Convention.HOMODYNE:
         smooth = xp.sqrt(dG * dG + SMOOTHING)
@@ -180,8 +174,6 @@ def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Arra
 
 
 class Wave(NamedTuple):
-    """x = s·ΔG with its sine, cosine (up to one common sign) and inverse."""
-
     x: Array
     sine: Array
     cosine: Array

@@ -101,10 +101,7 @@ def _distributed(form: LogDensityForm, theta: Any, t1: Any, t2: Any, bin: Bin) -
 
 
 def distribution_of_rates(form: LogDensityForm) -> SplineModel:
-    """Return the mean field of independent rates whose weights w have ln w = Σ log_density_k B_k(ln Γ).
-
-    All coefficients may be shifted without a change of f: the middle one is 0.
-    """
+    """Return the mean field of independent rates, ln w = Σ log_density_k B_k(ln Γ); the middle one is 0."""
     middle = form.size // 2
     coefficients = [
         Parameter(f"{LOG_DENSITY}_{n + 1}", constant=0.0 if n == middle else None)
@@ -203,7 +200,6 @@ def _with(
 def with_coefficients[M: Parametrized](
     model: M, number: int, time: Times
 ) -> M | TransportModel | SplineModel:
-    """Return the model with splines over times, as many as so many parameters make."""
     splines = model.splines
     if not splines or any(form != type(form)() for form in splines.values()):
         return model
