@@ -29,7 +29,6 @@ sys.addaudithook(hide)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the same store, 2 angles of 60 frames, as here.zarr and hidden.zarr."""
     folder = tmp_path_factory.mktemp("any")
     for name in ("here", "hidden"):
         store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), folder, name)
@@ -38,7 +37,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(folder) -> Iterator[Client]:
-    """Of two workers, separate processes under no settings of ours."""
     (folder / "away").mkdir()
     preload = folder / "elsewhere.py"
     values = {"there": str(folder / "away"), "hidden": str(folder / "hidden.zarr")}

@@ -42,7 +42,6 @@ def assert_same(left, right, tolerance=EXACT):
 
 
 def tile_grams(points, pieces, fields="derivatives", known=None, **more):
-    """The Grams of tiles whose data are on a device, in calls for at most two of them."""
     backend = backend_of(points[0].problem.model)
     there = [on_device(one, "cpu:0") for one in pieces]
     found, known = [], known or [None] * len(there)

@@ -19,7 +19,6 @@ BEATING = hd.MODELS["beating"]
 
 
 def free(model, truth):
-    """The values of the parameters that the model fits, inside their bounds."""
     fitted = [p for p in model.parameters if p.constant is None]
     return {p.name: float(np.clip(truth[p.name], *p.bounds)) for p in fitted}
 

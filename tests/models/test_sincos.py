@@ -44,7 +44,6 @@ def measured(x, kind, library="jax"):
 
 
 def off(found, wanted, size, eps) -> float:
-    """The error in ulp of `size`."""
     error = abs(mpmath.mpf(float(found)) - wanted)
     return 0.0 if error == 0 else float(error / max(size * eps, mpmath.mpf(5e-324)))
 

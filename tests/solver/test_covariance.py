@@ -38,7 +38,6 @@ def inverse_where_known(M):
 
 
 def clubsandwich(dense: DenseProblem, clusters, p):
-    """CR3 and its Bell-McCaffrey degrees of freedom from residuals and the full design."""
     X = np.concatenate([dense.J, dense.Z], axis=1)
     size = np.sqrt((X**2).sum(0))
     X = X / size
@@ -68,7 +67,6 @@ def assert_covariance(found, everything, atol):
 
 
 def assert_scaling_errors(found, dense: DenseProblem, covariance, p):
-    """Errors of (offset, contrast) of every bin follow from the covariance of everything."""
     t, m = dense.series, dense.series.shape[1]
     parts = covariance[p : p + m, p : p + m], covariance[p + m :, p + m :]
     wanted = np.sqrt(np.stack([np.einsum("km,mn,kn->k", t, V, t) for V in parts], axis=1))

@@ -34,7 +34,6 @@ ANYWHERE = search(LAMINAR_FLOW.parameters)
 
 
 def in_errors(found, wanted, reduced) -> float:
-    """The largest distance in standard errors, however strongly the parameters are correlated."""
     away = found - wanted
     return float(np.sqrt(away @ reduced.hessian @ away))
 

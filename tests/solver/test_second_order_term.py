@@ -39,7 +39,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @pytest.fixture(scope="module")
 def some():
-    """A reduced problem of three parameters, whose numbers the tests replace."""
     scans = measured(CREEP, 12, angles(3))
     return reduce(evaluator(scans)(CREEP), "individual")
 
@@ -56,7 +55,6 @@ def fitted(evaluate, theta):
 
 
 def cubic(some, seed, size):
-    """Twelve drawn residuals, cubic in three parameters: their Hessian changes from point to point."""
     rng = np.random.default_rng(seed)
     J = rng.standard_normal((12, P)) * [1, 0.5, 0.3]
     Q, T = rng.standard_normal((12, P, P)), 0.3 * rng.standard_normal((12, P))

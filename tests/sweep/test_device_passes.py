@@ -32,7 +32,6 @@ OF_SPLINES = np.concatenate([np.linspace(1e3, 2e3, 6), np.linspace(-1e-3, 1e-3, 
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    """Chunks of 64 frames."""
     monkeypatch.setattr(schema, "MAX_SIDE", 64)
     block_cache.forget()
 
@@ -56,7 +55,6 @@ def flowing(folder, n=260, phi=(-90.0, -30.0, 30.0), theta=FLOW):
 
 
 def of_three_q(folder):
-    """Groups of two bins, of one and of two."""
     q: Any = np.array([0.0054, 0.0054, 0.006, 0.007, 0.007])
     return store(without_some(measured(STATIC, 150, np.arange(5) * 20.0, q=q)), folder)
 

@@ -25,7 +25,6 @@ worker = WELL._replace
 
 
 def messages(*workers: WorkerInfo) -> list[str]:
-    """All messages about some workers."""
     hosts = [[other for other in workers if other.host == worker.host] for worker in workers]
     pairs = zip(workers, hosts, strict=True)
     return [words for worker, on_host in pairs for words in unmet(worker, on_host, REQUIRED)]
