@@ -65,6 +65,7 @@ CASES = [
     ("one tile of 60 frames and one bin", lambda to: flowing(to, 60, [0.0]), FLOW, FLOWING),
     ("pairs far apart alone", flowing, FLOW, FLOWING | {"min_lag": 70}),
     ("means over four frames", flowing, FLOW, FLOWING | {"factor": 4}),
+    ("float32", flowing, FLOW, FLOWING | {"precision": "mixed"}),
     ("a loss", flowing, FLOW, FLOWING | {"loss": "huber"}),
     ("streamed", flowing, FLOW, FLOWING | {"memory": "stream"}),
     ("f decays", lambda to: flowing(to, theta=FAST_DECAY), FAST_DECAY, FLOWING),
@@ -84,6 +85,7 @@ def test_passes_on_a_device_give_what_processors_do(make, theta, options, tmp_pa
     scan = make(tmp_path)
     here, there = (sweep_on(device, scan, **options) for device in (ON_CPU, THERE))
     linear = np.tile([0.1, 0.2], (len(scan.bins), 1)) if "loss" in options else None
+    tolerance = 2e-5 if "precision" in options else 1e-12  # the CPU sums parts of a tile, too
     thetas = theta * (1 + 0.02 * np.arange(3))[:, None]
     grams = [
         [sweep.gram(theta, linear), *sweep.candidates(thetas), sweep.wide(thetas)]
@@ -91,7 +93,7 @@ def test_passes_on_a_device_give_what_processors_do(make, theta, options, tmp_pa
     ]
     for wanted, found in zip(*grams, strict=True):
         np.testing.assert_array_equal(found.pairs, wanted.pairs)
-        assert worst_error(found.moments, wanted.moments).max() <= 1e-12
+        assert worst_error(found.moments, wanted.moments).max() <= tolerance
     again = there.gram(theta, linear)
     assert again.moments.tobytes() == grams[1][0].moments.tobytes()
 
