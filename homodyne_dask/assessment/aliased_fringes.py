@@ -32,7 +32,6 @@ def limit_of_fringes(request: Request) -> str:
 
 
 def aliased_fringes(request: Request, theta: Theta) -> Iterator[Finding]:
-    """Yield the bins whose fringes at theta turn more than half a period per frame."""
     model, scan = request.problem.model, request.scan
     if model.beat is None:
         return

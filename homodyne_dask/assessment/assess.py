@@ -50,10 +50,7 @@ def assess(
     weights: "SpeckleWeighting | None" = None,
     doing: Callable[[str], None] = lambda _: None,
 ) -> Assessment:
-    """Return what is known after the last step of a fit.
-
-    passes: over the data; a few may be made. weights: of a fit weighted by speckle. doing: called with words.
-    """
+    """Return what is known after the last step; a few passes may be made. weights: of a fit by speckle."""
     noise = signal = None
     table = request.scan.is_table
     if state.outcome in (*DETERMINED, lm.Outcome.SINGULAR) and not table:
@@ -97,10 +94,7 @@ def assess_scan(
     profiles: Mapping[str, list[ProfilePoint]],
     signal: Signal | None,
 ) -> Assessment:
-    """Return what is known of a scan that was fitted together with others.
-
-    noise: of its bins. of_global_fit, profiles: of its parameters. signal: the test for a decay in all scans.
-    """
+    """Return what is known of one of several scans; of_global_fit, profiles: of its parameters."""
     of_theta, decay = noise and noise.of_theta, signal is None or signal.seen
     known = Known(errors_by_bins(request, state), of_theta, of_global_fit, decay=decay)
     assessment = _with_errors(
@@ -117,7 +111,6 @@ def assess_scan(
 def assess_parameters(
     request: Request, state: lm.State, known: Known, signal: Signal | None
 ) -> Assessment:
-    """Return what is known of the parameters of several scans that were fitted together, by their errors."""
     assessment = _with_errors(request, state, None, known, signal)
     findings = result_findings(request, state, assessment, of_all_scans=True)
     return replace(assessment, findings=findings)

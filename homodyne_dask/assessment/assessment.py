@@ -52,15 +52,12 @@ class Influence(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """What is known of a fit after its last pass."""
-
     case: str
     """Which covariance counts: a code of `which_covariance.CASES`."""
     errors: Uncertainty
     noise: SpeckleErrors | None
     """Of each bin; None where too little is known of it, or no decay is seen."""
     signal: Signal | None
-    """The test for a decay; None where it is not made."""
     rate_freedom: RateFreedom | None
     at_bound: Which
     redchi: PerBin
@@ -90,8 +87,6 @@ class Assessment:
 
 @dataclass(frozen=True)
 class FitEnd:
-    """The end of a fit, with all that is estimated there."""
-
     request: Request
     state: lm.State
     known: Assessment
@@ -99,17 +94,14 @@ class FitEnd:
 
     @cached_property
     def names(self) -> np.ndarray:
-        """Of the parameters."""
         return np.array(self.request.search.names)
 
     @property
     def with_decay(self) -> SomeBins:
-        """The bins that show a decay."""
         return (self.state.reduced.count > 0) & ~self.state.reduced.undetermined
 
     @cached_property
     def stderr(self) -> Theta:
-        """Standard errors; NaN where they are unknown."""
         return deviations(self.known.errors.robust, len(self.names))
 
     @cached_property

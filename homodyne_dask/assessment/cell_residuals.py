@@ -45,10 +45,7 @@ class Interval(NamedTuple):
 def means_of_cells(
     cells: list[Interval], weight: PerCell, pairs: Int[np.ndarray, " cell"], least: int
 ) -> tuple[list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]]:
-    """Return the cells of means, of one, all ages at a lag, all lags at an age, and all; and their shares.
-
-    least: pairs of a mean. Cells of weight 0 are in none.
-    """
+    """Return the cells of means, of one, all ages at a lag, all lags at an age, and all; and their shares."""
     known = np.flatnonzero(weight)
     ages, _, lags, _ = np.array(cells).reshape(-1, 4)[known].T
     several = []
@@ -122,10 +119,7 @@ _NONE: tuple[np.ndarray, np.ndarray, np.ndarray] = (np.empty(0), np.empty(0), np
 def _points_of_runs(
     cell: Interval, firsts: tuple[int, int], seconds: tuple[int, int]
 ) -> list[tuple[Float[np.ndarray, " point"], ...]]:
-    """Return points for pairs of a cell from one run of frames to another.
-
-    Between edges over t1 the shortest and longest lag are constant or change with it, evenly.
-    """
+    """Return points; between edges over t1 both limits of the lag are constant or change evenly with it."""
     (a, b), (c, d) = firsts, seconds
     low, high = max(a, c - cell.end + 1), min(b, d - cell.shortest)
     edges = [c - cell.shortest, d - cell.end + 1]
@@ -156,11 +150,7 @@ def _points_of_runs(
 
 @lru_cache(maxsize=4096)
 def _gauss(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return nodes and weights for a sum over 0, 1, ... up to before n.
-
-    Exact for polynomials up to the degree 2·NODES - 1 (Gauss quadrature of discrete Chebyshev polynomials);
-    an n that is not whole interpolates between those that are.
-    """
+    """Return nodes and weights for a sum over 0, 1, ... up to before n, exact to the degree 2·NODES - 1."""
     k = np.arange(1, min(NODES, int(np.ceil(n))))
     beside = k**2 * (n**2 - k**2) / (4 * (4.0 * k**2 - 1))
     beside = np.sqrt(np.maximum(beside, 0))
@@ -173,11 +163,7 @@ def _points_of_sums(
     moments: Float[np.ndarray, "part 5"],
     cell: Int[np.ndarray, " part"],
 ) -> CellPoints:
-    """Return pairs that stand for some of each part of a cell, four with their first and second moments.
-
-    moments: sums of i, lag, i², i·lag and lag² over `pairs` pairs. cell: that of each part. The four lie
-    inside any rectangle or triangle of pairs.
-    """
+    """Return four pairs for each part of a cell, with its moments: sums of i, lag, i², i·lag and lag²."""
     some = pairs > 0
     i, lag, i2, both, lag2 = (moments[some] / pairs[some, None]).T
     of_i, of_lag = (np.sqrt(np.maximum(of, 0)) for of in (i2 - i**2, lag2 - lag**2))
@@ -193,13 +179,10 @@ def _points_of_sums(
 
 
 class KnownShare(NamedTuple):
-    """Which part of the pairs of selected frames is known, by intervals of age and lag."""
-
     edges: AgeAndLagEdges
     share: Float[np.ndarray, "age lag"]
 
     def at(self, i: Values, lag: Values) -> Values:
-        """Return the part near frames i and lags."""
         age, of_lag = (
             np.clip(np.searchsorted(edges, to + 0.5, "right") - 1, 0, len(edges) - 2)
             for edges, to in zip(self.edges, (i, lag), strict=True)
@@ -222,11 +205,9 @@ class AveragedCells(NamedTuple):
     """Of each bin; None where pairs were not read."""
 
     def points_of(self, bin: int) -> CellPoints:
-        """Return the pairs that stand for the cells of a bin."""
         return self.points[bin if len(self.points) > 1 else 0]
 
     def of_bins(self, bins: Sequence[int]) -> "AveragedCells":
-        """Return the averages of some bins."""
         some = list(bins)
         return self._replace(
             c2=self.c2[some],
@@ -237,11 +218,7 @@ class AveragedCells(NamedTuple):
 
 
 def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
-    """Return the averages of the selected bins, and the pairs that stand for their cells.
-
-    Those stored with the data; where too few of them lie inside the selected frames, a weighted fit would
-    lose pairs of the selection, or some pairs are unknown, others from one pass over the data.
-    """
+    """Return the averages stored with the data, or of one pass where these are too few or lack pairs."""
     scan, min_lag = request.scan, request.problem.min_lag
     stored = stored_cells(scan, min_lag)
     if scan.cells is not None or (_enough(stored, request) and _all_known(stored)):
@@ -312,7 +289,6 @@ def _enough(stored: AveragedCells, request: Request) -> bool:
 
 
 def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
-    """Return the stored averages of the selected bins, and the pairs that stand for their cells."""
     cuts, (start, stop) = scan.cuts(min_lag), scan.frames
     first, after = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
     shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]

@@ -47,7 +47,6 @@ class Signal(NamedTuple):
 
     @property
     def seen(self) -> bool:
-        """Whether there is a decay; a contrast below zero is none."""
         return self.contrast > self.threshold * self.stderr or self.of_bins > self.threshold_of_bins
 
 
@@ -60,12 +59,10 @@ def signal_of(
 ) -> Signal | None:
     """Return the test for a decay; None where there is nothing to test.
 
-    A decay is in the contrast common to all bins, or in that of one of them, as under strong shear. Each of
-    the two has half of LEVEL_OF_DECAY, and each bin its share of that. free: parameters that were searched:
-    noise has as many ways to look like f. blocks: returns the moments of pairs of blocks of frames, in one
-    pass; None where the weights allow for correlated pairs. Not tested are fits that ended more than
-    MAX_DISTANCE from the optimum, and those with a given offset, where an f that does not decay is seen,
-    too.
+    A decay is in the contrast common to all bins, or in that of one, as under strong shear. Each of the two
+    has half of LEVEL_OF_DECAY, and each bin its share. free: parameters that were searched: noise has as many
+    ways to look like f. Not tested are fits more than MAX_DISTANCE from the optimum, and those with a given
+    offset, where an f that does not decay is seen, too.
     """
     reduced = state.reduced
     given = scaling.fixed_params is not None or (
@@ -88,7 +85,6 @@ def signal_of(
     def scores(
         blocks: Float[np.ndarray, "bin block block 3 3"], contrast: PerBin
     ) -> Float[np.ndarray, "bin block block"]:
-        """Return Σ w (f - mean f) residual of every pair of blocks, for these contrasts."""
         offset = M[:, 0, 1] / weight - contrast * mean
         x = np.stack([-offset, np.ones(len(offset)), -contrast], axis=1)
         score = np.einsum("kz,kabzy->kaby", x, blocks)
@@ -115,7 +111,6 @@ def signal_of(
 
 
 def mean_signal(signals: Sequence[Signal], free: int, bins: int) -> Signal:
-    """Return the test of the mean contrast of several scans, and that of each of their bins."""
     weight = np.array([signal.stderr**-2 for signal in signals])
     mean = float(weight @ [signal.contrast for signal in signals] / weight.sum())
     limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / bins)))
@@ -124,11 +119,8 @@ def mean_signal(signals: Sequence[Signal], free: int, bins: int) -> Signal:
 
 
 def _dyadic(s: Float[np.ndarray, "*bin block block"]) -> Float[np.ndarray, "*bin"]:
-    """Return the variance of the sum of scores, pairs that share a block being correlated.
-
-    With s_ab the score of blocks a and b and T_a = Σ_b s_ab, it is Σ_a T_a² - Σ_(a<b) s_ab² (dyadic-robust:
-    Aronow, Samii and Assenova 2015).
-    """
+    """Return Σ_a T_a² - Σ_(a<b) s_ab², T_a = Σ_b s_ab: the variance of Σ s_ab if pairs that share a block
+    are correlated (dyadic-robust: Aronow, Samii and Assenova 2015)."""
     alone = np.einsum("...aa->...a", s)
     of_block = s.sum(-1) + s.sum(-2) - alone
     return (of_block**2).sum(-1) - (s**2).sum((-1, -2)) + (alone**2).sum(-1)
@@ -139,17 +131,13 @@ TARGET_BLOCKS, CORRELATION_TIMES = 16, 5
 
 
 class FrameBlocks(NamedTuple):
-    """Argument of a task: where the Gram is evaluated, and the blocks of the selected frames."""
-
     at: tasks.AtTheta
     length: int
     first: int
     number: int
-    """The first block that holds selected frames, and how many do."""
 
 
 def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Cost]:
-    """Return the Grams of all pairs of blocks of frames in a run of blocks of data."""
     at, problem = blocks.at, context.problem
     linear = None if at.linear_params is None else at.linear_params[list(run.members)]
     cells = cells_of(context.source)

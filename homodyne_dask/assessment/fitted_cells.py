@@ -40,7 +40,6 @@ MOST_RELATIVE = 0.5
 """Largest 4/n of n degrees of freedom of the noise of a bin, by which variances of weighted sums grow."""
 
 PerMember = Float[np.ndarray, " member"]
-"""Of each of some bins that repeat each other."""
 
 
 class CellsOfBin(NamedTuple):
@@ -58,21 +57,17 @@ class CellsOfBin(NamedTuple):
     """noise @ weights @ columns, these without what `own` explains."""
 
     def place(self, scan: Scan) -> tuple[int, ...]:
-        """Return the label; of one bin of a store of repeats with the number of its scan."""
         first = self.members[0]
         alone = len(self.members) == 1 and "scans" in scan.attrs
         return (int(scan.label[first]), *[int(scan.scan_number[first])] * alone)
 
     def words(self, scan: Scan) -> str:
-        """Return 'the bin labelled 5', of a store of repeats with its scan, or how many there are."""
         if len(self.members) == 1:
             return scan.bin_words(scan.bins[self.members[0]])
         return f"the bin labelled {scan.label[self.members[0]]} of {len(self.members)} scans"
 
 
 class FittedCells(NamedTuple):
-    """The residuals of all bins with their noise and what the fit takes out of it."""
-
     intervals: list[Interval]
     residual: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no such cell."""
@@ -130,15 +125,13 @@ def excess_of_weighted(
     """Return by how much the part of each bin in the variance of a sum over bins is larger, relative.
 
     The bins are weighted by their noise: where it was estimated too small, the weight is too large, too. With
-    n degrees of freedom, E[v/v̂²]/E[1/v̂] is n/(n - 4); of a single bin Student's t is right. share: of each
-    bin. relative: the variance 2/n of the logarithm of its variance.
+    n degrees of freedom, E[v/v̂²]/E[1/v̂] is n/(n - 4); of a single bin Student's t is right.
     """
     known = np.minimum(2 * relative, MOST_RELATIVE)
     return (1 - share) * known / (1 - known)
 
 
 def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
-    """Return the residuals of the bins whose noise is known."""
     scan, reduced = request.scan, state.reduced
     joint = joint_equations(reduced, speckle.which)
     pooled = _pooled_repeats(request, reduced, speckle.bins)
@@ -208,11 +201,7 @@ def clusters_of_pooled(request: Request, bins: Iterable[int]) -> BinNumbers:
 def _pooled_repeats(
     request: Request, reduced: ReducedProblem, bins: Mapping[int, BinNoise]
 ) -> dict[int, tuple[BinNoise, list[int], PerMember, float]]:
-    """Return bins, by the first of each those pooled that share a noise of the model and known counts.
-
-    Their noise, members, the share of each in the mean, which has the contrast of the first, and the weight
-    of a pair of frames of all. Those of a fit weighted by speckle stay by themselves.
-    """
+    """Return bins, pooled where they share a noise and counts, with members, their shares, and weight."""
     typical = (1 / request.scan.sigma_row**2).mean(1) ** 2
     repeats = request.options.weighting == PAIRS and len(np.unique(request.scan.scan_number)) > 1
     groups: dict[tuple[object, ...], list[int]] = {}

@@ -54,10 +54,7 @@ class _Means(NamedTuple):
 def examine_model(
     request: Request, state: State, speckle: SpeckleErrors | None, cells: FittedCells | None
 ) -> tuple[ModelCheck | None, PowerOfQ | None]:
-    """Return the test of the model at the end of a fit, and that of the power of q of its rates.
-
-    None where there is too little to test; of the power, too, with fewer than 3 rings or without rates as q².
-    """
+    """Return the tests of the model and of the power of q; None where there is too little to test."""
     scan, reduced = request.scan, state.reduced
     if speckle is None or cells is None or not reduced.finite:
         return None, None
@@ -138,10 +135,7 @@ def _means(scan: Scan, clusters: BinNumbers, cells: FittedCells, contrast: PerBi
 def _of_group(
     words: str, cells: FittedCells, members: SomeBins, several: float, contrast: float
 ) -> _Means:
-    """Return the means over some bins; several: bins of the group that see one speckle pattern.
-
-    Means over fewer pairs than MIN_PAIRS are not tested: their noise is not normal.
-    """
+    """Return the means over bins that enough pairs make normal; several: bins of one speckle pattern."""
     of = np.flatnonzero(members)
     variance = cells.variances[of]
     there = np.isfinite(cells.residual[of]) & (variance > 0)
@@ -166,10 +160,7 @@ def _in_errors(
 def _with_phi(
     scan: Scan, cells: FittedCells, clusters: BinNumbers, contrast: float
 ) -> list[_Means]:
-    """Return the parts of the residuals that go with cos 2φ and sin 2φ, where φ is known and bins are enough.
-
-    No part that is the same for all bins of each ring. Bins that see one speckle pattern count as one.
-    """
+    """Return the parts of the residuals that go with cos 2φ and sin 2φ, and are not the same in each ring."""
     of, found = np.array(sorted(cells.bins)), []
     rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
     columns = [rings == ring for ring in np.unique(rings[of])]
@@ -196,10 +187,7 @@ def _with_phi(
 
 
 def _depends_on(scan: Scan, cells: FittedCells) -> str:
-    """Return what explains most of the deviations beyond noise: q, bin, age or lag.
-
-    Σ residual²/variance is split into that of the mean at each lag, and what age, ring and bin add.
-    """
+    """Return what explains most of the deviations beyond noise: q, bin, age or lag."""
     rings, bins, number = ring_numbers(scan.q), list(cells.bins), np.ones((len(scan.bins), 1))
     number[bins, 0] = [len(one.members) for one in cells.bins.values()]
     each = (cells.variances * number)[bins]

@@ -23,8 +23,6 @@ OPTIONS = lm.Options(max_passes=20, decrement=0.03)
 
 
 class ProfilePoint(NamedTuple):
-    """The best fit with one parameter fixed."""
-
     theta: Theta
     chisqr: float
     evaluations: int
@@ -40,10 +38,7 @@ def profile(
     error: float,
     doing: Callable[[str], None] = lambda _: None,
 ) -> list[ProfilePoint]:
-    """Return the points of a profile in order of the parameter, the optimum among them.
-
-    Each point starts from the last one, the others moved as the Hessian predicts; beyond a bound it is at it.
-    """
+    """Return the points of a profile in order of the parameter, each fitted from the last one."""
     search, at = request.search, request.search.names.index(name)
     fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
 

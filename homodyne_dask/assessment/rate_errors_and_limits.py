@@ -32,15 +32,12 @@ square alone. Where c2 shows the rate, too, they are equal."""
 
 
 class RateFreedom(NamedTuple):
-    """Degrees of freedom of the errors of rates."""
-
     age: Float[np.ndarray, " age"]
     """s."""
     of_rate: dict[str, Float[np.ndarray, " age"]]
 
     @property
     def few(self) -> bool:
-        """Whether a rate has too few at some age for a cluster-robust error."""
         return any((freedom < MIN_FREEDOM).any() for freedom in self.of_rate.values())
 
 
@@ -58,11 +55,7 @@ def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
 
 
 def rate_freedom(request: Request, state: lm.State, dof: Theta | None = None) -> RateFreedom | None:
-    """Return the degrees of freedom of the error of each rate; None without rates.
-
-    dof: those of the parameters, of which a rate then has the fewest. By default they are those of Bell and
-    McCaffrey for cluster-robust errors; NaN where one cluster alone determines a rate.
-    """
+    """Return the freedom of each rate: the least of its parameters (dof), or cluster-robust; None without."""
     curves, names, of_rate = _curves(request, state), request.search.names, {}
     if not curves:
         return None
@@ -88,14 +81,12 @@ def rate_freedom(request: Request, state: lm.State, dof: Theta | None = None) ->
 
 
 def rate_of_each(request: Request) -> dict[int, str]:
-    """Return the rate of free form of each coefficient, by its place in theta."""
     smoothness = request.search.smoothness
     places = {} if smoothness is None else smoothness.places
     return {n: rate for rate, at in places.items() for n in range(at.start, at.stop)}
 
 
 def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
-    """Return the names of parameters; a rate of free form stands for its coefficients."""
     rate_of = rate_of_each(request)
     return list(dict.fromkeys(rate_of.get(n, request.search.names[n]) for n in which))
 
@@ -158,11 +149,7 @@ MOST_UNSURE = 0.5
 def constant_rates(
     request: Request, state: State, age: float, errors: Sequence[tuple[ThetaMatrix, Theta]]
 ) -> dict[str, tuple[float, float, str]]:
-    """Return rates of three free parameters, constant within errors: their value, error, unit at an age.
-
-    errors: covariances of theta, NaN where unknown, with degrees of freedom; the first counts that knows
-    all parameters of a rate which no bound holds.
-    """
+    """Return value, error, unit of rates that are constant within the first errors that know all of it."""
     search, scan, found = request.search, request.scan, dict[str, tuple[float, float, str]]()
     moved = parameters_with_errors(search, state.theta, state.reduced)
     t = positive_times(np.append(age, scan.time[scan.use]), frame_spacing(scan.time))

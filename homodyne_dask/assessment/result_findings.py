@@ -512,7 +512,6 @@ def _priors(end: FitEnd) -> Iterator[Finding]:
 
 
 def _scaling_priors(end: FitEnd) -> Iterator[Finding]:
-    """Yield the same of contrasts and offsets, which each bin has, or all share."""
     prior, errors = end.request.scaling.prior, end.known.errors
     if prior is None:
         return

@@ -50,8 +50,6 @@ FEWEST_ANGLES = 4
 
 
 class Score(NamedTuple):
-    """The test of one alternative."""
-
     name: str
     place: tuple[int | str, ...]
     square: float
@@ -75,7 +73,6 @@ class _Column(NamedTuple):
 
 
 def best_alternative(found: Sequence[Score], least_share: float) -> Alternative | None:
-    """Return the significant alternative that explains most; least_share: of contrast that counts."""
     tests = len({one.name for one in found})
     significant = [
         one
@@ -90,7 +87,6 @@ def best_alternative(found: Sequence[Score], least_share: float) -> Alternative 
 
 
 def power_of_q(found: Sequence[Score]) -> PowerOfQ | None:
-    """Return the power of q of rates that the model scales as q²; None where it was not tested."""
     for one in found:
         if one.name == "power_of_q" and one.square > 0:
             step = float(one.size[0])
@@ -208,10 +204,7 @@ class _Metric:
         return normal, np.sum([self.weighted[b].T @ of for b, of in residual.items()], axis=0)
 
     def outside(self, columns: Sequence[_Column]) -> list[_Outside | None]:
-        """Return what fitted parameters leave of each column of the same bins; None where next to nothing.
-
-        Their changes in other bins, by the fitted parameters, count in the score and its variance.
-        """
+        """Return what fitted parameters leave of each column of the same bins; None where next to nothing."""
         bins = self.cells if columns[0].bin is None else (columns[0].bin,)
         of = {
             b: np.concatenate([one.of[b, self.cells[b].at] for one in columns], axis=1)
@@ -255,7 +248,6 @@ class _Metric:
 
 
 def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Column]:
-    """Yield the derivatives of c2 by the alternatives that the bins of a scan can show."""
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
     known, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
@@ -343,8 +335,6 @@ CORRELATED = 1.45
 
 
 class OddFrame(NamedTuple):
-    """The frame that differs most."""
-
     frame: int
     excess: float
     p: float
@@ -352,11 +342,7 @@ class OddFrame(NamedTuple):
 
 
 def odd_frame(scan: Scan) -> OddFrame | None:
-    """Return the frame of the selection that differs most; None where there are too few to compare.
-
-    Bins are weighted by inverse noise. Not compared are frames uneven in time or beside masked ones, and
-    cells.
-    """
+    """Return the frame of the selection that differs most; None where there are too few to compare."""
     if scan.cells is not None or scan.n_frames < FEWEST or is_uneven(scan.time):
         return None
     means, n = np.where(scan.use, scan.frame_means, np.nan), len(scan.time)

@@ -47,8 +47,6 @@ class CellGrid(NamedTuple):
 
 
 class BinFrames(NamedTuple):
-    """The frames of a bin that are fitted."""
-
     selected: tuple[int, int]
     use: Bool[np.ndarray, " t"]
     """Selected and not masked."""
@@ -72,8 +70,6 @@ class FittedPoint(NamedTuple):
 
 
 class BinModel:
-    """f, its derivatives and g of one bin at pairs of frames."""
-
     def __init__(self, at: FittedPoint, q: float, phi: float) -> None:
         self.of, self.evaluation = at, evaluation_of(at.point.problem.model)
         self.frames = np.arange(len(at.time))
@@ -89,7 +85,6 @@ class BinModel:
         return self.of.point, self.of.time, self.q, self.phi, t1, t2
 
     def f(self, t1: np.ndarray, t2: np.ndarray) -> Values:
-        """Return f of pairs of times."""
         return self.evaluation.f_at(*self._at(t1, t2))[0]
 
     def g(self, f: Values, t1: np.ndarray, t2: np.ndarray) -> Values:
@@ -102,7 +97,6 @@ class BinModel:
     def f_and_slopes(
         self, t1: np.ndarray, t2: np.ndarray
     ) -> tuple[Values, Float[np.ndarray, "m ..."]]:
-        """Return f and its derivatives by the parameters in their units."""
         f, slopes = self.evaluation.f_and_derivatives_at(*self._at(t1, t2))
         found = slopes[0, self.of.which]
         found *= self.of.units.reshape(-1, *[1] * np.ndim(t1))
@@ -111,11 +105,7 @@ class BinModel:
     def decays(
         self, frames: Int[np.ndarray, " age"], last: int
     ) -> tuple[Float[np.ndarray, " age"], Float[np.ndarray, " age"]]:
-        """Return the lags after each frame at which f falls to 1/e, and from which on it stays below.
-
-        Both at most up to `last`. Beside a frozen part the first is of what moves, the second reaches to
-        the end.
-        """
+        """Return the lags after which f falls to 1/e, of what moves, and stays below; at most `last`."""
         lag, above = self._along(frames, last, 60)
         first = np.where(above.all(1), above.shape[1] - 1, np.argmin(above, axis=1))
         decay = lag[np.arange(len(frames)), first]
@@ -146,8 +136,6 @@ def _tried_lags(longest: int, number: int) -> Int[np.ndarray, " lag"]:
 
 
 class FrameStretch(NamedTuple):
-    """Frames whose noise is computed together, in blocks."""
-
     edges: Int[np.ndarray, " edge"]
     core: tuple[int, int]
     represents: tuple[int, int]
@@ -155,8 +143,6 @@ class FrameStretch(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How a record is divided into blocks and cells."""
-
     stretches: list[FrameStretch]
     ages: Int[np.ndarray, " edge"]
     lags: list[Int[np.ndarray, " edge"]]
@@ -165,7 +151,6 @@ class Division(NamedTuple):
 def divided(
     model: BinModel, frames: BinFrames, averaged: AveragedCells, grid: CellGrid
 ) -> Division:
-    """Return the division of a bin into cells of the averages, by the decay of the model."""
     first, stop = frames.selected
     n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
     enough = n**2 // (2 * grid.min_pairs * max(lags, 1))
@@ -229,8 +214,6 @@ def _stretches(
 
 
 class Blocks(NamedTuple):
-    """The blocks of frames of a stretch that hold used ones."""
-
     stretch: FrameStretch
     record: Record
     middle: Float[np.ndarray, " block"]
@@ -253,7 +236,6 @@ def blocks_of(
     contrast: float,
     with_fields: bool = True,
 ) -> Blocks:
-    """Return the blocks of a stretch, with g and fields at the middle of each."""
     first = stretch.edges[:-1]
     used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
     total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
@@ -292,7 +274,6 @@ def blocks_of(
 
 
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
-    """Return the noise of the cells that a stretch represents; 0 for the others."""
     (low, high), cells = blocks.stretch.represents, np.array(intervals, int).reshape(-1, 4)
     mine = np.flatnonzero((low <= cells[:, 0]) & (cells[:, 1] <= high))
     found = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))
@@ -306,7 +287,6 @@ def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance
 def noise_of_fields(
     blocks: Blocks, lowest: int
 ) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
-    """Return the noise of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, and Σ w of the products of these fields."""
     middle, used = blocks.middle, blocks.record.frames
     far = middle[None, :] - middle[:, None] >= lowest - 0.5
     far |= np.eye(len(middle), dtype=bool) & (used > lowest)

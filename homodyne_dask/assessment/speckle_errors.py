@@ -79,8 +79,6 @@ NO_FRAMES = BinFrames((0, 0), np.empty(0, bool), np.empty(0), 1)
 
 
 class BinContext(NamedTuple):
-    """The arguments common to all tasks of a fit."""
-
     selection: Selection
     problem: Problem
     theta: Theta
@@ -92,7 +90,6 @@ class BinContext(NamedTuple):
 def noise_of_groups(
     context: BinContext, groups: list[list[BinData]], _: None
 ) -> tuple[list[list[BinNoise] | None], Cost]:
-    """Return the noise of groups of bins, without averages, frames and sigma, which the store has."""
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     at = FittedPoint(point, scan.time, *context.units)
@@ -121,8 +118,6 @@ def _stored(selection: Selection, min_lag: int) -> tuple[AveragedCells, Float[np
 
 @dataclass
 class BinExecutor:
-    """Computes groups of bins, and says from time to time how many are done."""
-
     passes: Sweep
     doing: Callable[[str], None]
     bins: int = 0
@@ -136,11 +131,7 @@ class BinExecutor:
         of_group: OfGroup,
         groups: list[list[BinData]],
     ) -> Iterator[list[BinNoise] | None]:
-        """Yield the noise of groups of bins in their order, from `of_group` or from workers.
-
-        stored: whether only averages stored with the data are needed, which workers have, too. Else, and for
-        little work, this process computes.
-        """
+        """Yield the noise of groups in their order; stored: whether workers have the averages, too."""
         self.bins, self.done, self.said = sum(map(len, groups)), 0, time.monotonic()
         # some ten arrays over pairs of blocks for each of the fields 1, f and its derivatives
         needed = 10 * 8 * (2 + int(context.units[0].sum())) * context.grid.most**2
@@ -251,16 +242,12 @@ class SpeckleErrors:
 
     @property
     def fits(self) -> list[NoiseFit]:
-        """Of each bin with data."""
         return [one.fit for one in self.bins.values()]
 
     @cached_property
     def objection(self) -> str | None:
-        """Why the noise is not that of speckle and counting, None where it may be.
-
-        large: larger than that of one pixel. deviating: the means over cells, by more than pairs scatter.
-        not-normal: the residuals.
-        """
+        """Why the noise is not that of speckle and counting: it is larger than that of one pixel, its means
+        over cells deviate by more than pairs scatter, or the residuals are not normal."""
         pixels = np.array([fit.pixels[fit.likeliest] for fit in self.fits])
         least = np.array([fit.freedom / chdtri(fit.freedom, IMPROBABLE) for fit in self.fits])
         if (pixels < least).any():
@@ -276,7 +263,6 @@ class SpeckleErrors:
 
     @property
     def of_theta(self) -> NoiseErrors:
-        """The errors of the fit alone."""
         return NoiseErrors(self.covariance, self.dof, self.scaling, self.objection)
 
     def sees_decay(self, contrast: PerBin) -> bool:
@@ -304,9 +290,8 @@ def speckle_errors(
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
-    averaged: c2 over cells of age and lag; means: of data that are such means. known: a cache, as `made` of
-    `noise_of_bin`. executor: computes the noise of bins; this process without it. bins_together: how many
-    there are in all, of scans that were fitted together.
+    means: of data that are means over cells. known: a cache, as `made` of `noise_of_bin`. executor: computes
+    the noise of bins. bins_together: how many there are in all, of scans that were fitted together.
     """
     reduced, clusters = state.reduced, request.clusters
     joint = joint_equations(reduced, moved)
@@ -334,10 +319,7 @@ def errors_of_scans(
     own: Mapping[int, tuple[Int[np.ndarray, " m"], Moved]],
     clusters: BinNumbers,
 ) -> NoiseErrors:
-    """Return the errors of a fit of several scans together, each bin with the parameters of its scan.
-
-    own: of each bin, where its parameters are among those that moved, and their sizes.
-    """
+    """Return the errors of several scans; own: places of a bin's parameters among those moved, and sizes."""
     maps = {}
     for b, (place, size) in own.items():
         maps[b] = np.zeros((2 + joint.moved, 2 + len(place)))
@@ -353,10 +335,7 @@ def weighted_errors(
     bins: dict[int, BinNoise],
     clusters: BinNumbers,
 ) -> SpeckleErrors:
-    """Return the errors of a fit weighted by the inverse covariance of means over cells.
-
-    joint: normal equations at the fit for which the weights were computed; at_end: of the result.
-    """
+    """Return errors; joint: equations of the fit for which weights were computed, at_end: of the result."""
     of_fit = _NoiseOfFit(reduced, at_end, bins, clusters)
     if not at_end.determined.all():
         return of_fit.errors()
@@ -415,8 +394,6 @@ def _freedom(parts: dict[int, _OfBin], shared: Vector | float = 0.0) -> Vector:
 
 
 class _NoiseOfFit(NamedTuple):
-    """The noise of the bins of a fit, from which that of its parameters follows."""
-
     reduced: ReducedProblem
     joint: JointEquations
     bins: dict[int, BinNoise]
@@ -428,7 +405,6 @@ class _NoiseOfFit(NamedTuple):
         freedom: Vector | None = None,
         scaling: LinearParams | None = None,
     ) -> SpeckleErrors:
-        """Return what is known, with the covariance of the scaled parameters where that is known."""
         joint, bins, clusters = self.joint, self.bins, self.clusters
         which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
         for b, fit in ((b, noise.fit) for b, noise in bins.items() if noise.fit.determined):
@@ -534,10 +510,7 @@ def shared_speckle(
     clusters: BinNumbers,
     between: Callable[[int, int], np.ndarray],
 ) -> Matrix:
-    """Return the covariance that bins add which see one speckle pattern, each with counts of its own.
-
-    maps: of what has the covariance `between` two bins.
-    """
+    """Return the covariance that bins of one speckle add; maps: of what has that `between` two bins."""
     n = len(next(iter(maps.values())))
     total, seen = np.zeros((n, n)), dict[int, list[int]]()
     for b, other in maps.items():

@@ -75,14 +75,11 @@ FEWEST_CELLS = 6
 
 
 def grid_of_errors(bins: int) -> CellGrid:
-    """Return the cells from which P and μ follow: means over fewer pairs are not normal."""
     some = OF_SOME if bins <= MANY_BINS else OF_MANY
     return CellGrid(AGES, MIN_PAIRS, *(OF_FEW if bins <= FEW_BINS else some))
 
 
 class Averages(NamedTuple):
-    """c2, f and its derivatives averaged over cells of a bin."""
-
     intervals: list[Interval]
     c2: PerCell
     pairs: Int[np.ndarray, " cell"]
@@ -95,7 +92,6 @@ class Averages(NamedTuple):
 
     @property
     def share(self) -> Float[np.ndarray, "cell fine"]:
-        """Each as a mean over the finest cells."""
         inside = np.flatnonzero(self.place >= 0)
         found = np.zeros((len(self.pairs), len(self.place)))
         found[self.place[inside], inside] = self.fine_pairs[inside]
@@ -108,7 +104,6 @@ class Averages(NamedTuple):
         return self.at(known), NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
 
     def at(self, known: Bool[np.ndarray, " cell"]) -> "Averages":
-        """Return some of the cells."""
         number = np.append(np.where(known, np.cumsum(known) - 1, -1), -1)
         intervals = [one for one, some in zip(self.intervals, known, strict=True) if some]
         return Averages(
@@ -182,15 +177,11 @@ class BinNoise:
 
     @cached_property
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
-        """Of `measured`."""
         return np.linalg.inv(self.measured)
 
     @property
     def chisqr(self) -> float:
-        """χ² of the whitened residuals with no more of the expected noise than single pairs show.
-
-        The least at any μ that the residuals allow: the scatter of pairs tells more of μ.
-        """
+        """χ² of whitened residuals, the least at any μ that they allow: the scatter of pairs tells more."""
         weight, pixels = self.expected.weight, np.maximum(self.expected.pixels, self.least_pixels)
         allowed = weight >= ALLOWED * weight.max()
         return float((pixels * self.expected.square)[allowed].min())
@@ -213,8 +204,6 @@ def noise_of_mean(
 
 
 class BinData(NamedTuple):
-    """What is known of one bin at the end of a fit, from which its noise follows."""
-
     bin: int
     place: tuple[float, float]
     """q [1/Å], 1 where the model has none, and φ [degree]."""
@@ -236,7 +225,6 @@ class BinData(NamedTuple):
 
     @property
     def of_noise(self) -> float:
-        """The contrast of the noise."""
         return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
 
     def alike(self, other: "BinData") -> bool:
@@ -300,10 +288,7 @@ def noise_of_bins(
     of_group: OfGroup,
     compute: Compute = map,
 ) -> dict[int, BinNoise] | None:
-    """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact.
-
-    at: the model there. means: of data that are means over cells of age and lag.
-    """
+    """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact."""
     reduced, at_place = state.reduced, dict[object, list[list[BinData]]]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
@@ -374,12 +359,8 @@ def noise_of_bin(
     of_pairs: bool = True,
     made: list[NoiseOfModel] | None = None,
 ) -> list[BinNoise] | None:
-    """Return the noise of a bin, or of bins that repeat each other; None with too few cells.
-
-    of_pairs: whether the noise of sums over pairs is wanted, too; else it is empty. made: a cache of the
-    noise of the model of other scans, which is used where it holds; a pure function but for what is added
-    to it.
-    """
+    """Return the noise of bins that repeat each other, with `of_pairs` of sums over pairs, too; None with too
+    few cells. made: a cache of the noise of the model of other scans, which is used where it holds."""
     model = _noise_of_model(at, repeats[0], grid, of_pairs, made)
     cells, slopes = model.cells, model.cells.slopes.T
     if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and at.effective is not None:
@@ -490,7 +471,6 @@ def _least_pixels(
 
 
 def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
-    """Return c2 and the model averaged over the cells of a single bin."""
     points, number = averaged.points_of(0), len(averaged.intervals)
     f, slopes = (
         points.mean(of, number)
@@ -502,8 +482,6 @@ def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
 
 
 class GroupedMeans(NamedTuple):
-    """Cells of before the ingest averaged over the stored ones inside the selection."""
-
     intervals: list[Interval]
     edges: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " l"]]
     columns: Float[np.ndarray, "bin group k"]
@@ -511,10 +489,7 @@ class GroupedMeans(NamedTuple):
 
 
 def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
-    """Return the averages of data that were averaged over cells before ingest.
-
-    A cell counts in the stored one in which its middle lies.
-    """
+    """Return the averages of data that are means over cells; each counts where its middle lies."""
     assert scan.cells is not None
     cuts, (t1, t2) = scan.cuts(min_lag), scan.cells.middle
     first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
@@ -540,7 +515,6 @@ def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
-    """Return the averages over the larger cells of a division."""
     ages, cells, label = division.ages, [], np.full(len(fine.pairs), -1)
     first, _, shortest, end = np.array(fine.intervals, int).reshape(-1, 4).T
     of_age = np.searchsorted(ages, first, "right") - 1

@@ -15,8 +15,6 @@ from homodyne_dask.solver.normal_equations import deviation
 
 
 class NoiseErrors(NamedTuple):
-    """Covariances that follow from the noise of speckle and counting."""
-
     covariance: ThetaMatrix
     """Of theta; NaN where it is unknown."""
     dof: Theta
@@ -26,8 +24,6 @@ class NoiseErrors(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of the covariances of a fit, from which one is chosen."""
-
     by_bins: Uncertainty
     """For white noise and, with 8 clusters or more, from the scatter between them."""
     by_noise: NoiseErrors | None = None
@@ -41,14 +37,11 @@ class Known(NamedTuple):
 
     @property
     def many_clusters(self) -> bool:
-        """Whether clusters and degrees of freedom suffice for every parameter and rate."""
         few = self.by_bins.few
         return few is not None and not few.any() and self.others_enough()
 
 
 class Case(NamedTuple):
-    """A row of the table: when it holds, and which covariance then counts."""
-
     code: str
     when: str
     counts: str
@@ -115,7 +108,6 @@ def counted(known: Known) -> tuple[str, Uncertainty]:
 
 
 def deviations(covariance: ThetaMatrix | None, p: int) -> Theta:
-    """Return the square roots of a covariance's diagonal; NaN where it is unknown."""
     return np.full(p, np.nan) if covariance is None else deviation(np.diag(covariance))
 
 

@@ -76,11 +76,8 @@ def fail_waiting_tasks(scheduler: Scheduler) -> None:
 
 
 async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
-    """Keep a worker that registers from all tasks, tell its scheduler why, and remove it.
-
-    Public: Worker.log_event, which needs a registered worker, and Client.retire_workers. Where a call
-    fails, Dask logs that, and the worker stays, paused.
-    """
+    """Keep a worker that registers from all tasks, tell its scheduler why, and remove it. Public:
+    Worker.log_event, which needs a registered worker, and Client.retire_workers."""
     worker.status = Status.paused
     await worker.scheduler.log_event(topic=topic, msg=message)
     await worker.scheduler.retire_workers(

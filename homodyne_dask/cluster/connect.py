@@ -140,7 +140,6 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
 
 
 def read_scheduler_file(file: Path) -> dict[str, Any]:
-    """Return what the file of a scheduler says, as Dask writes it; raises ClusterError for another file."""
     try:
         written = json.loads(read_regular_file(file, MAX_FILE_BYTES))
         written["address"].partition("://")
@@ -243,5 +242,4 @@ def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
 def with_timeout[**P, T](
     seconds: float, call: Callable[P, T], *arguments: P.args, **options: P.kwargs
 ) -> T:
-    """Return what a call returns, or raise TimeoutError: methods that wait for workers have no limit."""
     return in_thread(partial(call, *arguments, **options), daemon=True).result(seconds)

@@ -102,7 +102,6 @@ def dask_setup(_nanny: Any) -> None:
 
 
 def script_lines(around: str | None) -> list[str]:
-    """Return lines of a job script that make the folder of a job; around: where, in the words of a shell."""
     place = around or dask.config.get("temporary-directory", None) or "${TMPDIR:-/tmp}"
     return [
         f"(umask 077; mkdir -p {place})",
@@ -122,7 +121,6 @@ ANSWER_TIMEOUT = 10.0
 
 
 def time_limit(what: str, seconds: float) -> float:
-    """Return a time limit in seconds: homodyne-dask.<what> of Dask's configuration, or a default."""
     given = dask.config.get(f"homodyne-dask.{what}", seconds)
     try:
         return float(parse_timedelta(given, "s"))
@@ -340,13 +338,11 @@ def known_workers(client: Client) -> dict[str, Any]:
 
 
 def answered(client: Client, call: Any, *given: Any, **options: Any) -> Any:
-    """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
     with cluster_errors(client):
         return with_timeout(time_limit("no-progress", NO_PROGRESS_TIMEOUT), call, *given, **options)
 
 
 def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
-    """Return the results of tasks, however long they take while the scheduler answers."""
     with cluster_errors(client):
         results = dict(finished(client, futures, math.inf))
     return [results[future] for future in futures]
@@ -355,11 +351,7 @@ def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
 def finished(
     client: Client, futures: Iterable[Future], limit: float | None = None
 ) -> Iterator[tuple[Future, Any]]:
-    """Yield tasks with their results as they finish; looks at the workers, less and less often.
-
-    limit: seconds without a result after which TimeoutError is raised, as it is after too long without a
-    worker. Raises ClusterError where all workers stay paused.
-    """
+    """Yield tasks with results as they finish; TimeoutError after `limit` seconds without."""
     most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
     limit, waiting, pause, was_paused = (
         most if limit is None else limit,
@@ -441,8 +433,7 @@ def workers_of(client: Client) -> Workers:
 def _running(client: Client) -> dict[str, Any]:
     """Return what the scheduler says of the workers that take tasks, as soon as there is one.
 
-    A cluster that scales with its work starts none before there is some. Dask pauses a worker whose memory
-    is filled: by data, which the end of others may free, or for ever by what is left of earlier tasks.
+    Dask pauses a worker whose memory is filled: by data, or for ever by what is left of earlier tasks.
     """
     began, jobs, asked = time.monotonic(), job_cluster(client), None
     longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)

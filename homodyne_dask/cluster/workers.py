@@ -22,7 +22,6 @@ JAX_BYTES = 200_000_000
 
 
 def available_memory() -> int:
-    """Return the bytes that this process and those it starts may still take."""
     free = min(psutil.virtual_memory().available, *_free_in_cgroups())
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
@@ -81,7 +80,6 @@ MAX_TASK_SECONDS = 2.0
 SLOWEST_PAIRS_PER_SECOND = 25e6
 """Pairs per second and thread of the slowest supported node; `doctor` warns below it."""
 COSTLIEST_PASS = 4.2
-"""Time of the costliest pass, for the errors under a loss, over that of an ordinary one, as measured."""
 LONGEST_TASK_SECONDS = (
     COSTLIEST_PASS * MAX_TASK_SECONDS * PAIRS_PER_SECOND / SLOWEST_PAIRS_PER_SECOND
 )
@@ -125,11 +123,9 @@ class JobCluster:
 
     @property
     def given_up(self) -> bool:
-        """Whether no more jobs are submitted."""
         raise NotImplementedError
 
     def missing(self) -> str:
-        """Return which workers are missing and why, '' for none."""
         raise NotImplementedError
 
 
@@ -145,7 +141,6 @@ def local_workers(
     threads: int | None = None,
     memory: int | None = None,
 ) -> Workers:
-    """Return the workers that `local_cluster` would start with these arguments; threads: of each."""
     total = cores()
     each = threads or min(MAX_THREADS_PER_WORKER, total)
     processes = gpus or processes or max(1, total // each)

@@ -30,13 +30,10 @@ Tables = Any
 
 @dataclass(frozen=True)
 class SeparablePoint(ModelPoint):
-    """The values of `precompute` at one theta, or the times themselves, at all frames of a level."""
-
     tables: Tables
     derivatives: Tables
     """By theta, of shape (p, n); None of times."""
     n: int
-    """Frames of the level."""
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         everywhere = np.zeros((1, self.n))  # nothing is known of f
@@ -54,10 +51,7 @@ def separable_point(
     factor: int = 1,
     frames: tuple[int, int] | None = None,
 ) -> SeparablePoint:
-    """Return the tables at theta, averaged over factor frames as the data of a level are.
-
-    time: of all frames of the full resolution [s]. frames: as of `of_level`.
-    """
+    """Return the tables at theta, averaged over factor frames as data of a level are. time: of all [s]."""
     model = problem.model
     assert isinstance(model, SeparableModel)
     theta, m = np.asarray(theta, float), len(time) // factor
@@ -96,7 +90,6 @@ def with_derivatives(
 def f_of(
     model: SeparableModel, theta: Array, t1: Tables, t2: Tables, bin: Bin, shape: tuple[int, ...]
 ) -> Float[Array, "..."]:
-    """Return f of this shape from tables at t1 and t2, which broadcast."""
     return jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), shape)
 
 
@@ -123,7 +116,6 @@ def at_times(tables: Tables, time: Float[np.ndarray, " n"], t: Float[np.ndarray,
 
 
 def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
-    """Return the tables of a sub-block, so that those of rows and of columns broadcast."""
     R, S = at.counted.shape
     return (
         jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),

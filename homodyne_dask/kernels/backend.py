@@ -33,7 +33,6 @@ def backend_of(model: Model) -> Backend:
 
 
 def evaluation_of(model: Model) -> Evaluation:
-    """Return what is computed of a model without data; JAX is not loaded for transport models."""
     if isinstance(model, TiedModel):
         return cast(Evaluation, _tied(evaluation_of(model.base)))
     if isinstance(model, TransportModel):

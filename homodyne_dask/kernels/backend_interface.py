@@ -90,8 +90,6 @@ DECAY_CUTOFF = -np.log(1e-16)
 
 
 class SubBlocks(NamedTuple):
-    """The sub-blocks of a block that hold a pair that counts, the active ones first."""
-
     offsets: Int[np.ndarray, "all 2"]
     """First row and column of each in the block; padded to all sub-blocks of a block."""
     n_active: int
@@ -147,8 +145,6 @@ MAX_CANDIDATES = 8
 
 
 class TileWork(NamedTuple):
-    """Tiles of one group, and what is wanted of them."""
-
     blocks: Sequence[Block]
     known: Sequence[Float[np.ndarray, "padded 4"] | None]
     """The sums of their data."""
@@ -175,7 +171,6 @@ class ModelPoint:
     """The first of the level that is selected, and the one after the last."""
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block of bins of one q, active ones first."""
         raise NotImplementedError
 
 
@@ -188,8 +183,6 @@ def of_level(
 
 
 class RateCurve(NamedTuple):
-    """A rate of transport, or the integral of one, at the selected frames."""
-
     time: Float[np.ndarray, " n"]
     """s; not below half a frame."""
     value: Float[np.ndarray, " n"]
@@ -208,8 +201,6 @@ class PairTimes(NamedTuple):
 
 
 class PairSet(NamedTuple):
-    """Some pairs of frames of some bins; arrays of NumPy, or traced by JAX."""
-
     times: PairTimes
     i: Any
     """(pair)."""
@@ -223,8 +214,6 @@ class PairSet(NamedTuple):
 
 
 class Evaluation(Protocol):
-    """What is computed of the models of one family without data. Arrays are NumPy's, float64."""
-
     point: Callable[..., ModelPoint]
     """(problem, theta, time, factor=1, frames=None): times of the full resolution, of which `factor`
     are averaged; frames that are selected, the first and the one after the last, by default all."""

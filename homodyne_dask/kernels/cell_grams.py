@@ -22,7 +22,6 @@ def cell_means(
     y: Float[np.ndarray, "bin cell"],
     weight: Float[np.ndarray, "bin cell"],
 ) -> CellMeans:
-    """Return the means from the sums of f and ∂f/∂theta over cells; y: c2 - 1."""
     counted = weight > 0
     means = np.where(counted[..., None], sums, 0.0) / np.maximum(pairs, 1)[:, None]
     data = np.stack([counted, np.where(counted, y, 0.0)], axis=-1)
@@ -31,7 +30,6 @@ def cell_means(
 
 
 def cell_gram(means: CellMeans, problem: Problem, linear_params: LinearParams | None) -> Gram:
-    """Return the Gram of the cells; linear_params: under the loss, (offset - 1, contrast) of the bins."""
     means, sums = _under_loss(means, problem, linear_params)
     return Gram(_moments(means.columns, means.weight), means.pairs, sums)
 
@@ -56,7 +54,6 @@ def cell_block_grams(
     blocks: Int[np.ndarray, "2 cell"],
     number: int,
 ) -> Gram:
-    """Return the moments of the cells of each pair of blocks of frames, those of t1 and of t2 of a cell."""
     means = _under_loss(means, problem, linear_params)[0]
     columns = means.columns[..., :3]
     moments = np.zeros((len(columns), number, number, 3, 3))

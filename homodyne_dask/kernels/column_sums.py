@@ -33,8 +33,6 @@ type Common = Callable[[SubBlock], Any]
 
 
 class AtFrames(NamedTuple):
-    """What f is computed from, at one theta or several, for all tiles."""
-
     tables: Any
     """Arrays whose last axis is that of all frames."""
     common: Any
@@ -51,9 +49,7 @@ class Columns(Protocol):
         ...
 
     @property
-    def finite(self) -> bool:
-        """Whether f and ∂f/∂theta are finite of every pair of frames, 0 of those that are too close."""
-        ...
+    def finite(self) -> bool: ...
 
     def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
         """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""
@@ -223,10 +219,7 @@ def _products(X: list[Float[Array, "R S"]], W: Float[Array, "R S"]) -> Float[Arr
 def grams_of_tiles(
     family: Columns, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
-    """Return the Gram of every bin of each tile, and the sums of its data alone.
-
-    Fewer tiles than the program is made for are followed by copies that it skips: it is compiled once.
-    """
+    """Return Grams and sums of the data of tiles; fewer than `at_once` are followed by skipped copies."""
     first, loss, linear = work.blocks[0], problem.loss, work.linear_params
     bins, missing = len(first.q), work.at_once - len(work.blocks)
     if linear is None:

@@ -102,12 +102,10 @@ class Kernel:
 
 
 def kernel(*static: str, counted: str = "gram") -> Callable[[Callable[..., Any]], Kernel]:
-    """Return a decorator that makes a function a Kernel; static: arguments it is compiled anew for."""
     return partial(Kernel, static=static, counted=counted)
 
 
 def plain_kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:
-    """Return a decorator like `kernel`, for functions of few values: compiled without options."""
     return partial(Kernel, static=static, options={})
 
 

@@ -58,7 +58,6 @@ LOADS = _Loads()
 
 
 def user_cache_folder() -> Path | None:
-    """Return the folder that would be used: of the variable FOLDER, or below that of the user."""
     given = os.environ.get(FOLDER)
     if given is not None:
         return None if given in ("", "off", "0") else Path(given)
@@ -131,10 +130,7 @@ def first_cpu() -> Any:
 
 @cache
 def started() -> list[str]:
-    """Start JAX, unless it has started; raises RuntimeError where it cannot.
-
-    Returns what went wrong with its other platforms, not logged: only fits on a GPU need to know.
-    """
+    """Start JAX, or raise RuntimeError, unless it has started; return what failed of other platforms."""
     keep_compiled_programs()
     if not jax.config.jax_platforms and PROCESSORS_ALONE.is_set():
         # in a program of ours alone: CUDA would keep memory of every GPU until it ends
@@ -175,7 +171,6 @@ def _devices_of(platform: str) -> list[Any]:
 
 
 def on_device(block: Block, device: str) -> Block:
-    """Return a block with its data on a device, which then computes."""
     there = jax_device(device)
     with enough_memory(there), jax.enable_x64(True):
         data = block.c2, block.weight_rows, block.weight_columns

@@ -64,10 +64,7 @@ def _gpus_of_driver() -> Gpus:
 
 
 def first_gpu() -> str:
-    """Return CUDA's identity of the GPU that is the first in this process, where JAX has started CUDA.
-
-    Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
-    """
+    """Return CUDA's identity of the first GPU here: by number, each task of a SLURM job has a GPU 0."""
     uuid = (ctypes.c_ubyte * 16)()
     _ask("cuDeviceGetUuid_v2", uuid, _told("cuDeviceGet", 0))
     return bytes(uuid).hex()
@@ -107,7 +104,6 @@ def cuda_plugins() -> list[str]:
 
 
 def cuda_missing() -> str:
-    """Return why JAX cannot have CUDA, '' where it may."""
     if not cuda_plugins():
         version = metadata.version("jax")
         return f"this JAX has no CUDA support: pip install 'jax[cuda13]=={version}' (or cuda12) adds it"

@@ -70,8 +70,6 @@ def summed(
 
 
 class CellSums(NamedTuple):
-    """Sums of the data over the known pairs of each cell of age and lag."""
-
     weighted: Float[np.ndarray, "bin cell 4"]
     """Of w, w (c2 - 1), w t1 and w t2."""
     moments: Float[np.ndarray, "bin cell 6"]
@@ -82,8 +80,6 @@ class CellSums(NamedTuple):
 
 
 class CellMeans(NamedTuple):
-    """The measurements of some bins, and the model at one theta."""
-
     columns: Float[np.ndarray, "bin cell 3+p"]
     """X = [1, y - 1, mean of f, means of ∂f/∂theta]; 0 in a cell that does not count."""
     weight: Float[np.ndarray, "bin cell"]
@@ -104,7 +100,6 @@ def gram_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Gram:
 
 
 def stacked(grams: Iterable[Gram], order: Int[np.ndarray, " bin"] | slice = slice(None)) -> Gram:
-    """Return the Gram of the bins of all, in another order where one is given."""
     moments, pairs, *more = (
         None if part[0] is None else np.concatenate(part)[order]
         for part in zip(*grams, strict=True)

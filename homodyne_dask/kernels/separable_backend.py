@@ -164,7 +164,6 @@ def _arguments(
 def _sums(
     at: SeparablePoint, block: Block, loss: str, linear_params: LinearParams
 ) -> list[np.ndarray]:
-    """Return moments, and the sums of the loss with the pairs, of every padded bin."""
     padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
     arguments = *_arguments(at, block, at.theta, (at.tables, at.derivatives)), padded
     family = SeparableFamily(at.problem.model)
@@ -243,10 +242,7 @@ def f_of_theta(
 def f_at(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> OfPairs:
-    """Return f of bins at times that broadcast together; between frames tables are linear.
-
-    Where both times are one, f of a user is not called: a correlation is 1 there.
-    """
+    """Return f of bins at times that broadcast, 1 at one time; between frames tables are linear."""
     return _evaluated(1, at, (at.tables, None), time, q, phi, t1, t2)[:, 0]
 
 
@@ -302,7 +298,6 @@ def _values(
     theta: Array, t1: tuple[Tables, Tables], t2: tuple[Tables, Tables], bin: Bin, *,
     model: SeparableModel, slopes: bool,
 ) -> Float[Array, "row time"]:  # fmt: skip
-    """Return f, and with slopes its derivatives, at some times."""
     times = jax.tree.leaves(t1)[0].shape[-1:]
     if not slopes:
         return f_of(model, theta, t1[0], t2[0], bin, times)[None]

@@ -21,7 +21,6 @@ class SubBlock(NamedTuple):
     point: Array
     """Which theta, where there are several."""
     i: Array
-    """First row in the block."""
     j: Array
     counted: Bool[Array, "R S"]
     """Pairs that are at least min_lag apart."""
@@ -37,8 +36,6 @@ class SubBlock(NamedTuple):
 
 
 class BinPairs(NamedTuple):
-    """The data of one bin on one sub-block."""
-
     bin: Array
     at: SubBlock
     c2: Float32[Array, "R S"]
@@ -76,9 +73,8 @@ class MeasuredBlock(NamedTuple):
     ) -> Sums:
         """Return `start` with the summand of `add` for every bin of every sub-block in `span`.
 
-        common: what all bins share on a sub-block, computed once. n_points: number of thetas
-        evaluated on each sub-block, one after the other; without it there is one. strips: a sub-block
-        is taken in so many parts, of equal numbers of rows.
+        common: what all bins share on a sub-block, computed once. n_points: thetas evaluated on each
+        sub-block. strips: a sub-block is taken in so many parts, of equal numbers of rows.
         """
         c2, offsets = jnp.asarray(self.c2), jnp.asarray(self.offsets)
         R, S = subblock_shape(c2.shape[-1])
@@ -145,7 +141,6 @@ def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
 
 
 def known_sums(block: Block, data: DataSums | None) -> tuple[DataSums, bool]:
-    """Return the sums of the data alone as arguments of a kernel, and whether it is to compute them."""
     return (np.zeros((len(block.c2), 4)) if data is None else data), data is None
 
 

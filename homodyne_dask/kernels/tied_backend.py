@@ -20,13 +20,10 @@ from homodyne_dask.models.derived_models import TiedModel, Ties
 
 @dataclass(frozen=True)
 class TiedPoint(ModelPoint):
-    """The point of the model that is tied, at the parameters that follow."""
-
     base: ModelPoint
 
     @cached_property
     def slopes(self) -> Float[np.ndarray, "p m"]:
-        """Derivatives of all parameters by those that are not tied."""
         return slopes(self.problem.model.ties, self.theta)
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
@@ -41,7 +38,6 @@ def slopes(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m
 
 
 def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
-    """Return the Gram over 1, y - 1, f and the derivatives by parameters that are not tied."""
     p, m = slopes.shape
     columns = np.eye(p + 3, m + 3)
     columns[3:, 3:] = slopes
@@ -50,7 +46,6 @@ def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
 
 
 def untied(problem: Problem) -> Problem:
-    """Return the problem of the model that is tied, as it was when the problem was made."""
     base = copy(problem)  # `replace` would look again at what functions read
     object.__setattr__(base, "model", problem.model.base)
     return base
@@ -67,8 +62,6 @@ def averages_of_ties(model: TiedModel, of_all: Any) -> Any:
 
 
 class TiedBackend:
-    """What a backend, or an evaluation, computes of models that are tied."""
-
     def __init__(self, base: Any) -> None:
         self.base = base
         self.rates = base.rates and self._rates

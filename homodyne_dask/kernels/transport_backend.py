@@ -76,7 +76,6 @@ def _centred(rows: Float[np.ndarray, "rows n"], block: Block) -> tuple[np.ndarra
 
 
 def _family(problem: Problem, derivatives: bool = False, mixed: bool = False) -> TransportFamily:
-    """Return the family of the model; mixed: where the problem allows it."""
     diffusion = problem.model.diffusion.stop if derivatives else 0
     precision = problem.precision if mixed else "float64"
     return TransportFamily(problem.model.shear, problem.convention, diffusion, precision)

@@ -40,8 +40,6 @@ AT_ONCE = 16384
 
 @dataclass(frozen=True)
 class TransportPoint(ModelPoint):
-    """The integrals at one theta, at all frames of a level: made once, used by every block."""
-
     rows: Float[np.ndarray, "rows n"]
     spacing: float
     """Δt of the full resolution [s]."""
@@ -64,10 +62,7 @@ def point(
     factor: int = 1,
     frames: tuple[int, int] | None = None,
 ) -> TransportPoint:
-    """Return the integrals at theta, averaged over factor frames as the data of a level are.
-
-    time: of all frames of the full resolution [s]. frames: as of `of_level`.
-    """
+    """Return the integrals at theta, averaged over factor frames as data of a level; time: of all [s]."""
     rows = tables(problem.model, problem.convention, theta, time)
     m = rows.shape[1] // factor
     rows = rows[:, : m * factor].reshape(len(rows), m, factor).mean(axis=2)
@@ -193,7 +188,6 @@ def sign_at(
 def _between(
     rows: Float[np.ndarray, "row n"], time: Times, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "row ..."]:
-    """Return the increases of the integrals from t1 to t2, which broadcast together."""
     most = max(np.ndim(t1), np.ndim(t2))
     at_t1, at_t2 = (
         _interpolated(rows, time, np.reshape(t, (1,) * (most - np.ndim(t)) + np.shape(t)))
@@ -205,7 +199,6 @@ def _between(
 def _interpolated(
     rows: Float[np.ndarray, "row n"], time: Times, t: np.ndarray
 ) -> Float[np.ndarray, "row ..."]:
-    """Return all rows at times t, as numpy.interp does."""
     t = np.clip(t, time[0], time[-1])
     before = np.searchsorted(time[1:-1], t, "right")
     low = rows[:, before]

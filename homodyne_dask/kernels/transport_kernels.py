@@ -105,7 +105,6 @@ class TransportFamily:
         return DTYPES[self.precision]
 
     def waves(self, s: Array, rows: Array, columns: Array) -> Waves:
-        """Return the waves of every bin, from the tables of G and C along rows and columns."""
         pairs = [sin_cos(s[:, None] * G[None, :]) for G in (rows[-2], columns[-2])]
         rounded = [tuple(values.astype(self.dtype) for values in pair) for pair in pairs]
         return Waves(*lax.optimization_barrier(rounded))
@@ -191,8 +190,6 @@ class TransportFamily:
 
 
 class BlockSums(NamedTuple):
-    """Sums over all sub-blocks of a block, per bin."""
-
     by_tables: tuple[Float[Array, "padded u u"], ...]
     """Uᵀ F U of every field of second order, U the rows of the tables."""
     by_row: Float[Array, "padded F T"]
@@ -234,7 +231,6 @@ class Terms:
         return BlockSums(tuple(jnp.zeros((bins, u, u)) for u in sizes), by_frame, by_frame)
 
     def products(self, f: Array, v: Array, y: Array) -> tuple[list[Array], list[Array]]:
-        """Return the fields that are products, and f and v themselves."""
         single = [f, v][: len(self.groups)]
         return [single[a] * single[b] for a, b in self.products_of] + [
             a * y for a in single
@@ -243,7 +239,6 @@ class Terms:
     def added(
         self, sums: BlockSums, fields: list[Array], sides: Sides, pairs: BinPairs
     ) -> BlockSums:
-        """Return the sums with those of the fields of a bin on a sub-block added."""
         w_i, w_j, u, dtype = pairs.w_i, pairs.w_j, self.groups[-1].stop, self.family.dtype
         here, there = sides.here[:u] * w_i, sides.there[:u] * w_j
         left, right = here.astype(dtype), there[0].astype(dtype)
@@ -345,11 +340,7 @@ def robust_kernel(
     family: TransportFamily,
     loss: str,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
-    """Return Xᵀ W X, and the four sums of the loss with the pairs, of every bin.
-
-    offset: the linear parameter, that is less 1. Where f has decayed to zero the residual still
-    counts, so that no sub-block is skipped.
-    """
+    """Return Xᵀ W X, and the sums of the loss with the pairs; residuals count where f has decayed, too."""
     terms = Terms(family, tables)
 
     def of_data(weight: Array, y: Array, pairs: BinPairs) -> Array:

@@ -138,8 +138,6 @@ def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
 def checked(
     model: str, function: Callable[..., Any], written: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """Return the function with a check of what it returns, if anything; written: what a user wrote of it."""
-
     def called(*arguments: Any) -> Any:
         values = function(*arguments)
         if values is not None:

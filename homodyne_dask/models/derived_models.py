@@ -33,7 +33,6 @@ FRACTION = Parameter("fraction", "", (0.0, 1.0))
 FROZEN_FRACTION = "frozen_fraction"
 """Its name where the first one is frozen: then that of the whole."""
 TINY = 1e-300
-"""Below which √f is taken as 0."""
 _SYMBOLS: dict[type, Literal["+", "*"]] = {ast.Add: "+", ast.Mult: "*"}
 
 
@@ -47,8 +46,6 @@ FROZEN = SeparableModel("frozen", (), _at_rest, isotropic=True)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompositeModel(SeparableModel):
-    """The sum or the product of two models; its f is differentiated by JAX."""
-
     symbol: Literal["+", "*"] = field(kw_only=True)
     parts: tuple[Leaf, Leaf] = field(kw_only=True)
 
@@ -164,7 +161,6 @@ def _fractions_of(model: Leaf) -> list[str]:
 
 
 def _split(theta: Any, parts: tuple[Leaf, Leaf]) -> tuple[Any, Any]:
-    """Return the parameters of both parts, in their own order: their fractions stand behind all others."""
     sums = [len(_fractions_of(part)) for part in parts]
     xp, first = theta.__array_namespace__(), parts[0].size - sums[0]
     last = first + parts[1].size - sums[1]
@@ -263,8 +259,6 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Ties:
-    """Which parameters of a model follow from the others. Raises OptionError where they do not."""
-
     parameters: tuple[Parameter, ...]
     expressions: tuple[tuple[str, str], ...]
     """By name, each after those that it refers to."""
@@ -288,8 +282,6 @@ class Ties:
 
 @dataclass(frozen=True, repr=False)
 class TiedModel(Parametrized):
-    """A model some of whose parameters are expressions of the others, which are its parameters."""
-
     base: TransportModel | SeparableModel
     ties: Ties
 

@@ -4,7 +4,7 @@ import dis
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -15,39 +15,25 @@ _UNKNOWN = ", with the unknown state"
 
 
 class Reading:
-    """A walk over functions and all that they read, each object once, and its hash.
-
-    It keeps the functions and modules that are not installed (with Python, as a library or as this package:
-    parts of these count by name), the names of all attributes read, and the types of unknown state.
-    """
+    """A hash of functions and all that they read, each object once; what is installed counts by name."""
 
     def __init__(self, *functions: Callable[..., object] | None) -> None:
-        self.hash = sha256()
-        self.functions: list[FunctionType] = []
-        self.modules: dict[str, ModuleType] = {}
-        self.attributes: set[str] = set()
-        self.opaque: set[str] = set()
-        self._seen: dict[int, tuple[int, Any]] = {}
-        self._read: dict[str, ModuleType] = {}
+        self.functions, self.modules = list[FunctionType](), dict[str, ModuleType]()
+        self.attributes, self.opaque, self.hash = set[str](), set[str](), sha256()
+        self._seen, self._read = dict[int, tuple[int, Any]](), dict[str, dict[str, Any]]()
         self._add(*functions, given=True)  # the code of these is read even where it is installed
-        done: set[tuple[str, str]] = set()
-        while (
-            read := {
-                (m, a) for m, o in self._read.items() for a in self.attributes & vars(o).keys()
-            }
-            - done
-        ):
-            self._add(*((m, a, vars(self._read[m])[a]) for m, a in sorted(read)))
+        done, names = set[tuple[str, str]](), self.attributes
+        while read := {(m, a) for m, of in self._read.items() for a in names & of.keys()} - done:
+            self._add(*((m, a, self._read[m][a]) for m, a in sorted(read)))
             done |= read
 
     def _add(self, *values: Any, given: bool = False) -> None:
         self._add_word(len(values))
         for value in values:
             self._add_word(type(value).__name__)
-            if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-                self._add_word(value)
-            elif id(value) in self._seen:
-                self._add_word(self._seen[id(value)][0])
+            plain = isinstance(value, bool | int | float | complex | str | bytes | None)
+            if plain or id(value) in self._seen:
+                self._add_word(value if plain else self._seen[id(value)][0])
             else:
                 self._seen[id(value)] = len(self._seen), value
                 self._add(*self._parts_of(value, given))
@@ -57,19 +43,18 @@ class Reading:
         self.hash.update(b"%d:" % len(data) + data)
 
     def _parts_of(self, value: Any, given: bool) -> Iterable[Any]:
-        name = getattr(value, "__qualname__", None)
-        module = value if isinstance(value, ModuleType) else _module_of(value) if name else None
+        name, where = (getattr(value, of, None) for of in ("__qualname__", "__module__"))
+        module = sys.modules.get(str(where)) if name and where != "__main__" else None  # a script
+        module = value if isinstance(value, ModuleType) else module
         owner, function = getattr(value, "__self__", None), isinstance(value, FunctionType)
         if module and not _installed(module):
             self.modules[module.__name__] = module
-            self._read |= {value.__name__: value} if value is module else {}
+            self._read |= {value.__name__: vars(value)} if value is module else {}
         elif module and isinstance(owner, ModuleType | type | None) and not (given and function):
             return str(name), module.__name__
-        if isinstance(value, FunctionType):
-            return self._parts_of_function(value)
         if isinstance(value, type):
             return name, *value.__bases__, {k: v for k, v in vars(value).items() if _counts(k, v)}
-        if parts_of := _PARTS.get(type(value)):
+        if parts_of := self._parts_of_function if function else _PARTS.get(type(value)):
             return parts_of(value)
         if (wrapped := getattr(value, "__wrapped__", None)) is not None:  # by jax.jit, or cached
             return wrapped, getattr(value, "__dict__", None)
@@ -78,11 +63,10 @@ class Reading:
         except Exception:  # what it raises is its own choice
             self.opaque.add(type(value).__qualname__)
             return (type(value),)
-        if isinstance(state, str):
-            return type(value), state
+        state = [state] if isinstance(state, str) else state
         return type(value), *state[:3], *(tuple(items) for items in state[3:5] if items)
 
-    def _parts_of_function(self, function: FunctionType) -> Iterable[Any]:
+    def _parts_of_function(self, function: Any) -> Iterable[Any]:
         self.functions.append(function)
         code, empty = function.__code__, CellType()
         names, modules, attributes = (sorted(_names(code, steps)) for steps in _STEPS)
@@ -93,18 +77,14 @@ class Reading:
         return code, *defaults, vars(function), cells, read, [*map(sys.modules.get, modules)]
 
 
-def _sorted(
-    members: Iterable[Any],
-) -> list[Any]:  # the order of a set is that of hashes of this process
-    return sorted(members, key=lambda o: type(o).__name__ + getattr(o, "__qualname__", repr(o)))
-
-
+# the order of a set is that of hashes of this process
+_in_order = partial(sorted, key=lambda o: type(o).__name__ + getattr(o, "__qualname__", repr(o)))
 _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     CodeType: lambda code: (code.co_code, *code.co_names, *code.co_varnames, *code.co_consts),
     ModuleType: lambda module: (module.__name__,),
-    frozenset: _sorted,
+    frozenset: _in_order,
     property: lambda attribute: (attribute.fget,),
-    set: _sorted,
+    set: _in_order,
     tuple: iter,
 }
 _STEPS = ("LOAD_GLOBAL", "LOAD_NAME"), ("IMPORT_NAME",), ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
@@ -115,11 +95,6 @@ def _installed(module: ModuleType) -> bool:
     paths = [file] if file else [*getattr(module, "__path__", ())]  # none for a part of Python
     ours = module.__name__.partition(".")[0] == __name__.partition(".")[0]
     return ours or all(path.startswith(_INSTALLED_PATHS) for path in paths)
-
-
-def _module_of(value: Any) -> ModuleType | None:
-    name = str(getattr(value, "__module__", None))
-    return None if name == "__main__" else sys.modules.get(name)  # a script
 
 
 def _counts(name: str, part: Any) -> bool:  # not descriptors of slots, which are of instances
@@ -137,12 +112,9 @@ def _names(code: CodeType, steps: tuple[str, ...]) -> frozenset[str]:
 def fingerprint(*functions: Callable[..., object] | None) -> str:
     """Return a hash of functions and of what they use; one of an object of unknown state is unlike all."""
     reading = Reading(*functions)
-    digest = reading.hash.hexdigest()
-    if not reading.opaque:
-        return digest
-    return f"{digest}{_UNKNOWN} of {', '.join(sorted(reading.opaque))} ({uuid4().hex})"
+    unknown = f"{_UNKNOWN} of {', '.join(sorted(reading.opaque))} ({uuid4().hex})"
+    return reading.hash.hexdigest() + unknown * bool(reading.opaque)
 
 
 def known_part(digest: str) -> str:
-    """Return the part of a fingerprint that does not depend on objects of unknown state."""
     return digest.partition(_UNKNOWN)[0]

@@ -79,7 +79,6 @@ def _parsed(parameter: str, given: Any) -> Distribution:
 
 
 def _number(value: Any) -> float:
-    """Return a number, NaN for what is none."""
     try:
         return math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):

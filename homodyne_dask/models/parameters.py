@@ -60,7 +60,6 @@ class GaussianPriors:
         return {name: (mean, sd) for name, mean, sd in pairs if math.isfinite(mean)}
 
     def deviation(self, theta: Thetas) -> Thetas:
-        """Return (theta - mean)/sd; 0 where there is no prior."""
         away = shortest(theta - self.mean, self.period) / self.sd
         return np.nan_to_num(away, posinf=np.inf, neginf=-np.inf)
 
@@ -209,14 +208,11 @@ class Parametrized(Printed):
         return table_document(self.name, rows, left=len(rows[0]))
 
     def current(self) -> Self:
-        """Return the model as it is now: of a user's functions what they read may change."""
         return self
 
 
 @dataclass(frozen=True)
 class Search:
-    """The parameters of one fit: initial values, bounds, and which are fixed."""
-
     names: tuple[str, ...]
     start: Theta
     """Initial or fixed values; NaN where the user gave none."""
@@ -270,7 +266,6 @@ class Search:
         return self.free & (np.isfinite(self.period) | ~at_bound)
 
     def inside(self, theta: Theta) -> Theta:
-        """Return theta with periodic parameters wrapped, other free ones clipped into their bounds."""
         periodic = np.isfinite(self.period)
         lower = np.where(periodic, self.lower, 0.0)  # others may be unbounded
         wrapped = np.mod(theta - lower, np.where(periodic, self.period, 1.0)) + lower

@@ -53,7 +53,6 @@ class SplineForm:
 
     @property
     def step(self) -> float:
-        """From one spline to the next [s]."""
         return (self.last - self.first) / (self.size - 3)
 
     @property
@@ -77,7 +76,6 @@ class SplineForm:
     def at(
         self, t: Times, theta: Coefficients, floor: float | None
     ) -> Float[np.ndarray, "1+size n"]:
-        """Return the rate, not below the floor, and the splines: its derivatives by the coefficients."""
         xp = theta.__array_namespace__()
         basis = xp.asarray(self.basis(t))
         rate = theta @ basis
@@ -179,7 +177,6 @@ class Smoothness:
         return np.array(squares)
 
     def slope(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> Theta:
-        """Return Σ λ S theta, to rounding of the differences."""
         found = np.zeros_like(theta)
         for strength, (at, terms) in zip(strengths, self._terms(exponents), strict=True):
             for order, weight in terms:
@@ -225,14 +222,11 @@ ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class PowerLawForm:
-    """A rate a t^b + c."""
-
     size = 3
 
     def at(
         self, t: Times, theta: Float[np.ndarray, " 3"], floor: float | None
     ) -> Float[np.ndarray, "4 n"]:
-        """Return the rate and its derivatives by a, b, c at t > 0 [s]; below the floor it and zeros."""
         xp = theta.__array_namespace__()
         amplitude, exponent, offset = theta
         power = t**exponent
@@ -257,7 +251,6 @@ def rate(
 
 
 def integrated(rate: Any, steps: Any) -> Any:
-    """Return the integral of rates over the last axis since the first time, by the trapezoid rule."""
     xp = rate.__array_namespace__()
     steps_up = xp.cumsum(0.5 * (rate[..., 1:] + rate[..., :-1]) * steps, axis=-1)
     return xp.concatenate([xp.zeros_like(rate[..., :1]), steps_up], axis=-1)
@@ -300,12 +293,10 @@ class PowerLaw(NamedTuple):
         return self.first * self.ratio ** np.arange(3)
 
     def after(self, theta: Theta, step: Theta, plain: bool = False) -> Float[np.ndarray, " 3"]:
-        """Return a, b and c of the rate whose values at the three times are those to which the step
-        leads to first order.
+        """Return a, b, c whose rate at the three times changes as the step leads to, to first order.
 
-        plain: c takes its own step, as it does where that is 0, and only the values at the first and
-        the last time are those. NaN where no rate has them, or only one whose a differs by more than
-        a factor MAX_AMPLITUDE_RATIO, and where the step does not change a or b: then the step is not curved.
+        plain: c takes its own step, as it does where that is 0, and only the first and the last time count.
+        NaN where no rate has these values, or a differs by more than a factor MAX_AMPLITUDE_RATIO.
         """
         (a, b, c), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
         if da == 0 or db == 0:

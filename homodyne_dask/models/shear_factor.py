@@ -28,17 +28,14 @@ Array = Any
 
 
 def _sinc_series(terms: int) -> list[float]:
-    """Return the coefficients of sin x / x in x²."""
     return [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)]
 
 
 def _slope_series(terms: int) -> list[float]:
-    """Return the coefficients of (cos x - sin x / x) / x² in x²."""
     return [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(1, terms + 1)]
 
 
 def _split_pi(bits: int) -> tuple[float, float, float]:
-    """Return pi as three numbers; n times either of the first two is exact while n has few bits."""
     first = Fraction(math.floor(_PI * 2 ** (bits - 2)), 2 ** (bits - 2))
     second = Fraction(math.floor((_PI - first) * 2 ** (2 * bits)), 2 ** (2 * bits))
     return float(first), float(second), float(_PI - first - second)
@@ -77,11 +74,7 @@ def sinc_and_slope(
     *,
     far: bool = False,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """Return sin(x)/x and its derivative from x, sin x, cos x and 1/x, with their common sign.
-
-    Near zero, where the derivative would cancel and 1/x may be infinite, both are series in x².
-    `far` says that no |x| is below NEAR: the series are not evaluated.
-    """
+    """Return sin(x)/x and its slope from x, ± sin x, cos x and 1/x; by series near 0, but not where `far`."""
     if far:
         sinc = sine * inverse
         return sinc, (cosine - sinc) * inverse
@@ -166,7 +159,6 @@ def parabolic_factor(at: "Wave", *, far: bool = False) -> tuple[Array, Array]:
 
 
 def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return exp(-k ΔC), the part of f that all bins of one q share."""
     xp = dC.__array_namespace__()
     if convention is Convention.HOMODYNE:
         return xp.exp(2 * xp.maximum(-0.5 * k * xp.sqrt(dC * dC + SMOOTHING), -700.0))
@@ -174,7 +166,6 @@ def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> 
 
 
 def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Array]:
-    """Return ΔG as the shear factor takes it and its derivative by ΔG."""
     xp = dG.__array_namespace__()
     if convention is Convention.HOMODYNE:
         smooth = xp.sqrt(dG * dG + SMOOTHING)
@@ -183,8 +174,6 @@ def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Arra
 
 
 class Wave(NamedTuple):
-    """x = s·ΔG with its sine, cosine (up to one common sign) and inverse."""
-
     x: Array
     sine: Array
     cosine: Array

@@ -41,8 +41,6 @@ START_WIDTHS, START_SHARES = (0.3, 0.7, 1.5), (0.2, 0.5, 0.8)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SplineModel(SeparableModel):
-    """Model given as f, some of whose parameters are coefficients of splines."""
-
     of: str = field(kw_only=True)
     """What the splines are: `RATE` [1/s] against age [s], or `LOG_DENSITY` against ln Γ."""
     form: SplineForm = field(kw_only=True)
@@ -103,10 +101,7 @@ def _distributed(form: LogDensityForm, theta: Any, t1: Any, t2: Any, bin: Bin) -
 
 
 def distribution_of_rates(form: LogDensityForm) -> SplineModel:
-    """Return the mean field of independent rates whose weights w have ln w = Σ log_density_k B_k(ln Γ).
-
-    All coefficients may be shifted without a change of f: the middle one is 0.
-    """
+    """Return the mean field of independent rates, ln w = Σ log_density_k B_k(ln Γ); the middle one is 0."""
     middle = form.size // 2
     coefficients = [
         Parameter(f"{LOG_DENSITY}_{n + 1}", constant=0.0 if n == middle else None)
@@ -205,7 +200,6 @@ def _with(
 def with_coefficients[M: Parametrized](
     model: M, number: int, time: Times
 ) -> M | TransportModel | SplineModel:
-    """Return the model with splines over times, as many as so many parameters make."""
     splines = model.splines
     if not splines or any(form != type(form)() for form in splines.values()):
         return model

@@ -81,12 +81,10 @@ class TransportModel(Parametrized):
 
     @property
     def diffusion(self) -> slice:
-        """Positions in theta of the parameters of J: D0, alpha and D_offset, or coefficients of splines."""
         return slice(0, self.J.size)
 
     @property
     def shear_rate(self) -> slice:
-        """Positions in theta of the parameters of the shear rate; empty without shear."""
         return slice(self.J.size, self.J.size + (self.gamma_dot.size if self.shear else 0))
 
     @property
@@ -159,12 +157,8 @@ def shear_rate_at(model: Parametrized, theta: Theta, t: Times) -> Times | None:
 def tables(
     model: TransportModel, convention: Convention, theta: Theta, time: Times
 ) -> Float[np.ndarray, "rows n"]:
-    """Return the one-dimensional integrals from which f and its derivatives are computed.
-
-    Rows: 1; ∂C/∂(parameters of J); for shear ∂G/∂(those of γ̇) and G; last C.
-    Everything at a pair of times is a field times a difference of these.
-    In the `homodyne` convention the trapezoid sums carry no Δt.
-    """
+    """Return 1, ∂C/∂(parameters of J), for shear ∂G/∂(those of γ̇) and G, last C: f of a pair follows from
+    differences. In the `homodyne` convention the trapezoid sums carry no Δt."""
     t = positive_times(time, frame_spacing(time, convention))
     return rows_of(model, convention, theta, t, time_steps(convention, time))
 
@@ -175,7 +169,6 @@ def time_steps(convention: Convention, time: Times) -> Float[np.ndarray, " m"]:
 
 
 def positive_times(time: Times, spacing: float) -> Times:
-    """Return the times at which rates are evaluated: none is below half a frame."""
     return np.maximum(time, spacing / 2)
 
 
@@ -198,8 +191,6 @@ def rows_of(
 
 @dataclass(frozen=True)
 class BinScales:
-    """The factors k and s of each bin in f = exp(-k ΔC) S(s ΔG)."""
-
     k: Bins
     """q² [1/Å²], times Δt in the homodyne convention."""
     s: Bins
@@ -217,7 +208,6 @@ def bin_scales(
     gap: float | None,
     spacing: float,
 ) -> BinScales:
-    """Return the scales of every bin; q in 1/Å, phi in degrees, gap in Å, spacing Δt in s."""
     homodyne = convention is Convention.HOMODYNE
     k = q**2 * (spacing if homodyne else 1.0)
     xp = theta.__array_namespace__()

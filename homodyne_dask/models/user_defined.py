@@ -79,7 +79,6 @@ class UserDefined(Parametrized):
         return _by_value(made_of, *self.functions)
 
     def __copy__(self) -> Self:
-        """Return itself: it does not change, and a copy must see what its functions read as it does."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -99,8 +98,6 @@ def _unpacked(made: type[UserDefined], digest: str, packed: bytes) -> UserDefine
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles the modules of a user, of which workers may have other values, with the attributes used."""
-
     def __init__(self, file: io.BytesIO, modules: list[ModuleType], attributes: set[str]) -> None:
         super().__init__(file)
         self.modules, self.attributes = modules, attributes

@@ -8,7 +8,6 @@ Theta = Float[np.ndarray, " p"]
 Which = Bool[np.ndarray, " p"]
 ThetaMatrix = Float[np.ndarray, "p p"]
 Moved = Float[np.ndarray, " m"]
-"""Of each parameter that moved."""
 MovedMatrix = Float[np.ndarray, "m m"]
 Vector = Float[np.ndarray, " n"]
 """Of each parameter of a linear system, such as those that moved and the linear ones that bins share."""

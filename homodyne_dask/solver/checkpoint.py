@@ -26,8 +26,6 @@ MAX_BYTES = 4_000_000_000
 
 
 class Checkpoint(NamedTuple):
-    """What is needed to resume a fit to the same bits."""
-
     identity: dict[str, object]
     """Data, model and options; a fit resumes only from a checkpoint with the same."""
     passes: int
@@ -111,7 +109,6 @@ def _newest(path: Path) -> dict[str, Any]:
 
 
 def saved_identity(path: Path) -> dict[str, object]:
-    """Return the identity of the fit in a checkpoint; empty where no intact one has any."""
     read = next((body for body in map(_body, (path, previous(path))) if body is not None), {})
     found = read.get("identity")
     return found if isinstance(found, dict) else {}
@@ -134,17 +131,14 @@ def _quoted(value: object) -> str:
 
 
 def previous(path: Path) -> Path:
-    """Return where the checkpoint before the current one is kept."""
     return path.with_name(path.name + ".previous")
 
 
 def checkpoint_exists(path: Path) -> bool:
-    """Return whether there is a checkpoint, intact or damaged."""
     return path.exists() or previous(path).exists()
 
 
 def checkpoint_files(path: Path) -> list[Path]:
-    """Return the checkpoint, the one before it, and the partial files that killed programs leave."""
     return [path, previous(path), *partial_files(path)]
 
 

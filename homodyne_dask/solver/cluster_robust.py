@@ -87,10 +87,7 @@ def _variances(
 def freedom_of_trace(
     inverse: MovedMatrix, blocks: Float[np.ndarray, "cluster m m"], hessian: ThetaMatrix
 ) -> float:
-    """Return the degrees of freedom of tr(HV), the mean size of the CR3 covariance V of the first parameters.
-
-    hessian: H of these, the others eliminated. They are more than those of any one direction.
-    """
+    """Return the degrees of freedom of tr(HV), V the CR3 covariance: more than those of a direction."""
     roots = [(which, R, A @ R) for _, which, R, A, *_ in _clusters(inverse, blocks)]
     directions = np.eye(len(inverse), len(hessian)) @ root_of(hessian)
     return float(_satterthwaite(inverse, roots, directions[None])[0])
@@ -101,11 +98,8 @@ def _clusters(
     blocks: Float[np.ndarray, "cluster own own"],
     place: Int[np.ndarray, "cluster own"] | None = None,
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield some clusters at a time, in the parameters on which they depend.
-
-    They, these, R with RᵀR the block (a row is 0 for each rank that it lacks), A = (I - R H⁻¹ Rᵀ)⁻¹ but for
-    what is rounding, the transpose of R^(-ᵀ), and directions in which nothing is left of the residuals.
-    """
+    """Yield clusters, their parameters, R with RᵀR the block, A = (I - R H⁻¹ Rᵀ)⁻¹ but for rounding, the
+    transpose of R^(-ᵀ), and directions in which nothing is left of the residuals."""
     rounding = 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
     parameters = np.arange(len(inverse)) if place is None else place
     kinds, number = np.unique(np.where(blocks.any(1), parameters, -1), axis=0, return_inverse=True)
@@ -174,9 +168,8 @@ def _coupled(
 ) -> tuple[list[tuple[Int[np.ndarray, " own"], list[int]]], Int[np.ndarray, " s"]]:
     """Return groups of kinds of clusters that share parameters beside those of all, and the latter.
 
-    A group has its parameters, those of all among them, and its kinds. Groups are coupled by the parameters
-    of all alone: between two of them, a and b, the inverse is L_a V L_bᵀ, with V its block of those of all
-    and L = (its columns of those) V⁻¹.
+    Between two groups, a and b, the inverse is L_a V L_bᵀ, with V its block of the parameters of all and
+    L = (its columns of those) V⁻¹.
     """
     of_all = np.flatnonzero(np.bincount(np.concatenate(kinds), minlength=m) == len(kinds))
     group_of, groups = np.full(m, -1), dict[int, list[int]]()
@@ -193,10 +186,7 @@ def _coupled(
 
 
 def with_known(freedom: Moved, estimated: Moved, known: Moved) -> Moved:
-    """Return the degrees of freedom of a variance of which a part is known: ν (1 + known/estimated)².
-
-    Where nothing is estimated, they are many.
-    """
+    """Return the degrees of freedom of a variance of which a part is known: ν (1 + known/estimated)²."""
     with np.errstate(divide="ignore", invalid="ignore"):
         more = freedom * (1 + known / estimated) ** 2
     return np.where(known > 0, np.nan_to_num(np.minimum(more, _MANY), nan=_MANY), freedom)

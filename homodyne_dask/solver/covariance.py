@@ -46,8 +46,6 @@ _STRONG_CORRELATION = 0.99
 
 
 class Determined(NamedTuple):
-    """What the data determine at a state."""
-
     undetermined: list[tuple[str, ...]]
     """The parameters of every direction that they do not determine: those whose errors along it are wide."""
     determined: tuple[str, ...]
@@ -55,8 +53,6 @@ class Determined(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """What the data do not determine, or only weakly."""
-
     code: str
     """Of the finding: undetermined, hidden-by-rounding, almost-undetermined, strongly-correlated or
     mostly-outliers."""
@@ -65,11 +61,7 @@ class Doubt(NamedTuple):
 
 
 def determined_at(search: Search, state: State) -> Determined:
-    """Return what the data determine at the state.
-
-    After MAX_SLOW_STEPS the valley that the steps follow is not; of all parameters with most variance along
-    it.
-    """
+    """Return what the data determine; after MAX_SLOW_STEPS not the valley that the steps follow."""
     free = state.movable(search)
     if not (free.any() and state.reduced.finite):
         return Determined([], ())
@@ -169,11 +161,9 @@ class Uncertainty:
     """Parameters whose cluster-robust errors have fewer than MIN_FREEDOM; None without such errors."""
 
     def of_few(self, names: Sequence[str]) -> list[str]:
-        """Return the names of those parameters."""
         return [] if self.few is None else np.array(names)[self.few].tolist()
 
     def without_few(self) -> "Uncertainty":
-        """Return it without the errors that too few clusters determine."""
         if self.robust is None or self.few is None:
             return self
         robust, dof = without(self.robust, self.few), np.where(self.few, np.nan, self.dof)
@@ -188,10 +178,9 @@ def uncertainty(
     clusters: BinNumbers,
     at_bound: Which | None = None,
 ) -> Uncertainty:
-    """Return the covariances at an optimum.
+    """Return the covariances at an optimum; clusters: bins that see the same speckle share a number.
 
-    clusters: bins that see the same speckle (φ apart by 180°) share a number. at_bound: parameters at a
-    bound. Where one of them did not move, those whose variance would be mostly its own, if it were free,
+    Where a parameter at a bound did not move, those whose variance would be mostly its own, if it were free,
     have no errors.
     """
     p, used, penalty = len(names), reduced.count > 0, reduced.penalty
@@ -256,10 +245,7 @@ def _robust(
     clusters: BinNumbers,
     held: Bool[np.ndarray, " n"],
 ) -> tuple[MovedMatrix, Moved, LinearParams | None]:
-    """Return covariance and degrees of freedom of theta, and errors of offset and contrast; None where fixed.
-
-    held: parameters whose gradient a bound holds: it is no noise.
-    """
+    """Return covariance and freedom of theta, and errors of offset and contrast; None where fixed."""
     scores, blocks, place = by_cluster(joint, clusters, reduced.count > 0)
     beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
     if place is None:
@@ -295,17 +281,13 @@ def clusters_in(reduced: ReducedProblem, clusters: BinNumbers) -> int:
 
 
 def freedom_of_size(reduced: ReducedProblem, moved: Which, clusters: BinNumbers) -> float:
-    """Return the degrees of freedom of the mean ratio of robust to naive variances."""
     joint = joint_equations(reduced, moved)
     _, blocks, _ = by_cluster(joint, clusters, reduced.count > 0)
     return freedom_of_trace(joint.inverse, blocks, joint.hessian)
 
 
 def _follow_bounds(reduced: ReducedProblem, moved: Which, at_bound: Which) -> Which:
-    """Return the parameters of which more than _FOLLOWS_BOUND of the variance is owed to those at a bound.
-
-    That share is the square of their (multiple) correlation.
-    """
+    """Return the parameters of which most variance is owed to those at a bound: correlation squared."""
     follow = np.zeros(len(moved), bool)
     if not at_bound.any():
         return follow
@@ -323,7 +305,6 @@ def without(covariance: ThetaMatrix, some: Which) -> ThetaMatrix:
 
 
 def own_errors(reduced: ReducedProblem) -> LinearParams:
-    """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
     bins, m = reduced.columns.shape
     own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
     own = own.reshape(bins, 2, m, 2, m)
@@ -334,7 +315,6 @@ def own_errors(reduced: ReducedProblem) -> LinearParams:
 
 
 def expanded(small: MovedMatrix, moved: Which) -> ThetaMatrix:
-    """Return a covariance over all parameters, NaN in the rows of those that did not move."""
     full = np.full((len(moved), len(moved)), np.nan)
     full[np.ix_(moved, moved)] = small
     return full

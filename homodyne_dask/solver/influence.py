@@ -21,7 +21,6 @@ from homodyne_dask.solver.scaling_modes import ALIKE, MODES, Scaling, scaling_of
 def _steps_without(
     joint: JointEquations, groups: BinNumbers, used: SomeBins
 ) -> Iterator[tuple[Int[np.ndarray, " some"], Vector]]:
-    """Yield bins of groups without which theta is determined, and the scaled step that the others give."""
     total, gradient = joint.normal, joint.gradient
     for group in np.unique(groups[used]):
         of = np.flatnonzero((groups == group) & used)
@@ -34,11 +33,7 @@ def _steps_without(
 def leave_one_out(
     reduced: ReducedProblem, moved: Which, groups: BinNumbers | None = None
 ) -> Float[np.ndarray, "group p"]:
-    """Return the change of each parameter without one bin, or one group of bins, in one Gauss-Newton step.
-
-    groups: number of each bin's group. NaN for groups without pairs, and where the others do not determine
-    all parameters. Contrasts and offsets follow; those that bins share are fitted anew, too.
-    """
+    """Return the change of each parameter without a bin, or group; NaN where others do not determine all."""
     joint = joint_equations(reduced, moved)
     groups = np.arange(len(reduced.count)) if groups is None else groups
     change = np.full((groups.max() + 1, len(moved)), np.nan)
@@ -71,10 +66,9 @@ def left_out_clusters(
 ) -> LeftOutClusters:
     """Return χ² of clusters at the parameters that the others determine, and the penalty to compare it with.
 
-    tr(H⁻¹J) is the penalty of the composite likelihood information criterion (Varin and Vidoni 2005): H is
-    the normal matrix of theta and of linear parameters that bins share, J the variance of its scores. It is
-    tr(HV) with the covariance V of the error bars (`cr3`): of the scores themselves it would be too small
-    where clusters are few.
+    tr(H⁻¹J) is that of the composite likelihood information criterion (Varin and Vidoni 2005), H the normal
+    matrix of what bins share, J the variance of its scores. It is tr(HV) with the covariance V of the error
+    bars (`cr3`): of the scores themselves it would be too small where clusters are few.
     """
     used, joint = reduced.count > 0, joint_equations(reduced, moved)
     left_out, penalty = np.full(len(used), np.nan), np.nan
@@ -98,8 +92,6 @@ def left_out_clusters(
 
 
 class ScalingComparison(NamedTuple):
-    """A scaling mode at its own optimum, estimated from the last Gram, for comparison."""
-
     mode: str
     chisqr: float
     aic: float

@@ -50,7 +50,6 @@ FREE_EXPONENTS = 4
 
 
 def initial_state(search: Search, theta: Theta, reduced: ReducedProblem, options: Options) -> State:
-    """Return the first state of a fit."""
     theta = np.asarray(theta, float)
     reduced = penalized(search, theta, reduced)
     control = Damping(options.damping)
@@ -72,7 +71,6 @@ def iterate(search: Search, evaluate: Evaluate, start: Trial, options: Options) 
 def iterate_from(
     search: Search, evaluate: Evaluate, state: State, options: Options
 ) -> Iterator[State]:
-    """Yield the states that follow one: none if the fit has ended there."""
     states = iterate_several(search, lambda trials: [*map(evaluate, trials)], [state], options)
     yield from (one for [one] in states)
 
@@ -160,10 +158,7 @@ def next_trial(search: Search, state: State) -> Trial:
 
 
 def with_second_order_term(search: Search, state: State) -> ReducedProblem:
-    """Return the problem of a state, its Hessian with S where that is estimated and leaves it positive.
-
-    S is that of the step before: from one point to the next the sum may become indefinite.
-    """
+    """Return the problem with S, that of the step before, in its Hessian where that leaves it positive."""
     reduced, free = state.reduced, search.free
     if state.second_order_term is None or not reduced.finite:
         return reduced
@@ -175,12 +170,7 @@ def with_second_order_term(search: Search, state: State) -> ReducedProblem:
 def second_order_term_after(
     search: Search, state: State, theta: Theta, there: ReducedProblem
 ) -> ThetaMatrix | None:
-    """Return S after a step from a state to theta.
-
-    None where the data leave directions undetermined, which S might seem to determine, after a step to or
-    from a bound, which is shorter than meant, and under a loss, where contrast and offset take steps of
-    their own.
-    """
+    """Return S; None where directions are undetermined, after a step to or from a bound, and under a loss."""
     far = state.second_order_term is None and state.lowest.decrement > MAX_DECREMENT
     if far or there.linear_step is not None or not there.finite:
         return state.second_order_term
@@ -214,7 +204,6 @@ SLOW_STEPS = 5
 def after_trial(
     search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
 ) -> State:
-    """Return the state after the trial was evaluated, without decrement and outcome."""
     lowest, step = state.lowest, trial.theta - state.theta
     reduction = lowest.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
     variance = residual_variance(search, lowest.reduced)
@@ -281,10 +270,7 @@ by 0.9 (`SLOW_STEP`) only: 0.02 standard errors are left at most, much less than
 def with_outcome(
     search: Search, state: State, options: Options, before: State | None = None
 ) -> State:
-    """Return the state with its decrement and, if it has one, its outcome: none above the lowest point.
-
-    before: the state from which an accepted step led here; it counts slow steps.
-    """
+    """Return the state with decrement and outcome; before: the state from which an accepted step led here."""
     if state.best is not None:
         return state
     if not state.reduced.finite:
@@ -326,9 +312,6 @@ def _outcome(
 
 
 def residual_variance(search: Search, reduced: ReducedProblem) -> float:
-    """Return the variance of a residual, in which distances to the minimum are counted.
-
-    With a penalty it is the one that correlated pairs have in effect, in the mean of rates.
-    """
+    """Return the variance of a residual; with a penalty that which correlated pairs have in effect."""
     scale = 1.0 if reduced.penalty is None else max(reduced.penalty.strengths.scales.mean(), 1.0)
     return scale * reduced.variance(int(search.free.sum()))

@@ -74,7 +74,6 @@ class JointEquations:
 
     @property
     def axes(self) -> Matrix:
-        """The eigenvectors of theta, and the linear parameters one by one, in columns."""
         axes = np.eye(len(self.size))
         axes[: self.moved, : self.moved] = self.vectors
         return axes
@@ -88,13 +87,11 @@ class JointEquations:
 
     @property
     def normal(self) -> Matrix:
-        """The normal matrix: that of all bins, and the priors."""
         n = len(self.size)
         return summed(self.blocks, self.place, n + 1)[:n, :n] + self.prior.normal
 
     @property
     def gradient(self) -> Vector:
-        """The gradient of all bins, and of the priors."""
         return self.scores.sum(0) + self.prior.gradient
 
     def caused_by(self, scores: Matrix) -> Matrix:
@@ -102,12 +99,10 @@ class JointEquations:
         return self.inverse @ scores @ self.inverse
 
     def of_theta(self, covariance: Matrix) -> MovedMatrix:
-        """Return the covariance of theta in its own units from one of the scaled parameters."""
         size = self.size[: self.moved]
         return covariance[: self.moved, : self.moved] / np.outer(size, size)
 
     def of_scaling(self, covariance: Matrix) -> LinearParams:
-        """Return the errors of (offset, contrast) of every bin."""
         return deviation(np.einsum("kzn,nm,kzm->kz", self.follow, covariance, self.follow))
 
 
@@ -176,7 +171,6 @@ def _joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
 
 
 def solve_normal_equations(normal: Matrix, right: Vector, first: int) -> tuple[Vector, bool]:
-    """Return x of normal · x = right, and whether its first parameters are determined."""
     # not to unit diagonal: what was subtracted may leave rounding there
     scaled = eigensystem(normal, np.ones(len(normal)))
     determined = scaled.determined(SINGULAR_REST)[:first].all()

@@ -34,14 +34,11 @@ INVOLVED = 1e-6
 
 
 def sizes(normal: Matrix) -> Vector:
-    """Return the roots of the diagonal; 1 where it is not positive."""
     diagonal = np.diag(normal)
     return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
 
 
 class Eigensystem(NamedTuple):
-    """Eigenvalues and eigenvectors of a normal matrix that was scaled to unit diagonal."""
-
     values: Vector
     """The smallest first; their sum is n, but for rows of zeros."""
     vectors: Matrix
@@ -50,17 +47,14 @@ class Eigensystem(NamedTuple):
 
     @property
     def positive(self) -> Vector:
-        """The eigenvalues, none of them less than rounding."""
         return np.maximum(self.values, SINGULAR)
 
     @property
     def inverse(self) -> Matrix:
-        """The inverse of the matrix, with `positive` eigenvalues."""
         return (self.vectors / self.positive) @ self.vectors.T / np.outer(self.size, self.size)
 
     @property
     def inverse_root(self) -> Matrix:
-        """R with R Rᵀ the inverse of the matrix."""
         return self.vectors / np.sqrt(self.positive) / self.size[:, None]
 
     def above(self, singular: float) -> Bool[np.ndarray, " n"]:
@@ -79,7 +73,6 @@ class Eigensystem(NamedTuple):
         return np.abs(self.vectors[:, null]).max(axis=1, initial=0.0) < INVOLVED
 
     def pseudoinverse(self, singular: float) -> Matrix:
-        """Return the inverse in the space without null directions, 0 along these."""
         kept = self.above(singular) | np.isnan(self.values)
         values = np.where(kept, self.values, np.inf)
         return self.vectors / values @ self.vectors.T / np.outer(self.size, self.size)
@@ -112,14 +105,11 @@ def solved(normal: Matrix, right: Float[np.ndarray, "n ..."]) -> Float[np.ndarra
 
 
 def root_of(matrix: Matrix) -> Matrix:
-    """Return R with R Rᵀ a positive semidefinite matrix, such as a covariance."""
     values, vectors = np.linalg.eigh(matrix)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 class Eigendirections(NamedTuple):
-    """Eigenvectors of the Hessian of some parameters, scaled to unit diagonal."""
-
     values: Moved
     vectors: MovedMatrix
     along: Moved
@@ -145,10 +135,7 @@ class Eigendirections(NamedTuple):
         return self._replace(determined=known & (self.values > self.values[lengths.argmax()]))
 
     def without_unbounded(self, scales: Moved, variance: float) -> "Eigendirections":
-        """Return these, not determined along which one standard error exceeds the scale of a parameter.
-
-        And the optimum is within three. scales: `parameter_scales`. variance: of a residual.
-        """
+        """Return these, not determined along which an error near the optimum exceeds a scale."""
         values = np.where(self.determined, self.values, 1.0)
         errors = np.abs(self.vectors) * np.sqrt(variance / values)
         exceeds = (errors > (scales * self.size)[:, None]).any(axis=0)
@@ -162,14 +149,12 @@ class Eigendirections(NamedTuple):
         return variances[:, known].sum(1) > variances[:, ~known].sum(1)
 
     def step(self, damping: float) -> Moved:
-        """Return the Gauss-Newton step along the determined directions, with Marquardt's damping."""
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = np.where(self.determined, self.along / (self.values + damping), 0.0)
         return self.vectors @ scaled / self.size
 
 
 def movable(search: Search, theta: Theta, gradient: Theta) -> Which:
-    """Return which parameters may move: not fixed, and no active bound."""
     active = (theta <= search.lower) & (gradient < 0) | (theta >= search.upper) & (gradient > 0)
     return search.free & ~(active & ~np.isfinite(search.period))
 
@@ -181,11 +166,7 @@ def bounded_step(
     gradient: Theta,
     solve: Callable[[Theta, Which], Moved],
 ) -> tuple[Theta, Which]:
-    """Return a step from theta inside the bounds, and the parameters that do not stop at one.
-
-    solve: the step of some parameters for a gradient. Those that would pass a bound stop, the others are
-    solved again.
-    """
+    """Return a step inside the bounds, and what does not stop at one; solve: the step of some parameters."""
     free, step = movable(search, theta, gradient), np.zeros_like(theta)
     low, high = search.lower - theta, search.upper - theta
     while free.any():
@@ -201,7 +182,6 @@ def bounded_step(
 def directions_of(
     reduced: ReducedProblem, which: Which, gradient: Theta | None = None
 ) -> Eigendirections:
-    """Return the directions of some parameters; gradient: another one than that of the problem."""
     H = reduced.hessian[np.ix_(which, which)]
     diagonal = np.diag(H)
     rounding = reduced.relative_hessian_rounding[which]

@@ -38,10 +38,7 @@ def penalized(
     strengths: Strengths | None = None,
     exponents: PerRate | None = None,
 ) -> ReducedProblem:
-    """Return the problem with the penalties of the search at theta; as it is where there are none.
-
-    strengths: those of another theta, which are kept; else chosen, with `exponents` where these are given.
-    """
+    """Return the penalized problem; strengths: kept, else chosen, with `exponents` where given."""
     smooth = search.smoothness
     if smooth is None or not reduced.finite:
         return reduced
@@ -74,11 +71,7 @@ def penalized(
 
 
 def _best_exponents(at: "_Quadratic") -> tuple["_Quadratic", PerRate]:
-    """Return the problem with the exponents of the largest marginal likelihood, and strengths near its own.
-
-    It is 0 where a rate bends as much late as early, and large where it bends early, as in ageing and creep,
-    which would else cost its smoothness later.
-    """
+    """Return the problem with exponents of largest marginal likelihood: large where a rate bends early."""
     chosen, scales = at.strengths(at.units)
     free = at.minimum(chosen)[1]
     for r, scale in enumerate(scales):
@@ -146,10 +139,7 @@ class _Quadratic:
         return np.where(some, np.maximum(seen / np.where(some, expected, 1.0), SINGULAR), 1.0)
 
     def strengths(self, start: PerRate, scales: PerRate | None = None) -> tuple[PerRate, PerRate]:
-        """Return the strengths of the largest marginal likelihood, and the scales φ of the likelihood.
-
-        scales: where known; then the strengths are only as accurate as to compare likelihoods.
-        """
+        """Return the strengths of largest marginal likelihood and scales φ; less accurate with given φ."""
         given = np.array([self.smooth.given.get(name, np.nan) for name in self.smooth.names])
         strengths, found = np.where(np.isnan(given), start, given), np.ones(len(start))
         for _ in range(MAX_UPDATES):

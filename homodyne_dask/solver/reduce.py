@@ -73,7 +73,6 @@ class Elimination(NamedTuple):
         return np.einsum("gkm,gzmn->gkzn", self.columns, both).reshape(shape)
 
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
-        """Return the inverse of the full normal matrix of each group."""
         corner = -self.mean @ self.contrast
         upper = self.offset - corner @ np.swapaxes(self.mean, 1, 2)
         return np.block([[upper, corner], [np.swapaxes(corner, 1, 2), self.contrast]])
@@ -86,10 +85,7 @@ def eliminated(
     groups: int,
     sum_rounding: float,
 ) -> Elimination:
-    """Return the elimination of the linear parameters of every group that are not at a bound.
-
-    A_k: normal equations of offset and contrast. sum_rounding: see `rounding_of`.
-    """
+    """Return the elimination of the linear parameters of every group that are not at a bound."""
     A_k = np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
     each = len(A_k) // groups
     columns = columns.reshape(groups, each, columns.shape[1])
@@ -122,7 +118,6 @@ def _inverse(
 
 
 def cost(M: Moments, linear_params: LinearParams) -> PerBin:
-    """Return Σ w (y - offset - contrast f)² of every bin."""
     x = _residual_combination(linear_params)
     return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
 
@@ -143,17 +138,11 @@ def rounding_of(
 
 
 def chisqr_rounding(M: Moments, linear_params: LinearParams, sum_rounding: float) -> PerBin:
-    """Return the rounding of χ² of every bin: x = (1 - offset, 1, -contrast)."""
     return rounding_of(M, _residual_combination(linear_params)[:, :, None], sum_rounding)[:, 0]
 
 
 def zero_below_rounding(chisqr: PerBin, M: Moments, rounding: PerBin) -> PerBin:
-    """Return χ² of every bin, or zero where it is negative, or below its rounding and next to nothing.
-
-    Where f hardly varies, contrast and offset are large and cancel, and the rounding may exceed the noise
-    of precise averages: only what is next to nothing of Σw(y - 1)², too, is zero, residuals of about 1e-6
-    of the data.
-    """
+    """Return χ² of every bin, or 0 where it is below its rounding and next to nothing of Σw(y - 1)²."""
     with np.errstate(over="ignore", invalid="ignore"):
         bound = np.minimum(rounding, _INTERPOLATED * M[:, 1, 1])
         return np.where((chisqr <= np.maximum(bound, 0.0)) & np.isfinite(bound), 0.0, chisqr)
@@ -166,7 +155,6 @@ def _residual_combination(linear_params: LinearParams) -> Float[np.ndarray, "bin
 
 
 def columns_times_residual(M: Moments, linear_params: LinearParams) -> Float[np.ndarray, "bin k"]:
-    """Return Xᵀ W r of every bin, r at linear_params."""
     x = _residual_combination(linear_params)
     return np.einsum("ka,kab->kb", x, M[:, :3, :])
 
@@ -292,11 +280,7 @@ def reduce(
 def _linear_solution(
     sums: Moments, normal: Moments, scaling: Scaling, sum_rounding: float, own: LinearParams | None
 ) -> tuple[LinearParams, Bool[np.ndarray, "bin 2"], Elimination, Float[np.ndarray, "bin m"]]:
-    """Return (offset - 1, contrast), which of them are at a bound, their elimination and its columns.
-
-    sums: moments, priors included. normal: those in the normal equations. own: the point of a pass with a
-    loss; by default the best one.
-    """
+    """Return (offset - 1, contrast), which of them are at a bound, their elimination and its columns."""
     columns, groups = constraint_columns(scaling, len(sums))
     A_k, each, at_bound = normal[:, Z][:, :, Z], len(sums) // groups, np.zeros((len(sums), 2), bool)
     linear = eliminated(A_k, at_bound, columns, groups, sum_rounding)
@@ -316,7 +300,6 @@ def _linear_solution(
 
 
 def mean_weight(gram: Gram) -> float:
-    """Return the mean weight ρ' of all pairs under a loss."""
     assert gram.loss is not None
     return float(gram.loss[:, 1].sum() / gram.pairs.sum())
 
@@ -339,28 +322,22 @@ LEAST_LEFT = 0.4
 
 
 class OwnParameters(NamedTuple):
-    """Offset and contrast of one bin where no other has them: what a fit of these takes out of its residuals.
-
-    Eliminated bin by bin: as columns of all they would make matrices of as many rows as there are bins.
-    """
+    """Offset and contrast of one bin where no other has them: what a fit of these takes out of residuals."""
 
     columns: Float[np.ndarray, "cell own"]
     to: Float[np.ndarray, "own cell"]
     """From residuals to their estimates."""
 
     def outside(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        """Return columns without what they explain."""
         return of - self.columns @ (self.to @ of)
 
     def left_by(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        """Return the weights that a sum of residuals has before they are fitted."""
         return of - self.to.T @ (self.columns.T @ of)
 
 
 def own_parameters(
     columns: Float[np.ndarray, "cell own"], weighted: Float[np.ndarray, "cell own"]
 ) -> OwnParameters:
-    """Return what a fit of these columns takes; weighted: times the weights of the cells."""
     return OwnParameters(columns, pseudoinverse(columns.T @ weighted) @ weighted.T)
 
 

@@ -25,8 +25,6 @@ _OF_DISTANCE = 4.0
 
 
 class Strengths(NamedTuple):
-    """How strongly rates are smoothed."""
-
     values: PerRate
     exponents: PerRate
     """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
@@ -55,8 +53,6 @@ class Penalty(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReducedProblem:
-    """The least-squares problem in the physical parameters alone, at one theta."""
-
     chisqr: float
     gradient: Theta
     """Jᵀ W r, r = y - offset - contrast·f: minus half the derivative of χ²."""
@@ -108,7 +104,6 @@ class ReducedProblem:
 
     @property
     def finite(self) -> bool:
-        """Whether χ² and its derivatives are finite."""
         parts = (self.chisqr, self.gradient, self.hessian)
         return all(bool(np.isfinite(part).all()) for part in parts)
 
@@ -128,12 +123,10 @@ class ReducedProblem:
 
     @property
     def rounded_as_float64(self) -> "ReducedProblem":
-        """The problem with the Hessian known as well as from sums of float64."""
         finer = SUM_ROUNDING["float64"] / self.sum_rounding
         return replace(self, bin_hessian_rounding=self.bin_hessian_rounding * finer)
 
     def with_prior(self, terms: PriorTerms | None) -> "ReducedProblem":
-        """Return the problem with priors of theta, each counted as one more measurement."""
         if terms is None:
             return self
         return replace(
@@ -146,7 +139,6 @@ class ReducedProblem:
         )
 
     def with_penalty(self, penalty: Penalty) -> "ReducedProblem":
-        """Return the problem with a penalty on theta."""
         return replace(
             self,
             chisqr=self.chisqr + penalty.chisqr,
@@ -157,15 +149,10 @@ class ReducedProblem:
 
     @property
     def fit_chisqr(self) -> float:
-        """χ² without the penalty."""
         return self.chisqr if self.penalty is None else self.chisqr - self.penalty.chisqr
 
     def variance(self, free: int) -> float:
-        """Return s² = χ² over the degrees of freedom with `free` physical parameters.
-
-        χ² counts as no less than its rounding, and without priors and penalties of theta: far from one it
-        would tell nothing of the data. Under a loss it is replaced by `noise` times the number of pairs.
-        """
+        """Return s²: χ² of the data, not below its rounding, over the freedom; under a loss from `noise`."""
         of_data = self.theta_prior is None and self.penalty is None
         chisqr = self.chisqr if of_data else float(self.chisqr_per_bin.sum())
         total = max(chisqr, self.rounding) if self.noise is None else self.ndata * self.noise
@@ -182,12 +169,10 @@ class ReducedProblem:
         return float(_OF_DISTANCE * np.sqrt(self.sum_rounding * self.rounding / variance))
 
     def freedom(self, free: int) -> float:
-        """Return the degrees of freedom with `free` physical parameters, at least 1."""
         spared = 0 if self.penalty is None else self.penalty.spared
         return max(self.ndata - free + spared - self.linear, 1)
 
     def redchi(self, free: int) -> float:
-        """Return the reduced χ², that over the degrees of freedom, without the penalty."""
         return float(self.fit_chisqr / self.freedom(free))
 
     def redchi_per_bin(self, free: int) -> PerBin:
@@ -197,7 +182,6 @@ class ReducedProblem:
         return np.where(known, self.chisqr_per_bin / np.where(known, freedom, 1.0), np.nan)
 
     def linear_params_after(self, step: Theta, damping: float) -> LinearParams | None:
-        """Return (offset - 1, contrast) to try with a step of theta; None where they are eliminated."""
         if self.linear_step is None:
             return None
         own = self.linear_step / (1 + damping)
@@ -205,6 +189,5 @@ class ReducedProblem:
         return linear_params if self.prior is None else self.prior.inside(linear_params)
 
     def predicted_reduction(self, step: Theta, damping: float) -> float:
-        """Return the reduction of χ² by a step in the quadratic model, that of linear parameters included."""
         gain = 2 * step @ self.gradient - step @ self.hessian @ step
         return float(gain + self.linear_reduction * (1 - (1 - 1 / (1 + damping)) ** 2))

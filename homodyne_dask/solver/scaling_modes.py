@@ -29,7 +29,6 @@ class ScalingPrior:
     """1/sd², 0 where there is no prior."""
 
     def moments(self, each: PerBin, k: int) -> Moments:
-        """Return the moments of the priors over 1, y - 1, f, ...; each: the share of them in each bin."""
         total = np.zeros((k, k))
         for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
             row = np.zeros(k)
@@ -38,13 +37,11 @@ class ScalingPrior:
         return each[:, None, None] * total
 
     def inside(self, linear_params: LinearParams) -> LinearParams:
-        """Return (offset - 1, contrast) with each value clipped into its bounds."""
         return np.clip(linear_params, self.lower, self.upper)
 
     def active(
         self, linear_params: Float[np.ndarray, "group 2"], gradient: Float[np.ndarray, "group 2"]
     ) -> Bool[np.ndarray, "group 2"]:
-        """Return which values are at a bound with the gradient pointing outwards."""
         below, above = linear_params <= self.lower, linear_params >= self.upper
         return below & (gradient < 0) | above & (gradient > 0)
 
@@ -78,10 +75,7 @@ class ScalingPrior:
 
 
 def scaling_prior(contrast: Limits, offset: Limits) -> ScalingPrior | None:
-    """Return bounds (low, high) and priors (mean, standard deviation) of contrast and offset; None without.
-
-    Raises OptionError for empty bounds and deviations that are not positive.
-    """
+    """Return bounds (low, high) and priors (mean, deviation) of contrast and offset; None without."""
     if not (contrast or offset):
         return None
     limits, priors = [], []

@@ -69,25 +69,20 @@ class Record(NamedTuple):
 
     @property
     def pairs(self) -> Float[np.ndarray, "block block"]:
-        """Known pairs of frames of a block and a later one, and inside each."""
         n = self.frames.astype(float)
         pairs = np.triu(np.outer(n, n) - np.diag(n * (n + 1) / 2))
         return pairs if self.known is None else pairs * self.known
 
 
 class NoiseCovariance(NamedTuple):
-    """A covariance of sums over one pixel: constant + counted/μ + counted_twice/μ²."""
-
     constant: Matrix
     counted: Matrix
     counted_twice: Matrix
 
     def at(self, mean_counts: float) -> Matrix:
-        """Return the covariance at μ counts per pixel and frame."""
         return self.constant + self.counted / mean_counts + self.counted_twice / mean_counts**2
 
     def mean(self, share: PerCounts, mean_counts: PerCounts) -> Matrix:
-        """Return the sum of the covariances at several μ, each times its share."""
         once, twice = share / mean_counts, share / mean_counts**2
         return (
             share.sum() * self.constant
@@ -96,7 +91,6 @@ class NoiseCovariance(NamedTuple):
         )
 
     def mapped(self, to: Float[np.ndarray, "m n"]) -> "NoiseCovariance":
-        """Return the covariance of linear combinations."""
         return NoiseCovariance(*(to @ part @ to.T for part in self))
 
 
@@ -169,10 +163,7 @@ def _cells_of_age(cells: CellPairs, age: int, pairs: Matrix, F: Matrix, one: Vec
 def _traces_of_ages(
     a: _CellsOfAge, b: _CellsOfAge, F: Matrix, one: Vector
 ) -> tuple[Float[np.ndarray, "cell other"], Float[np.ndarray, "cell other"]]:
-    """Return 2 tr(A F A' F) and 4 tr(A F A' D) of the cells of an age and those of it or an earlier one.
-
-    A = W + Wᵀ of the weights of a cell, and D of `one` on its diagonal.
-    """
+    """Return 2 tr(A F A' F) and 4 tr(A F A' D) of cells, A = W + Wᵀ of their weights, D of `one`."""
     first, (height, cells, n) = a.rows.start, a.W.shape
     W, both = a.W[:, :, first:], b.both[:, :, first:]
     right = (F[a.rows, b.rows] @ both.reshape(len(both), -1)).reshape(height, -1, n - first)
@@ -257,10 +248,7 @@ def _opposite(
     rows: slice,
     most: int,
 ) -> Float[np.ndarray, "field field"]:
-    """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole.
-
-    one: A in some rows, the other ones being 0. most: merged blocks.
-    """
+    """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole."""
     n = len(g)
     first = np.unique(np.linspace(0, n, min(n, most) + 1).astype(int)[:-1])
     merge = (
@@ -274,13 +262,10 @@ def _opposite(
 
 
 def sum_over_stretches(parts: list[NoiseCovariance]) -> NoiseCovariance:
-    """Return the covariance of sums over several stretches of a record, which are independent."""
     return NoiseCovariance(*(np.sum(terms, axis=0) for terms in zip(*parts, strict=True)))
 
 
 class NoiseFit(NamedTuple):
-    """What residuals of cells say of P and μ of one bin."""
-
     mean_counts: PerCounts
     """μ: the values over which the likelihood is averaged."""
     weight: PerCounts
@@ -294,12 +279,10 @@ class NoiseFit(NamedTuple):
 
     @property
     def pixels(self) -> PerCounts:
-        """P at each μ."""
         return self.freedom / self.square
 
     @property
     def likeliest(self) -> int:
-        """Which μ has the largest likelihood."""
         return int(np.argmax(self.weight))
 
     @property
@@ -314,12 +297,8 @@ def left_by_fit(
     columns: Float[np.ndarray, "cell column"],
     noise: NoiseCovariance,
 ) -> tuple[Float[np.ndarray, "k bin"], NoiseCovariance]:
-    """Return what fitted columns leave of the residuals of bins with one noise, in coordinates of its own.
-
-    The parts orthogonal to all columns, of noise in which no direction is without any. columns: the
-    derivatives of c2 in every cell by all fitted parameters, contrast and offset too, of one of the bins;
-    those of the others have the same combinations.
-    """
+    """Return what fitted columns leave of the residuals of bins with one noise, in coordinates of its own,
+    of noise in which no direction is without any. columns: of all parameters, of one of the bins."""
     scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
     vectors, values, _ = np.linalg.svd(scaled)
     outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
@@ -385,10 +364,7 @@ def regular(covariance: Matrix) -> Matrix:
 
 
 def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovariance:
-    """Return the sum of w times the variance of ψ over all pairs.
-
-    sums: Σ w, Σ w f and Σ w f²; Σ w f³ is taken for that of an exponential decay.
-    """
+    """Return the sum of w times the variance of ψ over all pairs, with Σ w f³ of an exponential decay."""
     b, (one, f, f2) = contrast, sums
     constant = b**2 * (one + f2) + b**3 * (4 * f - 4 * f2 + 4 / 3 * f2)
     parts = (constant, 2 * b * one + b**2 * (4 * f - 2 * f2), one + b * f)
@@ -423,7 +399,6 @@ def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Matrix:
 
 
 def variances(of: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
-    """Return the variances of linear combinations of what has a covariance."""
     return ((to @ of) * to).sum(1)
 
 

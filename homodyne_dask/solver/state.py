@@ -37,8 +37,6 @@ _RADIUS_TOLERANCE = 0.01
 
 
 class StepResult(NamedTuple):
-    """What a step to a trial did to χ²."""
-
     trial: "Trial"
     reduced: ReducedProblem
     step: Theta
@@ -61,8 +59,6 @@ class StepResult(NamedTuple):
 
 
 class Damping(NamedTuple):
-    """Marquardt's damping (1963)."""
-
     damping: float
     """Relative to the Hessian's diagonal."""
     second_order: bool = True
@@ -71,11 +67,9 @@ class Damping(NamedTuple):
     def step(
         self, hessian: ThetaMatrix, gradient: Theta, free: Which, directions: Eigendirections
     ) -> Moved:
-        """Return the damped Gauss-Newton step of the free parameters, from their directions."""
         return directions.step(self.damping)
 
     def accepts(self, result: StepResult) -> bool:
-        """Return whether χ² fell."""
         return result.reduction > 0
 
     def allows_rise(self, result: StepResult) -> bool:
@@ -99,7 +93,6 @@ class Damping(NamedTuple):
         return Damping(max(self.damping * 10, smallest))
 
     def exhausted(self, theta: Theta) -> bool:
-        """Return whether the damping is too large for any step."""
         return self.damping > MAX_DAMPING
 
 
@@ -112,21 +105,17 @@ class TrustRegion(NamedTuple):
     """
 
     size: Theta
-    """Of each parameter: the largest root of the Hessian's diagonal so far."""
     radius: float
     damping: float
-    """That of the linear parameters' step."""
     second_order: bool = False
     """Whether the second-order term is estimated: it changes too much far from a minimum."""
 
     def length(self, step: Theta) -> float:
-        """Return the length of a scaled step."""
         return float(np.linalg.norm(self.size * step))
 
     def step(
         self, hessian: ThetaMatrix, gradient: Theta, free: Which, directions: Eigendirections
     ) -> Moved:
-        """Return the Gauss-Newton step of the free parameters, or one damped to the radius."""
         size = np.where(self.size > 0, self.size, 1.0)[free]
         scaled = eigensystem(hessian[np.ix_(free, free)], size)
         values, vectors = np.maximum(scaled.values, 0.0), scaled.vectors
@@ -143,20 +132,16 @@ class TrustRegion(NamedTuple):
         return vectors @ steps / size
 
     def accepts(self, result: StepResult) -> bool:
-        """Return whether χ² fell by some of what was predicted."""
         return result.reduction > MIN_RATIO * max(result.trial.predicted, 0.0)
 
     def allows_rise(self, result: StepResult) -> bool:
-        """Return that χ² may not rise."""
         return False
 
     def after_accepted(self, result: StepResult) -> "TrustRegion":
-        """Return the region with the next radius, and the scales updated by the Hessian there."""
         size = np.fmax(self.size, _roots(result.reduced.hessian))
         return self._replace(size=size, radius=self._next_radius(result))
 
     def after_rejected(self, result: StepResult, smallest: float) -> "TrustRegion":
-        """Return the region with a smaller radius."""
         return self._replace(radius=self._next_radius(result))
 
     def _next_radius(self, result: StepResult) -> float:
@@ -173,16 +158,13 @@ class TrustRegion(NamedTuple):
         return 2 * length if ratio >= GOOD_RATIO or free else radius
 
     def exhausted(self, theta: Theta) -> bool:
-        """Return whether the radius is rounding of theta."""
         return bool(self.radius <= np.finfo(float).eps * self.length(theta))
 
 
 type StepControl = Damping | TrustRegion
-"""What limits the next step."""
 
 
 def trust_region_at(theta: Theta, hessian: ThetaMatrix, damping: float) -> TrustRegion:
-    """Return the region of the first step."""
     size = _roots(hessian)
     length = float(np.linalg.norm(size * theta))
     return TrustRegion(size, INITIAL_RADIUS * (length if length > 0 else 1.0), damping)
@@ -199,8 +181,6 @@ MIN_REJECTED_STEPS = 3
 
 
 class Outcome(Enum):
-    """Outcome of a fit, with a sentence that describes it."""
-
     RUNNING = "the fit is still running"
     CONVERGED = "converged: the estimated distance to the minimum is far below a standard error"
     STALLED = "stalled: no step reduces χ² further, but the gradient is not zero"
@@ -213,8 +193,6 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Options:
-    """Criteria of convergence, and damping."""
-
     decrement: float = 1e-4
     """Converged when the estimated distance to the minimum is below this many standard errors."""
     relative_step: float = 0.0
@@ -229,8 +207,6 @@ class Options:
 
 
 class Trial(NamedTuple):
-    """A point to evaluate."""
-
     theta: Theta
     linear_params: LinearParams | None = None
     """(offset - 1, contrast) to try with it, where they are not eliminated: under a loss."""
@@ -239,8 +215,6 @@ class Trial(NamedTuple):
 
 
 class SavedState(NamedTuple):
-    """A state as plain data, with the Gram it was made from."""
-
     theta: list[Number]
     damping: Number
     accepted: bool
@@ -285,25 +259,19 @@ class State:
 
     @property
     def lowest(self) -> "State":
-        """The state with the lowest χ² so far."""
         return self.best or self
 
     @property
     def damping(self) -> float:
-        """The damping of the next step."""
         return self.control.damping
 
     def movable(self, search: Search) -> Which:
-        """Return which parameters may move: not fixed, and no active bound."""
         return movable(search, self.theta, self.reduced.gradient)
 
     def directions(
         self, search: Search, which: Which, gradient: Theta | None = None
     ) -> Eigendirections:
-        """Return the eigendirections of some parameters; gradient: another one than that of the problem.
-
-        After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
-        """
+        """Return directions; after MIN_REJECTED_STEPS those with errors above all scales are undetermined."""
         directions = directions_of(self.reduced, which, gradient)
         if not directions.determined.any() or self.rejected_steps < MIN_REJECTED_STEPS:
             return directions
@@ -311,7 +279,6 @@ class State:
         return directions.without_unbounded(parameter_scales(search, self.theta)[which], variance)
 
     def saved(self) -> SavedState:
-        """Return the state as plain data."""
         reduced, S, penalty = self.reduced, self.second_order_term, self.reduced.penalty
         control, region = self.control, None
         if isinstance(control, TrustRegion):
@@ -335,10 +302,7 @@ class State:
         passes: int,
         best: Self | None = None,
     ) -> Self:
-        """Return the state that was saved, without its decrement and outcome.
-
-        sum_rounding: see `reduce`. passes: how many there were. best: the lowest state, if it is another one.
-        """
+        """Return the state that was saved, without its decrement and outcome; best: another lowest state."""
         theta, S = np.array(saved.theta), saved.secant
         linear_params = None if saved.linear_params is None else np.array(saved.linear_params)
         prior = search.prior_terms(theta)

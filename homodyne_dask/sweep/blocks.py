@@ -43,8 +43,6 @@ ALIGNMENT = 64
 
 
 class BlockSource(NamedTuple):
-    """The source of blocks: a selection, and how it is cut at one level."""
-
     selection: Selection
     side: int
     padded_bins: int
@@ -99,11 +97,7 @@ def dtype_of(scan: Scan) -> type[np.floating]:
 def stored_sums(
     source: BlockSource, place: Place, min_lag: int
 ) -> Float[np.ndarray, "padded 4"] | None:
-    """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest stored them.
-
-    None unless the selection takes every pair of the block that ingest took, and of tables, whose sums are
-    of rounded numbers.
-    """
+    """Return Σ w, Σ w(y - 1), Σ w(y - 1)², pairs of a block as stored; None unless all its pairs count."""
     scan = open_selection(source.selection)
     if source.factor != 1 or scan.is_table:
         return None
@@ -159,7 +153,6 @@ CHUNKS_PER_TASK = 64
 
 
 def chunks_of(scan: Scan, layout: Layout) -> Iterator[Chunk]:
-    """Yield the chunks that a pass over a level of the scan may read."""
     for member, tile in product(chain(*layout.groups), layout.tiles):
         yield Chunk(layout.factor, scan.bins[member], *tile)
 
@@ -200,13 +193,11 @@ _CACHES: list[LRU[Hashable, Any]] = []
 
 
 def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:
-    """Return a cache of this process that drops the least recently used beyond a budget of bytes."""
     _CACHES.append(LRU(budget, {}, weight=lambda _, value: bytes_of(value)))
     return _CACHES[-1]
 
 
 def keep[T](cache: LRU[Hashable, T], key: Hashable, value: T, budget: int) -> None:
-    """Put a value into a cache, which from now on has a budget of so many bytes."""
     cache.n = budget
     cache[key] = value
 
@@ -255,11 +246,7 @@ def placed(block: Block, device: str) -> Block:
 def prefetched(
     source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None = None
 ) -> Iterator[Iterator[Place]]:
-    """Yield an iterator of the places of blocks, which fetches the chunks of the next ones.
-
-    reads: for each place whether its block is read; by default all are. After the block nothing is left
-    of what was fetched, however it ended.
-    """
+    """Yield an iterator of the places of blocks, which fetches the chunks of the next ones that are read."""
     most, scan = most_bytes(source.side), open_selection(source.selection)
 
     def fetching() -> Iterator[Place]:

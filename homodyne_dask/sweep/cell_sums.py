@@ -34,7 +34,6 @@ def halved(edges: AgeAndLagEdges) -> AgeAndLagEdges:
 
 
 def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Cost]:
-    """Return the sums over the known pairs of a run of blocks; cell a·lags + l is that of age a and lag l."""
     scan, lowest = open_selection(context.source.selection), context.problem.min_lag
     more = scan.time, scan.use, at, lowest
     sums = merged(context, run, lambda read: [(_sums(leaf.data, *more), None) for leaf in read])

@@ -109,10 +109,7 @@ def computed_on_cluster[G](
     task: Task[G],
     at: object,
 ) -> Iterator[tuple[int, G, Report]]:
-    """Yield the number of each task, its result and its report, in the order of arrival.
-
-    owners: of tasks that were computed before, the workers that cache their data, or at least their sums.
-    """
+    """Yield number, result and report of tasks as they arrive; owners: workers that cache their data."""
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
     try:

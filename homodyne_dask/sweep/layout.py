@@ -45,8 +45,6 @@ _CELL_ARRAYS = 8
 
 
 class Run(NamedTuple):
-    """Consecutive tiles of one group: the share of one task."""
-
     group: int
     members: tuple[int, ...]
     tiles: tuple[tuple[int, int], ...]
@@ -99,11 +97,7 @@ class Layout:
         return sum(map(len, self.groups)) * len(self.tiles) * self.block_bytes // self.padded_bins
 
     def working_bytes(self, parameters: int, threads: int = 1) -> int:
-        """Return the memory of the tasks of a model in a process, beside data that stay in memory.
-
-        For each thread: a block, a copy being decoded, tables and Grams of the model, sums by cell; of a
-        store by URL also what it fetches ahead, and requests of the process.
-        """
+        """Return the memory of tasks beside resident data: blocks, copies, Grams, what is fetched ahead."""
         columns, bins = parameters + 3, self.padded_bins
         frames = self.side * (1 + max(tile[1] for tile in self.tiles))
         numbers = (_GRAMS + _longest_run(self)) * bins * columns**2
@@ -225,5 +219,4 @@ def longest_task(layout: Layout) -> float:
 
 
 def _longest_run(layout: Layout) -> int:
-    """Return the tiles of the longest task, however few the threads are."""
     return max(len(run.tiles) for run in runs(layout, 1))

@@ -139,7 +139,6 @@ def chosen_device(
 def seconds_of_passes(
     pairs: int, threads: int, gpus: int = 0, passes: int = PASSES_OF_A_FIT
 ) -> float:
-    """Return the seconds of passes on threads, which many slow down, or on GPUs with their start."""
     if gpus:
         of_pair = GPU_SECONDS_TO_SEND + passes / PAIRS_PER_SECOND / GPU_THREADS
         return GPU_START_SECONDS + pairs * of_pair / gpus
@@ -148,8 +147,6 @@ def seconds_of_passes(
 
 
 class DriverCost(NamedTuple):
-    """Processor time for all tasks of a pass, one after the other, and bytes of scheduler and driver."""
-
     seconds: float
     memory: int
 

@@ -49,8 +49,6 @@ _SET_IN_WORKERS = ("NPROC", "JAX_CPU_ENABLE_ASYNC_DISPATCH", *FIRST_ALONE)
 
 
 class Requirements(NamedTuple):
-    """What every worker of a fit must fulfil."""
-
     versions: dict[str, str]
     store: str = ""
     chunk: ByteRange | None = None
@@ -80,7 +78,6 @@ class WorkerInfo(NamedTuple):
 
 
 def inspect(required: Requirements, dask_worker: Worker) -> WorkerInfo:
-    """Return the properties of a worker, which this process is."""
     compute_on_own_threads(dask_worker)
     return WorkerInfo(
         name=f"worker {dask_worker.name}",
@@ -227,7 +224,6 @@ def gpus_of_each(workers: Mapping[str, tuple[Gpus | str, tuple[str, str]]]) -> G
 
 
 def gpu_of_worker(dask_worker: Worker) -> tuple[Gpus | str, tuple[str, str]]:
-    """Return the GPU of this worker, or why there is none, with host and CUDA's identity of it."""
     compute_on_own_threads(dask_worker)
     if missing := cuda_missing():
         return missing, (socket.gethostname(), "")
@@ -259,11 +255,7 @@ class WorkerCheck(WorkerPlugin):
 def checked_workers(
     client: Client, scan: Scan | None = None, plan: Plan | None = None
 ) -> Iterator[list[str]]:
-    """Check a client's workers, and inside the `with` the code of every worker that joins.
-
-    Yields a list of messages about workers that joined and were refused, which a ClusterError inside the
-    `with` gets, too. Raises ClusterError, a sentence for each failure, for present workers.
-    """
+    """Check the workers, and those that join inside the `with`; yields messages about refused ones."""
     require_client(client)
     if worker_address():  # a task itself, which waits for others that the worker may compute
         with suppress(KeyError):  # its thread was given up before

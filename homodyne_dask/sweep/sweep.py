@@ -48,11 +48,7 @@ LinearParams = Float[np.ndarray, "bin 2"]
 
 
 class ArrivingGrams[G: AnyGram]:
-    """The sums of a pass, in the order of arrival merged as `merge_runs` merges them in that of the plan.
-
-    A run of 2^k tiles is a subtree that starts at a multiple of its length; where its neighbour in the
-    same larger subtree has come, the two are added. So about one Gram for each thread is held.
-    """
+    """The sums of a pass, in the order of arrival merged as `merge_runs` merges them in that of the plan."""
 
     def __init__(self, tasks: Sequence[Run]) -> None:
         self.subtrees: list[tuple[int, int, int]] = []
@@ -102,17 +98,11 @@ class Passes(Protocol):
         """Frames averaged into one: 1 for all data."""
         ...
 
-    def gram(self, theta: Theta, linear_params: LinearParams | None = None) -> Gram:
-        """Return the Gram of all bins at theta; with (offset - 1, contrast), that of the problem's loss."""
-        ...
+    def gram(self, theta: Theta, linear_params: LinearParams | None = None) -> Gram: ...
 
-    def candidates(self, thetas: Thetas) -> list[Gram]:
-        """Return the Gram of [1, y - 1, f] at every theta."""
-        ...
+    def candidates(self, thetas: Thetas) -> list[Gram]: ...
 
-    def wide(self, thetas: Thetas) -> Gram:
-        """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
-        ...
+    def wide(self, thetas: Thetas) -> Gram: ...
 
     def cells(self, edges: AgeAndLagEdges) -> CellSums: ...
 
@@ -161,7 +151,6 @@ class Sweep:
         return self.over(CELL_SUMS, edges)
 
     def over[G: AnyGram](self, task: Task[G], at: object) -> G:
-        """Return the Gram of all bins of any task at its argument: one pass over the data."""
         grams: ArrivingGrams[G] = ArrivingGrams(self.tasks)
         self.cost = Cost()
         for n, gram, report in self.execute(self, task, at):
@@ -188,7 +177,6 @@ class Sweep:
         )
 
     def compilations(self) -> dict[str, int]:
-        """Return the most compilations of each kernel that one process made for this fit."""
         if self.client is not None:
             reports = _on_cluster().warmed_up(self.client, self.warming)
         else:  # the first pass has raised what one raised
@@ -209,7 +197,6 @@ def sweep_of(
     client: "Client | None",
     level: Layout | None = None,
 ) -> Sweep:
-    """Return the sweep over a plan, or one of its levels, on the client's workers or on its threads here."""
     layout = level or plan.layout
     place = layout.side, layout.padded_bins, layout.factor, plan.device.place
     context = TaskContext(BlockSource(selection, *place), problem, plan.budget)

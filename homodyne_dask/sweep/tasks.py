@@ -63,8 +63,6 @@ type Compute[G] = Callable[[Sequence[Leaf]], list[tuple[G, Any]]]
 
 
 class TaskContext(NamedTuple):
-    """The arguments common to all tasks of a fit: the source of blocks, and the problem."""
-
     source: BlockSource
     problem: Problem
     budget: int
@@ -72,8 +70,6 @@ class TaskContext(NamedTuple):
 
 
 class AtTheta(NamedTuple):
-    """Argument of a task: the parameters at which the Gram is evaluated."""
-
     theta: Float[np.ndarray, " p"]
     linear_params: LinearParams | None = None
     """(offset - 1, contrast) of every bin, under a loss: its weights depend on the residuals."""
@@ -87,8 +83,6 @@ class AtThetaOfBins(NamedTuple):
 
 
 class ManyThetas(NamedTuple):
-    """Argument of a task: several values of theta, at each of which f is evaluated in one pass."""
-
     thetas: Float[np.ndarray, "point p"]
 
 
@@ -121,7 +115,6 @@ class Task[G]:
     """Name of the pass in progress reports; None for passes of the iteration, which are numbered."""
 
     def function(self, context: Any, share: Any, at: Any) -> tuple[G, Report]:
-        """Return the result for a share of the work, and a report of its cost."""
         set_allocator_thresholds()
         began, before = time.perf_counter(), compilations()
         result, cost = self.compute(context, share, at)
@@ -146,7 +139,6 @@ def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins) -> tupl
 
 
 def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
-    """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta."""
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return cell_candidate_grams(means), cost
@@ -159,7 +151,6 @@ def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram,
 
 
 def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
-    """Return the merged moments of [1, y - 1, f_0, f_1 - f_0 ...], f_n at the n-th theta."""
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, list(at.thetas))
         return wide_cell_gram(means), cost
@@ -175,10 +166,7 @@ def block_grams(
     linear: LinearParams | None,
     leaves: Sequence[Leaf],
 ) -> list[tuple[Gram, Any]]:
-    """Return the Gram of each block, on a device of all in one call, and the sums of its data.
-
-    fields: as those of `TileWork`. linear: under a loss, of the bins of the blocks.
-    """
+    """Return the Gram of each block, on a device of all in one call, and the sums of its data."""
     grams: list[tuple[Gram, Any]]
     source, backend = context.source, backend_of(context.problem.model)
     if source.device:
@@ -250,12 +238,8 @@ def merged[G: AnyGram](
     points: Sequence[ModelPoint] = (),
     columns: int | None = None,
 ) -> tuple[G, Cost]:
-    """Return the merged Gram of a run of blocks, and what it cost.
-
-    points: where f is evaluated. columns: those of a Gram; a block in which f has decayed to zero at all
-    points is then not read, where the sums are known, and its Gram follows from them. By default every block
-    is read.
-    """
+    """Return the merged Gram of a run of blocks, and its cost. columns: of a Gram; then blocks in which f has
+    decayed to zero at all points are not read where their sums are known."""
     source, cost = context.source, Cost()
     places = [Place(run.members, tile) for tile in run.tiles]
     known = [_known(context, place, points, columns is None) for place in places]

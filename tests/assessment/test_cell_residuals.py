@@ -161,15 +161,3 @@ def test_single_unknown_pairs_of_a_long_record_are_not_read_for(tmp_path):
     other = store(scans, tmp_path, "two")
     for one in (scan, other):
         assert averaged(one).known is None
-
-
-def test_cells_of_long_records_with_a_dead_frame_are_used():
-    use = np.ones(6300, bool)
-    use[[1000, 3000]] = False
-    cells = [Interval(2900, 3293, 256, 384), Interval(900, 1200, 1536, 2048)]
-    points = cell_points(cells, use)
-    for n, cell in enumerate(cells):
-        i, j = pairs_of(cell, use)
-        mean = points.mean(decay(points.i, points.j), len(cells))[n]
-        np.testing.assert_allclose(points.weight[points.cell == n].sum(), len(i))
-        np.testing.assert_allclose(mean, decay(i, j).mean(), atol=1e-6)

@@ -17,8 +17,6 @@ AROUND = np.arange(16) * 22.5 - 180
 
 
 class Repeats:
-    """Fits of many independent scans of one truth."""
-
     def __init__(self, theta, phi, number, *, friedel=False, mode="individual", **fixed):
         model = LAMINAR_FLOW if len(theta) == 7 else STATIC
         held = {name: v for name, v in (OFFSETS | fixed).items() if name in model.names}
@@ -39,7 +37,6 @@ class Repeats:
         self.errors, self.dof = np.array(errors)[:, free], np.array(dof)[:, free]
 
     def covered(self, share):
-        """How often an interval that should hold the truth in `share` of cases does, in per cent."""
         wide = scipy.stats.t.ppf(0.5 + share / 2, self.dof)
         pulls = (self.found - self.truth) / self.errors
         return 100 * (np.abs(pulls) < wide).mean(axis=0)

@@ -15,7 +15,6 @@ Q, N, SCANS, PHI = 0.0054, 60, 5, (-60.0, 0.0, 60.0)
 
 
 def store_of(folder, scans=SCANS, contrast=0.3, faster=()):
-    """Return a store of repeats; faster: by which the rate of each scan is larger."""
     rng, made = np.random.default_rng(1), []
     lag = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
     for k in range(scans):

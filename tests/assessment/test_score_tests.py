@@ -49,15 +49,6 @@ OTHERWISE = {
 }  # fmt: skip
 
 
-@pytest.mark.long(whole=True)
-@pytest.mark.parametrize("word", OTHERWISE)
-def test_what_changes_with_age_or_lag_is_named(word, tmp_path):
-    photons, model, name = OTHERWISE[word]
-    check = checked(tmp_path, photons, model)
-    assert check.alternative is not None
-    assert check.alternative.name == name
-
-
 @pytest.mark.long
 def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
     scan = store(SLOWER.scan(1), tmp_path)
@@ -70,9 +61,9 @@ def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("word", WRONG)
-def test_a_wrong_shape_of_all_ages_is_misfit_and_named(word, tmp_path):
-    photons, model, name = WRONG[word]
+@pytest.mark.parametrize("word", WRONG | OTHERWISE)
+def test_a_wrong_shape_is_misfit_and_named(word, tmp_path):
+    photons, model, name = (WRONG | OTHERWISE)[word]
     check = checked(tmp_path, photons, model)
     assert check.misfit
     assert check.alternative is not None

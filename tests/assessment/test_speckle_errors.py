@@ -282,13 +282,6 @@ def test_the_command_for_a_frozen_part_is_advised(tmp_path, monkeypatch):
     assert found.advice == command
 
 
-def test_the_rate_beside_a_frozen_part_is_the_truth(tmp_path):
-    scan = store(HALF.scan(3), tmp_path)
-    result = fit_here(scan, "frozen + brownian", offset={"prior": (1, 0.005)})
-    assert abs(result.params["D0"].value - 2e4) < 3 * result.params["D0"].stderr
-    assert not result.findings.of(*CODES)
-
-
 @pytest.mark.parametrize(("photons", "codes"), [(MOVING, ()), (HALF, (WARNING,))])
 def test_an_offset_of_a_table_is_said_too(photons, codes, tmp_path):
     c2, path = photons.scan(3).c2[0].astype(float), tmp_path / "a.csv"

@@ -75,10 +75,6 @@ def test_the_first_case_that_holds_counts(words):
         np.testing.assert_equal(robust[0, 0], variance)
 
 
-def test_every_case_has_a_row_here():
-    assert {case for _, case, _ in ROWS.values()} == {case.code for case in CASES}
-
-
 def test_a_parameter_that_follows_anothers_bound_has_no_error_of_speckle():
     _, errors = counted(Known(by_bins(clusters=False, withheld=(2,)), noise()))
     np.testing.assert_equal(np.diag(errors.robust), [9, 9, np.nan])

@@ -29,7 +29,6 @@ sys.addaudithook(hide)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the same store, 2 angles of 60 frames, as here.zarr and hidden.zarr."""
     folder = tmp_path_factory.mktemp("any")
     for name in ("here", "hidden"):
         store(measured(CREEP, 60, [0.0, 45.0], dt=0.1), folder, name)
@@ -38,14 +37,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(folder) -> Iterator[Client]:
-    """Of two workers, separate processes under no settings of ours."""
     (folder / "away").mkdir()
     preload = folder / "elsewhere.py"
     values = {"there": str(folder / "away"), "hidden": str(folder / "hidden.zarr")}
     preload.write_text(ELSEWHERE.format(**values))
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, preload=[str(preload)]
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", preload=[str(preload)]
         ) as cluster,
         Client(cluster) as client,
     ):

@@ -56,7 +56,6 @@ def client(cluster):
 
 
 def refused(call, error, words):
-    """Return whether a call raises an error within a second."""
     began = time.monotonic()
     with pytest.raises(error, match=words):
         call()

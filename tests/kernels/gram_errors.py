@@ -17,7 +17,6 @@ CASES = [
 
 
 def reference_grams(scans, theta, min_lag=1):
-    """Moments and pairs of every bin by the reference."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = [
             reference.gram(theta, *part, min_lag=min_lag, convention=scans.convention)

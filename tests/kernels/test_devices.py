@@ -51,7 +51,6 @@ def test_what_is_not_placed_would_go_to_the_gpu(gpu):
 
 
 def test_fits_in_this_process_are_on_the_cpu(gpu, tmp_path):
-    """Initial values, passes and c2 of the transport models, and fits of residuals."""
     scan = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
     assert hd.fit(scan, hd.STATIC, fixed={"alpha": 0, "D_offset": 0}).passes
     c2 = hd.predict(hd.LAMINAR_FLOW, FLOW, scan.time, q=scan.q, phi=scan.phi, gap="200 um")
@@ -101,7 +100,6 @@ print(gpus_here())
 
 
 def run(script: str, folder: Path, **variables: str) -> tuple[str, dict]:
-    """Run a script beside the plugin; return what it prints and what the plugin saw."""
     plugin = folder / "jax_plugins" / "xla_cuda99"
     plugin.mkdir(parents=True)
     (plugin / "__init__.py").write_text(PLUGIN)
@@ -191,7 +189,6 @@ X = np.linspace(0, 3, 40).reshape(8, 5)
 
 
 def moments(x, scale):
-    """A program of several fusions."""
     y = jnp.exp(-scale * x) * jnp.cos(x)
     return y @ y.T, y.sum()
 
@@ -219,7 +216,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def computed(function=moments, *args) -> tuple[bytes, int]:
-    """The bits of a new Kernel, and how often it was compiled."""
     jax.clear_caches()
     new = Kernel(function)
     with float64_on_cpu():

@@ -43,7 +43,6 @@ CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "share
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("mode", "loss", "scale"), CASES)
 def test_the_optimum_is_scipys(creep, mode, loss, scale):
-    """All contrasts and offsets are free as the mode has them."""
     chosen = search(creep.model.parameters, bounds={"D_offset": (-1e6, 1e6)})
     evaluate, scaling = robust_evaluator(creep, loss, scale), scaling_at(creep.phi, mode)
     last = solve_robust(evaluate, chosen, CREEP * 1.02, scaling, TIGHT_TOLERANCE)[-1]
@@ -95,7 +94,6 @@ def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_
 
 
 def errors_over_repeats(share, loss, scale):
-    """(values, naive errors) of D0, alpha, offset and contrast over repeats of the noise."""
     chosen = search(STATIC.parameters, fixed={"D_offset": 0.0})
     scaling = scaling_at(np.zeros(4), "individual")
     truth, values, errors = np.array([20000.0, -0.4, 0.0]), [], []

@@ -21,8 +21,6 @@ from homodyne_dask.models.transport import RATE_FLOOR
 from tests.kernels.gram_errors import CASES, assert_gram
 from tests.synthetic import FLOW, GAP, blocks, evaluator, measured, without_some
 
-MIXED = 2e-3
-"""float32 per pair: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
 THETAS = np.array(
     [
         [2e4, -0.4, 1e3, 9e-4, -0.2, 1e-5, 3.0],
@@ -41,15 +39,6 @@ def test_the_gram_is_the_references(convention, word, theta, min_lag):
     for at in (theta, theta * 1.1 + 1e-5):
         gram = evaluator(scans, scans.problem(min_lag=min_lag))(at)
         assert_gram(gram, scans, at, min_lag)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
-@pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
-def test_mixed_precision_is_close(convention, word, theta):
-    scans = without_some(measured(theta, 150, (-40.0, 3.0), convention=convention))
-    gram = evaluator(scans, scans.problem(precision="mixed"), 128)(theta)
-    assert_gram(gram, scans, theta, tolerance=MIXED)
 
 
 @pytest.mark.long

@@ -42,7 +42,6 @@ def f_of(scans, problem, theta):
 
 
 def dense(scans, problem, thetas):
-    """Xᵀ W X of every bin from whole matrices."""
     f = [f_of(scans, problem, theta) for theta in thetas]
     lag = np.subtract.outer(-np.arange(len(scans.time)), -np.arange(len(scans.time)))
     counted = np.isfinite(scans.c2) & (lag >= problem.min_lag)

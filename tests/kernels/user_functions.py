@@ -40,7 +40,6 @@ RELAXATION = (
 
 
 def relaxing_scan(n=60, bins=8, seed=0):
-    """A scan of `relaxation` at (0.4, -0.6), of noise 0.01."""
     scans = measured(FLOW, n, angles(bins), sigma=0.01, seed=seed)
     f = relaxation((0.4, -0.6), scans.time[:, None], scans.time, None)
     return of_decay(scans, np.asarray(f), 0.01, seed)

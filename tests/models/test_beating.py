@@ -1,5 +1,7 @@
 """Models of c2 that beats, of two components, and stretched exponentials: fits from nothing."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -13,13 +15,13 @@ from homodyne_dask.models.rate_forms import SplineForm
 from homodyne_dask.solver.speckle import regular
 from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
-from tests.synthetic import measured, module_scan, of_decay, started_as_given, store
+from tests.speckle_scans import Photons
+from tests.synthetic import measured, module_scan, started_as_given, store
 
 BEATING = hd.MODELS["beating"]
 
 
 def free(model, truth):
-    """The values of the parameters that the model fits, inside their bounds."""
     fitted = [p for p in model.parameters if p.constant is None]
     return {p.name: float(np.clip(truth[p.name], *p.bounds)) for p in fitted}
 
@@ -175,8 +177,6 @@ def test_a_speed_that_rises_and_falls_is_found_from_nothing(tmp_path):
 GOLDEN = [1e4, 0, 0, 1e4, 0, 0, 1e3, 1, 0, 0.5, 0, 0, 0, 0]
 Q_HETERODYNE = 0.0237
 MODEL = hd.MODELS["two_component_xpcsjax"]
-VALUES = [3000.0, 0.0, 0.0, 400.0, -0.3, 0.0, 60.0, 0.2, 0.0, 0.6, 0.0, 0.0, 0.0, 20.0]
-HETERODYNE = dict(zip(MODEL.names, VALUES, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -192,33 +192,6 @@ def test_the_published_numbers(phi, pair, wanted):
         MODEL, GOLDEN, 0.1 * np.arange(8), q=Q_HETERODYNE, phi=phi, contrast=0.3, offset=1.0
     )
     assert c2[0][pair] == pytest.approx(wanted, rel=1e-12)
-
-
-def heterodyne(n=80, angles=10, sigma=0.004, seed=0):
-    phi = np.arange(angles) * 180.0 / angles - 90
-    given = {"q": Q_HETERODYNE, "contrast": 0.3, "sigma": sigma, "noise": False}
-    scans = measured(np.ones(3), n, phi, dt=0.2, **given)
-    f = hd.predict(MODEL, HETERODYNE, scans.time, q=Q_HETERODYNE, phi=phi)
-    return of_decay(scans, f, sigma, seed)
-
-
-HELD = ("D_offset_ref", "D_offset_sample", "v_offset", "f1", "f2", "f3")
-
-
-@pytest.mark.long
-def test_what_the_data_determine_is_recovered(tmp_path):
-    scan = store(heterodyne(), tmp_path)
-    held = {name: HETERODYNE[name] for name in HELD}
-    first = {name: 1.2 * value + 0.05 for name, value in HETERODYNE.items() if name not in HELD}
-    first |= {"f0": 0.5, "phi0_het": 10.0}
-    result = hd.fit(scan, MODEL, fixed=held, initial=first)
-    assert result.converged
-    table = result.parameters
-    free = ~table["fixed"].values
-    truth = np.array([HETERODYNE[name] for name in table["param"].values])
-    pull = (table["value"].values - truth)[free] / table["stderr_naive"].values[free]
-    assert np.abs(pull).max() < 4, pull
-    assert not result.findings.at_least("warning")
 
 
 def written(name, theta, t1, t2):
@@ -278,3 +251,56 @@ def test_a_rate_that_is_a_power_of_q_is_found_from_several_rings(tmp_path):
     ring = hd.predict(hd.MODELS["stretched_q"], theta, scans.time, q=q[2])[0]
     expected = written("stretched", (rates[2], theta[2]), scans.time[i], scans.time[j])
     np.testing.assert_allclose(ring[i, j], expected, rtol=1e-12)
+
+
+@dataclass(frozen=True)
+class Vibrating(Photons):
+    """f = (1 + amplitude cos 2π frequency τ) / (1 + amplitude) · exp(-2 rate τ)."""
+
+    amplitude: float = 0.15
+    frequency: float = 23.0
+    """Hz."""
+    rate: float = 1.5
+
+    def g(self, bin):
+        lag = np.abs(self.time[:, None] - self.time)
+        wave = 1 + self.amplitude * np.cos(2 * np.pi * self.frequency * lag)
+        g = np.sqrt(wave / (1 + self.amplitude)) * np.exp(-self.rate * lag)
+        values, vectors = np.linalg.eigh(g)  # of which some are below 0, by less than 1 %
+        return (vectors * np.clip(values, 0, None)) @ vectors.T
+
+
+def vibrating(tmp_path, frames=150, **truth):
+    made = Vibrating((1.0, 0.0, 0.0), frames, pixels=2000, spacing=0.005, **truth)
+    return store(made.scan(1), tmp_path)
+
+
+@pytest.mark.long(whole=True)
+@pytest.mark.parametrize(
+    ("word", "truth"),
+    [
+        ("a tenth", {}),
+        ("few frames", {"frames": 40, "amplitude": 0.3, "rate": 5.0}),
+        ("a turn of half the record", {"amplitude": 0.3, "frequency": 2.8}),
+    ],
+)
+def test_a_vibration_is_found_without_initial_values(tmp_path, word, truth):
+    result = hd.fit(vibrating(tmp_path, **truth), "vibration")
+    assert result.converged
+    assert not result.misfit
+    for name, value in ({"amplitude": 0.15, "frequency": 23.0, "rate": 1.5} | truth).items():
+        if name != "frames":
+            assert abs(result.params[name].value - value) < 4 * result.params[name].stderr
+
+
+@pytest.mark.long
+def test_the_alias_of_a_vibration_faster_than_half_the_frame_rate_is_found(tmp_path):
+    result = hd.fit(vibrating(tmp_path, frames=80, frequency=177.0), "vibration")
+    assert result.params["frequency"].value == pytest.approx(200 - 177, abs=0.5)
+
+
+@pytest.mark.long
+def test_without_a_vibration_its_amplitude_is_zero_within_its_error(tmp_path):
+    result = hd.fit(vibrating(tmp_path, frames=80, amplitude=0.0), "vibration")
+    assert result.params["amplitude"].upper_limit < 0.02
+    assert result.findings.codes

@@ -42,8 +42,6 @@ class Curve:
 
 
 class Both(Curve):
-    """A value in a slot, and one beside it."""
-
     __slots__ = ("order",)
 
     def method(self, x):
@@ -123,7 +121,6 @@ def test_another_function_has_another_hash(what):
 
 
 def test_what_changes_in_place_changes_the_hash():
-    """A curve, a table, a class and an array are the same objects afterwards."""
     curve, table, array = Both(1), {"a": [1]}, np.ones(2)
 
     class Settings:

@@ -24,7 +24,6 @@ def rate(theta):
 
 
 def slope(theta, step):
-    """The change of the rate to first order, by complex steps."""
     return rate(np.array(theta) + 1e-30j * np.array(step)).imag * 1e30
 
 

@@ -103,7 +103,6 @@ def test_the_gram_is_that_of_the_jacobian(model, convention):
 
 @pytest.fixture(scope="module")
 def stepped(tmp_path_factory):
-    """J rises by a factor of 3 in the middle of the record."""
     scans = measured((2500.0, 0.0, 0.0), 90, angles(8), contrast=0.3, sigma=0.05)
     J = 2500 * (1 + 2 / (1 + np.exp(-(scans.time - 15) / 1.5)))
     return store(of_rate(scans, J, 0.05, seed=4), tmp_path_factory.mktemp("stepped")), J

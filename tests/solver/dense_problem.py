@@ -21,12 +21,10 @@ def robust_evaluator(scans, loss="huber", scale=1.345, **options):
 
 
 def scaling_at(phi, mode):
-    """The scaling of bins at these angles; that of `fixed` is GIVEN."""
     return scaling_of(mode, np.asarray(phi, float), **(GIVEN if mode == "fixed" else {}))
 
 
 def series(phi, mode):
-    """How much each bin takes of every linear parameter of offset, and likewise of contrast."""
     if mode == "individual":
         return np.eye(len(phi))
     if mode == "fixed":
@@ -38,8 +36,6 @@ def series(phi, mode):
 
 
 class DenseProblem:
-    """The joint least squares at theta, every residual and every column written out."""
-
     def __init__(self, scans, theta, mode):
         y, J, Z, owner = [], [], [], []
         self.series = series(scans.phi, mode)

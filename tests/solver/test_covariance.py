@@ -38,7 +38,6 @@ def inverse_where_known(M):
 
 
 def clubsandwich(dense: DenseProblem, clusters, p):
-    """CR3 and its Bell-McCaffrey degrees of freedom from residuals and the full design."""
     X = np.concatenate([dense.J, dense.Z], axis=1)
     size = np.sqrt((X**2).sum(0))
     X = X / size
@@ -68,7 +67,6 @@ def assert_covariance(found, everything, atol):
 
 
 def assert_scaling_errors(found, dense: DenseProblem, covariance, p):
-    """Errors of (offset, contrast) of every bin follow from the covariance of everything."""
     t, m = dense.series, dense.series.shape[1]
     parts = covariance[p : p + m, p : p + m], covariance[p + m :, p + m :]
     wanted = np.sqrt(np.stack([np.einsum("km,mn,kn->k", t, V, t) for V in parts], axis=1))
@@ -114,19 +112,6 @@ def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):
     found, dense = errors_at_optimum(theta, mode, np.arange(10))
     assert_covariance(found.naive, dense.covariance, atol=1e-6)
     assert_scaling_errors(found.scaling_naive, dense, dense.covariance, len(theta))
-
-
-@pytest.mark.long
-def test_parameters_that_did_not_move_have_no_error():
-    _, reduced, _ = at_optimum(STRONG_FLOW)
-    moved = np.array([True, True, False, True, True, False, True])
-    found = uncertainty(LAMINAR_FLOW.names, reduced, moved, np.arange(10))
-    assert np.isfinite(np.diag(found.naive)).tolist() == moved.tolist()
-    assert np.isfinite(found.dof).tolist() == moved.tolist()
-    some = np.ix_(moved, moved)
-    H = reduced.hessian[some]
-    scale = np.sqrt(np.outer(np.diag(H), np.diag(H)))
-    np.testing.assert_allclose(found.naive[some] * scale, np.linalg.inv(H / scale), rtol=1e-8)
 
 
 def test_what_follows_from_a_parameter_at_a_bound_has_no_error_and_the_rest_keep_theirs():

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.covariance import determined_at, uncertainty
+from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
@@ -91,33 +90,6 @@ def test_what_follows_from_it_is_a_number_or_absent(seed, points):
     for mode in compare_scalings(reduced, Scaling(), angles(BINS), moved):
         assert mode.chisqr >= 0
         assert not mode.aic < 0
-
-
-FEW = [
-    ("static", STATIC, [60000, -1.0, 500]),
-    ("flow", LAMINAR_FLOW, [2500, -0.3, 100, 2e-4, 0.2, 1e-5, 5]),
-]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("word", "model", "theta"), FEW, ids=[w for w, *_ in FEW])
-@pytest.mark.parametrize("frames", [3, 4])
-def test_a_fit_that_interpolates_ends_the_same_however_sums_are_rounded(word, model, theta, frames):
-    scans = measured(theta, frames, [0.0, 60.0], sigma=0.01)
-    evaluate, outcomes = evaluator(scans), set()
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-
-        def elsewhere(theta, rng=rng):
-            gram = evaluate(theta)
-            return gram._replace(moments=rounded(gram.moments, rng))
-
-        last = solve(elsewhere, asked(scans), np.array(theta) * 1.1)[-1]
-        assert last.reduced.chisqr >= 0
-        assert np.isfinite(last.decrement)
-        outcomes.add(last.outcome)
-        determined_at(asked(scans), last)
-    assert outcomes <= {Outcome.SINGULAR, Outcome.CONVERGED}, outcomes
 
 
 @pytest.mark.long

@@ -144,7 +144,6 @@ def test_the_square_of_a_root_is_the_matrix_without_its_negative_part():
 
 @pytest.fixture
 def threads():
-    """A function that returns the threads of OpenBLAS, of each copy in this process: two."""
     _numpy_internals._libraries.cache_clear()
     libraries = _numpy_internals._libraries()
     before = [get() for get, _ in libraries]

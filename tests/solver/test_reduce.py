@@ -45,7 +45,6 @@ BOTH = {name: BOUNDS[name] | PRIORS[name] for name in BOUNDS}
 
 @pytest.fixture(scope="module")
 def scans():
-    """Contrasts and offsets of which some are beyond BOUNDS and all are off PRIORS."""
     return measured(
         CREEP, 40, angles(4), contrast=[0.2, 0.25, 0.3, 0.22], offset=[1, 1.01, 1.02, 0.99],
         sigma=0.003,

@@ -39,7 +39,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @pytest.fixture(scope="module")
 def some():
-    """A reduced problem of three parameters, whose numbers the tests replace."""
     scans = measured(CREEP, 12, angles(3))
     return reduce(evaluator(scans)(CREEP), "individual")
 
@@ -49,38 +48,6 @@ def problem(some, chisqr, gradient, hessian):
         some, chisqr=chisqr, gradient=gradient, hessian=hessian, ndata=100,
         bin_hessian_rounding=np.zeros_like(some.bin_hessian_rounding),
     )  # fmt: skip
-
-
-def fitted(evaluate, theta):
-    return list(lm.iterate(ANYWHERE, evaluate, lm.Trial(np.array(theta)), lm.Options()))
-
-
-def cubic(some, seed, size):
-    """Twelve drawn residuals, cubic in three parameters: their Hessian changes from point to point."""
-    rng = np.random.default_rng(seed)
-    J = rng.standard_normal((12, P)) * [1, 0.5, 0.3]
-    Q, T = rng.standard_normal((12, P, P)), 0.3 * rng.standard_normal((12, P))
-    Q, errors = (Q + np.swapaxes(Q, 1, 2)) / 2, size * rng.standard_normal(12)
-
-    def evaluate(trial):
-        x = trial.theta
-        r = J @ x + np.einsum("mij,i,j->m", Q, x, x) / 2 + T @ x**3 - errors
-        at = J + Q @ x + 3 * T * x**2
-        return problem(some, float(r @ r), -at.T @ r, at.T @ at)
-
-    return evaluate, 0.3 * rng.standard_normal(P)
-
-
-@pytest.mark.long(whole=True)
-@pytest.mark.parametrize(("size", "seeds"), [(0.5, range(40)), (1.5, range(40))])
-def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size, seeds):
-    problems = [cubic(some, seed, size) for seed in seeds]
-    with_them = [fitted(*of)[-1] for of in problems]
-    monkeypatch.setattr(lm, "second_order_term_after", lambda *_: None)
-    without = [fitted(*of)[-1] for of in problems]
-    pairs = list(zip(with_them, without, strict=True))
-    assert not [b for a, b in pairs if b.outcome is Outcome.CONVERGED is not a.outcome]
-    assert sum(a.passes for a, _ in pairs) < 0.8 * sum(b.passes for _, b in pairs)
 
 
 def test_under_a_loss_there_are_none(some):

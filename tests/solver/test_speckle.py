@@ -82,7 +82,6 @@ def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
 
 
 def cells_of(frames: int) -> CellPairs:
-    """Three intervals of age, lags in octaves; a pair of frames is a pair of blocks."""
     block, edges = np.arange(frames), [1, 2, 4, 8, 16, 32]
     first = np.array([0, frames // 8, frames // 3])
     start, end = (
@@ -93,7 +92,6 @@ def cells_of(frames: int) -> CellPairs:
 
 
 def cell_fields(frames: int) -> np.ndarray:
-    """The means over the same cells as weights of pairs."""
     cells, block = cells_of(frames), np.arange(frames)
     age = np.searchsorted(cells.first, block, "right") - 1
     fields = np.zeros((cells.number.size, frames, frames))

@@ -13,7 +13,6 @@ from homodyne_dask.sweep.sweep import sweep_of
 
 
 def scan_to_plan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
-    """A scan that is nowhere on disk: a plan is arithmetic."""
     q = np.full(bins, 0.005) if q is None else np.asarray(q, float)
     per_bin = {"q": q, "phi": np.zeros(len(q)), "label": np.arange(len(q))}
     use = np.ones(n, bool) if mask is None else mask
@@ -26,7 +25,6 @@ def scan_to_plan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
 
 
 def streaming_sweep(scan, **options):
-    """What makes passes that read the store every time, in this process."""
     request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", **options)
     plan = make_plan(
         layout(request.scan, request.problem.min_lag), this_process(), "flow", 7, 3, "stream"

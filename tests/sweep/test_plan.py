@@ -37,7 +37,6 @@ from tests.synthetic import FLOW, measured, store
 
 
 def pairs_by_tile(of, min_lag):
-    """Selected pairs in every tile, counted one by one."""
     used = np.flatnonzero(of.use)
     side = schema.tile_side(of.n_frames)
     i, j = np.meshgrid(used, used, indexing="ij")

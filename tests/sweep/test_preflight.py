@@ -25,7 +25,6 @@ worker = WELL._replace
 
 
 def messages(*workers: WorkerInfo) -> list[str]:
-    """All messages about some workers."""
     hosts = [[other for other in workers if other.host == worker.host] for worker in workers]
     pairs = zip(workers, hosts, strict=True)
     return [words for worker, on_host in pairs for words in unmet(worker, on_host, REQUIRED)]
@@ -97,7 +96,7 @@ def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, mon
     data = store(measured(FLOW, 24, [0.0]), tmp_path)
     monkeypatch.setattr(planning, "GPU_START_SECONDS", 0)
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         coming = threading.Timer(0.5, cluster.scale, [1])

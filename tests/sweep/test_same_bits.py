@@ -24,7 +24,6 @@ scan = module_scan(lambda: measured(FLOW, 600, angles(9), dt=0.2))
 
 @pytest.fixture(scope="module")
 def quiet(scan):
-    """The fit in this process."""
     return fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
 
 
@@ -84,8 +83,6 @@ MANY = str(100 * (os.cpu_count() or 1))
 
 
 class Done(SchedulerPlugin):
-    """How many tasks each worker has finished."""
-
     def __init__(self, scheduler) -> None:
         self.by: Counter[str] = Counter()
         self.scheduler = scheduler
@@ -97,7 +94,6 @@ class Done(SchedulerPlugin):
 
 
 def checks(client) -> list[str]:
-    """The checks that a scheduler still has."""
     scheduler = client.cluster.scheduler
     held = {*scheduler.worker_plugins, *scheduler.plugins}
     return [name for name in held if name.startswith("homodyne_dask-check")]

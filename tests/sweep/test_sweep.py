@@ -41,7 +41,6 @@ def without(path: Path) -> Iterator[None]:
 
 
 def test_a_chunk_without_any_f_left_is_not_read(fast):
-    """Its sums are in the store."""
     block_cache.forget()
     whole = streaming_sweep(fast, min_lag=2).gram(FAST_DECAY)
     block_cache.forget()
@@ -97,7 +96,6 @@ def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
 
 
 def gram(random) -> Gram:
-    """Numbers whose sum depends on the order in which they are added."""
     return Gram(random.normal(size=(1, 2, 2)) * 10.0 ** random.integers(-8, 9), np.ones(1, int))
 
 
@@ -141,7 +139,6 @@ def test_few_grams_are_held_where_many_tasks_come_about_in_order():
 
 
 def leaves(count: int, seed: int = 0) -> list[Gram]:
-    """Grams of very different size, so that another order of adding gives other bits."""
     rng = np.random.default_rng(seed)
     size = 10.0 ** rng.uniform(-8, 8, (count, 1, 1, 1))
     moments = rng.standard_normal((count, 2, 4, 4)) * size

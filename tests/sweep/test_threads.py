@@ -26,7 +26,6 @@ scan = module_scan(lambda: measured(CREEP, 1100, angles(3), dt=0.1))
 
 @pytest.fixture
 def threads(monkeypatch):
-    """A function that sets the cores of this machine."""
     return lambda number: monkeypatch.setattr(workers, "cores", lambda: number)
 
 
