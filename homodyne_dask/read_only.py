@@ -18,8 +18,6 @@ class _Refusing:
 
 
 class ReadOnlyDict(_Refusing, dict[Any, Any]):
-    """A dictionary that refuses changes."""
-
     def __reduce__(self) -> Any:
         return ReadOnlyDict, (dict(self),)
 
@@ -68,7 +66,6 @@ def _is_table(value: Any) -> bool:
 
 
 def make_read_only(values: Any) -> None:
-    """Make the fields of a dataclass read-only."""
     vars(values).update({name: read_only(value) for name, value in vars(values).items()})
 
 

@@ -56,7 +56,6 @@ ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 
 def run_fits(config: FitConfig, chosen: RunOptions) -> int:
-    """Make the fits of a configuration, print and write their results; return the exit status."""
     resume, config = chosen.resume, _grouped(config, chosen.resume)
     if chosen.nexus:
         writer_of("nexus", "--nexus")  # before the fit, not after it
@@ -100,12 +99,10 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
 
 
 def model_of(config: FitConfig) -> Model:
-    """Return the model of a configuration; raises OptionError for an unknown one."""
     return model_named(config.model)
 
 
 def fit_jobs(config: FitConfig) -> list[Job]:
-    """Return a job for each store, or with `over` or `over_scans` one for each part of them."""
     options = config.values()
     if config.over or config.over_scans or config.scan_values:
         scans = [selected(config, store) for store in config.data]

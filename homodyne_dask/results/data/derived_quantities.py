@@ -176,7 +176,6 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
 
 
 def fitted_quantities(result: FitValues) -> dict[str, Quantity]:
-    """Return the parameters by name."""
     known, rows = result.covariance, plain_rows(result.parameters, "param")
     errors = np.full(len(rows), np.nan) if known is None else np.sqrt(np.diag(known.values))
     return {

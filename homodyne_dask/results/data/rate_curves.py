@@ -145,7 +145,6 @@ def nearest_power_law(
 
 
 def has_rates(result: FitValues) -> bool:
-    """Return whether a fit has rates: its model has, and a decay was seen."""
     measured = result.outcome is not Outcome.NO_DECAY
     return measured and evaluation_of(result.provenance.fitted_model()).rates is not None
 
@@ -249,7 +248,6 @@ CLEAR = 2.0
 
 
 def has_distribution(result: FitValues) -> bool:
-    """Return whether a fit has a distribution of rates: its model has, and a decay was seen."""
     return LOG_DENSITY in result.config["splines"] and result.outcome is not Outcome.NO_DECAY
 
 

@@ -94,7 +94,6 @@ class AtLag(NamedTuple):
     """Measured, (c2 - offset)/contrast."""
 
     def of_model(self, model: FittedModel) -> Float[np.ndarray, " n"]:
-        """Return the mean of f of each bin of a model."""
         return model.shape(np.arange(len(model.phi)), self.t1, self.t2).mean(axis=1)
 
 
@@ -129,7 +128,6 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
 
 
 def draw_influence(view: FitView) -> draw.FitFigure:
-    """Draw the change of each parameter without each bin, in standard errors, against φ or q."""
     table = view.result.diagnosis.influence
     moved = influential(view.result)
     if table is None or not moved.any():

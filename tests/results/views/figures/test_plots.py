@@ -69,7 +69,7 @@ def test_a_picture_shows_something_and_no_text_is_cut_off_or_lies_on_another(nam
 
 
 def test_contrast_and_offset_are_drawn_with_their_errors_and_never_naive_ones(flowing):
-    result, stderr = result_for(flowing, FLOW), np.array([0.01, 0.02, 0.03])
+    result, stderr = result_for(flowing, FLOW), np.array([0.01, np.nan, 0.03])
     scaling = result.scaling.assign(
         {"contrast_stderr": ("bin", np.full(3, np.nan)), "contrast_stderr_naive": ("bin", stderr)}
         | {"offset_stderr": ("bin", stderr / 2), "offset_stderr_naive": ("bin", stderr / 9)}
