@@ -16,17 +16,16 @@ class _Refusing:
     clear = pop = popitem = setdefault = update = _refuse
     append = extend = insert = remove = reverse = sort = _refuse
 
+    def __reduce__(self) -> Any:
+        return type(self), (type(self).__bases__[1](self),)
+
 
 class ReadOnlyDict(_Refusing, dict[Any, Any]):
-    def __reduce__(self) -> Any:
-        return ReadOnlyDict, (dict(self),)
+    """A dictionary that refuses changes."""
 
 
 class ReadOnlyList(_Refusing, list[Any]):
     """A list that refuses changes; unlike a tuple it equals the list that it was made from."""
-
-    def __reduce__(self) -> Any:
-        return ReadOnlyList, (list(self),)
 
 
 class HandedOut:

@@ -174,7 +174,6 @@ def methods_of(rows: Sequence[FitRow]) -> str:
 
 
 def outcome_counts(rows: Sequence[FitRow], of: int, prefix: str = SCANS) -> str:
-    """Return how many fits converged, ended otherwise, failed and are not yet done."""
     outcomes = [row.outcome for row in rows]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
     others = len(rows) - converged - failed, failed, of - len(rows)

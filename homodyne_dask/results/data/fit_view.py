@@ -172,11 +172,6 @@ class FitView:
     def cuts(self) -> Cuts:
         return self.scan.cuts(self.result.config["min_lag"])
 
-    @cached_property
-    def decay_times(self) -> Float[np.ndarray, " bin"]:
-        """The lag [s] at which f of each bin falls to 1/e; NaN where it does not."""
-        return decay_times(self.model, self.scan)
-
 
 def view_of(result: FitValues, scan: Scan | None = None) -> FitView:
     """Return a result beside its data, which are opened where they were if no scan is given."""

@@ -234,12 +234,9 @@ def _reach(
         c, bounded = table["optimum"].values, table["at_bound"].values
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)
-        below[
-            ((bounded & (c <= lowest)) | (limited > 0)) @ curve.gradient > derived.MOST_OF_RATE
-        ] = np.inf
-        above[
-            ((bounded & (c >= highest)) | (limited < 0)) @ curve.gradient > derived.MOST_OF_RATE
-        ] = np.inf
+        at_low, at_high = bounded & (c <= lowest), bounded & (c >= highest)
+        for reach, there in ((below, at_low | (limited > 0)), (above, at_high | (limited < 0))):
+            reach[there @ curve.gradient > derived.MOST_OF_RATE] = np.inf
     return np.hypot(stderr, below), np.hypot(stderr, above)
 
 

@@ -48,7 +48,7 @@ def draw_angles(view: FitView) -> draw.FitFigure:
         bars = f"bars: standard errors ({method})" if np.isfinite(stderr).any() else ""
         shown[name] = partial(panel, y=name, title=bars, values=values, stderr=stderr)
     decay = measured_decay_times(view)
-    if np.isfinite([decay, view.decay_times]).any():
+    if np.isfinite([decay, decay_times(view.model, scan)]).any():
         middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
         title = f"lag where f = 1/e{_age(scan, middle)}; line: model"
         look = {"y": "decay time [s]", "title": title, "values": decay}

@@ -237,7 +237,6 @@ def _sensitivity(result: FitValues) -> list[Sentences | Table]:
 
 
 def _influence(result: FitValues) -> list[list[str]]:
-    """Return by how many errors each parameter changes most without one bin, and which."""
     table, rows = result.diagnosis.influence, [["parameter", "largest change", "without"]]
     if table is None:
         return rows
