@@ -133,7 +133,6 @@ class FitView:
 
     @cached_property
     def shown(self) -> Int[np.ndarray, " b"]:
-        """Positions of the bins of which single figures are drawn, at most four."""
         return representative(self.result, self.scan)
 
     @cached_property

@@ -1,8 +1,7 @@
 """JSON files of results: with a checksum of their content, read unchanged or not at all.
 
-The formats that are read back, with their names, versions and places; `saved_results` makes results of what
-they read. Applications and other packages add formats by entry points of the group homodyne_dask.writers: a
-function from a `FitView` to bytes."""
+`saved_results` makes results of what they read. Applications and other packages add formats by entry points
+of the group homodyne_dask.writers: a function from a `FitView` to bytes."""
 
 import hashlib
 import json

@@ -1,6 +1,4 @@
-"""The folder of a result: summary.json, tables, report and figures, written atomically.
-
-The index of several fits as CSV and HTML: scans.* for several stores, series.* for parts of one."""
+"""The folder of a result, written atomically, and the index of several: scans.*, or series.* of parts."""
 
 import os
 import shutil
