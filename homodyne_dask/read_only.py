@@ -16,19 +16,16 @@ class _Refusing:
     clear = pop = popitem = setdefault = update = _refuse
     append = extend = insert = remove = reverse = sort = _refuse
 
+    def __reduce__(self) -> Any:
+        return type(self), (type(self).__bases__[1](self),)
+
 
 class ReadOnlyDict(_Refusing, dict[Any, Any]):
     """A dictionary that refuses changes."""
 
-    def __reduce__(self) -> Any:
-        return ReadOnlyDict, (dict(self),)
-
 
 class ReadOnlyList(_Refusing, list[Any]):
     """A list that refuses changes; unlike a tuple it equals the list that it was made from."""
-
-    def __reduce__(self) -> Any:
-        return ReadOnlyList, (list(self),)
 
 
 class HandedOut:
@@ -68,7 +65,6 @@ def _is_table(value: Any) -> bool:
 
 
 def make_read_only(values: Any) -> None:
-    """Make the fields of a dataclass read-only."""
     vars(values).update({name: read_only(value) for name, value in vars(values).items()})
 
 

@@ -25,7 +25,6 @@ class Finding(NamedTuple):
 
 
 def examined() -> list[Finding]:
-    """Return what every process of a fit needs of its surroundings."""
     packages = [Finding("packages", name, "repair or remove it") for name in broken_packages()]
     return [*packages, shared_memory(), loopback(), room_for_threads()]
 
@@ -46,7 +45,6 @@ def shared_memory() -> Finding:
 
 
 def loopback() -> Finding:
-    """Return whether processes of this machine can reach each other."""
     advice = "workers do not start: ip link set lo up"
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:

@@ -84,7 +84,6 @@ def error_sentence(
 
 
 def check_limits() -> None:
-    """Raise PlanError where the address space or the threads are limited to less than libraries take."""
     if (room := room_for_threads(least=LEAST_THREADS)).advice:
         raise PlanError(
             f"too few processes and threads can be started here ({room.value}): {room.advice}"
@@ -98,7 +97,6 @@ def check_limits() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error, or what it came from, is that no memory or no thread was to be had."""
     if isinstance(error, HomodyneDaskError | click.ClickException):
         return False
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:

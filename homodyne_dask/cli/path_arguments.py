@@ -38,7 +38,6 @@ WITH_STORE = "give --store {}"
 
 
 def require_one_fit(folder: Path) -> None:
-    """Raise OptionError for a folder that contains fits, but no result itself."""
     from homodyne_dask.results.saved_results import SUMMARY, fits_in  # lazy: it loads xarray
 
     fits = [] if (folder / SUMMARY).is_file() else fits_in(folder)
@@ -59,6 +58,5 @@ def check_new(path: Path | None, overwrite: bool, kinds: Collection[str] = ()) -
 
 
 def write_new(path: Path, content: str | bytes, overwrite: bool) -> None:
-    """Write a file atomically; raises OptionError where there is one that is not to be replaced."""
     check_new(path, overwrite)
     replace_file(path, content)

@@ -31,12 +31,10 @@ def printing(*, hidden: bool | None = None, to_stderr: bool | None = None) -> It
 
 
 def shows_progress() -> bool:
-    """Return whether progress is to be shown."""
     return not _HIDDEN.get()
 
 
 def echo_progress(text: str) -> None:
-    """Print a line on progress to stderr, unless it is hidden."""
     if shows_progress():
         echo(text, err=True)
 

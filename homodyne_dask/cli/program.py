@@ -60,7 +60,6 @@ class Commands(Mapping[str, click.Command]):
 
     @cached_property
     def applications(self) -> dict[str, dict[str, EntryPoint]]:
-        """The commands of applications by section and name."""
         return {
             section: {p.name: p for p in plugins.applications_in(f"{GROUP}.{section.lower()}")}
             for section in SECTIONS
@@ -141,7 +140,6 @@ class Program(click.Group):
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any
     ) -> NoReturn:
-        """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
         PROCESSORS_ALONE.set()
         os.environ["MPLBACKEND"] = "agg"  # pictures go to files: that of a notebook may not be here
@@ -172,11 +170,9 @@ class Program(click.Group):
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, section by section."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a line on each command, by section."""
         sections = self.commands.short_help()
         width = max(len(name) for of in sections.values() for name in of)
         for section, of in sections.items():
@@ -184,7 +180,6 @@ class Program(click.Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in of.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands and options that begin with what is typed."""
         sections = self.commands.short_help().values()
         commands = [item for section in sections for item in section.items()]
         items = [CompletionItem(n, help=text) for n, text in commands if n.startswith(incomplete)]

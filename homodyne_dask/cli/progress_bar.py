@@ -28,7 +28,6 @@ class _Console(Console):
 
 @contextmanager
 def progress_on_stderr() -> Iterator[Callback]:
-    """Yield a callback of fits that prints their progress to stderr, unless hidden."""
     if not shows_progress():
         yield lambda _: None
         return
@@ -37,7 +36,6 @@ def progress_on_stderr() -> Iterator[Callback]:
 
 
 def progress_on(console: Console) -> AbstractContextManager[ShowProgress]:
-    """Return a context with a function that shows progress on a console: a bar on a terminal, else lines."""
     return _bar(console) if console.is_terminal else nullcontext(_lines(console, LINE_INTERVAL))
 
 

@@ -56,7 +56,6 @@ ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 
 def run_fits(config: FitConfig, chosen: RunOptions) -> int:
-    """Make the fits of a configuration, print and write their results; return the exit status."""
     resume, config = chosen.resume, _grouped(config, chosen.resume)
     if chosen.nexus:
         writer_of("nexus", "--nexus")  # before the fit, not after it
@@ -100,12 +99,10 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
 
 
 def model_of(config: FitConfig) -> Model:
-    """Return the model of a configuration; raises OptionError for an unknown one."""
     return model_named(config.model)
 
 
 def fit_jobs(config: FitConfig) -> list[Job]:
-    """Return a job for each store, or with `over` or `over_scans` one for each part of them."""
     options = config.values()
     if config.over or config.over_scans or config.scan_values:
         scans = [selected(config, store) for store in config.data]
@@ -215,11 +212,7 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
 def _fit_many(
     config: FitConfig, jobs: Sequence[Job], resume: bool, shown: ShowResult | None
 ) -> int:
-    """Make the fits of all jobs, list them in an index, and return the worst exit status.
-
-    A fit that fails does not stop the others. shown: of each result; without it the report of each is in its
-    folder alone.
-    """
+    """Return the worst exit status; shown: of each result, None where its report is in its folder alone."""
     over = axis_of(config.over_scans or config.over or "")
     model, kind, where = model_of(config), fit_rows.PARTS, jobs[0].folder.parent
     if not over:
@@ -289,7 +282,6 @@ def _outputs(
 
 
 def _ended(job: Job, output: FitOutput, shown: ShowResult | None) -> tuple[fit_rows.FitRow, int]:
-    """Return the row of a fit and its exit status; print its error, or its result."""
     result, message, status = output.result, "", 0
     if output.error is not None:
         message, status = error_sentence(output.error), print_error(output.error)

@@ -46,7 +46,6 @@ class ModelOption(click.Option):
         super().__init__([option.name, *(option.names or [f"--{name}"])], help=f"{text}.", **more)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the choices that begin with what is typed, or a request for names of files."""
         if self.option.form.metavar == "PATH":
             return [CompletionItem(incomplete, type="file")]
         known = self.option.choices or self.option.suggestions
@@ -57,7 +56,6 @@ PictureFormat = Literal["png", "pdf", "svg", "none"] | None
 
 
 def format_of(pictures: PictureFormat) -> str:
-    """Return the format of figures, by default PNG; '' for none."""
     return "" if pictures == "none" else pictures or "png"
 
 
@@ -79,7 +77,6 @@ class PicturesCommand(click.Command):
     """A command whose option --pictures may have a format after it; --no-pictures stands for none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments, --pictures with its format in one."""
         given = ["--pictures=none" if word == "--no-pictures" else word for word in args]
         for n, (word, following) in enumerate(pairwise([*given, ""])):
             if word == "--pictures" and following not in (*FORMATS, "none"):
@@ -91,8 +88,6 @@ class SectionCommand(PicturesCommand):
     """A command whose help lists options under headings, the uncommon ones with --help-all only."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return all parameters, --help and --help-all."""
-
         def print_all(ctx: click.Context, _: click.Parameter, given: bool) -> None:
             if given:
                 ctx.meta[_HELP_ALL] = True
@@ -104,7 +99,6 @@ class SectionCommand(PicturesCommand):
         return [*super().get_params(ctx), click.Option(["--help-all"], **look)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
         sections = [*SECTIONS, ""]
         params = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         params.sort(key=lambda one: sections.index(_section(one)))
@@ -139,7 +133,6 @@ def options_of(
 
 
 def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given on the command line."""
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 

@@ -21,12 +21,10 @@ MOST_PROCESSES = 8
 
 
 def workers_are_local(config: FitConfig) -> bool:
-    """Return whether the workers are started on this machine, and so see the same files."""
     return not any(getattr(config, name) for name in WORKER_OPTIONS)
 
 
 def check_worker_options(config: FitConfig) -> None:
-    """Raise OptionError for options on workers that exclude each other or would have no effect."""
     chosen = [name for name in ("workers", *WORKER_OPTIONS) if getattr(config, name)]
     if len(chosen) > 1:
         raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
@@ -42,7 +40,6 @@ def check_worker_options(config: FitConfig) -> None:
 
 @contextmanager
 def client_of(config: FitConfig) -> Iterator["Client | None"]:
-    """Yield a client of the workers that the options choose, None where they choose none."""
     check_worker_options(config)
     if config.scheduler:
         with hd.connect(config.scheduler, config.key) as client:
@@ -75,7 +72,6 @@ def workers_for_small_fits(config: FitConfig) -> Iterator[tuple["Client", int]]:
 
 
 def longest_task_of(config: FitConfig) -> float:
-    """Return the longest time that a task of the fits of a configuration may take [s]."""
     seconds, min_lag = [], config.min_lag
     for store in config.data:
         with suppress(HomodyneDaskError):  # the fit of this store reports it

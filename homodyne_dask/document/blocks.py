@@ -33,7 +33,7 @@ class Link(str):
     href: str
     """Where it leads, relative to the page, percent-encoded."""
 
-    def __new__(cls, text: str, href: str) -> Self:  # noqa: D102
+    def __new__(cls, text: str, href: str) -> Self:
         link = super().__new__(cls, text)
         link.href = href
         return link
@@ -68,22 +68,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, and what there is to say of each."""
-
     rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its caption and a text alternative."""
-
     title: str
     alt: str
     png: bytes
 
     @classmethod
     def drawn(cls, figure: Any, title: str, alt: str) -> Self:
-        """Return a figure as notebooks show it."""
         return cls(title, alt, figure._repr_png_())
 
     @classmethod
@@ -97,7 +92,6 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """The PNG as a data URI."""
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
     @property
@@ -131,8 +125,6 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A document, to be shown as text, as a page or in a notebook."""
-
     title: str
     sections: Sequence[Section]
     more: str = ""
@@ -142,7 +134,6 @@ class Document:
 def table_document(
     caption: str, rows: Sequence[Sequence[str]], left: int = 1, notes: Sequence[str] = ()
 ) -> Document:
-    """Return a document of one table and notes on it."""
     return Document("", [Section("", [Table(caption, rows, left), Sentences(notes)])])
 
 
@@ -233,7 +224,6 @@ def as_page(document: Document, reload: float | None = None) -> str:
 
 
 def as_fragment(document: Document) -> str:
-    """Return a document as an HTML fragment for Jupyter."""
     return _render(document, "fragment.html")
 
 

@@ -42,7 +42,6 @@ def _read(form: formats.Format, path: str | Path) -> tuple[dict[str, Any], Path]
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:
-    """Return the result from its `to_dict()`, as read from JSON."""
     return FitResult(**fields_in_summary(read))
 
 

@@ -59,16 +59,6 @@ def test_paths_are_relative_to_the_file_and_an_option_wins_over_it(tmp_path):
     assert config.output == tmp_path / "out"
 
 
-def test_options_as_typed_become_values():
-    config = FitConfig(
-        data=["a.zarr"], model="static", q=("0.005", "0.006"), phi="-30:30", frames="0:300",
-        bounds=("D0=1:1e7",), fixed=("D_offset=0",),
-    )  # fmt: skip
-    assert config.q == [0.005, 0.006]
-    assert (config.phi, config.frames) == ((-30.0, 30.0), (0, 300))
-    assert (config.bounds, config.fixed) == ({"D0": (1.0, 1e7)}, {"D_offset": 0.0})
-
-
 @pytest.mark.parametrize(
     ("text", "key", "value"),
     [

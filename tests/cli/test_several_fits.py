@@ -3,7 +3,6 @@
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -138,12 +137,6 @@ def test_resume_keeps_earlier_results_and_fits_the_rest(three):
     assert result.stderr.count("already contains its result") == 2
 
 
-def change(folder: str, **changes: Any) -> None:
-    """Write a result as another program, or of another model, would have written it."""
-    result = load_result(folder)
-    changed(result, **changes).to_json(Path(folder, "summary.json"))
-
-
 @pytest.mark.long
 def test_resume_fits_again_what_changed_and_says_what(three):
     """Data with another origin of time, another sigma, another program and another model's code."""
@@ -153,8 +146,9 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     done(*FIT, *stores)
     done("ingest", "A_results.hdf", stores[0], "--overwrite", "--time-offset", "100")
     done("ingest", "A_results.hdf", stores[1], "--overwrite", "--sigma", "0.02")
-    config = load_result("O_fit").config
-    change("O_fit", version="0.0.1", config=config | {"model_digest": "ab"})
+    other = load_result("O_fit")
+    other = changed(other, version="0.0.1", config=other.config | {"model_digest": "ab"})
+    other.to_json("O_fit/summary.json")
     before = {name: load_result(f"{name}_fit") for name in "ANQ"}
     result = run(*FIT, *stores, "--resume")
     assert result.exit_code == 0, result.output

@@ -8,17 +8,14 @@ from tests.synthetic import CREEP
 
 @pytest.fixture(scope="session")
 def flowing(tmp_path_factory):
-    """A scan of laminar flow, of three angles and 60 frames."""
     return scan_of(tmp_path_factory.mktemp("flow"), FLOW)
 
 
 @pytest.fixture(scope="session")
 def diffusing(tmp_path_factory):
-    """A scan of diffusion."""
     return scan_of(tmp_path_factory.mktemp("diffusion"), CREEP)
 
 
 @pytest.fixture(scope="session")
 def fitted(flowing):
-    """A fit of the flow with all parameters free."""
     return fit_of(flowing)

@@ -13,7 +13,6 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_rows import PARTS, fit_row
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.files.csv_and_netcdf import (
     entries_csv,
@@ -158,20 +157,6 @@ def test_a_shear_rate_whose_sign_is_not_seen_is_positive_in_curves_as_in_tables(
     assert np.interp(3.0, curves["t"], rate) == pytest.approx(at.optimum, rel=1e-3)
     raw = replace(result, diagnosis=replace(result.diagnosis, findings=FINDINGS.of("limits-only")))
     np.testing.assert_array_equal(rates_in(FitView(raw, flowing))["gamma_dot"], -rate)
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "shown"),
-    [
-        (1e-9, 1.4e6, "1e-09 ± 1400000"),
-        (0.001, 0.3, "0.001 ± 0.30"),
-        (-3.0, 4e8, "(-3e-08 ± 4.0)e+08"),
-        (0.0, 5.0, "0 ± 5.0"),
-        (0.2, 0.3, "0.20 ± 0.30"),
-    ],
-)
-def test_a_value_far_below_its_error_keeps_its_size(value, error, shown):
-    assert value_and_error(value, error) == shown
 
 
 def test_a_summary_of_an_earlier_version_is_read_with_the_same_rule(result, tmp_path):

@@ -26,8 +26,6 @@ ReadTile = Callable[[Chunk], Tile]
 
 @dataclass(frozen=True)
 class CellAxis:
-    """The cells along one side of a map."""
-
     level: int
     """Frames in one row of the array that is read; 1 is c2 itself."""
     merged: int
@@ -64,7 +62,6 @@ def times_of(scan: Scan, frames: Float[np.ndarray, "..."]) -> Float[np.ndarray, 
 
 
 def whole_span(scan: Scan) -> Span:
-    """Return the times between which the selected frames lie."""
     begin, end = times_of(scan, np.array(scan.frames) - 0.5)
     return float(begin), float(end)
 
@@ -115,8 +112,6 @@ def tile_reader(scan: Scan) -> ReadTile:
 
 @dataclass(frozen=True)
 class Window:
-    """The data in a window of one bin."""
-
     rows: CellAxis
     columns: CellAxis
     c2: Float[np.ndarray, "rows columns"]
@@ -240,7 +235,6 @@ def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
 
 
 def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
-    """Return the cells of one bin and age, sorted by lag."""
     cells = np.flatnonzero((read.age == age) & _known(read, bin))
     return _cut(scan, read, bin, cells[np.argsort(read.lag[cells])])
 

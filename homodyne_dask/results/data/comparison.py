@@ -171,8 +171,6 @@ def _penalty(fit: FitValues) -> float:
 
 
 class _Scored(NamedTuple):
-    """What counts for and against a fit."""
-
     name: str
     fit: FitValues
     free: int
@@ -204,7 +202,6 @@ def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
 def _rows(
     each: Sequence[_Scored], noise: float, judged: Mapping[str, np.ndarray]
 ) -> list[ComparedFit]:
-    """Return the rows of fits, the best first; judged: further columns."""
     rows = []
     for scored, *values in zip(each, *(column.tolist() for column in judged.values()), strict=True):
         fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
@@ -223,7 +220,6 @@ def _rows(
 
 
 def _scores_of(each: Sequence[_Scored], by_left_out: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores by bin, and of which fits they are known; OptionError where of none."""
     scores = np.array([scored.chisqr for scored in each])
     known = np.isfinite(scores.sum(1))
     if not known.any():
@@ -235,7 +231,6 @@ def _scores_of(each: Sequence[_Scored], by_left_out: bool) -> tuple[np.ndarray, 
 
 
 def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
-    """Return the fields of the comparison of fits by name; raises OptionError as `hd.compare`."""
     _require_comparable(fits)
     tables = [fit.diagnosis.left_out for fit in fits.values()]
     bins = max(1 if table is None else table.sizes["cluster"] for table in tables)

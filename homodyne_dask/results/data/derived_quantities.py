@@ -176,7 +176,6 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
 
 
 def fitted_quantities(result: FitValues) -> dict[str, Quantity]:
-    """Return the parameters by name."""
     known, rows = result.covariance, plain_rows(result.parameters, "param")
     errors = np.full(len(rows), np.nan) if known is None else np.sqrt(np.diag(known.values))
     return {
@@ -203,7 +202,6 @@ def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:
 def _decay_rates(
     result: FitValues, rates: dict[str, Quantity], age: float
 ) -> Iterator[tuple[str, Quantity]]:
-    """Yield Gamma, of several rings each, and D, of transport and of stretched exponentials."""
     q, model = result.scaling["q"].values, result.config["model"]
     rings = rings_of(q).tolist() if np.isfinite(q).all() else []
     names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{ring:.6g}" for ring in rings]
@@ -295,10 +293,7 @@ def _tied(result: FitValues) -> Iterator[tuple[str, Quantity]]:
 def _rate_at(
     result: FitValues, name: str, parameters: Sequence[str], age: float, form: SplineForm | None
 ) -> Quantity:
-    """Return a rate at an age [s] from its parameters; form: of a rate that is not a t^b + c.
-
-    The error of a rate of free form includes that of its splines and the bias of smoothing.
-    """
+    """form: of a rate that is not a t^b + c; its error includes that of its splines and of smoothing."""
     quantities = fitted_quantities(result)
     fitted = [quantities[parameter] for parameter in parameters]
     theta, sign = np.array([one.optimum for one in fitted]), quoted_sign(result, name)
@@ -374,7 +369,11 @@ def _follows(
         return derived
     if not linear:  # a limit of a parameter gives none of a curve through it
         return unknown
-    return derived if len(varied) > 1 else _with_limits(derived, *varied[0])
+    if len(varied) > 1:
+        return derived
+    (parameter, by), keys = varied[0], LIMITS if varied[0][1] > 0 else LIMITS[::-1]
+    ends = (by * (getattr(parameter, key) - parameter.optimum) for key in keys)
+    return derived._replace(**{k: value + end for k, end in zip(LIMITS, ends, strict=True)})
 
 
 def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
@@ -382,12 +381,6 @@ def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
     lost = {name for name in parameters if np.isnan(quantities[name].value)}
     alone = {said.about[0] for said in result.findings if len(said.about) == 1}
     return result.outcome is Outcome.NO_DECAY or bool(lost & alone)
-
-
-def _with_limits(derived: Quantity, parameter: Quantity, by: float) -> Quantity:
-    keys = LIMITS if by > 0 else LIMITS[::-1]
-    ends = (by * (getattr(parameter, key) - parameter.optimum) for key in keys)
-    return derived._replace(**{k: derived.value + end for k, end in zip(LIMITS, ends, strict=True)})
 
 
 def _propagated_error(

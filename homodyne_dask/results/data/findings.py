@@ -32,8 +32,6 @@ class Severity(StrEnum):
 
 
 class Entry(NamedTuple):
-    """What the catalogue says of a code."""
-
     severity: Severity
     template: str
     meaning: str
@@ -150,7 +148,6 @@ CATALOGUE = _read_catalogue()
 
 
 def sentence_of(code: str, about: Sequence[str], numbers: Mapping[str, Any], advice: str) -> str:
-    """Return the sentence of a finding."""
     values = {**numbers, "about": about, "advice": advice}
 
     def optional(group: re.Match[str]) -> str:
@@ -180,7 +177,6 @@ class Finding(HandedOut):
 
     @property
     def sentence(self) -> str:
-        """The finding in words."""
         return sentence_of(self.code, self.about, self.numbers, self.advice)
 
     def __str__(self) -> str:
@@ -217,7 +213,6 @@ class Findings(tuple[Finding, ...]):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of all."""
         return tuple(one.code for one in self)
 
     def of(self, *codes: str) -> "Findings":

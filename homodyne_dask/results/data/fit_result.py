@@ -150,7 +150,6 @@ def parameter_table(
 
 
 def undetermined_names(findings: Iterable[Finding]) -> set[str]:
-    """Return the names of the parameters that the data do not determine."""
     said = list(findings)
     limited = (one.numbers["coefficients"] for one in said if one.code == "rate-limit-only")
     found = [*(one.about for one in said if one.code in _UNDETERMINED), *limited]
@@ -176,12 +175,10 @@ def covariance_table(matrix: ArrayLike | None, names: list[str]) -> xarray.DataA
 
 
 def covariances_in(read: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """Return both covariances from the plain values of a fit."""
     return {k: covariance_table(read[k], names) for k in ("covariance", "covariance_naive")}
 
 
 def correlation_of(covariance: xarray.DataArray | None) -> xarray.DataArray | None:
-    """Return the correlation matrix of a covariance table; None for None."""
     if covariance is None:
         return None
     error = np.sqrt(np.diag(covariance.values))

@@ -75,7 +75,6 @@ def fit_row(
     message: str = "",
     at: Mapping[str, Any] | None = None,
 ) -> FitRow:
-    """Return the row of a fit; result: None if it failed."""
     row = FitRow(name, folder, result, message, at or {})
     if result is None:
         return row
@@ -146,7 +145,6 @@ def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quan
 
 
 def column(rows: Sequence[FitRow], name: str, key: str = "value") -> np.ndarray:
-    """Return the values of a quantity in some fits, or another field of it."""
     return np.array([getattr(row.quantities[name], key) for row in rows])
 
 
@@ -176,7 +174,6 @@ def methods_of(rows: Sequence[FitRow]) -> str:
 
 
 def outcome_counts(rows: Sequence[FitRow], of: int, prefix: str = SCANS) -> str:
-    """Return how many fits converged, ended otherwise, failed and are not yet done."""
     outcomes = [row.outcome for row in rows]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
     others = len(rows) - converged - failed, failed, of - len(rows)

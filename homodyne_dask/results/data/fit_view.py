@@ -58,8 +58,6 @@ def as_fitted(scan: Scan, result: FitValues) -> Scan:
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A model with its parameters, on the times and bins of a scan."""
-
     at: ModelPoint
     time: Float[np.ndarray, " t"]
     """s, all frames of the store."""
@@ -76,7 +74,6 @@ class FittedModel:
     def slopes(
         self, bins: Int[np.ndarray, " b"], t1: Times, t2: Times
     ) -> Float[np.ndarray, "b p ..."]:
-        """Return the derivatives of f by the parameters at such times."""
         both = evaluation_of(self.at.problem.model).f_and_derivatives_at
         return both(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)[1]
 
@@ -121,11 +118,9 @@ class FitView:
         return FittedModel(point, scan.time, q_or_one(scan), scan.phi)
 
     def at_angles(self, q: float, phi: Float[np.ndarray, " n"]) -> FittedModel:
-        """Return the model with bins at any angles of one ring."""
         return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
 
     def c2(self, bin: int, t1: Times, t2: Times) -> Float[np.ndarray, "..."]:
-        """Return offset + contrast·f of a bin at times that broadcast together."""
         table = self.result.scaling
         contrast, offset = (float(table[name].values[bin]) for name in ("contrast", "offset"))
         return offset + contrast * self.model.shape(np.array([bin]), t1, t2)[0]
@@ -133,18 +128,15 @@ class FitView:
     def curve(
         self, bin: int, cut: means.Cut
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Return the model along a cut: x and c2."""
         x, t1, t2 = cut.line
         return x, self.c2(bin, t1, t2)
 
     @cached_property
     def shown(self) -> Int[np.ndarray, " b"]:
-        """Positions of the bins of which single figures are drawn, at most four."""
         return representative(self.result, self.scan)
 
     @cached_property
     def maps(self) -> list[BinMap]:
-        """Maps of the bins shown."""
         return [self.map_of(int(b)) for b in self.shown]
 
     @cached_property
@@ -160,7 +152,6 @@ class FitView:
         return replace(axis, first=first, number=max(stop - first, 1))
 
     def map_of(self, bin: int) -> BinMap:
-        """Return data, model and residual of one bin, of the lags that were fitted."""
         window = means.read_window(self.scan, self.read, bin, self.axis, self.axis)
         data = np.where(window.lags >= self.result.config["min_lag"], window.c2, np.nan)
         return BinMap(bin, data, *self.model_of(bin, window))
@@ -178,13 +169,7 @@ class FitView:
 
     @cached_property
     def cuts(self) -> Cuts:
-        """c2 averaged over cells of age and lag."""
         return self.scan.cuts(self.result.config["min_lag"])
-
-    @cached_property
-    def decay_times(self) -> Float[np.ndarray, " bin"]:
-        """The lag [s] at which f of each bin falls to 1/e; NaN where it does not."""
-        return decay_times(self.model, self.scan)
 
 
 def view_of(result: FitValues, scan: Scan | None = None) -> FitView:
@@ -282,7 +267,6 @@ def c2_at(
 def _half_width(
     result: FitValues, slopes: Float[np.ndarray, "bin p ..."], percent: float
 ) -> Float[np.ndarray, "bin ..."]:
-    """Return that of the confidence interval of f."""
     table = result.parameters
     moved = ~(table["fixed"].values | table["at_bound"].values)
     covariance = np.nan if result.covariance is None else result.covariance.values

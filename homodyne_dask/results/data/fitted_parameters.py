@@ -48,7 +48,6 @@ class FittedParameter:
     """Where χ² is lowest: of a parameter without a value, not to be quoted."""
 
     def __repr__(self) -> str:
-        """Return name, value ± error and unit."""
         state = "" if self.vary else ", fixed"
         words = f"{with_unit(' '.join(self.cells()[:2]), self.unit)}{state}{', at bound' * self.at_bound}"
         return f"<{printable(words)}>"

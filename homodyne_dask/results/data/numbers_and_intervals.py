@@ -1,6 +1,4 @@
-"""Formatting of numbers: an error with two significant digits, a value with as many decimals.
-
-Confidence intervals from an error and its degrees of freedom."""
+"""Numbers as text, an error with two significant digits; intervals from an error and its dof."""
 
 import math
 from collections.abc import Sequence

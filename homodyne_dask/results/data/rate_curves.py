@@ -145,7 +145,6 @@ def nearest_power_law(
 
 
 def has_rates(result: FitValues) -> bool:
-    """Return whether a fit has rates: its model has, and a decay was seen."""
     measured = result.outcome is not Outcome.NO_DECAY
     return measured and evaluation_of(result.provenance.fitted_model()).rates is not None
 
@@ -235,12 +234,9 @@ def _reach(
         c, bounded = table["optimum"].values, table["at_bound"].values
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)
-        below[
-            ((bounded & (c <= lowest)) | (limited > 0)) @ curve.gradient > derived.MOST_OF_RATE
-        ] = np.inf
-        above[
-            ((bounded & (c >= highest)) | (limited < 0)) @ curve.gradient > derived.MOST_OF_RATE
-        ] = np.inf
+        at_low, at_high = bounded & (c <= lowest), bounded & (c >= highest)
+        for reach, there in ((below, at_low | (limited > 0)), (above, at_high | (limited < 0))):
+            reach[there @ curve.gradient > derived.MOST_OF_RATE] = np.inf
     return np.hypot(stderr, below), np.hypot(stderr, above)
 
 
@@ -249,7 +245,6 @@ CLEAR = 2.0
 
 
 def has_distribution(result: FitValues) -> bool:
-    """Return whether a fit has a distribution of rates: its model has, and a decay was seen."""
     return LOG_DENSITY in result.config["splines"] and result.outcome is not Outcome.NO_DECAY
 
 

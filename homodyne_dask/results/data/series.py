@@ -22,8 +22,6 @@ from homodyne_dask.text import with_unit
 
 
 class HomogeneityTest(NamedTuple):
-    """Weighted mean of values and the χ² of their scatter about it."""
-
     mean: float
     stderr: float
     """Of the mean, from the errors of the values; NaN where these are not known."""
@@ -181,7 +179,6 @@ class GlobalFit(HandedOut):
 
     @classmethod
     def from_plain(cls, read: dict[str, Any]) -> "GlobalFit":
-        """Return the fit from its plain values, as read from JSON."""
         names = read["parameters"]["coords"]["param"]["values"]
         return read_fields(cls, read | fits.covariances_in(read, names))
 

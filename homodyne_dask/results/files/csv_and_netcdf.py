@@ -29,7 +29,6 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def parameters_csv(result: FitValues) -> str:
-    """Return a row for each parameter, and for what follows from them with its formula."""
     truth, priors, rows = truth_of(result) or {}, result.config["prior"] or {}, []
     ends = plain_rows(result.ci(95.0), "param")
     for name, columns in plain_rows(result.parameters, "param").items():
@@ -65,7 +64,6 @@ def entries_csv(
     name_column: str,
     of_rings: Sequence[Mapping[str, float]] | None = None,
 ) -> str:
-    """Return a row for each fit: name, outcome, quantities with errors and units, the folder."""
     rows = []
     for n, entry in enumerate(entries):
         row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}

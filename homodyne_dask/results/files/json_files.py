@@ -1,8 +1,7 @@
 """JSON files of results: with a checksum of their content, read unchanged or not at all.
 
-The formats that are read back, with their names, versions and places; `saved_results` makes results of what
-they read. Applications and other packages add formats by entry points of the group homodyne_dask.writers: a
-function from a `FitView` to bytes."""
+`saved_results` makes results of what they read. Applications and other packages add formats by entry points
+of the group homodyne_dask.writers: a function from a `FitView` to bytes."""
 
 import hashlib
 import json
@@ -134,7 +133,6 @@ _CHECKED: tuple[tuple[str, Any, str], ...] = (
 
 
 def fields_in_summary(read: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result from its plain values, as read from JSON."""
     rows = read["parameters"]
     columns = {key: [row[key] for row in rows.values()] for key in fit_result.PARAMETER_COLUMNS}
     ended = read["history"][-1]["theta"] if read["outcome"] == "NO_DECAY" else columns["value"]
@@ -182,7 +180,6 @@ def _comparison_summary(comparison: ComparisonValues) -> dict[str, Any]:
 
 
 def dataset_of(result: fit_result.FitValues) -> xarray.Dataset:
-    """Return all numbers of a result as a Dataset with units; see `FitResult.to_dataset`."""
     numbers = {name: getattr(result, name) for name in ("chisqr", "redchi", "ndata", "passes")}
     for name in ("covariance", "covariance_naive"):
         if (table := getattr(result.errors, name)) is not None:
@@ -217,8 +214,6 @@ WRITERS = "homodyne_dask.writers"
 
 
 class Format(NamedTuple):
-    """A format of files that are read back."""
-
     name: str
     version: int
     file: str

@@ -1,6 +1,4 @@
-"""The folder of a result: summary.json, tables, report and figures, written atomically.
-
-The index of several fits as CSV and HTML: scans.* for several stores, series.* for parts of one."""
+"""The folder of a result, written atomically, and the index of several: scans.*, or series.* of parts."""
 
 import os
 import shutil
@@ -177,7 +175,6 @@ def write_pictures(view: FitView, folder: Path, suffix: str = "png") -> list[Pat
 def write_report(
     result: FitValues, folder: Path, of_fit: Sequence[Path], of_posterior: Sequence[Path] = ()
 ) -> None:
-    """Write the report as a page that holds the figures in these files."""
     both = [[Picture.in_file(path) for path in paths] for paths in (of_fit, of_posterior)]
     write_file(folder / "report.html", as_page(report_of(result, *both)))
 
@@ -230,7 +227,6 @@ _SUFFIXES = {SCANS: ("csv", "html"), PARTS: ("csv", "html", "txt", "nc", "png", 
 
 
 def index_files(folder: Path, prefix: str) -> list[Path]:
-    """Return the paths of an index: table, page, and of a series its text, netCDF, figure and JSON."""
     return [folder / f"{prefix}.{suffix}" for suffix in _SUFFIXES[prefix]]
 
 
@@ -297,7 +293,6 @@ def write_index(
 
 
 def write_series_for_print(series: SeriesValues, folder: Path, suffix: str) -> Path:
-    """Write the figure of a series as PDF or SVG, and return its path."""
     file, (_, figures) = folder / f"{PARTS}.{suffix}", _figures()
     write_atomic(file, figures.draw.vector_of(figures.draw_series(series), suffix))
     return file

@@ -48,7 +48,7 @@ def draw_angles(view: FitView) -> draw.FitFigure:
         bars = f"bars: standard errors ({method})" if np.isfinite(stderr).any() else ""
         shown[name] = partial(panel, y=name, title=bars, values=values, stderr=stderr)
     decay = measured_decay_times(view)
-    if np.isfinite([decay, view.decay_times]).any():
+    if np.isfinite([decay, decay_times(view.model, scan)]).any():
         middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
         title = f"lag where f = 1/e{_age(scan, middle)}; line: model"
         look = {"y": "decay time [s]", "title": title, "values": decay}
@@ -94,7 +94,6 @@ class AtLag(NamedTuple):
     """Measured, (c2 - offset)/contrast."""
 
     def of_model(self, model: FittedModel) -> Float[np.ndarray, " n"]:
-        """Return the mean of f of each bin of a model."""
         return model.shape(np.arange(len(model.phi)), self.t1, self.t2).mean(axis=1)
 
 
@@ -129,7 +128,6 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
 
 
 def draw_influence(view: FitView) -> draw.FitFigure:
-    """Draw the change of each parameter without each bin, in standard errors, against φ or q."""
     table = view.result.diagnosis.influence
     moved = influential(view.result)
     if table is None or not moved.any():

@@ -39,7 +39,6 @@ FEWEST = 8
 
 
 def draw_maps(view: FitView) -> draw.FitFigure:
-    """Draw data, model and residual of up to four bins, as means over cells of pairs."""
     reach = _reach(np.concatenate([each.residual.ravel() for each in view.maps]))
     edges, side, shown = view.axis.edges(view.scan), view.axis.side, dict[str, Any]()
     for each in view.maps:
@@ -101,7 +100,6 @@ def _reach(residual: np.ndarray) -> float:
 
 
 def draw_residuals(view: FitView) -> draw.FitFigure:
-    """Draw the distribution of residual/σ of the cells of the maps, and its dependence on lag."""
     lag, residual = lags_and_residuals(view)
     by_lag = partial(_by_lag, lag=lag, residual=residual, is_table=view.scan.is_table)
     shown = {"distribution": partial(_histogram, residual=residual), "against lag": by_lag}
@@ -152,7 +150,6 @@ ROOM_FOR_ZERO = 0.5
 
 
 def draw_passes(view: FitView) -> draw.FitFigure:
-    """Draw χ² above its lowest, the estimated distance to the minimum, and the time of each pass."""
     history = view.result.run.history
     full = [entry for entry in history if "pass" in entry]
     shown = {"chisqr": partial(_difference, full=full), "distance": partial(_distance, full=full)}

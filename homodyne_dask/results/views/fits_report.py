@@ -52,13 +52,11 @@ _CORRELATED = (
 
 
 def report_of_series(series: series_data.SeriesValues) -> Document:
-    """Return the report of a series: its fits in a table, and whether they agree."""
     title, rows = series_title(series), series.entries
     return report_of_fits(title, series.names, rows, len(rows), fit_rows.PARTS, series=series)
 
 
 def series_title(series: series_data.SeriesValues) -> str:
-    """Return the model, the store and what was fitted of it."""
     results = [result for result in series.results if result is not None]
     if not results:
         return "no fit"
@@ -297,7 +295,6 @@ _OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameter
 
 
 def report_of_comparison(comparison: ComparisonValues) -> Document:
-    """Return a comparison of fits: a row for each, and the verdict."""
     rows = [["fit", "parameters", "χ²", "reduced χ²", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
     criteria -= np.fmin.reduce(criteria)

@@ -57,7 +57,6 @@ class FitFigure(Figure):
 
 
 def png_of(picture: Figure, about: Mapping[str, str]) -> bytes:
-    """Return a figure as PNG, with texts about it by keyword."""
     for axis in (axis for axes in picture.axes for axis in (axes.xaxis, axes.yaxis)):
         if len(axis.get_minorticklocs()) > MAX_MINOR_TICKS:
             axis.set_minor_locator(NullLocator())
@@ -180,7 +179,6 @@ def points(
 
 
 def band(axes: Axes, x: np.ndarray, ends: np.ndarray, percent: int) -> None:
-    """Shade what lies between two curves, a band of 68 or 95 %."""
     strength = {95: 0.18, 68: 0.35}[percent]
     axes.fill_between(x, *ends, color=COLOURS[0], alpha=strength, linewidth=0)
 
@@ -212,7 +210,6 @@ def logarithmic(axes: Axes, which: str, scale: str = "log", **options: float) ->
 
 
 def log_tick(value: float) -> str:
-    """Return a tick label of a logarithmic axis."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:g}"
     mantissa, _, power = f"{value:.0e}".partition("e")
@@ -221,7 +218,6 @@ def log_tick(value: float) -> str:
 
 
 def log_scale_if_wide(axes: Axes, which: str, values: np.ndarray) -> None:
-    """Make the x or y axis logarithmic where the values are positive and span more than a decade."""
     known = values[np.isfinite(values)]
     if len(known) and known.min() > 0 and known.max() > 10 * known.min():
         logarithmic(axes, which)
@@ -261,9 +257,9 @@ def _drawn(axes: Axes, x: str, y: str) -> Iterator[tuple[object, dict[str, Any]]
     for line in (line for line in axes.lines if line.get_transform() == axes.transData):
         columns, bar = {x: line.get_xdata(), y: np.asarray(line.get_ydata())}, bars.get(line)
         if bar is not None and bar.has_yerr:
-            columns["stderr"] = [
-                np.ptp(np.asarray(end)[:, 1]) / 2 for end in bar.lines[2][-1].get_segments()
-            ]
+            # of segments, matplotlib leaves out the ends that are NaN
+            ends = (np.asarray(path.vertices) for path in bar.lines[2][-1].get_paths())
+            columns["stderr"] = [np.ptp(of[:, 1]) / 2 for of in ends]
         yield (bar or line).get_label(), columns
     for part in (part for part in axes.collections if isinstance(part, PolyCollection)):
         for path in part.get_paths():  # there along one edge, and back along the other

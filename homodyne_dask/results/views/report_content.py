@@ -98,7 +98,6 @@ def _posterior_section(held: dict[str, Any], pictures: Sequence[Picture]) -> Sec
 
 
 def intervals_of(result: FitValues | SeriesValues, percent: float) -> Document:
-    """Return the confidence intervals of a fit, or of each fit of a series."""
     if isinstance(result, FitValues):
         return Document("", [_intervals(result, percent, "")])
     fits = [(entry.result, f" of {entry.name}") for entry in result.entries if entry.result]
@@ -238,7 +237,6 @@ def _sensitivity(result: FitValues) -> list[Sentences | Table]:
 
 
 def _influence(result: FitValues) -> list[list[str]]:
-    """Return by how many errors each parameter changes most without one bin, and which."""
     table, rows = result.diagnosis.influence, [["parameter", "largest change", "without"]]
     if table is None:
         return rows
@@ -293,7 +291,6 @@ def _minima(result: FitValues) -> Table:
 
 
 def facts(result: FitValues) -> list[tuple[str, str]]:
-    """Return (name, text) of each fact about the fit, its noise and its data."""
     config, inputs = result.config, result.provenance.inputs
     (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
     independent, bins = inputs["independent_bins"], inputs["bins"]

@@ -34,7 +34,6 @@ _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
 def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
-    """Draw each parameter with its error for each scan."""
     labels = [scan_label(entry.name.removesuffix(".zarr")) for entry in entries]
     at = np.arange(len(entries))
     shown = at[:: -(-len(at) // MAX_NAMES)]
@@ -59,7 +58,6 @@ def page_of_panels(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
 
 
 def scan_label(name: str) -> str:
-    """Return the name of a scan as a label, the beginning of a long one."""
     name = in_line(name)
     return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
 

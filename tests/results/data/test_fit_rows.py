@@ -6,12 +6,21 @@ from scipy import stats
 
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.findings import OF_MISFIT, Findings, finding
+from homodyne_dask.results.data.fit_result import covariance_table, parameter_table
 from homodyne_dask.results.data.fit_rows import Quantity, fit_row, quantities_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
-from tests.results.made_results import FLOW, FLOW_COVARIANCE, changed, rate_dof, result_for
+from tests.results.made_results import (
+    FLOW,
+    FLOW_COVARIANCE,
+    changed,
+    config_of,
+    flow_result,
+    rate_dof,
+    result_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -106,22 +115,8 @@ def test_the_exponent_is_that_of_a_weighted_line_through_logarithms():
     assert (found.chisqr, found.freedom) == (pytest.approx(chisqr), 2)
     assert found.p == pytest.approx(stats.chi2.sf(chisqr, 2))
     assert found.stderr == pytest.approx((covariance[0, 0] * chisqr / 2) ** 0.5)
-
-
-def test_the_error_of_the_exponent_knows_of_scatter_beyond_the_errors_and_only_of_more():
-    rng = np.random.default_rng(5)
-    q = np.geomspace(0.003, 0.01, 6)
-    found = [
-        power_law_of_q(q, y, y * error)
-        for error in (0.01, 0.05)
-        for y in 100 * np.exp(0.05 * rng.standard_normal((200, 6)))
-    ]
-    small, right = found[:200], found[200:]
-    for laws in (small, right):
-        pulls = np.array([law.exponent / law.stderr for law in laws])
-        assert (np.abs(pulls) < 2).mean() > 0.85
-    assert np.mean([law.p < 0.001 for law in small]) > 0.9
-    assert np.mean([law.p < 0.05 for law in right]) < 0.1
+    certain = power_law_of_q(x, y, 100 * stderr)  # beyond which nothing scatters
+    assert certain.stderr == pytest.approx(100 * covariance[0, 0] ** 0.5)
 
 
 def drawn(rng, dof, n=5):
@@ -152,3 +147,50 @@ def test_an_exponent_has_the_degrees_of_freedom_of_the_errors_that_it_follows_fr
         inside.append(abs(law.exponent - 2) < half_width(95, law.dof) * law.stderr)
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
     assert np.mean(rejected) < 0.08
+
+
+Q, AGE = 0.0054, 14.95
+
+
+def stretched(model, theta, names):
+    """A fit of one ring by a stretched exponential, with correlated errors."""
+    base, size = flow_result(), np.abs(theta) * 0.05
+    covariance = np.outer(size, size) * (0.4 + 0.6 * np.eye(len(theta)))
+    columns = {"param": names, "value": theta, "stderr": size, "stderr_naive": size / 3}
+    columns |= {"dof": [12.0] * 3, "at_bound": [False] * 3, "fixed": [False] * 3}
+    columns |= {"unit": ["1/s", "", ""], "method": ["speckle"] * 3}
+    known = {name: covariance_table(of, names) for name, of in
+             (("covariance", covariance), ("covariance_naive", covariance / 9))}  # fmt: skip
+    config = config_of(model)
+    return changed(base, parameters=parameter_table(columns), config=config, truth=None, **known)
+
+
+LAWS = {
+    "stretched_q": ("q_exponent", lambda rate, n: rate * (Q / 0.01) ** n),
+    "stretched_ageing": ("mu", lambda rate, n: rate * AGE**n),
+}
+
+
+@pytest.mark.parametrize("model", LAWS)
+def test_the_error_of_gamma_is_that_of_finite_differences(model):
+    power, law = LAWS[model]
+    theta = np.array([0.5, 1.4, 0.9])
+    result = stretched(model, theta, ["rate", power, "stretching"])
+    Gamma, D = (result.derived[name] for name in ("Gamma", "D"))
+    step = 1e-6 * np.eye(2)
+    slope = [(law(*(theta[:2] + h)) - law(*(theta[:2] - h))) / 2e-6 for h in step]
+    V = result.covariance.values[:2, :2]
+    assert Gamma.value == pytest.approx(law(*theta[:2]), rel=1e-12)
+    assert Gamma.stderr == pytest.approx(np.sqrt(slope @ V @ slope), rel=1e-6)
+    assert (D.value, D.stderr) == pytest.approx((Gamma.value / Q**2, Gamma.stderr / Q**2))
+    assert D.dof == 12
+
+
+def test_no_number_is_invented_where_there_is_no_error_or_no_q():
+    result = stretched(
+        "stretched_q", np.array([0.5, 1.4, 0.9]), ["rate", "q_exponent", "stretching"]
+    )
+    none = changed(result, covariance=None, covariance_naive=None).derived["Gamma"]
+    assert np.isnan([none.stderr, none.stderr_naive, none.dof, none.low_95]).all()
+    unknown = result.scaling.assign(q=("bin", np.full(9, np.nan)))
+    assert not changed(result, scaling=unknown).derived

@@ -42,13 +42,6 @@ def over_age(diffusing) -> FitSeries:
     return hd.fit_each(diffusing, hd.STATIC, over="age", windows=4, fixed=held)
 
 
-def test_a_scan_is_cut_into_its_rings_and_every_bin_is_in_one(diffusing):
-    parts = parts_of(diffusing, "q")
-    assert [part.at["q"] for part in parts] == pytest.approx(Q, rel=1e-9)
-    assert [part.name for part in parts] == [f"q = {q} 1/Å" for q in Q]
-    assert [b for part in parts for b in part.scan.label] == diffusing.label.tolist()
-
-
 WINDOWS = [
     ("a number", 4, [(0, 15), (15, 30), (30, 45), (45, 60)]),
     ("times", [(0.0, 3.0), (10.0, 100.0)], [(0, 9), (30, 60)]),

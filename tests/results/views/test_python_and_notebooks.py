@@ -90,8 +90,6 @@ def test_the_fitted_c2_of_other_bins_is_refused(scan, result):
         result.model(scan.select(label=[1, 2]))
     with pytest.raises(HomodyneDaskError, match="scan = 5 cannot be used"):
         result.model(5)
-    with pytest.raises(HomodyneDaskError, match="scan = 5 cannot be used"):
-        result.plot.maps(5)
 
 
 PROGRAM = """
