@@ -177,7 +177,6 @@ def read_g2(
 
 
 def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:
-    """Return a context with a file of an array to ingest, on the disk of its store."""
     if store is None:
         raise OptionError(
             "store is missing, and an array has no file name: give the folder to write, such as "

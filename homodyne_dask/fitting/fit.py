@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 type Steps[Result] = Generator[lm.State, None, Result]
-"""Yields the state of the solver after each pass, and returns the result."""
 
 
 def run[Result](
@@ -54,7 +53,6 @@ def run[Result](
     record: FitRecord,
     scan: Scan | None = None,
 ) -> Steps[Result]:
-    """Run a fit on the workers of its plan, which are checked for the scan, and tell its callbacks of it."""
     with workers_for_plan(scan, planned, client) as (connected, refused):
         observer = FitObserver(description, planned, connected, callbacks, refused)
         record.on_level, record.on_phase = observer.state, observer.start_phase
@@ -64,7 +62,6 @@ def run[Result](
 
 
 def run_to_completion[Result](passes: Steps[Result]) -> Result:
-    """Return the result of a fit that is iterated."""
     while True:
         try:
             next(passes)
@@ -250,7 +247,6 @@ def plan_for(
 
 
 def description_of(request: Request, title: str, note: str = "") -> FitDescription:
-    """Return what the progress of a fit shows; title: of the data."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
         # lazy: it loads tables, and a fit that nobody watches does without it

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class FitRecord:
-    """The record of a running fit."""
-
     started: float
     on_level: Callable[[lm.State, int], None] = lambda *_: None
     """Called with each state of a pass over block means and the level of the means."""
@@ -44,7 +42,6 @@ class FitRecord:
     last_pass: float = 0.0
 
     def add_pass(self, seconds: float, theta: np.ndarray, chisqr: float, passes: "Passes") -> None:
-        """Add a pass at theta to the history."""
         self.timings["passes"] += seconds
         known, cost = chisqr if np.isfinite(chisqr) else None, passes.cost
         entry = {"seconds": seconds, "theta": theta.tolist(), "chisqr": known}
@@ -140,7 +137,6 @@ def minimize(
 
 
 def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
-    """Return where a fit keeps its checkpoint, None for nowhere; OptionError for what cannot be one."""
     require_type("resume", resume, bool, "True or False")
     if checkpoint is None:
         if resume:
@@ -153,13 +149,10 @@ def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
 
 
 class CheckpointFile(NamedTuple):
-    """The file of a checkpoint, and the fit that it belongs to."""
-
     path: Path
     identity: dict[str, Any]
 
     def save(self, state: lm.State, record: FitRecord) -> None:
-        """Write a state, if its sums are finite; raises OptionError where the file cannot be written."""
         if not state.reduced.finite:
             return
         saved_state, best = state.saved(), state.best and state.best.saved()
@@ -198,7 +191,6 @@ def _resumed(
 
 
 def identity(request: Request) -> dict[str, Any]:
-    """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     config, names = request.config, request.search.names
     return {
         "data": request.scan.digest,

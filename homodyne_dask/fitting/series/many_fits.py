@@ -48,8 +48,6 @@ from homodyne_dask.sweep.preflight import checked_workers
 
 
 class Job(NamedTuple):
-    """One of many fits."""
-
     name: str
     scan: Callable[[], Scan]
     """Returns the data; raises for a damaged store."""
@@ -68,8 +66,6 @@ class Job(NamedTuple):
 
 
 class FitOutput(NamedTuple):
-    """What became of a job: a result, or an error."""
-
     result: FitResult | None = None
     error: Exception | None = None
     files: tuple[Path, ...] = ()
@@ -78,7 +74,6 @@ class FitOutput(NamedTuple):
 
 
 def is_small(scan: Scan) -> bool:
-    """Return whether a fit of the scan is small enough for one process."""
     frames = int(scan.use.sum())
     return frames * (frames - 1) // 2 * len(scan.bins) < IN_PROCESS_PAIRS
 
@@ -118,8 +113,6 @@ _NOT_ASKED = ("model_digest", "changed", "periods")
 
 
 class PreviousFit(NamedTuple):
-    """What an earlier run left of a fit, by default nothing."""
-
     result: FitResult | None = None
     resume: bool = False
     changed: str = ""
@@ -129,12 +122,10 @@ class PreviousFit(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether the whole fit is still to be made."""
         return not (self.result or self.resume or self.error)
 
 
 def find_previous(model: Model, job: Job) -> PreviousFit:
-    """Return what an earlier run left of a fit; raises OptionError for a fit with other options."""
     checkpoint, result, saved = folders.checkpoint_in(job.folder), None, {}
     resume = checkpoint_exists(checkpoint)
     if not (resume or (job.folder / SUMMARY).exists()):
@@ -237,11 +228,9 @@ class BegunFit:
     future: Future | None = None
 
     def ended(self) -> bool:
-        """Return whether the fit on a worker has ended; another one is made by `output`."""
         return self.future is None or self.future.done()
 
     def output(self, observed: Observed) -> FitOutput:
-        """Return what becomes of the job, of a fit made here where no worker makes it."""
         before, job = self.previous, self.job
         with observed(job, before) as callbacks:
             try:
@@ -332,7 +321,6 @@ def _first_planned(jobs: Iterable[Job], model: Model, client: Client) -> tuple[S
 
 
 def fit_on_worker(job: Job, model: Model) -> FitOutput:
-    """Make a small fit in this process, without a checkpoint; this is a task."""
     events: list[Event] = []
     result, files = fit_job(job, model, callbacks=[events.append], saved=False)
     return FitOutput(result, files=files, events=tuple(events))

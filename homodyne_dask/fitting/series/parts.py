@@ -58,7 +58,6 @@ class Part(NamedTuple):
     scan: Scan
 
     def members(self, whole: Scan) -> tuple[int, ...]:
-        """Return the positions of its bins in the whole selection."""
         return tuple(map(whole.bins.index, self.scan.bins))
 
 

@@ -77,7 +77,6 @@ def parts_of_stores(
 
 
 def _refuse(*cases: tuple[object, str]) -> None:
-    """Raise OptionError with the sentence of the first case that is given."""
     for given, sentence in cases:
         if given:
             raise OptionError(sentence)
@@ -265,7 +264,6 @@ def fit_parts_together(
     callbacks: Sequence[Callback],
     options: Mapping[str, Any],
 ) -> FitSeries:
-    """Return the series of one fit of all parts of each store, over an axis; own: parameters that differ."""
     from homodyne_dask.fitting.series.scans_together import fit_together  # lazy: it loads JAX
 
     stores = [prepare(scan, model, **options) for scan in scans]
@@ -284,7 +282,6 @@ def grouping_of(
     over: str | None,
     options: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], str | None, dict[str, Any]]:
-    """Return which parameters differ between groups, what a series is over then, and the options."""
     form = "names of parameters by group, such as {'ring': 'D0'}"
     require_type("per", per, Mapping | None, form)
     given = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]

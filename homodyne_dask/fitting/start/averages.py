@@ -96,21 +96,17 @@ class BinnedAverages:
     def at_cells(
         self, at: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
     ) -> "BinnedAverages":
-        """Return these of some cells."""
         c2, weight = self.c2[:, at], self.weight[:, at]
         return replace(self, c2=c2, weight=weight, t1=self.t1[at], t2=self.t2[at])
 
     def of_bins(self, bins: list[int]) -> "BinnedAverages":
-        """Return these of some bins."""
         parts = {name: getattr(self, name)[bins] for name in ("c2", "weight", "q", "phi")}
         return replace(self, **parts)
 
     def up_to_lag(self, longest: float) -> "BinnedAverages":
-        """Return these, of which only those of lags up to one [s] have a weight."""
         return replace(self, weight=np.where(self.t2 - self.t1 <= longest, self.weight, 0.0))
 
     def scales(self, theta: Theta, phi: Float[np.ndarray, " bin"]) -> BinScales:
-        """Return the scales of the bins at theta for angles phi."""
         problem = self.problem
         return bin_scales(
             problem.model, problem.convention, theta, self.q, phi, problem.gap, self.spacing
@@ -128,7 +124,6 @@ class BinnedAverages:
 
     @cached_property
     def spacing(self) -> float:
-        """The frame spacing, in s."""
         return frame_spacing(self.time, self.problem.convention)
 
     @cached_property
@@ -149,7 +144,6 @@ class BinnedAverages:
         return found
 
     def __call__(self, theta: Theta) -> Gram:
-        """Return the Gram of the averages at theta."""
         model = self.problem.model
         of_model = self._transport_moments if isinstance(model, TransportModel) else self._moments
         with float64_on_cpu():
@@ -204,7 +198,6 @@ def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) ->
 
 
 def _misses_pairs(scan: Scan, cuts: Cuts, min_lag: int) -> bool:
-    """Return whether averages inside the selected frames hold too few of their pairs, about."""
     if scan.frames == (0, scan.n_frames) and not scan.excluded_frames:
         return False
     whole = replace(scan, frames=(0, scan.n_frames), excluded_frames=())
@@ -255,7 +248,6 @@ def best_points(
     summary: BinnedAverages, search: Search, mode: str, best: int,
     points: Float[np.ndarray, "point p"],
 ) -> list[Theta]:  # fmt: skip
-    """Return the best of some points; raises OptionError where χ² is a number at none of them."""
     chisqr = chisqr_at_points(summary, search, mode, points)
     if not np.isfinite(chisqr).any():
         raise_not_finite(summary, points[0])

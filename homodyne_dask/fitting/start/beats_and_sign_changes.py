@@ -125,7 +125,6 @@ def _without_fit(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
 
 
 def _with_fits(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
-    """Return the end of the lowest of fits from some points, a few passes on."""
     if len(thetas) > 1:
         ends = fits.advanced(fits.started(thetas), PASSES_OF_TURN)
     else:
@@ -219,7 +218,6 @@ def points_of_all_lags(
 
 
 def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float]]:
-    """Yield the averages up to a lag, and that lag [s]: short ones first, all at last."""
     lag = summary.t2 - summary.t1
     longest, last = LEAST_LAGS * summary.spacing, lag.max() / FACTOR
     while longest < last:
@@ -231,7 +229,6 @@ def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float
 def _starts(
     summary: BinnedAverages, beat: Beat, search: Search, longest: float
 ) -> Iterator[Float[np.ndarray, "point p"]]:
-    """Yield points of each of the best frequencies of a scan, with rates of decay and fractions."""
     summary = summary.at_cells((summary.weight > 0).any(0))
     rates = np.geomspace(0.1 / longest, 2 / summary.spacing, N_DECAYS)
     q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0
@@ -280,7 +277,6 @@ def _minima(
     summary: BinnedAverages, c2: Float[np.ndarray, "bin cell"], beat: Beat, search: Search,
     rates: Float[np.ndarray, " n"],
 ) -> Iterator[_Fringes]:  # fmt: skip
-    """Yield the minima of χ² of damped cosines over speed and direction, for each exponent."""
     time, lag = summary.time, summary.t2 - summary.t1
     middle, damping = float(np.median(time[time > 0])), np.exp(-rates[:, None] * lag)
     top = 0.5 / summary.spacing

@@ -95,7 +95,6 @@ def _free_rate_ends(
 
 
 def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[Theta]:
-    """Return the rates nearest to the minima of power laws, best first."""
     model, found, scan = request.problem.model, request.search, request.scan
     law = power_law_model(model)
     of_law = _of_problem(request, replace(request.problem, model=law), bool(law.shear))
@@ -415,7 +414,6 @@ def _fit_level(
 
 
 def adequate(request: Request, theta: Theta, factor: int) -> bool:
-    """Return whether f varies so slowly over `factor` frames that block means resolve it."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)
     return backend.adequate(at, q_or_one(scan), scan.phi, scan.frames, factor)

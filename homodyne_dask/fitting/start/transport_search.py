@@ -47,8 +47,6 @@ MIN_MIRRORED_EXPONENT = 0.5
 
 
 class _Resolution(NamedTuple):
-    """The resolution of the scan of one shape of γ̇(t)."""
-
     rows: int
     """Rows of the table per decade of strain."""
     size_step: int
@@ -63,7 +61,6 @@ POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
 
 
 def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
-    """Return theta with sizes and directions of shear at minima of χ² below a limit; given values stay."""
     shear_rate = grid.whole.problem.model.shear_rate
     given = grid.search.start[shear_rate]
     whole = bool(np.isnan(given).all())
@@ -119,7 +116,6 @@ def _points(
 
 
 def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
-    """Return directions, log-spaced on both sides of each in which a bin sees no shear."""
     at = grid.search.names.index("phi0")
     low, high = grid.search.lower[at], grid.search.upper[at]
     blind = np.unique(np.round(np.mod(grid.summary.phi + 90.0, 180.0), 3))
@@ -158,7 +154,6 @@ def _table(
 def _minima(
     table: ShearTable, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
 ) -> list[tuple[float, float, float]]:
-    """Return χ², size and angle at the minima of the map, searched further between its points."""
     chisqr = table.map(sizes, angles)
     cells = local_minima(chisqr)[:MAX_MINIMA]
     n, m = np.array(cells).T
@@ -258,13 +253,11 @@ def _searched(
 
 
 def competing_minima(minima: list[Minimum]) -> list[Theta]:
-    """Return theta of the minima that may be the lowest one of the data."""
     lowest = minima[0].chisqr
     return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
 
 
 def undecided_minima(minima: list[Minimum]) -> list[Theta]:
-    """Return theta of the lowest minimum and of those that differ from it by less than a residual varies."""
     lowest = minima[0]
     close = [at.theta for at in minima[1:] if at.chisqr - lowest.chisqr < lowest.variance]
     return [lowest.theta, *close[: MAX_UNDECIDED - 1]]
@@ -301,7 +294,6 @@ def _with_rescan(
 
 
 def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[BinnedFit]:
-    """Return the distinct fits that start from some points, the best first; see `transport_minima`."""
     ends = fits.advanced(fits.started(thetas), PASSES_FREE)
     if starts is None:
         ends = promising(ends, MAX_CHISQR_RATIO)
