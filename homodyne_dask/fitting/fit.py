@@ -73,11 +73,7 @@ def run_to_completion[Result](passes: Steps[Result]) -> Result:
 def workers_for_plan(
     scan: Scan | None, planned: Plan, client: "Client | None"
 ) -> "Iterator[tuple[Client | None, Sequence[str]]]":
-    """Yield the client to compute with, of workers that are started where the plan says so.
-
-    With it come the messages of `checked_workers`. Of workers that are started here, now or in place of one
-    that died, and for data other than a scan, the code alone is checked.
-    """
+    """With it come the messages of `checked_workers`; of workers started here only the code is checked."""
     if client is None and not planned.workers.to_start:
         try:
             yield None, ()
@@ -217,10 +213,7 @@ def plan_for(
     apart: Int[np.ndarray, " bin"] | None = None,
     passes: int = PASSES_OF_A_FIT,
 ) -> Plan:
-    """Return the plan for the client's workers or, without a client, for this process or new workers.
-
-    asked: workers of a hypothetical cluster. apart: see `layout`. passes: expected besides those of profiles.
-    """
+    """asked: workers of a hypothetical cluster. apart: see `layout`. passes: besides those of profiles."""
     cut = layout(request.scan, request.problem.min_lag, apart=apart)
     memory = request.options.memory
     workers, find_gpus = None, gpus_of_machine

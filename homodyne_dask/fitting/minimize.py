@@ -76,11 +76,10 @@ def minimize(
 ) -> Iterator[lm.State]:
     """Yield one state per pass; the last one has the outcome.
 
-    find_start: called for the point of the first pass, unless the fit is resumed; it records the levels of
-    block means before that. checkpoint: written after each pass; with resume, its state is the first one.
-    gram_at: makes a pass for theta and linear parameters, where parts of the data have their own parameters.
-    A fit that ends above χ² of the initial values of a user goes on from there; where these are of all
-    parameters and were no trial, a last pass tells, or a few under a loss.
+    find_start: not called where the fit is resumed; it records the levels of block means. gram_at: makes a
+    pass, where parts of the data have their own parameters. A fit that ends above χ² of the initial values
+    of a user goes on from there; where these are of all parameters and were no trial, a last pass tells, or
+    a few under a loss.
     """
     gram_at = gram_at or passes.gram
     search, options, before = request.search, request.solver, len(record.history)

@@ -312,10 +312,7 @@ class FitOptions(Options):
 
 
 def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator of functions whose **options are those of a fit, or of a plan alone.
-
-    Signature and docstring (in place of `{options}`) then name them, and others are a TypeError.
-    """
+    """Give functions the options of a fit, or of a plan, in signature and docstring (`{options}`)."""
     chosen = [o for o in FitOptions.options().values() if PLAN in o.use or not of_plan]
     keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     new = [keyword(o.name, default=o.default, annotation=o.type) for o in chosen]

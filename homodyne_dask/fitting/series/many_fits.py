@@ -192,12 +192,11 @@ def run_many(
     many: int = MIN_FITS_FOR_WORKERS,
     shared_disk: bool = True,
 ) -> Generator[FitOutput, None, None]:
-    """Make the fits of all jobs, and yield the output of each in turn; a fit that fails stops no other.
+    """Yield the output of each job in turn; a fit that fails stops no other.
 
     resume: jobs that have a result of the same fit keep it, and those whose data, model or program changed
-    since are fitted again. many: small fits from which workers are started. shared_disk: whether workers of
-    the client write the same folders. Raises OptionError, before the first fit, where a folder has a fit of
-    other options.
+    since are fitted again. many: small fits from which workers are started. shared_disk: whether workers
+    of the client write the same folders.
     """
     previous = [find_previous(model, job) if resume else PreviousFit() for job in jobs]
     scans = []
@@ -260,12 +259,7 @@ def begun(
     connected: Client | None,
     shared_disk: bool,
 ) -> Iterator[list[BegunFit]]:
-    """Yield all fits, the small ones submitted to the workers, which are checked first, for a `with`.
-
-    client: of large ones. connected: of small ones. Dask drops fits whose futures are released. Raises
-    ClusterError where the workers do not meet the requirements, OptionError where small fits are to be
-    computed on GPUs.
-    """
+    """client: of large fits. connected: of small ones. Dask drops fits whose futures are released."""
     fits = []
     for job, before in zip(jobs, previous, strict=True):
         job = job._replace(overwrite=job.overwrite or bool(before.changed))

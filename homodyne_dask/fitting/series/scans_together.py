@@ -100,10 +100,7 @@ class GlobalParameters:
         return cls(whole, place, np.repeat(np.arange(len(names)), sizes))
 
     def search(self, of: Search) -> Search:
-        """Return the search with bounds, fixed values and priors of the model's parameters.
-
-        Steps are curved along rates that share no parameter with another one.
-        """
+        """Steps are curved along rates that share no parameter with another one."""
         take, priors = self.of_model, of.priors
         if priors is not None:
             priors = GaussianPriors(priors.mean[take], priors.sd[take], priors.period[take])
@@ -447,7 +444,7 @@ def _with_errors(end: _End) -> np.ndarray:
 
 
 def _signal(end: _End, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:
-    """Return the test for a decay in all scans; None where the noise of one shows it, or one has none.
+    """None where the noise of a scan shows its decay, or one has no test.
 
     Nor have scans of one store with parameters of their own, of which each would need a pass over all.
     """

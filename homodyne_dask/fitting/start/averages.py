@@ -269,23 +269,18 @@ def chisqr_at_points(
     summary: BinnedAverages, search: Search, mode: str, points: Float[np.ndarray, "point p"]
 ) -> Float[np.ndarray, " point"]:
     """Return χ² of the averages at points; infinite where it is no number, or contrast is negative."""
-    chisqr = np.full(len(points), np.inf)
-    for n, gram in enumerate(_grams(summary, points)):
-        reduced = reduce(gram, mode)
+    chisqr, pairs = np.full(len(points), np.inf), (summary.weight > 0).sum(1)
+    with float64_on_cpu():
+        of_points = _moments_of_points(
+            summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
+            bin_argument(summary.problem, summary.q, summary.phi), model=summary.problem.model,
+        )  # fmt: skip
+    for n, moments in enumerate(np.asarray(of_points)):
+        reduced = reduce(Gram(moments, pairs), mode)
         # c2 must decay: contrast is not negative
         if np.isfinite(reduced.chisqr) and np.nanmedian(reduced.contrast) >= 0:
             chisqr[n] = reduced.chisqr + search.prior_chisqr(points[n])
     return chisqr
-
-
-def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
-    pairs = (summary.weight > 0).sum(1)
-    with float64_on_cpu():
-        moments = _moments_of_points(
-            summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
-            bin_argument(summary.problem, summary.q, summary.phi), model=summary.problem.model,
-        )  # fmt: skip
-        return [Gram(one, pairs) for one in np.asarray(moments)]
 
 
 @plain_kernel("model")

@@ -39,7 +39,7 @@ Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 
 
 def scan_points(grid: "Grid", best: int) -> list[Theta]:
-    """Return points of the scan to start from: the best two, then minima of the map, then distant ones.
+    """The best two points come first, then minima of the map, then distant points.
 
     The best cells are often neighbours, because χ² changes more with a step of alpha than with all of
     phi0; the map over (γ̇, phi0), minimized over the others, shows the other directions of flow.
@@ -101,6 +101,9 @@ def _distant(points: Int[np.ndarray, "point axis"], best: int) -> list[tuple[int
 
 
 def given_or(search: Search, name: str, otherwise: ArrayLike) -> Float[np.ndarray, " n"]:
+    """Return the value that a user gave, or the others inside its bounds; 0 where a model has no such."""
+    if name not in search.names:
+        return np.zeros(1)
     at = search.names.index(name)
     if np.isfinite(search.start[at]):
         return search.start[at : at + 1]
@@ -212,10 +215,6 @@ class ShearTable:
     share: Float[np.ndarray, " bin"]
     """Shear of each bin over that of the bin of largest q."""
 
-    @property
-    def step(self) -> float:
-        return float(np.log(self.sizes[1] / self.sizes[0]))
-
     def at(
         self, sizes: Float[np.ndarray, "*#at"], angles: Float[np.ndarray, "*#at"]
     ) -> Float[np.ndarray, "*at"]:
@@ -223,7 +222,8 @@ class ShearTable:
         lines = (bins, *(1,) * angles.ndim)
         phi, share = self.phi.reshape(lines), self.share.reshape(lines)
         relative_shear = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
-        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / self.step
+        step = float(np.log(self.sizes[1] / self.sizes[0]))
+        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / step
         np.clip(place, 0.0, rows - 1 - 1e-9, out=place)
         below = place.astype(np.int32)
         place -= below

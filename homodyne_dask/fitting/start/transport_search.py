@@ -72,10 +72,7 @@ def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
 
 
 def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
-    """Return theta with the opposite shear rate: in the middle of the record value and slope of -γ̇.
-
-    Nothing where the user gave part of the rate, or where rates are not negative (`homodyne`).
-    """
+    """In the middle of the record value and slope are those of -γ̇; nothing where a part is given."""
     problem, search = grid.summary.problem, grid.search
     model = problem.model
     given = not np.isnan(search.start[model.shear_rate]).all()
@@ -194,11 +191,10 @@ _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
 def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
-    """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
+    """below: points with a higher χ² are excluded. Values given by the user stay as in theta.
 
     A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
-    can replace each other; a least-squares fit does not go from one minimum to the other. Values given by the
-    user stay as in theta. below: points with a higher χ² are excluded.
+    can replace each other; a least-squares fit does not go from one minimum to the other.
     """
     summary = grid.whole
     phases = summary.scales(theta, summary.phi).s[:, None] * summary.differences(theta)[-2]
@@ -217,11 +213,9 @@ def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
 def transport_minima(
     summary: BinnedAverages, search: Search, mode: str, starts: int | None = None
 ) -> list[Minimum]:
-    """Return the distinct minima of fits to the averages, the best first.
+    """Initial values that the user gives are where a search begins beside the one that knows none.
 
-    Initial values that the user gives are where a search begins beside the one that knows none: alone they
-    may lead to a minimum that is not the lowest. starts: points of the scan that are followed, by default a
-    few.
+    Alone they may lead to a minimum that is not the lowest. starts: points of the scan that are followed.
     """
     if not search.free.any():
         return [Minimum(search.start, np.nan, 1)]
@@ -264,11 +258,7 @@ def undecided_minima(minima: list[Minimum]) -> list[Theta]:
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
-    """Return the fits from points of the scan, best first.
-
-    The offsets are fixed at first: with all parameters free, a fit often attributes the full rate to them
-    and leaves amplitude and exponent at a bound, where χ² does not depend on them.
-    """
+    """The offsets are fixed at first: with all parameters free, a fit often gives them the full rate."""
     search = grid.search
     free = search.free & (~np.isin(search.names, _OFFSETS) | np.isfinite(search.start))
     fixed = BinnedFits(fits.summary, replace(search, free=free), fits.mode)
