@@ -149,7 +149,6 @@ def application(name: str, what: str) -> Any:
 
 
 def load_application(point: EntryPoint, what: str) -> Any:
-    """Return what an entry point of this package names; PackageError where its folder is missing."""
     folder = ".".join(point.module.split(".")[:3])
     try:
         import_module(folder)

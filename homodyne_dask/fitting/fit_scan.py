@@ -70,7 +70,6 @@ def passes_of_scan(
 
 
 def raise_nonfinite(state: lm.State, scans: Iterable[tuple[Request, Any]]) -> None:
-    """Raise OptionError where a function of a user ended a fit of scans; with each the place of its theta."""
     if state.outcome is lm.Outcome.NONFINITE:
         for request, place in scans:
             require_finite(request, state.theta[place], everywhere=True)

@@ -87,7 +87,6 @@ def fit_job(
     resume: bool = False,
     saved: bool = True,
 ) -> tuple[FitResult, tuple[Path, ...]]:
-    """Make the fit of a job, unless it has a result; return it and the files written. saved: a checkpoint."""
     scan, result = job.scan(), job.made
     given = {"client": client, "callbacks": callbacks, **job.options}
     if not job.written:

@@ -178,7 +178,6 @@ _UNITS = {"c": "°C", "°c": "°C", "degc": "°C", "celsius": "°C", "k": "K", "
 
 
 def axis_of(variable: str) -> str:
-    """Return the name of a variable in tables: the last word of a path."""
     require_type("over_scans", variable, str, "the name of a variable, such as 'temperature'")
     return variable.rpartition("/")[2]
 

@@ -343,7 +343,6 @@ class _End(NamedTuple):
 
 
 def _known_of(end: _End) -> tuple[Known, Callable[[int], SpeckleErrors | None]]:
-    """Return what is known of the global parameters, and a function of a scan: the noise of its bins."""
     request = end.request
     # clusters of bins of one scan alone determine its own parameters
     fewest = min(clusters_in(at.reduced, scan.request.clusters) for scan, at in end.scans)

@@ -167,7 +167,6 @@ class BinnedAverages:
 
 
 def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
-    """Return the averages of the selected bins, read in a pass where stored ones are few or miss pairs."""
     cuts = scan.cuts(problem.min_lag)
     few, pairs = len(cuts.t1) < MIN_CELLS, data is not None and scan.cells is None
     read = pairs and not scan.is_table and (few or _misses_pairs(scan, cuts, problem.min_lag))

@@ -170,7 +170,6 @@ type _Fringes = tuple[float, dict[str, float]]
 
 
 def single_lags(scan: Scan, data: Passes | None, summary: BinnedAverages) -> BinnedAverages:
-    """Return averages of single lags by one pass over the data, or those stored where there is none."""
     if data is None or scan.cells is not None:
         return summary
     frames = scan.frames[1] - scan.frames[0]

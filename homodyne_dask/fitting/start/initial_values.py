@@ -235,7 +235,6 @@ def _points_of_moving_part(
 def _points_of_beats(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages
 ) -> list[Theta]:
-    """Return points from a search that knows no initial values, and from one that begins at those given."""
     search, mode = request.search, request.scaling.mode_for_initial_values
     given, searches = np.isfinite(search.start), [search.without_initial_values()]
     if given[search.free].any() and not given.all():
@@ -324,7 +323,6 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
 
 
 def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) -> lm.Trial:
-    """Return the lowest minimum of averages and block means (the coarsest first), or of fits to the data."""
     *levels, data = sweeps
     minima = find_initial_values(request, data)
     trim_memory()
