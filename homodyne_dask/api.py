@@ -108,7 +108,14 @@ def ingest(
                 )
         opened: AbstractContextManager[Any] = nullcontext(source)
     else:
-        opened = _array_file(source, store, counts, pixels)
+        if store is None:
+            raise OptionError(
+                "store is missing, and an array has no file name: give the folder to write, such as "
+                "A0123_c2.zarr"
+            )
+        target = any_path("store", store)  # the file is on the disk of its store
+        beside = None if isinstance(target, UrlPath) else target
+        opened = data.saved_arrays(source, beside, counts=counts, pixels=pixels)
     with workers, opened as path:
         return data.ingest(
             path, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
@@ -174,15 +181,3 @@ def read_g2(
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def _array_file(source: Any, store: Any, counts: Any, pixels: Any) -> AbstractContextManager[Path]:
-    """Return a context with a file of an array to ingest, on the disk of its store."""
-    if store is None:
-        raise OptionError(
-            "store is missing, and an array has no file name: give the folder to write, such as "
-            "A0123_c2.zarr"
-        )
-    target = any_path("store", store)
-    beside = None if isinstance(target, UrlPath) else target
-    return data.saved_arrays(source, beside, counts=counts, pixels=pixels)

@@ -141,7 +141,6 @@ def require_count(what: str, value: Any, least: int | None = None) -> None:
 
 
 def require_function(what: str, value: Any, needed: bool = False) -> None:
-    """Raise OptionError for what is not a function, nor None where it is not needed."""
     if not callable(value) and (needed or value is not None):
         raise OptionError(f"{what} = {shown(value)} cannot be used: give a function")
 
@@ -163,7 +162,6 @@ def first_cause(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text without line breaks."""
     return " ".join(text.split())
 
 

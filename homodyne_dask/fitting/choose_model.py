@@ -97,10 +97,7 @@ def _describe(results: dict[str, FitResult]) -> bool:
 
 
 def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the prior of offsets that tells a frozen part from an offset; {} where they are near 1.
-
-    Free offsets take its plateau, and then only the shape of the decay shows it.
-    """
+    """{} where offsets are near 1: free ones take a plateau, and only the shape of the decay shows it."""
     if options.get("offset") or options.get("scaling", "individual") not in (
         "individual",
         "shared",

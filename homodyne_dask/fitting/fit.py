@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 type Steps[Result] = Generator[lm.State, None, Result]
-"""Yields the state of the solver after each pass, and returns the result."""
 
 
 def run[Result](
@@ -54,7 +53,6 @@ def run[Result](
     record: FitRecord,
     scan: Scan | None = None,
 ) -> Steps[Result]:
-    """Run a fit on the workers of its plan, which are checked for the scan, and tell its callbacks of it."""
     with workers_for_plan(scan, planned, client) as (connected, refused):
         observer = FitObserver(description, planned, connected, callbacks, refused)
         record.on_level, record.on_phase = observer.state, observer.start_phase
@@ -64,7 +62,6 @@ def run[Result](
 
 
 def run_to_completion[Result](passes: Steps[Result]) -> Result:
-    """Return the result of a fit that is iterated."""
     while True:
         try:
             next(passes)
@@ -76,11 +73,7 @@ def run_to_completion[Result](passes: Steps[Result]) -> Result:
 def workers_for_plan(
     scan: Scan | None, planned: Plan, client: "Client | None"
 ) -> "Iterator[tuple[Client | None, Sequence[str]]]":
-    """Yield the client to compute with, of workers that are started where the plan says so.
-
-    With it come the messages of `checked_workers`. Of workers that are started here, now or in place of one
-    that died, and for data other than a scan, the code alone is checked.
-    """
+    """With it come the messages of `checked_workers`; of workers started here only the code is checked."""
     if client is None and not planned.workers.to_start:
         try:
             yield None, ()
@@ -220,10 +213,7 @@ def plan_for(
     apart: Int[np.ndarray, " bin"] | None = None,
     passes: int = PASSES_OF_A_FIT,
 ) -> Plan:
-    """Return the plan for the client's workers or, without a client, for this process or new workers.
-
-    asked: workers of a hypothetical cluster. apart: see `layout`. passes: expected besides those of profiles.
-    """
+    """asked: workers of a hypothetical cluster. apart: see `layout`. passes: besides those of profiles."""
     cut = layout(request.scan, request.problem.min_lag, apart=apart)
     memory = request.options.memory
     workers, find_gpus = None, gpus_of_machine
@@ -250,7 +240,6 @@ def plan_for(
 
 
 def description_of(request: Request, title: str, note: str = "") -> FitDescription:
-    """Return what the progress of a fit shows; title: of the data."""
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
         # lazy: it loads tables, and a fit that nobody watches does without it

@@ -23,7 +23,6 @@ def fit(data: "Sequence[Scan | str | Path]", model: Model | str, **options: Any)
 def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 @wraps(fitting.fit)
 def fit(data: Any, model: Any, **options: Any) -> Any:
-    """Fit a model to a scan or to a list of scans as one fit, or a model made by `model` to any dataset."""
     model = as_model(model)
     if isinstance(model, ResidualModel):
         fit_residuals = application("curve_fit", "a fit of a ResidualModel")

@@ -35,7 +35,6 @@ def passes_of_scan(
     observer: FitObserver,
     record: FitRecord,
 ) -> Generator[lm.State, None, FitResult]:
-    """Yield the states of a fit of a scan, and return its result; path: of the checkpoint."""
     if request.options.on_bad_tile == "skip":
         layouts = (planned.layout, *planned.levels)
         request = replace(request, scan=without_unreadable(request.scan, layouts, client))
@@ -71,14 +70,12 @@ def passes_of_scan(
 
 
 def raise_nonfinite(state: lm.State, scans: Iterable[tuple[Request, Any]]) -> None:
-    """Raise OptionError where a function of a user ended a fit of scans; with each the place of its theta."""
     if state.outcome is lm.Outcome.NONFINITE:
         for request, place in scans:
             require_finite(request, state.theta[place], everywhere=True)
 
 
 def fit_run(record: FitRecord, passes: int, compilations: dict[str, int]) -> FitRun:
-    """Return the record of a fit whose errors are known."""
     now = time.perf_counter()
     record.timings |= {"errors": now - record.last_pass, "total": now - record.started}
     return FitRun(passes, tuple(record.history), compilations, record.timings)

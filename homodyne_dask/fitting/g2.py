@@ -192,10 +192,10 @@ def _of_intervals(
 
 
 def _errors(noises: list[_LagNoise], counts: float) -> Float[np.ndarray, " lag"]:
-    """Return the error of the mean over age at each lag; counts: μ, NaN where it is not known.
+    """counts: μ, NaN where it is not known; variances are averaged over its likelihood.
 
     Scatters are taken as multiples of χ² with the degrees of freedom of their variance; P is the likeliest at
-    each μ, and variances are averaged over the likelihood of μ.
+    each μ.
     """
     mu = np.array([counts]) if np.isfinite(counts) else MEAN_COUNTS
     power = mu ** -np.arange(3.0)[:, None]

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class FitRecord:
-    """The record of a running fit."""
-
     started: float
     on_level: Callable[[lm.State, int], None] = lambda *_: None
     """Called with each state of a pass over block means and the level of the means."""
@@ -44,7 +42,6 @@ class FitRecord:
     last_pass: float = 0.0
 
     def add_pass(self, seconds: float, theta: np.ndarray, chisqr: float, passes: "Passes") -> None:
-        """Add a pass at theta to the history."""
         self.timings["passes"] += seconds
         known, cost = chisqr if np.isfinite(chisqr) else None, passes.cost
         entry = {"seconds": seconds, "theta": theta.tolist(), "chisqr": known}
@@ -79,11 +76,10 @@ def minimize(
 ) -> Iterator[lm.State]:
     """Yield one state per pass; the last one has the outcome.
 
-    find_start: called for the point of the first pass, unless the fit is resumed; it records the levels of
-    block means before that. checkpoint: written after each pass; with resume, its state is the first one.
-    gram_at: makes a pass for theta and linear parameters, where parts of the data have their own parameters.
-    A fit that ends above χ² of the initial values of a user goes on from there; where these are of all
-    parameters and were no trial, a last pass tells, or a few under a loss.
+    find_start: not called where the fit is resumed; it records the levels of block means. gram_at: makes a
+    pass, where parts of the data have their own parameters. A fit that ends above χ² of the initial values
+    of a user goes on from there; where these are of all parameters and were no trial, a last pass tells, or
+    a few under a loss.
     """
     gram_at = gram_at or passes.gram
     search, options, before = request.search, request.solver, len(record.history)
@@ -140,7 +136,6 @@ def minimize(
 
 
 def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
-    """Return where a fit keeps its checkpoint, None for nowhere; OptionError for what cannot be one."""
     require_type("resume", resume, bool, "True or False")
     if checkpoint is None:
         if resume:
@@ -153,13 +148,10 @@ def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
 
 
 class CheckpointFile(NamedTuple):
-    """The file of a checkpoint, and the fit that it belongs to."""
-
     path: Path
     identity: dict[str, Any]
 
     def save(self, state: lm.State, record: FitRecord) -> None:
-        """Write a state, if its sums are finite; raises OptionError where the file cannot be written."""
         if not state.reduced.finite:
             return
         saved_state, best = state.saved(), state.best and state.best.saved()
@@ -198,7 +190,6 @@ def _resumed(
 
 
 def identity(request: Request) -> dict[str, Any]:
-    """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     config, names = request.config, request.search.names
     return {
         "data": request.scan.digest,

@@ -40,7 +40,6 @@ Subscribe = Callable[["Client | None"], events.Subscriber | None]
 
 
 def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
-    """Return the subscribers to a fit of so many pairs; of an installed package that fails is warned."""
     following: list[events.Subscriber] = []
     for point in offered_in(GROUP):
         if point.name == PAGE and client is None and pairs < PAIRS_FOR_PAGE:
@@ -55,7 +54,6 @@ def subscribers(client: "Client | None", pairs: int) -> list[events.Subscriber]:
 
 
 def show_on_page(client: "Client", seen: Sequence[events.Event]) -> None:
-    """Show a fit that a worker has made, by its events, on the page of its scheduler."""
     for point in offered_in(GROUP):
         if point.name == PAGE:
             with passed_over(point):
@@ -81,14 +79,12 @@ def _guarded(point: EntryPoint, callback: events.Callback) -> events.Callback:
 
 
 def require_callbacks(callbacks: Sequence[events.Callback]) -> None:
-    """Raise OptionError for what is not a list of functions."""
     require_type("callbacks", callbacks, list | tuple, "a list of functions")
     for n, callback in enumerate(callbacks):
         require_function(f"callbacks[{n}]", callback, needed=True)
 
 
 def log_callback() -> events.Callback:
-    """Return the callback that writes passes, refused workers and the outcome to the log."""
     began = 0.0
 
     def log(event: events.Event) -> None:
@@ -111,8 +107,6 @@ EVENT_INTERVAL = 0.4
 
 
 class FitDescription(NamedTuple):
-    """What is published of a fit with its passes."""
-
     title: str
     names: tuple[str, ...]
     units: tuple[str, ...]
@@ -124,8 +118,6 @@ class FitDescription(NamedTuple):
 
 
 class FitObserver:
-    """Turns the steps of one fit into events and passes them to its callbacks."""
-
     def __init__(
         self,
         description: FitDescription,
@@ -180,7 +172,6 @@ class FitObserver:
                 raise
 
     def now(self) -> float:
-        """Return the time as `Event.at` has it."""
         return self.clocks[0] + time.monotonic() - self.clocks[1]
 
     def _new_refusals(self) -> list[events.WorkerRefused]:
@@ -189,7 +180,6 @@ class FitObserver:
         return [events.WorkerRefused(fit=self.fit, reason=reason) for reason in reasons]
 
     def observed(self, sweep: "Sweep") -> "Sweep":
-        """Return the sweep with events added for its passes and tiles."""
         unobserved = sweep.execute
 
         def execute(
@@ -209,7 +199,6 @@ class FitObserver:
         return replace(sweep, execute=execute)
 
     def start_pass(self, label: str | None = None, factor: int = 1, tiles: int = 1) -> None:
-        """Emit that a pass begins."""
         means = f" over {factor}×{factor} means" if factor > 1 else ""
         name = f"pass {label}{means}"
         if label is None:
@@ -219,7 +208,6 @@ class FitObserver:
         self.emit(events.PassStarted(fit=self.fit, name=name, factor=factor, tiles=tiles))
 
     def end_pass(self, gram: "Gram") -> None:
-        """Emit that a pass over stored averages has used all of them."""
         done = {"done": 0, "pairs": 0, "bytes": 0}
         self._count(done, 1, gram)
         self.emit(events.TilesDone(fit=self.fit, **done, **self.totals))
@@ -233,7 +221,6 @@ class FitObserver:
                 count[key] += number
 
     def state(self, state: lm.State, factor: int = 1, *, resumed: bool = False) -> None:
-        """Emit the state after a pass, or that of the checkpoint from which a fit is resumed."""
         self.done[factor] = state.passes
         if self.silent:
             return
@@ -256,7 +243,6 @@ class FitObserver:
         )
 
     def start_phase(self, phase: str) -> None:
-        """Emit what the fit does now; its passes are called by it from then on."""
         self.phase = phase
         self.emit(events.PhaseStarted(fit=self.fit, phase=phase))
 
@@ -268,14 +254,12 @@ class FitObserver:
         stderr: Float[np.ndarray, " p"],
         **more: Any,
     ) -> None:
-        """Emit the outcome and values of a result; more: other fields of the event."""
         fields = {"sentence": outcome.value, "findings": findings, "theta": tuple(theta.tolist())}
         fields |= {"stderr": tuple(stderr.tolist())} | more
         self.emit(events.FitEnded(fit=self.fit, outcome=outcome.name, **fields))
 
     @contextmanager
     def failures_emitted(self) -> Iterator[None]:
-        """Emit an exception or interruption inside the `with` as the end of the fit."""
         try:
             yield
         except BaseException as e:  # Ctrl-C and a loop that is left end a fit, too
@@ -295,7 +279,6 @@ class FitObserver:
 def followed(
     states: Iterator[lm.State], observer: FitObserver, record: "FitRecord", *, resumed: bool = False
 ) -> Generator[lm.State, None, lm.State]:
-    """Yield the states of a fit, and tell callbacks; return the last one. resumed: from a checkpoint."""
     state = None
     for state in states:
         observer.state(state, resumed=resumed)

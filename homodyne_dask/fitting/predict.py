@@ -57,7 +57,6 @@ def predict(
 
 
 def required_gap(model: Model, gap: str | float | None) -> float | None:
-    """Return the gap in Å; raises OptionError where a model needs one and none is given."""
     if model.shear and gap is None:
         raise OptionError(
             f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
@@ -73,7 +72,6 @@ def c2_of_point(
     contrast: Float[np.ndarray, " bin"],
     offset: Float[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "bin t1 t2"]:
-    """Return c2 of bins at a point of a model."""
     f_at, t1, t2 = evaluation_of(at.problem.model).f_at, time[:, None], time[None, :]
     bins = zip(q[:, None], phi[:, None], strict=True)
     f = np.concatenate([f_at(at, time, *of_bin, t1, t2) for of_bin in bins])
@@ -81,7 +79,6 @@ def c2_of_point(
 
 
 def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
-    """Return a value as float64; raises OptionError, which begins with its name, for what is none."""
     try:
         values = np.asarray(value)
         real = values.dtype.kind == "O" and all(isinstance(x, Real) for x in values.flat)
@@ -95,7 +92,6 @@ def numbers_of(name: str, value: Any) -> Float[np.ndarray, "..."]:
 
 
 def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:
-    """Return values for each bin, given as one number or one per bin; raises OptionError for others."""
     per_bin = {name: np.atleast_1d(numbers_of(name, value)) for name, value in named.items()}
     for name, numbers in per_bin.items():
         if numbers.ndim > 1 or not len(numbers):
@@ -111,7 +107,6 @@ def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:
 
 
 def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
-    """Return theta of parameters by name or in order; raises OptionError for unknown and missing ones."""
     constants = {p.name: p.constant for p in model.parameters if p.constant is not None}
     wanted = [name for name in model.names if name not in constants]
     if not isinstance(params, Mapping):

@@ -42,7 +42,6 @@ _UNKNOWN_Q_BOUND = 1e10
 
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
-    """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
     code_digest()  # of the files that are loaded now
     options = FitOptions(**values)
     model = with_free_rates(scan_model(model).current(), options.rates)
@@ -162,7 +161,6 @@ def _resolved(options: FitOptions, chosen: Search, scaling: Scaling) -> FitOptio
 
 
 def computed_on(request: Request, device: Device) -> Request:
-    """Return the request with a note of what computes its passes, and why, for checkpoint and report."""
     note = {"name": device.name, "on": str(device.gpus or "CPU"), "why": device.why}
     return replace(request, config=request.config | {"computed_on": note})
 
@@ -190,7 +188,6 @@ def require_gap(request: Request) -> None:
 
 
 def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
-    """Return the normal priors that a user gave; OptionError for others, for which a fit has no use."""
     priors = given_priors(given, search)
     if not priors:
         return None
@@ -253,7 +250,6 @@ _MAX_CHANGE = 1e-7
 
 
 def _check_table(options: FitOptions) -> None:
-    """Raise OptionError for options that apply to pairs of frames."""
     refused = {
         "weighting": (options.weighting != PAIRS, "the noise of speckle"),
         "min_lag": (options.min_lag > 1, "frames: remove the first lines of the table instead"),

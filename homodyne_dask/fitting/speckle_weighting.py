@@ -140,7 +140,6 @@ class SpeckleWeighting:
                 yield slice(first, first + some), points, times
 
     def gram(self, theta: Float[np.ndarray, " p"], linear_params: object = None) -> Gram:
-        """Return the Gram of all bins."""
         self.begun()
         gram = self._weighted(self.columns(theta))
         self.ended(gram)
@@ -195,7 +194,6 @@ class SpeckleWeighting:
 
     @one_blas_thread()
     def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
-        """Return the errors at the end of a fit; None where the noise is not known."""
         if self.joint is None or (self.joint.which != moved).any():  # a bound became active since
             return None
         at_end, clusters = joint_equations(state.reduced, moved), self.request.clusters
@@ -212,14 +210,12 @@ def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
 
 
 def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid:
-    """Return cells as fine as those that are averaged, or as many as the cost allows."""
     lags = int((averaged.lag_edges < frames).sum())
     most = BUDGET if bins <= FEW_BINS else BUDGET_OF_MANY
     return CellGrid(int(np.clip(most // (max(lags, 1) * frames), 8, MOST_AGES)), 1)
 
 
 def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterator[lm.State]:
-    """Yield the states of fits to the averages, weighted by pairs first, then anew until parameters stay."""
     request, state = weighting.request, None
     for state in minimize(request, weighting, partial(find_start, request, [weighting]), record):
         yield state
@@ -243,7 +239,6 @@ def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterato
 
 
 def weighted_at(request: Request, data: Sweep, theta: Float[np.ndarray, " p"]) -> SpeckleWeighting:
-    """Return passes over the averages with the weights of a finished fit; OptionError without its noise."""
     weighting = SpeckleWeighting.of(request, data)
     for _ in range(2):  # the second with contrasts of the first
         reduced = reduce(weighting.gram(theta), request.scaling, request.sum_rounding)

@@ -28,7 +28,6 @@ def _no_truth_value(value: Any) -> Any:
 
 
 def parts(value: Any) -> list[Any]:
-    """Return the members of a list, or those of text with commas between."""
     members = _plain(value) if not isinstance(value, str) else [value]
     members = members if isinstance(members, list | tuple) else [members]
     words = (m.split(",") if isinstance(m, str) else [m] for m in members)

@@ -73,8 +73,6 @@ def option(
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its definition."""
-
     name: str
     type: Any
     default: Any
@@ -94,18 +92,15 @@ class Option:
 
     @property
     def by_name(self) -> bool:
-        """Whether it has a value for each of some parameters."""
         return self.form.metavar.startswith("NAME=")
 
     @property
     def repeatable(self) -> bool:
-        """Whether it takes several values."""
         kinds = (self.type, *get_args(self.type))
         return any(get_origin(kind) in (list, Mapping) or ... in get_args(kind) for kind in kinds)
 
     @property
     def form(self) -> Form:
-        """What a value of it is called."""
         if self.choices:
             return Form(
                 f"{', '.join(self.choices[:-1])} or {self.choices[-1]}",
@@ -126,7 +121,6 @@ class Option:
 
     @property
     def description(self) -> str:
-        """What it is, with its unit and default."""
         unit = f" [{self.unit}]" if self.unit else ""
         unit += f"; names: {', '.join(self.suggestions)}" if self.suggestions else ""
         known = self.default not in (None, (), False, ...) and "default: " not in self.help
@@ -155,7 +149,6 @@ class Options(BaseModel):
     @classmethod
     @cache
     def options(cls) -> dict[str, Option]:
-        """Return the definition of every option, by name."""
         types = get_type_hints(cls)
         return {
             name: Option(
@@ -172,7 +165,6 @@ class Options(BaseModel):
 
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
-        """Return what is wrong, spelled as on the command line, and the way out."""
         first = wrong.errors(include_url=False)[0]
         (name, *inside), value, known = first["loc"], first["input"], cls.options()
         if name not in known:
@@ -307,7 +299,6 @@ class FitOptions(Options):
     before the first pass and report them (skip)."""
 
     def values(self) -> dict[str, Any]:
-        """Return the values by name."""
         return {name: getattr(self, name) for name in FitOptions.model_fields}
 
     def changed(self) -> list[str]:
@@ -321,10 +312,7 @@ class FitOptions(Options):
 
 
 def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator of functions whose **options are those of a fit, or of a plan alone.
-
-    Signature and docstring (in place of `{options}`) then name them, and others are a TypeError.
-    """
+    """Give functions the options of a fit, or of a plan, in signature and docstring (`{options}`)."""
     chosen = [o for o in FitOptions.options().values() if PLAN in o.use or not of_plan]
     keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     new = [keyword(o.name, default=o.default, annotation=o.type) for o in chosen]

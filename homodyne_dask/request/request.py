@@ -16,8 +16,6 @@ from homodyne_dask.store.scan import Scan
 
 @dataclass(frozen=True)
 class Request:
-    """A fit that has been checked and can be started."""
-
     scan: Scan
     problem: Problem
     search: Search
@@ -33,7 +31,6 @@ class Request:
 
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
-        """Which bins see the same speckle, by number (see `speckle_clusters`)."""
         found, after = [], 0
         for scan in (self.scan, *self.others):
             found.append(after + speckle_clusters(scan, self.options.friedel))
@@ -42,7 +39,6 @@ class Request:
 
     @property
     def sum_rounding(self) -> float:
-        """Accuracy of the sums of a pass (`kernels.problem.SUM_ROUNDING`)."""
         return self.problem.sum_rounding
 
 

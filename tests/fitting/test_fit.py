@@ -123,19 +123,6 @@ def test_uneven_times_are_fitted_in_the_physical_convention_and_refused_in_the_o
         hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP, convention="homodyne")
 
 
-def test_one_bin_is_enough_for_diffusion(tmp_path):
-    scans = measured(CREEP, 60, [0.0], sigma=0.003, contrast=0.3)
-    result = hd.fit(store(scans, tmp_path), hd.STATIC)
-    theta, *_ = reference.dense_fit(CREEP, scans.dense())
-    error = result.parameters["stderr_naive"].values
-    assert (np.abs(result.parameters["value"].values - theta) < 1e-2 * error).all()
-    assert result.parameters["method"].values.tolist() == ["speckle"] * 3
-    stderr = np.sqrt(np.diag(result.covariance.values))
-    np.testing.assert_array_equal(result.parameters["stderr"].values, stderr)
-    assert (stderr > error).all()
-    assert result.findings.at_least("warning") == ()
-
-
 WINDOWS = [
     ("few frames of many", 300, {"frames": (150, 156)}, {}),
     ("the longest lags", 120, {}, {"min_lag": 100}),

@@ -79,19 +79,6 @@ def test_coarse_passes_do_not_count_as_those_over_all_data(tmp_path, monkeypatch
     np.testing.assert_allclose(finest.stderr, known, rtol=0.5)  # the means hold the same data
 
 
-def test_the_loop_sees_the_passes_of_the_fit_and_its_value_is_the_result(scan):
-    results = []
-
-    def loop():
-        results.append((yield from hd.iterate(scan, hd.STATIC, **GIVEN)))
-
-    passes = list(loop())
-    result, fitted = results[0], hd.fit(scan, hd.STATIC, **GIVEN)
-    assert [state.passes for state in passes] == list(range(1, fitted.passes + 1))
-    assert passes[-1].outcome is fitted.outcome
-    assert result.parameters.identical(fitted.parameters)
-
-
 def test_a_resumed_fit_counts_its_passes_on(scan, tmp_path):
     path = tmp_path / "checkpoint.json"
     for state in hd.iterate(scan, hd.STATIC, checkpoint=path, **GIVEN):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import yaml
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError
@@ -17,20 +16,6 @@ scan = module_scan(lambda: measured(FLOW[:3], 30, angles(4)))
 def test_an_option_that_there_is_not_is_refused_with_the_nearest(scan):
     with pytest.raises(TypeError, match=r"argument 'los'; did you mean 'loss'\?"):
         hd.fit(scan, hd.STATIC, los="huber")
-
-
-def test_every_option_reaches_the_request(scan, monkeypatch):
-    seen = {}
-
-    def prepared(data, model, **given):
-        seen.update(given)
-        raise HomodyneDaskError("enough")
-
-    monkeypatch.setattr("homodyne_dask.fitting.fit.prepare", prepared)
-    given = {name: yaml.safe_load(option.example) for name, option in OPTIONS.items()}
-    with pytest.raises(HomodyneDaskError, match="enough"):
-        hd.fit(scan, hd.STATIC, **given)
-    assert seen == given
 
 
 def test_the_record_has_every_option_and_names_those_changed(scan):

@@ -13,12 +13,6 @@ from tests import reference
 from tests.synthetic import FLOW, GAP, Q
 
 
-def test_predict_is_symmetric_and_one_on_the_diagonal():
-    f = predict(LAMINAR_FLOW, FLOW, 0.1 * np.arange(20), q=Q, phi=[0, 45], gap="200 um")
-    np.testing.assert_array_equal(f, f.transpose(0, 2, 1))
-    np.testing.assert_array_equal(np.diagonal(f, axis1=1, axis2=2), 1.0)
-
-
 def test_predict_takes_any_axis_by_bin_and_names_for_parameters():
     time = 0.1 * np.arange(5)
     by_name = dict(zip(STATIC.names, (5000.0, -0.5, 10.0), strict=True))

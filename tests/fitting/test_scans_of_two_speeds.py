@@ -145,16 +145,7 @@ def test_the_command_writes_each_scan_and_the_series(stores, tmp_path):
     assert "select rings with --q" in wrong.output
 
 
-def test_data_that_are_no_further_measurement_are_refused(stores, tmp_path):
-    twice = ingested(tmp_path, "fast", time=0.02 * np.arange(60))
-    for pair in (stores[:1] * 2, [stores[0], twice]):
-        with pytest.raises(OptionError, match="a measurement counts only once"):
-            hd.fit(pair, "power_law")
-    with pytest.raises(OptionError, match="a measurement counts only once"):
-        hd.fit_each([stores[0], twice], "power_law", over_scans="age", scan_values=[1.0, 2.0])
-    scan = hd.open_dataset(stores[0])
-    halves = [scan.select(frames=part) for part in ((0, 30), (30, 60))]
-    assert len(hd.fit(halves, "power_law").results) == 2
+def test_stores_that_no_parameters_describe_together_are_refused(stores, tmp_path):
     unknown = ingested(tmp_path, "slow", q=[np.nan, np.nan])
     with pytest.raises(OptionError, match="q is known for some of the stores only"):
         hd.fit([stores[0], unknown], "brownian")

@@ -48,8 +48,6 @@ from homodyne_dask.sweep.preflight import checked_workers
 
 
 class Job(NamedTuple):
-    """One of many fits."""
-
     name: str
     scan: Callable[[], Scan]
     """Returns the data; raises for a damaged store."""
@@ -68,8 +66,6 @@ class Job(NamedTuple):
 
 
 class FitOutput(NamedTuple):
-    """What became of a job: a result, or an error."""
-
     result: FitResult | None = None
     error: Exception | None = None
     files: tuple[Path, ...] = ()
@@ -78,7 +74,6 @@ class FitOutput(NamedTuple):
 
 
 def is_small(scan: Scan) -> bool:
-    """Return whether a fit of the scan is small enough for one process."""
     frames = int(scan.use.sum())
     return frames * (frames - 1) // 2 * len(scan.bins) < IN_PROCESS_PAIRS
 
@@ -92,7 +87,6 @@ def fit_job(
     resume: bool = False,
     saved: bool = True,
 ) -> tuple[FitResult, tuple[Path, ...]]:
-    """Make the fit of a job, unless it has a result; return it and the files written. saved: a checkpoint."""
     scan, result = job.scan(), job.made
     given = {"client": client, "callbacks": callbacks, **job.options}
     if not job.written:
@@ -118,8 +112,6 @@ _NOT_ASKED = ("model_digest", "changed", "periods")
 
 
 class PreviousFit(NamedTuple):
-    """What an earlier run left of a fit, by default nothing."""
-
     result: FitResult | None = None
     resume: bool = False
     changed: str = ""
@@ -129,12 +121,10 @@ class PreviousFit(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether the whole fit is still to be made."""
         return not (self.result or self.resume or self.error)
 
 
 def find_previous(model: Model, job: Job) -> PreviousFit:
-    """Return what an earlier run left of a fit; raises OptionError for a fit with other options."""
     checkpoint, result, saved = folders.checkpoint_in(job.folder), None, {}
     resume = checkpoint_exists(checkpoint)
     if not (resume or (job.folder / SUMMARY).exists()):
@@ -201,12 +191,11 @@ def run_many(
     many: int = MIN_FITS_FOR_WORKERS,
     shared_disk: bool = True,
 ) -> Generator[FitOutput, None, None]:
-    """Make the fits of all jobs, and yield the output of each in turn; a fit that fails stops no other.
+    """Yield the output of each job in turn; a fit that fails stops no other.
 
     resume: jobs that have a result of the same fit keep it, and those whose data, model or program changed
-    since are fitted again. many: small fits from which workers are started. shared_disk: whether workers of
-    the client write the same folders. Raises OptionError, before the first fit, where a folder has a fit of
-    other options.
+    since are fitted again. many: small fits from which workers are started. shared_disk: whether workers
+    of the client write the same folders.
     """
     previous = [find_previous(model, job) if resume else PreviousFit() for job in jobs]
     scans = []
@@ -237,11 +226,9 @@ class BegunFit:
     future: Future | None = None
 
     def ended(self) -> bool:
-        """Return whether the fit on a worker has ended; another one is made by `output`."""
         return self.future is None or self.future.done()
 
     def output(self, observed: Observed) -> FitOutput:
-        """Return what becomes of the job, of a fit made here where no worker makes it."""
         before, job = self.previous, self.job
         with observed(job, before) as callbacks:
             try:
@@ -271,12 +258,7 @@ def begun(
     connected: Client | None,
     shared_disk: bool,
 ) -> Iterator[list[BegunFit]]:
-    """Yield all fits, the small ones submitted to the workers, which are checked first, for a `with`.
-
-    client: of large ones. connected: of small ones. Dask drops fits whose futures are released. Raises
-    ClusterError where the workers do not meet the requirements, OptionError where small fits are to be
-    computed on GPUs.
-    """
+    """client: of large fits. connected: of small ones. Dask drops fits whose futures are released."""
     fits = []
     for job, before in zip(jobs, previous, strict=True):
         job = job._replace(overwrite=job.overwrite or bool(before.changed))
@@ -332,7 +314,6 @@ def _first_planned(jobs: Iterable[Job], model: Model, client: Client) -> tuple[S
 
 
 def fit_on_worker(job: Job, model: Model) -> FitOutput:
-    """Make a small fit in this process, without a checkpoint; this is a task."""
     events: list[Event] = []
     result, files = fit_job(job, model, callbacks=[events.append], saved=False)
     return FitOutput(result, files=files, events=tuple(events))

@@ -58,16 +58,11 @@ class Part(NamedTuple):
     scan: Scan
 
     def members(self, whole: Scan) -> tuple[int, ...]:
-        """Return the positions of its bins in the whole selection."""
         return tuple(map(whole.bins.index, self.scan.bins))
 
 
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
-    """Return the rings (over='q'), angles of each ('phi') or of all ('angle'), labels, age windows or scans.
-
-    windows, for age only: their number, of equal length in frames, or a list of (from, to) in s. Raises
-    SelectionError where q or φ is unknown or a window has fewer than 3 frames.
-    """
+    """windows, for age only: their number, of equal length in frames, or a list of (from, to) in s."""
     require_known(over, OVER, f"over {shown(over)} is unknown")
     if over != "age":
         if windows is not None:
@@ -183,7 +178,6 @@ _UNITS = {"c": "°C", "°c": "°C", "degc": "°C", "celsius": "°C", "k": "K", "
 
 
 def axis_of(variable: str) -> str:
-    """Return the name of a variable in tables: the last word of a path."""
     require_type("over_scans", variable, str, "the name of a variable, such as 'temperature'")
     return variable.rpartition("/")[2]
 
@@ -191,11 +185,10 @@ def axis_of(variable: str) -> str:
 def places_of(
     variable: str, parts: Sequence[Part], values: Values, apart: bool
 ) -> list[dict[str, Any]]:
-    """Return the value of a variable at each of some scans by its name, and its unit where it has one.
+    """variable: a word, or the path of a number in HDF5 files that ingest kept. apart: scans of one store.
 
-    variable: a word, or the path of a number in HDF5 files that ingest has kept. values: by names of scans,
-    or the path of a table of them; by default those of the stores; of those of no scan a PackageWarning
-    tells. apart: whether the scans are those of one store.
+    values: by names of scans, or the path of a table of them; by default those of the stores; of those of no
+    scan a PackageWarning tells.
     """
     axis = axis_of(variable)
     require_type(

@@ -55,11 +55,7 @@ def parts_of_stores(
     values: Values = None,
     together: bool = False,
 ) -> list[tuple[Part, ...]]:
-    """Return the parts of each store; with a variable at their values of it, and first of each scan.
-
-    values: of the variable (`places_of`). together: whether the scans of several stores are one fit. over:
-    None for whole scans, where there is a variable.
-    """
+    """over: None for whole scans, where there is a variable. together: whether all stores are one fit."""
     if variable is not None:
         return _parts_at_values(scans, over, windows, variable, values)
     if together and len(scans) > 1 and over == "scan":
@@ -77,7 +73,6 @@ def parts_of_stores(
 
 
 def _refuse(*cases: tuple[object, str]) -> None:
-    """Raise OptionError with the sentence of the first case that is given."""
     for given, sentence in cases:
         if given:
             raise OptionError(sentence)
@@ -117,11 +112,7 @@ def jobs_of(
     folder: Path,
     together: bool = False,
 ) -> list[Job]:
-    """Return the fits of the parts: contrasts and offsets given per bin are those of its bins.
-
-    folder: that in which each has its own. Raises OptionError for contrasts that would be shared by one bin,
-    unless one fit has all parts (`together`).
-    """
+    """folder: that in which each has its own. together: whether one fit has all parts."""
     scaling, jobs = str(options.get("scaling", "")), []
     if not together and scaling not in ("", "individual", "fixed"):
         what = "scans" if scaling == "scans" else "bins"
@@ -242,11 +233,6 @@ def fit_scans(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
-    """Fit scans of several stores, each with its own frames and bins, as one fit: see `hd.fit`.
-
-    per_scan: parameters that differ between scans; the others are shared.
-    {options}
-    """
     scans, model = [as_scan(one) for one in data], scan_model(model)
     require_client(client)
     require_callbacks(callbacks)
@@ -265,7 +251,6 @@ def fit_parts_together(
     callbacks: Sequence[Callback],
     options: Mapping[str, Any],
 ) -> FitSeries:
-    """Return the series of one fit of all parts of each store, over an axis; own: parameters that differ."""
     from homodyne_dask.fitting.series.scans_together import fit_together  # lazy: it loads JAX
 
     stores = [prepare(scan, model, **options) for scan in scans]
@@ -284,7 +269,6 @@ def grouping_of(
     over: str | None,
     options: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], str | None, dict[str, Any]]:
-    """Return which parameters differ between groups, what a series is over then, and the options."""
     form = "names of parameters by group, such as {'ring': 'D0'}"
     require_type("per", per, Mapping | None, form)
     given = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]

@@ -90,7 +90,6 @@ class GlobalParameters:
     def of(
         cls, names: Sequence[str], own: Sequence[str], labels: Sequence[str]
     ) -> "GlobalParameters":
-        """Return those of a model with these names in scans of these labels ('scan 3'); own: which differ."""
         for name in own:
             require_known(name, names, f"per: unknown parameter {name!r}")
         sizes = [len(labels) if name in own else 1 for name in names]
@@ -101,10 +100,7 @@ class GlobalParameters:
         return cls(whole, place, np.repeat(np.arange(len(names)), sizes))
 
     def search(self, of: Search) -> Search:
-        """Return the search with bounds, fixed values and priors of the model's parameters.
-
-        Steps are curved along rates that share no parameter with another one.
-        """
+        """Steps are curved along rates that share no parameter with another one."""
         take, priors = self.of_model, of.priors
         if priors is not None:
             priors = GaussianPriors(priors.mean[take], priors.sd[take], priors.period[take])
@@ -121,15 +117,12 @@ class GlobalParameters:
         )
 
     def start(self, thetas: Float[np.ndarray, "*scan p"]) -> Theta:
-        """Return the global parameters of those in each scan, in which shared ones are equal."""
         theta = np.empty(len(self.names))
         theta[self.place] = thetas
         return theta
 
 
 class FittedScan(NamedTuple):
-    """One of the scans of a global fit."""
-
     request: Request
     """Contrast and offset that scans share are those of all."""
     number: int
@@ -144,8 +137,6 @@ class FittedScan(NamedTuple):
 
 
 class GlobalRequest(NamedTuple):
-    """A global fit that has been checked."""
-
     stores: tuple[Request, ...]
     together: Request
     """Of all scans, with the global parameters; its scan is that of the first store."""
@@ -157,18 +148,15 @@ class GlobalRequest(NamedTuple):
 
     @property
     def place(self) -> Int[np.ndarray, "bin p"]:
-        """Of the parameters of each bin among the global ones."""
         return self.parameters.place[self.scan_of_bin]
 
     def of_stores(self, values: np.ndarray) -> list[np.ndarray]:
-        """Return values of all bins as those of each store."""
         return np.split(values, np.cumsum([len(store.scan.bins) for store in self.stores[:-1]]))
 
 
 def global_request(
     stores: Sequence[Request], parts: Sequence[Part], per_scan: tuple[str, ...]
 ) -> GlobalRequest:
-    """Return the global fit of all parts of stores; raises OptionError for options that it cannot have."""
     first, *others = stores
     search, model = first.search, first.problem.model
     how = "per" if per_scan else "together"
@@ -222,7 +210,6 @@ def _is_part_of(part: Part, whole: Request) -> bool:
 
 
 def _check_alike(stores: Sequence[Request]) -> None:
-    """Raise OptionError for stores that no parameters describe together, or that hold the same data."""
     model = stores[0].problem.model
     splines = model.splines or (model.beat is not None and model.beat.law)
     if len(stores) > 1 and splines:
@@ -264,7 +251,6 @@ def fit_together(
     callbacks: Sequence[Callback],
     what: str = "scans",
 ) -> tuple[GlobalFit, list[FitResult]]:
-    """Return the global fit of the parts of all stores, called `what`, and the result of each part at it."""
     record = FitRecord(time.perf_counter())
     if stores[0].options.on_bad_tile == "skip":
         stores, parts = _without_unreadable(stores, parts, client)
@@ -312,7 +298,6 @@ def _passes(
     linear = together.problem.loss == "linear"
 
     def gram_at(theta: Theta, params: Float[np.ndarray, "bin 2"] | None) -> Gram:
-        """Return the Gram of each bin in the parameters of its scan: a pass over each store."""
         thetas = request.of_stores(theta[place])
         lines = repeat(None) if linear or params is None else request.of_stores(params)
         each = zip(sweeps, thetas, lines, strict=False)
@@ -351,8 +336,6 @@ def _passes(
 
 
 class _End(NamedTuple):
-    """The end of a global fit, of all and of each scan."""
-
     request: GlobalRequest
     state: lm.State
     sweeps: Sequence[Sweep]
@@ -360,7 +343,6 @@ class _End(NamedTuple):
 
 
 def _known_of(end: _End) -> tuple[Known, Callable[[int], SpeckleErrors | None]]:
-    """Return what is known of the global parameters, and a function of a scan: the noise of its bins."""
     request = end.request
     # clusters of bins of one scan alone determine its own parameters
     fewest = min(clusters_in(at.reduced, scan.request.clusters) for scan, at in end.scans)
@@ -376,7 +358,6 @@ def _known_of(end: _End) -> tuple[Known, Callable[[int], SpeckleErrors | None]]:
 
 
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
-    """Return the first point: of fits of the averages of some stores, then of each scan's own parameters."""
     first, *others = request.stores
     parameters, search, scans = request.parameters, first.search, request.scans
     tried = np.linspace(0, len(others), min(len(request.stores), STORES_TRIED)).astype(int)
@@ -438,7 +419,6 @@ def _states_of_scans(
 
 
 def _noise_of_scans(end: _End) -> Callable[[int], SpeckleErrors | None]:
-    """Return a function of a scan: the noise of its bins, None where it is not known."""
     request, moved = end.request, _with_errors(end)
 
     @cache
@@ -463,7 +443,7 @@ def _with_errors(end: _End) -> np.ndarray:
 
 
 def _signal(end: _End, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:
-    """Return the test for a decay in all scans; None where the noise of one shows it, or one has none.
+    """None where the noise of a scan shows its decay, or one has no test.
 
     Nor have scans of one store with parameters of their own, of which each would need a pass over all.
     """
@@ -491,7 +471,6 @@ def _signal(end: _End, noise_of: Callable[[int], SpeckleErrors | None]) -> Signa
 
 
 def _of_noises(end: _End, noises: Sequence[SpeckleErrors | None]) -> NoiseErrors | None:
-    """Return the errors that the noise of all bins gives the global parameters; None if not all are known."""
     known = [noise for noise in noises if noise and not noise.objection]
     if len(known) < len(noises):
         return None

@@ -96,21 +96,17 @@ class BinnedAverages:
     def at_cells(
         self, at: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
     ) -> "BinnedAverages":
-        """Return these of some cells."""
         c2, weight = self.c2[:, at], self.weight[:, at]
         return replace(self, c2=c2, weight=weight, t1=self.t1[at], t2=self.t2[at])
 
     def of_bins(self, bins: list[int]) -> "BinnedAverages":
-        """Return these of some bins."""
         parts = {name: getattr(self, name)[bins] for name in ("c2", "weight", "q", "phi")}
         return replace(self, **parts)
 
     def up_to_lag(self, longest: float) -> "BinnedAverages":
-        """Return these, of which only those of lags up to one [s] have a weight."""
         return replace(self, weight=np.where(self.t2 - self.t1 <= longest, self.weight, 0.0))
 
     def scales(self, theta: Theta, phi: Float[np.ndarray, " bin"]) -> BinScales:
-        """Return the scales of the bins at theta for angles phi."""
         problem = self.problem
         return bin_scales(
             problem.model, problem.convention, theta, self.q, phi, problem.gap, self.spacing
@@ -128,7 +124,6 @@ class BinnedAverages:
 
     @cached_property
     def spacing(self) -> float:
-        """The frame spacing, in s."""
         return frame_spacing(self.time, self.problem.convention)
 
     @cached_property
@@ -149,7 +144,6 @@ class BinnedAverages:
         return found
 
     def __call__(self, theta: Theta) -> Gram:
-        """Return the Gram of the averages at theta."""
         model = self.problem.model
         of_model = self._transport_moments if isinstance(model, TransportModel) else self._moments
         with float64_on_cpu():
@@ -173,7 +167,6 @@ class BinnedAverages:
 
 
 def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
-    """Return the averages of the selected bins, read in a pass where stored ones are few or miss pairs."""
     cuts = scan.cuts(problem.min_lag)
     few, pairs = len(cuts.t1) < MIN_CELLS, data is not None and scan.cells is None
     read = pairs and not scan.is_table and (few or _misses_pairs(scan, cuts, problem.min_lag))
@@ -204,7 +197,6 @@ def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) ->
 
 
 def _misses_pairs(scan: Scan, cuts: Cuts, min_lag: int) -> bool:
-    """Return whether averages inside the selected frames hold too few of their pairs, about."""
     if scan.frames == (0, scan.n_frames) and not scan.excluded_frames:
         return False
     whole = replace(scan, frames=(0, scan.n_frames), excluded_frames=())
@@ -255,7 +247,6 @@ def best_points(
     summary: BinnedAverages, search: Search, mode: str, best: int,
     points: Float[np.ndarray, "point p"],
 ) -> list[Theta]:  # fmt: skip
-    """Return the best of some points; raises OptionError where χ² is a number at none of them."""
     chisqr = chisqr_at_points(summary, search, mode, points)
     if not np.isfinite(chisqr).any():
         raise_not_finite(summary, points[0])
@@ -277,23 +268,18 @@ def chisqr_at_points(
     summary: BinnedAverages, search: Search, mode: str, points: Float[np.ndarray, "point p"]
 ) -> Float[np.ndarray, " point"]:
     """Return χ² of the averages at points; infinite where it is no number, or contrast is negative."""
-    chisqr = np.full(len(points), np.inf)
-    for n, gram in enumerate(_grams(summary, points)):
-        reduced = reduce(gram, mode)
+    chisqr, pairs = np.full(len(points), np.inf), (summary.weight > 0).sum(1)
+    with float64_on_cpu():
+        of_points = _moments_of_points(
+            summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
+            bin_argument(summary.problem, summary.q, summary.phi), model=summary.problem.model,
+        )  # fmt: skip
+    for n, moments in enumerate(np.asarray(of_points)):
+        reduced = reduce(Gram(moments, pairs), mode)
         # c2 must decay: contrast is not negative
         if np.isfinite(reduced.chisqr) and np.nanmedian(reduced.contrast) >= 0:
             chisqr[n] = reduced.chisqr + search.prior_chisqr(points[n])
     return chisqr
-
-
-def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
-    pairs = (summary.weight > 0).sum(1)
-    with float64_on_cpu():
-        moments = _moments_of_points(
-            summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
-            bin_argument(summary.problem, summary.q, summary.phi), model=summary.problem.model,
-        )  # fmt: skip
-        return [Gram(one, pairs) for one in np.asarray(moments)]
 
 
 @plain_kernel("model")

@@ -16,13 +16,8 @@ from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike
 
-from homodyne_dask.fitting.start.averages import (
-    BinnedAverages,
-    Theta,
-    chisqr_at_points,
-)
+from homodyne_dask.fitting.start.averages import BinnedAverages, Theta, chisqr_at_points
 from homodyne_dask.fitting.start.grid_scan import (
     BinnedFit,
     BinnedFits,
@@ -89,10 +84,7 @@ def with_sign_changes(
     sizes: list[Theta],
     others: list[Theta],
 ) -> list[BinnedFit]:
-    """Return the fits to all lags, best first, that began with the size of the rate at short lags.
-
-    sizes: points whose rate keeps its sign. others: from which fits to all lags start.
-    """
+    """sizes: points whose rate keeps its sign. others: from which fits to all lags start."""
     lower = search.lower.copy()
     lower[rate] = np.maximum(lower[rate], 0.0)
     shortest = summary.up_to_lag(_longest(summary, SHARES[0]))
@@ -125,7 +117,6 @@ def _without_fit(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
 
 
 def _with_fits(fits: BinnedFits, thetas: list[Theta]) -> _Lowest:
-    """Return the end of the lowest of fits from some points, a few passes on."""
     if len(thetas) > 1:
         ends = fits.advanced(fits.started(thetas), PASSES_OF_TURN)
     else:
@@ -179,7 +170,6 @@ type _Fringes = tuple[float, dict[str, float]]
 
 
 def single_lags(scan: Scan, data: Passes | None, summary: BinnedAverages) -> BinnedAverages:
-    """Return averages of single lags by one pass over the data, or those stored where there is none."""
     if data is None or scan.cells is not None:
         return summary
     frames = scan.frames[1] - scan.frames[0]
@@ -189,11 +179,10 @@ def single_lags(scan: Scan, data: Passes | None, summary: BinnedAverages) -> Bin
 
 
 def beat_points(summary: BinnedAverages, beat: Beat, search: Search, mode: str) -> list[Theta]:
-    """Return points from which fits to all lags start; none where no fringes lower χ².
+    """Follow the best frequencies at short lags to longer and longer ones, which know more and more turns.
 
-    From the best frequencies at short lags follow fits to longer and longer ones, which know more and more
-    turns; frequencies that only longer lags show join them there. In the first, exponents stay where the
-    scan has them: short lags do not show them.
+    Frequencies that only longer lags show join them there. In the first fits, exponents stay where the scan
+    has them: short lags do not show them.
     """
     scanned = np.isin(search.names, [beat.speed, beat.direction, beat.fraction, *beat.decays])
     return points_of_all_lags(summary, search, mode, [], scanned, beat)
@@ -219,7 +208,6 @@ def points_of_all_lags(
 
 
 def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float]]:
-    """Yield the averages up to a lag, and that lag [s]: short ones first, all at last."""
     lag = summary.t2 - summary.t1
     longest, last = LEAST_LAGS * summary.spacing, lag.max() / FACTOR
     while longest < last:
@@ -231,12 +219,11 @@ def _up_to_lags(summary: BinnedAverages) -> Iterator[tuple[BinnedAverages, float
 def _starts(
     summary: BinnedAverages, beat: Beat, search: Search, longest: float
 ) -> Iterator[Float[np.ndarray, "point p"]]:
-    """Yield points of each of the best frequencies of a scan, with rates of decay and fractions."""
     summary = summary.at_cells((summary.weight > 0).any(0))
     rates = np.geomspace(0.1 / longest, 2 / summary.spacing, N_DECAYS)
     q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0
-    of_decays = [_values(search, name, rates / q2) for name in beat.decays]
-    fractions = _values(search, beat.fraction, (0.15, 0.3, 0.5, 0.7, 0.85))
+    of_decays = [given_or(search, name, rates / q2) for name in beat.decays]
+    fractions = given_or(search, beat.fraction, (0.15, 0.3, 0.5, 0.7, 0.85))
     rest = np.clip(np.where(search.lower > 0, 1.0, 0.0), search.lower, search.upper)
     for c2 in (_without_slow_decays(summary), summary.c2 - 1):
         for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):
@@ -260,11 +247,6 @@ def _distinct(minima: Iterable[_Fringes], beat: Beat) -> list[dict[str, float]]:
     return distinct((values for _, values in lowest), near, N_FREQUENCIES)
 
 
-def _values(search: Search, name: str, otherwise: ArrayLike) -> Float[np.ndarray, " n"]:
-    """Return the value that a user gave, or the others inside its bounds; 0 where a model has no such."""
-    return given_or(search, name, otherwise) if name in search.names else np.zeros(1)
-
-
 def _without_slow_decays(summary: BinnedAverages) -> Float[np.ndarray, "bin cell"]:
     """Return c2 - 1 without the best combination of a constant and two slow decays of the lag."""
     lag, left = summary.t2 - summary.t1, []
@@ -280,19 +262,18 @@ def _minima(
     summary: BinnedAverages, c2: Float[np.ndarray, "bin cell"], beat: Beat, search: Search,
     rates: Float[np.ndarray, " n"],
 ) -> Iterator[_Fringes]:  # fmt: skip
-    """Yield the minima of χ² of damped cosines over speed and direction, for each exponent."""
     time, lag = summary.time, summary.t2 - summary.t1
     middle, damping = float(np.median(time[time > 0])), np.exp(-rates[:, None] * lag)
     top = 0.5 / summary.spacing
     frequency = top * np.arange(1, 2 + int(STEPS_PER_TURN * top * lag.max()))
     frequency /= len(frequency)
-    angles = _values(search, beat.direction, 180.0 * np.arange(N_ANGLES) / N_ANGLES - 90)
+    angles = given_or(search, beat.direction, 180.0 * np.arange(N_ANGLES) / N_ANGLES - 90)
     unit = {beat.speed: 1.0, beat.exponent: 0.0}
     scale = np.array([
         [float(beat.turns(unit | {beat.direction: angle}, np.ones(1), q, phi)[0]) for angle in angles]
         for q, phi in zip(summary.q, summary.phi, strict=True)
     ])  # fmt: skip
-    for exponent in _values(search, beat.exponent, EXPONENTS):
+    for exponent in given_or(search, beat.exponent, EXPONENTS):
         # turns at the frequency 1 in the middle of the record
         rate = np.where(time > 0, np.where(time > 0, time, 1.0) ** exponent, 0.0)
         whole = integrated(rate, np.diff(time))
@@ -303,7 +284,7 @@ def _minima(
             chisqr_with_best_scaling(y, w, damping.astype(np.float32), cosines).min(0)
             for y, w in zip(c2, summary.weight, strict=True)
         ]
-        speeds = _values(search, beat.speed, frequency / scale.max() / middle**exponent)
+        speeds = given_or(search, beat.speed, frequency / scale.max() / middle**exponent)
         of_bin = speeds[:, None] * middle**exponent * scale[:, None, :]
         at = np.clip(np.rint(of_bin / frequency[0]).astype(int) - 1, 0, len(frequency) - 1)
         total = sum(

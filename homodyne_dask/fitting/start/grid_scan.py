@@ -39,7 +39,7 @@ Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 
 
 def scan_points(grid: "Grid", best: int) -> list[Theta]:
-    """Return points of the scan to start from: the best two, then minima of the map, then distant ones.
+    """The best two points come first, then minima of the map, then distant points.
 
     The best cells are often neighbours, because χ² changes more with a step of alpha than with all of
     phi0; the map over (γ̇, phi0), minimized over the others, shows the other directions of flow.
@@ -83,7 +83,6 @@ def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, in
 def distinct[Point](
     points: Iterable[Point], near: Callable[[Point, Point], bool], most: int
 ) -> list[Point]:
-    """Return the first points, at most so many, of which none is near another."""
     chosen: list[Point] = []
     for point in points:
         if not any(near(point, other) for other in chosen):
@@ -94,7 +93,6 @@ def distinct[Point](
 
 
 def _distant(points: Int[np.ndarray, "point axis"], best: int) -> list[tuple[int, ...]]:
-    """Return the first points that differ from each other by more than one step somewhere."""
 
     def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
         return max(abs(a - b) for a, b in zip(one, other, strict=True)) <= 1
@@ -103,7 +101,9 @@ def _distant(points: Int[np.ndarray, "point axis"], best: int) -> list[tuple[int
 
 
 def given_or(search: Search, name: str, otherwise: ArrayLike) -> Float[np.ndarray, " n"]:
-    """Return the value that a user gave of a parameter, or others inside its bounds."""
+    """Return the value that a user gave, or the others inside its bounds; 0 where a model has no such."""
+    if name not in search.names:
+        return np.zeros(1)
     at = search.names.index(name)
     if np.isfinite(search.start[at]):
         return search.start[at : at + 1]
@@ -155,7 +155,6 @@ class Grid:
         return float(given_or(self.search, name, rate * self.middle**-exponent)[0])
 
     def theta(self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0) -> Theta:
-        """Return the parameters of one point."""
         D0, alpha = self.diffusion_pairs[flow]
         model = self.summary.problem.model
         theta = model.with_parts(diffusion=(D0, alpha, self.offset))
@@ -178,7 +177,6 @@ class Grid:
     def chisqr_of_pairs(
         self, summary: BinnedAverages, S: Float[np.ndarray, "bin shear cell"]
     ) -> Float[np.ndarray, "bin flow shear"]:
-        """Return χ² of every bin for every (rate, alpha) and every factor that shear makes of f."""
         of_rates = [(*pair, self.offset) for pair in self.diffusion_pairs]
         thetas = [summary.problem.model.with_parts(diffusion=of) for of in of_rates]
         dC = np.array([summary.differences(theta)[-1] for theta in thetas])
@@ -193,7 +191,6 @@ class Grid:
     def map_of(
         self, chisqr: Float[np.ndarray, "bin strain"], beta: float
     ) -> Float[np.ndarray, "shear angle"]:
-        """Return the sum of χ² over the bins for every γ̇ and phi0."""
         given, widest = len(self.shears) == 1, self.reach.max()
         rates = np.maximum(np.abs(self.shears), 1e-300)  # f is that of the opposite rate
         rates = rates * (self.middle**beta if given else 1.0)
@@ -218,20 +215,15 @@ class ShearTable:
     share: Float[np.ndarray, " bin"]
     """Shear of each bin over that of the bin of largest q."""
 
-    @property
-    def step(self) -> float:
-        """The logarithm of a size over the one before."""
-        return float(np.log(self.sizes[1] / self.sizes[0]))
-
     def at(
         self, sizes: Float[np.ndarray, "*#at"], angles: Float[np.ndarray, "*#at"]
     ) -> Float[np.ndarray, "*at"]:
-        """Return χ² of all bins, interpolated."""
         bins, rows = self.chisqr.shape
         lines = (bins, *(1,) * angles.ndim)
         phi, share = self.phi.reshape(lines), self.share.reshape(lines)
         relative_shear = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
-        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / self.step
+        step = float(np.log(self.sizes[1] / self.sizes[0]))
+        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / step
         np.clip(place, 0.0, rows - 1 - 1e-9, out=place)
         below = place.astype(np.int32)
         place -= below
@@ -243,7 +235,6 @@ class ShearTable:
     def map(
         self, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
     ) -> Float[np.ndarray, "size angle"]:
-        """Return χ² for every size and angle, a few angles at a time."""
         few = max(1, VALUES_PER_CALL // (len(sizes) * len(self.phi)))
         cuts = range(0, len(angles), few)
         return np.hstack([self.at(sizes[:, None], angles[None, n : n + few]) for n in cuts])
@@ -281,23 +272,18 @@ class BinnedFit:
 
     @property
     def lowest(self) -> lm.State:
-        """The lowest state of the fit."""
         return self.state.lowest
 
     @property
     def chisqr(self) -> float:
-        """χ² there."""
         return self.lowest.reduced.chisqr
 
     def minimum(self, free: int | None = None) -> "Minimum":
-        """Return where it is; free: number of free parameters, for the variance of a residual."""
         variance = np.nan if free is None else self.lowest.reduced.variance(free)
         return Minimum(self.lowest.theta, self.chisqr, self.starts, variance)
 
 
 class Minimum(NamedTuple):
-    """A minimum of χ² on the averages."""
-
     theta: Theta
     chisqr: float
     """On the averages; NaN where the user gave theta."""
@@ -307,8 +293,6 @@ class Minimum(NamedTuple):
 
 @dataclass(frozen=True)
 class BinnedFits:
-    """Fits to the same averages."""
-
     summary: Callable[[Theta], Gram]
     search: Search
     mode: str
@@ -316,7 +300,6 @@ class BinnedFits:
     """Bounds and priors of contrast and offset; not used where f alone determines the parameters."""
 
     def started(self, thetas: Sequence[Theta]) -> list[BinnedFit]:
-        """Return a fit at its initial point for each theta."""
         evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
         return [
             BinnedFit(lm.initial_state(self.search, theta, reduced, AVERAGES_OPTIONS))
@@ -324,7 +307,6 @@ class BinnedFits:
         ]
 
     def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
-        """Return every fit after `passes` more passes, or at its end."""
         states = [end.state for end in ends]
         passes_of_all = lm.iterate_several(self.search, self._evaluated, states, AVERAGES_OPTIONS)
         for after in islice(passes_of_all, passes):
@@ -332,7 +314,6 @@ class BinnedFits:
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
     def ends(self, thetas: Sequence[Theta], passes: int) -> list[BinnedFit]:
-        """Return one fit for each minimum near which fits from some points end, the best first."""
         return self.merged(self.advanced(self.started(thetas), passes))
 
     def chisqr_at(self, thetas: Sequence[Theta]) -> list[float]:
@@ -341,7 +322,6 @@ class BinnedFits:
         return [value if np.isfinite(value) else np.inf for value in found]
 
     def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
-        """Return the reduced problem at each trial, with contrast and offset of each bin or of all."""
         found = []
         for trial in trials:
             gram = self.summary(trial.theta)
@@ -353,7 +333,6 @@ class BinnedFits:
         return found
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
-        """Return one fit for each minimum, the best first."""
         distinct: list[BinnedFit] = []
         finite = [end for end in ends if end.lowest.reduced.finite]
         for end in sorted(finite, key=lambda end: end.chisqr):
@@ -377,7 +356,6 @@ class BinnedFits:
 
 
 def promising(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
-    """Return the fits whose χ² is at most so many times the lowest."""
     finite = [end for end in ends if end.lowest.reduced.finite]
     lowest = min((end.chisqr for end in finite), default=np.inf)
     return [end for end in finite if end.chisqr <= times * lowest]

@@ -95,7 +95,6 @@ def _free_rate_ends(
 
 
 def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[Theta]:
-    """Return the rates nearest to the minima of power laws, best first."""
     model, found, scan = request.problem.model, request.search, request.scan
     law = power_law_model(model)
     of_law = _of_problem(request, replace(request.problem, model=law), bool(law.shear))
@@ -159,12 +158,10 @@ def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> 
 
 @one_blas_thread()
 def find_initial_values(request: Request, data: Passes | None = None) -> list[Minimum]:
-    """Return the distinct minima of fits to the averages, the best first.
+    """data: passes over the data, for what the stored averages do not show. The best minimum is the first.
 
-    data: passes over the data, for what the stored averages do not show. Initial values that a user gives are
-    a start beside those of a search; those of all parameters of a model given as f without fringes are
-    returned as they are: averages need not show what it has. Raises OptionError where a user-defined model
-    has no finite value to start from, or a parameter has neither an initial value nor finite bounds.
+    Initial values that a user gives are a start beside those of a search; those of all parameters of a model
+    given as f without fringes are returned as they are: averages need not show what it has.
     """
     search, model = request.search, request.problem.model
     mode, given = request.scaling.mode_for_initial_values, np.isfinite(search.start)
@@ -238,7 +235,6 @@ def _points_of_moving_part(
 def _points_of_beats(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages
 ) -> list[Theta]:
-    """Return points from a search that knows no initial values, and from one that begins at those given."""
     search, mode = request.search, request.scaling.mode_for_initial_values
     given, searches = np.isfinite(search.start), [search.without_initial_values()]
     if given[search.free].any() and not given.all():
@@ -282,10 +278,7 @@ def _points_of_speed(
 def _points_of_splines(
     request: Request, model: SplineModel, summary: BinnedAverages, data: Passes | None
 ) -> list[Theta]:
-    """Return rates nearest to powers of the age, or the best of many lognormal distributions.
-
-    Of one: fits from several end at several strengths, and the lowest χ² is then that of the roughest.
-    """
+    """Of lognormal distributions one: of fits from several the lowest χ² would be that of the roughest."""
     found, mode = request.search, request.scaling.mode_for_initial_values
     if isinstance(model.form, LogDensityForm):
         points = np.array([found.with_given(of) for of in lognormals(model.form)])
@@ -301,10 +294,7 @@ def _points_of_splines(
 
 
 def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
-    """Return a Latin hypercube of points inside the bounds, of fixed seed; the user's values stay.
-
-    Of parameters with a prior they are within two standard deviations of its mean.
-    """
+    """Values of a user stay; priors keep points within two standard deviations of their mean."""
     searched = np.isnan(search.start)
     lower, upper = search.lower, search.upper
     if search.priors is not None:
@@ -333,7 +323,6 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
 
 
 def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) -> lm.Trial:
-    """Return the lowest minimum of averages and block means (the coarsest first), or of fits to the data."""
     *levels, data = sweeps
     minima = find_initial_values(request, data)
     trim_memory()
@@ -368,12 +357,10 @@ def coarse_to_fine(
     sweeps: Sequence[Passes],
     on_state: Callable[[lm.State, int], None] = lambda *_: None,
 ) -> tuple[Theta, list[dict[str, Any]]]:
-    """Return theta at the end of the finest adequate level, and a record of each level.
+    """On the first adequate level the start with the lowest χ² is continued.
 
-    minima: of the averages. On the first level that is adequate the start with the lowest χ² is continued or,
-    if the averages do not tell it from others, the one whose fit ends lowest. sweeps: over the levels, or
-    over all data, where only those are told apart. on_state: called with every state of a fit to means and
-    their level.
+    If the averages do not tell it from others, it is the one whose fit ends lowest. minima: of the averages.
+    sweeps: over the levels, or over all data, where only those are told apart.
     """
     starts, undecided = competing_minima(minima), undecided_minima(minima)
     theta, record = starts[0], []
@@ -415,7 +402,6 @@ def _fit_level(
 
 
 def adequate(request: Request, theta: Theta, factor: int) -> bool:
-    """Return whether f varies so slowly over `factor` frames that block means resolve it."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)
     return backend.adequate(at, q_or_one(scan), scan.phi, scan.frames, factor)

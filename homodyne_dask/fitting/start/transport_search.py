@@ -47,8 +47,6 @@ MIN_MIRRORED_EXPONENT = 0.5
 
 
 class _Resolution(NamedTuple):
-    """The resolution of the scan of one shape of γ̇(t)."""
-
     rows: int
     """Rows of the table per decade of strain."""
     size_step: int
@@ -63,7 +61,6 @@ POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
 
 
 def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
-    """Return theta with sizes and directions of shear at minima of χ² below a limit; given values stay."""
     shear_rate = grid.whole.problem.model.shear_rate
     given = grid.search.start[shear_rate]
     whole = bool(np.isnan(given).all())
@@ -75,10 +72,7 @@ def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
 
 
 def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
-    """Return theta with the opposite shear rate: in the middle of the record value and slope of -γ̇.
-
-    Nothing where the user gave part of the rate, or where rates are not negative (`homodyne`).
-    """
+    """In the middle of the record value and slope are those of -γ̇; nothing where a part is given."""
     problem, search = grid.summary.problem, grid.search
     model = problem.model
     given = not np.isnan(search.start[model.shear_rate]).all()
@@ -119,7 +113,6 @@ def _points(
 
 
 def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
-    """Return directions, log-spaced on both sides of each in which a bin sees no shear."""
     at = grid.search.names.index("phi0")
     low, high = grid.search.lower[at], grid.search.upper[at]
     blind = np.unique(np.round(np.mod(grid.summary.phi + 90.0, 180.0), 3))
@@ -158,7 +151,6 @@ def _table(
 def _minima(
     table: ShearTable, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
 ) -> list[tuple[float, float, float]]:
-    """Return χ², size and angle at the minima of the map, searched further between its points."""
     chisqr = table.map(sizes, angles)
     cells = local_minima(chisqr)[:MAX_MINIMA]
     n, m = np.array(cells).T
@@ -199,11 +191,10 @@ _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
 def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
-    """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
+    """below: points with a higher χ² are excluded. Values given by the user stay as in theta.
 
     A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
-    can replace each other; a least-squares fit does not go from one minimum to the other. Values given by the
-    user stay as in theta. below: points with a higher χ² are excluded.
+    can replace each other; a least-squares fit does not go from one minimum to the other.
     """
     summary = grid.whole
     phases = summary.scales(theta, summary.phi).s[:, None] * summary.differences(theta)[-2]
@@ -222,11 +213,9 @@ def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
 def transport_minima(
     summary: BinnedAverages, search: Search, mode: str, starts: int | None = None
 ) -> list[Minimum]:
-    """Return the distinct minima of fits to the averages, the best first.
+    """Initial values that the user gives are where a search begins beside the one that knows none.
 
-    Initial values that the user gives are where a search begins beside the one that knows none: alone they
-    may lead to a minimum that is not the lowest. starts: points of the scan that are followed, by default a
-    few.
+    Alone they may lead to a minimum that is not the lowest. starts: points of the scan that are followed.
     """
     if not search.free.any():
         return [Minimum(search.start, np.nan, 1)]
@@ -258,24 +247,18 @@ def _searched(
 
 
 def competing_minima(minima: list[Minimum]) -> list[Theta]:
-    """Return theta of the minima that may be the lowest one of the data."""
     lowest = minima[0].chisqr
     return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
 
 
 def undecided_minima(minima: list[Minimum]) -> list[Theta]:
-    """Return theta of the lowest minimum and of those that differ from it by less than a residual varies."""
     lowest = minima[0]
     close = [at.theta for at in minima[1:] if at.chisqr - lowest.chisqr < lowest.variance]
     return [lowest.theta, *close[: MAX_UNDECIDED - 1]]
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
-    """Return the fits from points of the scan, best first.
-
-    The offsets are fixed at first: with all parameters free, a fit often attributes the full rate to them
-    and leaves amplitude and exponent at a bound, where χ² does not depend on them.
-    """
+    """The offsets are fixed at first: with all parameters free, a fit often gives them the full rate."""
     search = grid.search
     free = search.free & (~np.isin(search.names, _OFFSETS) | np.isfinite(search.start))
     fixed = BinnedFits(fits.summary, replace(search, free=free), fits.mode)
@@ -301,7 +284,6 @@ def _with_rescan(
 
 
 def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[BinnedFit]:
-    """Return the distinct fits that start from some points, the best first; see `transport_minima`."""
     ends = fits.advanced(fits.started(thetas), PASSES_FREE)
     if starts is None:
         ends = promising(ends, MAX_CHISQR_RATIO)
