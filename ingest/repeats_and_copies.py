@@ -100,7 +100,6 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
 
 
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
-    """Return files of one bin each as one scan, its bins in their order."""
     first, places = sources[0], ("q", "phi", "label")
     for name, other in zip(names[1:], sources[1:], strict=True):
         moved = replace(other, **{place: getattr(first, place) for place in places})
@@ -126,7 +125,6 @@ def _read_one(
 
 
 def averaged(source: Source) -> Source:
-    """Return the mean of the scans of a source as one scan."""
     if not source.scans:
         raise OptionError(
             f"{source.path.name} is one scan, but average applies to several: leave it out"
@@ -254,7 +252,6 @@ def scan_names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def check_different(paths: Sequence[Path], digests: Sequence[str]) -> None:
-    """Raise SourceError where two files have the same content, of these SHA-256."""
     for n, digest in enumerate(digests):
         if (first := digests.index(digest)) < n:
             raise SourceError(

@@ -85,11 +85,9 @@ class IngestReport(Printed):
     frame_time: float
     """s, median spacing."""
     spacing: str
-    """Of the frames, as text."""
     n_pairs: int
     """Known pairs or points over all bins."""
     datum: str
-    """What these are."""
     sigma_source: str
     notes: tuple[str, ...]
     skipped: bool = False
@@ -117,7 +115,6 @@ class IngestReport(Printed):
 
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
-    """Return the report of a complete store; raises StoreError for one that is damaged."""
     scan = open_dataset(target)
     attrs, frames = scan.attrs, int(np.count_nonzero(scan.frame_mask))
     columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma)
@@ -230,7 +227,6 @@ def _digest(paths: list[Path]) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     with open(path, "rb", opener=open_without_waiting) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -43,20 +43,16 @@ class MatrixAxes(NamedTuple):
 
     @property
     def n_frames(self) -> int:
-        """Length of both."""
         return self.shape[self.times[0]]
 
     @property
     def n_bins(self) -> int:
-        """Matrices."""
         return prod(self.shape) // self.n_frames**2
 
     def names(self, array: str) -> list[str]:
-        """Return the names of the matrices of an array: c2[0], c2[1], ..."""
         return [f"{array}[{number}]" for number in range(self.n_bins)]
 
     def index_of(self, number: int) -> Index:
-        """Return the index by which an array gives the matrix of a number."""
         index: list[int | slice] = [slice(None)] * len(self.shape)
         for axis in reversed(range(len(self.shape))):
             if axis not in self.times:
@@ -197,13 +193,11 @@ def _referenced(file: h5py.File, name: str) -> list[str]:
 
 
 def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> MatrixAxes:
-    """Return the layout of a dataset of matrices."""
     path, held = Path(hdf5.file_name(file)), _dataset(file, name)
     return layout_of(path, name, _shape(held), held.dtype, axes)
 
 
 def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
-    """Return one matrix of a dataset, named as '/c2[3]'."""
     name, number = place(where)
     index = layout.index_of(number)
     with hdf5.open_hdf5(path) as file:
@@ -213,7 +207,6 @@ def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
 
 
 def read_whole(path: Path, name: str) -> np.ndarray:
-    """Return one matrix that is a dataset."""
     with hdf5.open_hdf5(path) as file:
         matrix = hdf5.part(file, name)
         return matrix.T if MATLAB in hdf5.attributes_of(file, name) else matrix
@@ -270,7 +263,6 @@ def _quantity(
 
 
 def what_is_in(file: h5py.File) -> str:
-    """Return what may be matrices in a file, and which option takes them."""
     shapes = [*_datasets(file)]
     matrices = [f"{name} {shape}" for name, shape in shapes if _equal_axes(shape) >= 2]
     lists = [f"{name} {shape}" for name, shape in shapes if sum(n > 1 for n in shape) == 1]

@@ -56,8 +56,6 @@ _UNIT = re.compile(
 
 
 class Column(NamedTuple):
-    """A column, and what its name says."""
-
     name: str
     values: Float[np.ndarray, " n"]
     role: str

@@ -31,7 +31,6 @@ Contents = dict[str, np.ndarray]
 
 
 def open_npy(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of one array (N, N), (bin, N, N), or with its axes in another order."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
     layout = layout_of(path, "c2", c2.shape, c2.dtype, options.axes)
@@ -112,7 +111,6 @@ def _as_array(name: str, given: Any) -> np.ndarray:
 
 
 def small_array(path: Path, name: str) -> np.ndarray:
-    """Return an array of a .npz file that does not claim more than MAX_SMALL_BYTES."""
     shape, dtype = _claimed(path, name)
     if (size := math.prod(shape) * dtype.itemsize) > MAX_SMALL_BYTES:
         raise SourceError(
@@ -124,7 +122,6 @@ def small_array(path: Path, name: str) -> np.ndarray:
 
 
 def read_npy(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
-    """Return one matrix of a .npy file."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
         return np.array(c2[layout.index_of(place(where)[1])])
@@ -183,7 +180,6 @@ def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dt
 
 @contextmanager
 def as_source_error(path: Path):
-    """Turn the exceptions of NumPy for an unreadable file into a SourceError."""
     try:
         yield
     except UNREADABLE as error:

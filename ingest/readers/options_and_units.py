@@ -213,7 +213,6 @@ class IngestOptions(BaseModel):
 
 
 def checked_options(**given: Any) -> IngestOptions:
-    """Return checked options; each error names the option and its value."""
     try:
         return IngestOptions(**given)
     except ValidationError as e:
