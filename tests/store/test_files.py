@@ -16,15 +16,6 @@ from homodyne_dask.store.chunks import CHECKSUM_BYTES, decode_chunk, encode_chun
 from homodyne_dask.store.files import partial_files, replacing, write_atomic
 
 
-@pytest.mark.parametrize("content", ["σ = 0.1\n", b"\x00\xff"])
-def test_a_file_is_written_and_replaced(tmp_path, content):
-    path = tmp_path / "a.json"
-    write_atomic(path, "before")
-    write_atomic(path, content)
-    assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert [*tmp_path.iterdir()] == [path]
-
-
 @pytest.mark.parametrize("durable", [False, True])
 def test_an_exception_leaves_the_file_as_it_was_and_nothing_beside_it(tmp_path, durable):
     path = tmp_path / "a.json"

@@ -38,13 +38,6 @@ def test_g2_is_the_mean_over_age_with_the_error_of_its_scatter(scan):
     assert np.abs(g2["g2"].mean("bin") - expected).max() < 0.002
 
 
-def test_g2_of_a_selection_has_its_bins_and_frames(scan):
-    g2 = hd.g2(scan.select(phi=(5, 7), frames=(0, 50)))
-    assert g2["phi"].values.tolist() == [5, 6, 7]
-    assert g2["lag"].max() < 5
-    assert (g2["pairs"].isel(lag=0) <= 49).all()
-
-
 def test_the_command_writes_g2_as_csv(scan, tmp_path):
     out = tmp_path / "g2.csv"
     done("info", scan.path, "--csv", str(out))

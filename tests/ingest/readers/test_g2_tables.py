@@ -210,16 +210,6 @@ def test_an_option_says_what_columns_are_in_place_of_their_names(tmp_path):
         hd.ingest(tmp_path / "A.npz", column_is="g1")
 
 
-@pytest.mark.parametrize(("head", "unit"), [
-    ("tau [ms],g2-1(q=0.0123)", 1e3), ("tau,g2-1(q=0.123 nm-1)", 1), ("tau_us;g2-1(q=0,0123 A^-1)", 1e6),
-])  # fmt: skip
-def test_units_stand_in_names(tmp_path, head, unit):
-    scan = read(tmp_path, text(";" if ";" in head else ",", head, unit * TAU, G2[2] - 1))
-    assert scan.q.tolist() == pytest.approx([0.0123])
-    np.testing.assert_allclose(scan.time[1:], TAU)
-    np.testing.assert_allclose(scan.table[0, 1:], G2[2])
-
-
 def test_g2_of_result_files_is_read_with_its_delays_in_frames(tmp_path):
     frames, multitau, instrument = np.arange(1, 13), "/xpcs/multitau/", "/entry/instrument/"
     files = {
