@@ -183,11 +183,6 @@ NOTES = {
 }
 
 
-def frames_without_data(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
-    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
-    return np.isin(np.arange(n_frames), list(dead))
-
-
 def _baseline(source: Source, records: list[Record]) -> int:
     baselines = np.array([record["baseline"] for record in records if not record["left_out"]])
     if baselines.min() != baselines.max():

@@ -75,10 +75,7 @@ def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
 
 
 def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
-    """Return tables of g2 at the delays of all of them: a point that one of them lacks is unknown there.
-
-    Other sources, and tables of which one lacks half of all delays, are returned as they are.
-    """
+    """Return tables of g2 at the delays of all of them, unknown where one lacks it; others as they are."""
     if len(sources) < 2 or any(table.g2 is None for table in sources):
         return sources
     time = np.unique(np.concatenate([table.time for table in sources]))

@@ -59,10 +59,7 @@ class MaskedMatrix(NamedTuple):
 
 
 def mask_matrix(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> MaskedMatrix:
-    """Return the pairs that are known and between used frames; `c2` itself becomes the values.
-
-    Nothing is known on and below the diagonal, as `clean` leaves it.
-    """
+    """Return the known pairs of used frames, all above the diagonal; `c2` itself becomes the values."""
     known = np.zeros(c2.shape, dtype=bool)
     for rows, cols in upper_blocks(len(c2), BLOCK_SIDE):
         value = c2[rows, cols]
@@ -87,9 +84,8 @@ def cell_averages(
 
 
 def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
-    """Return the mean of c2 over the known pairs of each used frame with all others, NaN without any.
-
-    And where a frame has fewer or more of them than those beside it, whose means are of other lags.
+    """Return the mean of c2 over the known pairs of each used frame; NaN where it has none, or other lags
+    than the frames beside it, because it has fewer or more pairs.
     """
     total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
     count = matrix.known.sum(0) + matrix.known.sum(1)

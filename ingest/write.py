@@ -454,12 +454,13 @@ def _finish(job: _Job, use, records: list[Record]) -> Record:
     optional = source.pictures._asdict() | {"cuts/g2": source.g2}
     optional = {name: values for name, values in optional.items() if values is not None}
     unknown = np.full((len(records), source.n_frames), np.nan)
+    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
     sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
     arrays = {
         **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
         "sigma_row": sigma.rows,
         "intensity": unknown if source.intensity is None else source.intensity,
-        "frame_mask": use & ~noise.frames_without_data(records, source.n_frames),
+        "frame_mask": use & ~np.isin(np.arange(source.n_frames), [*dead]),
         "beta_ingest": np.array([record["contrast"] for record in records], float),
         **{f"sums/{name}": values for name, values in sums.items()},
     }

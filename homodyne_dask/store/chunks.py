@@ -63,10 +63,7 @@ def shard_content(chunks: Mapping[tuple[int, int], bytes], rows: int, columns: i
 def decode_chunk(
     body: bytes, checksum: bytes, into: np.ndarray, expected: int | None = None
 ) -> None:
-    """Decode the bytes of a chunk, its checksum apart, into a contiguous array of its size.
-
-    expected: crc32c of the chunk that belongs there, where it is known.
-    """
+    """Decode the bytes of a chunk, its checksum apart, into a contiguous array; expected: its crc32c."""
     if len(body) < _HEADER.size:
         raise ValueError(f"it has {len(body)} bytes, fewer than a header")
     actual = google_crc32c.value(body)
@@ -85,10 +82,7 @@ def _require_memory(count: int) -> None:
 
 
 def _check_header(body: bytes, into: np.ndarray) -> None:
-    """Raise ValueError for sizes or a format that `encode_chunk` does not write.
-
-    Blosc believes its header: of bytes shorter than it says, it reads what lies behind them in memory.
-    """
+    """Raise ValueError for a header that ingest does not write: blosc believes it, and reads beyond."""
     version, lz4_version, flags, itemsize, size, block, encoded = _HEADER.unpack_from(body)
     if size != into.nbytes:
         raise ValueError(f"it has {size:,} bytes instead of {into.nbytes:,}")

@@ -88,10 +88,7 @@ def inside(store: str | AnyPath, *names: str) -> AnyPath:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Yield the name of a new file beside `path`, which takes its place after a block without error.
-
-    A durable file survives a crash of the machine.
-    """
+    """Yield a new name; its file replaces `path` after a block without error, if durable past a crash."""
     partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
         with named_in_errors(path):
@@ -151,10 +148,7 @@ _KINDS = (_HDF5, b"\x89PNG", b"%PDF", b"<?xml", b"{", b"PK\3\4", b"\x93NUMPY", b
 
 
 def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
-    """Raise OptionError where a file of this content would replace something else, or lie in a store.
-
-    content: its first bytes are enough. source: the name of a file that is never replaced.
-    """
+    """Raise OptionError where content (or its first bytes) would replace another kind, or lie in a store."""
     folder = path.parent.resolve()
     for above in (folder, *folder.parents):
         if (above / "zarr.json").exists():

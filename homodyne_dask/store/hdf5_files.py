@@ -141,10 +141,7 @@ def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceErr
 
 @contextmanager
 def reading(file: h5py.File, name: str, checked_size: bool = False) -> Iterator[None]:
-    """Raise SourceError, naming an object of a file, where the block finds it damaged.
-
-    The error of a file system stays, and a lack of memory for an object whose size was checked before.
-    """
+    """Raise SourceError, naming an object, where the block finds it damaged; no failure of a file system."""
     try:
         yield
     except UNREADABLE as e:

@@ -454,7 +454,6 @@ def coarse_weights(
 
 
 def _by_frame(scan: Scan, values: np.ndarray, factor: int) -> np.ndarray:
-    """Return values with their last axis split into the frames of a level."""
     m = schema.level_frames(scan.n_frames, factor)
     return values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
 
@@ -463,10 +462,7 @@ MOST_FRAMES, MOST_BINS = 1_000_000, 100_000
 
 
 def scan_of_size(bins: int | None, frames: str | None, repeats: int) -> Scan:
-    """Return a scan of bins of one q, all frames in use; raises OptionError for a size that is missing.
-
-    frames: their number, as it was typed.
-    """
+    """Return a scan of bins of one q, all frames in use; OptionError for a size that is missing."""
     number = int(frames) if frames and frames.isdecimal() and len(frames) < 8 else 0
     if bins is None or not 3 <= number <= MOST_FRAMES:
         raise OptionError(

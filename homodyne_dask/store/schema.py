@@ -115,10 +115,7 @@ class Truth(BaseModel):
 
 
 class CellEdges(BaseModel):
-    """The cells over which c2 was averaged before ingest: every pair holds the mean of its cell.
-
-    Cell a, l holds the pairs with age[a] <= i + j < age[a + 1] and lag[l] <= j - i < lag[l + 1].
-    """
+    """Cell a, l of c2 averaged before: age[a] <= i + j < age[a + 1], lag[l] <= j - i < lag[l + 1]."""
 
     model_config = ConfigDict(strict=True)
 
@@ -140,9 +137,8 @@ class Attributes(BaseModel):
     avg: int
     """Detector frames averaged into one."""
     begin_frame: int | None
-    """First detector frame, 1-based."""
     end_frame: int | None
-    """Last detector frame, 1-based."""
+    """First and last detector frame, 1-based."""
     source_file: AnyWords
     source_sha256: Sha256
     source_format: Words

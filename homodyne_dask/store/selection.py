@@ -26,8 +26,6 @@ FrameRange = tuple[int | None, int | None] | slice
 """(first, after the last), counted from 0; None is the first frame, and the end."""
 TimeRange = tuple[float | None, float | None] | slice
 """(from, to) in s; None is the first frame, and the end."""
-
-
 FrameRanges = tuple[tuple[int, int], ...]
 """Ranges (first, after the last) in ascending order that do not touch."""
 TABLES = ("table", "residuals")

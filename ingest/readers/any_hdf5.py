@@ -135,11 +135,7 @@ def open_any(path: Path, options: IngestOptions) -> Source:
 
 
 def _in_order(file: h5py.File, pattern: str, options: IngestOptions) -> dict[str, str]:
-    """Return the square datasets of a pattern in the order of the numbers in their names: 0.5, 2, 10.
-
-    By name, what * stands for in it. Raises OptionError where q or φ would be assigned by an order that
-    names do not have.
-    """
+    """Return the square datasets of a pattern by their numbers, and what * stands for in each."""
     stars = dict(_square(file, *_parts(pattern)))
     if not stars:
         raise hdf5.wrong(file, pattern, f"contains no square matrix; {what_is_in(file)}")
@@ -213,7 +209,6 @@ def read_whole(path: Path, name: str) -> np.ndarray:
 
 
 def _shape(held: h5py.Dataset) -> tuple[int, ...]:
-    """Return the shape of a dataset as who wrote it sees it."""
     shape = held.shape or ()
     return shape[::-1] if MATLAB in held.attrs else shape
 
@@ -229,10 +224,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def _quantity(
     file: h5py.File, given: str, what: str, stars: list[str | None], notes: list[str]
 ) -> np.ndarray:
-    """Return q [1/Å], φ [degree] or times [s] of the dataset, or those of an attribute, that the user names.
-
-    stars: what * stands for in the name of each matrix, by which a pattern names its own value.
-    """
+    """Return q [1/Å], φ [degree] or times [s] that the user names; stars: what * stands for in matrices."""
     name, _, attribute = given.partition("@")
     if "*" in name:
         if None in stars:

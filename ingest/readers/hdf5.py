@@ -294,10 +294,7 @@ def pictures_in(
     file: h5py.File, flux: Sequence[str], image: Sequence[str], n_frames: int, begin: int = 0,
     stride: int = 1, avg: int = 1,
 ) -> Pictures:  # fmt: skip
-    """Return the pictures in the first of the datasets of these names that exists; no fit needs them.
-
-    begin: first detector frame, counted from 0; stride, avg: as of `Source`.
-    """
+    """Return the pictures in the first of these datasets that exists; begin: detector frame, from 0."""
     intensity, mean = numbers_in(file, flux), numbers_in(file, image)
     if intensity is not None:
         intensity = by_frame(intensity, n_frames, begin, stride, avg)

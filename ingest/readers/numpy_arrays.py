@@ -80,11 +80,7 @@ ARRAY = "array.npz"
 
 @contextmanager
 def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Path]:
-    """Yield an .npz file of an array of matrices and of others, in a folder of its own that is removed.
-
-    source: what NumPy makes an array of. beside: a store on the same disk, None for the folder of temporary
-    files. others: by their names in the file, None where unknown.
-    """
+    """Yield an .npz file of matrices and others by name, in a folder beside a store, or a temporary one."""
     given = {"c2": source} | {name: of for name, of in others.items() if of is not None}
     with warnings.catch_warnings(action="ignore"):
         arrays: dict[str, Any] = {name: _as_array(name, of) for name, of in given.items()}

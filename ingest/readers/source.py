@@ -56,9 +56,8 @@ class Source:
     stride: int = 1
     avg: int = 1
     begin_frame: int | None = None
-    """First detector frame, 1-based."""
     end_frame: int | None = None
-    """Last detector frame, 1-based."""
+    """First and last detector frame, 1-based."""
     intensity: Float[np.ndarray, "bin t"] | None = None
     """Counts per pixel and analysed frame, when the file has them in absolute units."""
     sigma: Float[np.ndarray, " bin"] | None = None

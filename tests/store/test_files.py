@@ -50,14 +50,10 @@ def test_what_a_killed_process_left_is_found_by_the_name_of_its_file(tmp_path):
     assert partial_files(tmp_path / "missing" / "a.json") == []
 
 
-def split(chunk):
-    return chunk.content[:-CHECKSUM_BYTES], chunk.content[-CHECKSUM_BYTES:]
-
-
 def test_a_chunk_decodes_to_what_was_encoded():
     values = np.random.default_rng(0).normal(1, 0.1, (64, 64)).astype(np.float32)
     chunk, into = encode_chunk(values), np.empty_like(values)
-    body, checksum = split(chunk)
+    body, checksum = chunk.content[:-CHECKSUM_BYTES], chunk.content[-CHECKSUM_BYTES:]
     assert chunk.checksum == int.from_bytes(checksum, "little")
     decode_chunk(body, checksum, into, chunk.checksum)
     assert into.tobytes() == values.tobytes()

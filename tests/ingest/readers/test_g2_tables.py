@@ -24,7 +24,6 @@ def beside(*columns):
 
 
 NAMES = ",".join(f"q={q}" for q in Q)
-FIRST_ROW = np.c_[[0, *Q], np.vstack([TAU, *G2]).reshape(4, -1)].tolist()
 LAYOUTS = {
     "errors beside, all of one name": text(
         ",", "delay," + ",".join(f"q={q},error" for q in Q), TAU, *beside(G2, ERROR),
