@@ -121,7 +121,6 @@ def write_bin(
 
 
 def read_record(path: AnyPath) -> Record:
-    """Return the record of a bin that was written earlier; StoreError where it is damaged or another's."""
     record, index = store_writer.read_json(path), int(path.name[4:-5])
     if not isinstance(record, dict) or record.get("digest") != _digest(index, record):
         raise StoreError(f"{path} is damaged: give --overwrite to start over")

@@ -22,7 +22,6 @@ BAND_ROWS = 64
 """Rows processed together where whole rows are needed: small enough for the cache."""
 SAMPLES = 200_000
 MIN_DIFFERENCES = 10
-"""Fewest differences from which the scatter is estimated."""
 NEIGHBOURS = 3
 """On each side along a lag diagonal, for frames that are not even in time."""
 MIN_LEFT = 0.05
@@ -95,12 +94,9 @@ MIDDLE = 0.05, 0.95
 """Quantiles between which a number is in the middle of what is measured."""
 
 Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
-"""t1 and t2, as frames."""
 
 
 class Excluded(NamedTuple):
-    """Pairs that are left out for one reason."""
-
     why: str
     value: float
     """Of the first of them, as are its frames i and j."""
@@ -207,7 +203,6 @@ def long_steps(value: np.ndarray, least: float) -> Pairs:
 
 
 def distinct(pairs: Pairs, n_frames: int) -> Pairs:
-    """Return each pair once, row by row."""
     i, j = pairs
     i, j = np.divmod(np.unique(i * n_frames + j), n_frames)
     return i, j

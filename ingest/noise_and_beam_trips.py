@@ -27,8 +27,6 @@ LONGEST_RECORD = 7200.0
 
 
 class Noise(NamedTuple):
-    """sigma(t1, t2) = rows(t1) · rows(t2), its source, and notes."""
-
     rows: Float[np.ndarray, "bin t"]
     source: str
     """That of `schema.Attributes.sigma_source`."""
@@ -89,7 +87,6 @@ def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Recor
 
 
 def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
-    """Return notes on dropped, masked and converted pairs and frames, with counts."""
     absent = [record["left_out"] for record in records if record["left_out"]]
     more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
     notes = [
@@ -186,12 +183,6 @@ NOTES = {
 }
 
 
-def frames_without_data(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
-    """Return which frames have no data in any bin."""
-    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
-    return np.isin(np.arange(n_frames), list(dead))
-
-
 def _baseline(source: Source, records: list[Record]) -> int:
     baselines = np.array([record["baseline"] for record in records if not record["left_out"]])
     if baselines.min() != baselines.max():
@@ -204,7 +195,6 @@ def _baseline(source: Source, records: list[Record]) -> int:
 
 
 def dimmed(masked: Bool[np.ndarray, " t"]) -> str:
-    """Return the note on frames in a beam trip."""
     which = f"{as_ranges(np.flatnonzero(masked))}, counted from 0"
     return (
         f"{counted(int(masked.sum()), 'frame')} masked (intensity below half its median): {which}"

@@ -75,10 +75,7 @@ def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
 
 
 def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
-    """Return tables of g2 at the delays of all of them: a point that one of them lacks is unknown there.
-
-    Other sources, and tables of which one lacks half of all delays, are returned as they are.
-    """
+    """Return tables of g2 at the delays of all of them, unknown where one lacks it; others as they are."""
     if len(sources) < 2 or any(table.g2 is None for table in sources):
         return sources
     time = np.unique(np.concatenate([table.time for table in sources]))
@@ -100,7 +97,6 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
 
 
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
-    """Return files of one bin each as one scan, its bins in their order."""
     first, places = sources[0], ("q", "phi", "label")
     for name, other in zip(names[1:], sources[1:], strict=True):
         moved = replace(other, **{place: getattr(first, place) for place in places})
@@ -126,7 +122,6 @@ def _read_one(
 
 
 def averaged(source: Source) -> Source:
-    """Return the mean of the scans of a source as one scan."""
     if not source.scans:
         raise OptionError(
             f"{source.path.name} is one scan, but average applies to several: leave it out"
@@ -254,7 +249,6 @@ def scan_names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def check_different(paths: Sequence[Path], digests: Sequence[str]) -> None:
-    """Raise SourceError where two files have the same content, of these SHA-256."""
     for n, digest in enumerate(digests):
         if (first := digests.index(digest)) < n:
             raise SourceError(

@@ -31,12 +31,10 @@ class FileForHdf5(io.FileIO):
         """Offset and content, in the order of writing."""
 
     def check(self) -> None:
-        """Raise the error of a previous write."""
         if self._error is not None:
             raise self._error
 
     def write(self, data: Any) -> int:
-        """Write all of the data at the current position."""
         content, begin = bytes(data), self.tell()
         try:
             while self._error is None and (left := content[self.tell() - begin :]):
@@ -59,7 +57,6 @@ class FileForHdf5(io.FileIO):
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size of the file, where it can be written."""
         try:
             return super().truncate(size) if self._error is None else self.tell()
         except OSError as e:
@@ -67,7 +64,6 @@ class FileForHdf5(io.FileIO):
             return self.tell()
 
     def __exit__(self, *raised: Any) -> None:
-        """Close the file; raise the error of a previous write."""
         super().__exit__(*raised)
         self.check()
 
@@ -242,7 +238,6 @@ class _Scan(NamedTuple):
 
     @property
     def detector_time(self) -> float:
-        """Spacing of the detector's frames, s."""
         return float(f"{self.frame_time / (self.stride * self.avg):.15g}")
 
 

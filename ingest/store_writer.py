@@ -59,10 +59,7 @@ class MaskedMatrix(NamedTuple):
 
 
 def mask_matrix(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> MaskedMatrix:
-    """Return the pairs that are known and between used frames; `c2` itself becomes the values.
-
-    Nothing is known on and below the diagonal, as `clean` leaves it.
-    """
+    """Return the known pairs of used frames, all above the diagonal; `c2` itself becomes the values."""
     known = np.zeros(c2.shape, dtype=bool)
     for rows, cols in upper_blocks(len(c2), BLOCK_SIDE):
         value = c2[rows, cols]
@@ -87,9 +84,8 @@ def cell_averages(
 
 
 def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
-    """Return the mean of c2 over the known pairs of each used frame with all others, NaN without any.
-
-    And where a frame has fewer or more of them than those beside it, whose means are of other lags.
+    """Return the mean of c2 over the known pairs of each used frame; NaN where it has none, or other lags
+    than the frames beside it, because it has fewer or more pairs.
     """
     total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
     count = matrix.known.sum(0) + matrix.known.sum(1)
@@ -203,7 +199,6 @@ def write_json(path: AnyPath, value: Any, *, durable: bool = True) -> str:
 
 
 def read_json(path: AnyPath) -> Any:
-    """Return the content of a JSON file, None if there is no such file."""
     try:
         return json.loads(files.read_regular_file(path, MAX_JSON_BYTES))
     except (FileNotFoundError, NotADirectoryError):
@@ -213,7 +208,6 @@ def read_json(path: AnyPath) -> Any:
 
 
 def root_attributes(store: AnyPath) -> dict[str, Any]:
-    """Return the root attributes, empty where there is no group yet."""
     match read_json(store / "zarr.json"):
         case {"attributes": dict(attributes)}:
             return attributes
@@ -261,7 +255,6 @@ def clear(store: AnyPath) -> None:
 
 
 def remove_partial_files(store: AnyPath) -> None:
-    """Remove the partial files of an interrupted ingest; by URL there are none."""
     if isinstance(store, Path):
         for path in store.rglob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)
@@ -286,7 +279,6 @@ def remove_working_folder(store: AnyPath) -> None:
 
 
 def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
-    """Create the groups and the arrays that tasks write."""
     begun = {"format": schema.FORMAT, "schema_version": schema.VERSION, "complete": False}
     n = source.n_frames
     for group in ("", "cuts", "sums", *(f"level{factor}" for factor in schema.factors(n)[1:])):
@@ -306,7 +298,6 @@ def _write_metadata(folder: AnyPath, metadata: dict[str, Any]) -> None:
 
 
 def write_array(store: AnyPath, name: str, values: np.ndarray) -> None:
-    """Write a small array as one chunk, with its metadata."""
     spec = (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name]
     values = np.asarray(values, spec.dtype)
     _write_metadata(store / name, array_metadata(spec, values.shape))
@@ -314,12 +305,10 @@ def write_array(store: AnyPath, name: str, values: np.ndarray) -> None:
 
 
 def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> None:
-    """Write one chunk atomically, at position `key` in the grid of the array in that folder."""
     write_bytes(array, key, encode_chunk(values).content)
 
 
 def write_bytes(array: AnyPath, key: tuple[int, ...], content: bytes) -> None:
-    """Write a chunk, or a shard, of an array atomically."""
     _write(array.joinpath("c", *map(str, key)), content)
 
 

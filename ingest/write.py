@@ -85,11 +85,9 @@ class IngestReport(Printed):
     frame_time: float
     """s, median spacing."""
     spacing: str
-    """Of the frames, as text."""
     n_pairs: int
     """Known pairs or points over all bins."""
     datum: str
-    """What these are."""
     sigma_source: str
     notes: tuple[str, ...]
     skipped: bool = False
@@ -117,7 +115,6 @@ class IngestReport(Printed):
 
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
-    """Return the report of a complete store; raises StoreError for one that is damaged."""
     scan = open_dataset(target)
     attrs, frames = scan.attrs, int(np.count_nonzero(scan.frame_mask))
     columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma)
@@ -230,7 +227,6 @@ def _digest(paths: list[Path]) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     with open(path, "rb", opener=open_without_waiting) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -458,12 +454,13 @@ def _finish(job: _Job, use, records: list[Record]) -> Record:
     optional = source.pictures._asdict() | {"cuts/g2": source.g2}
     optional = {name: values for name, values in optional.items() if values is not None}
     unknown = np.full((len(records), source.n_frames), np.nan)
+    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
     sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
     arrays = {
         **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
         "sigma_row": sigma.rows,
         "intensity": unknown if source.intensity is None else source.intensity,
-        "frame_mask": use & ~noise.frames_without_data(records, source.n_frames),
+        "frame_mask": use & ~np.isin(np.arange(source.n_frames), [*dead]),
         "beta_ingest": np.array([record["contrast"] for record in records], float),
         **{f"sums/{name}": values for name, values in sums.items()},
     }

@@ -26,8 +26,6 @@ MAX_BYTES = 1 << 30
 
 
 class ArraySpec(NamedTuple):
-    """The required metadata of an array."""
-
     dims: tuple[str, ...]
     dtype: str
     units: str | None = None
@@ -127,18 +125,15 @@ def metadata_of_arrays(bins: int, n_frames: int, sharded: bool) -> dict[str, dic
 
 
 def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
-    """Return whether the spacing of frames varies by more than 1 % of its median."""
     steps = np.diff(time)
     return bool(np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps))
 
 
 def sigma_words(source: str) -> str:
-    """Return 'from counts', or 'constant in each bin'."""
     return "constant in each bin" if source == "constant" else f"from {source}"
 
 
 def spacing_text(time: Float[np.ndarray, " t"], frame_time: float) -> str:
-    """Return 'of 0.1 s', or 'spaced by 0.1 to 20 s' where frames are not even in time."""
     steps, spaced = np.diff(time), f"of {frame_time:g} s"
     return f"spaced by {steps.min():.3g} to {steps.max():.3g} s" if is_uneven(time) else spaced
 
@@ -165,12 +160,10 @@ def what_is_wrong(
 
 
 def ingest_again(store: str | AnyPath, why: str) -> StoreError:
-    """Return the StoreError for a store of which something is not what ingest writes."""
     return StoreError(f"{store}: {why}; ingest it again with --overwrite")
 
 
 def read_metadata(store: str | AnyPath, name: str = "") -> dict[str, Any]:
-    """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
     file = f"{name}/zarr.json".lstrip("/")
     try:
         metadata = twice(lambda: json.loads(read_regular_file(inside(store, file), MAX_BYTES)))
@@ -208,7 +201,6 @@ def read_array(store: str | AnyPath, name: str) -> np.ndarray:
 
 
 def array_digest(values: np.ndarray) -> str:
-    """Return the SHA-256 of an array's type, shape and values."""
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     head = f"{values.dtype.name} {list(values.shape)} ".encode()
     return hashlib.sha256(head + values.tobytes()).hexdigest()

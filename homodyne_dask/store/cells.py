@@ -47,12 +47,10 @@ class Cells:
 
     @property
     def ages(self) -> int:
-        """Intervals of age."""
         return len(self.age_edges) - 1
 
     @property
     def lags(self) -> int:
-        """Intervals of lag."""
         return len(self.lag_edges) - 1
 
     @property
@@ -78,7 +76,6 @@ class Cells:
         return pairs.ravel()
 
     def check_any_in(self, frames: tuple[int, int], min_lag: int) -> None:
-        """Raise SelectionError where no cell lies inside the frames, its pairs min_lag apart."""
         inside = self.pairs_in(frames, min_lag)
         if not ((inside == self.pairs) & (inside > 0)).any():
             raise SelectionError(

@@ -25,7 +25,6 @@ from homodyne_dask.store.object_stores import UrlPath
 COMPRESSOR, LEVEL, SHUFFLE = "lz4", 5, "shuffle"
 """zstd gains 6 % on the noise of c2, for four times the time to decode; `make benchmark` compares."""
 CHECKSUM_BYTES = 4
-"""Bytes of the crc32c at the end of each chunk."""
 MAX_OVERHEAD = 1 << 16
 """Bytes; values that cannot be compressed grow by less."""
 _HEADER = struct.Struct("<4B3I")
@@ -36,8 +35,6 @@ _BLOSC_FORMAT, _LZ4_FORMAT, _LZ4 = 2, 1, 1
 
 
 class EncodedChunk(NamedTuple):
-    """The bytes of a chunk."""
-
     content: bytes
     """With the checksum at its end."""
     checksum: int
@@ -45,7 +42,6 @@ class EncodedChunk(NamedTuple):
 
 
 def encode_chunk(values: np.ndarray) -> EncodedChunk:
-    """Return the bytes of a chunk with these values."""
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     _require_memory(2 * values.nbytes)
     body = bytes(blosc.compress(values, COMPRESSOR.encode(), LEVEL, blosc.SHUFFLE))
@@ -67,10 +63,7 @@ def shard_content(chunks: Mapping[tuple[int, int], bytes], rows: int, columns: i
 def decode_chunk(
     body: bytes, checksum: bytes, into: np.ndarray, expected: int | None = None
 ) -> None:
-    """Decode the bytes of a chunk, its checksum apart, into a contiguous array of its size.
-
-    expected: crc32c of the chunk that belongs there, where it is known.
-    """
+    """Decode the bytes of a chunk, its checksum apart, into a contiguous array; expected: its crc32c."""
     if len(body) < _HEADER.size:
         raise ValueError(f"it has {len(body)} bytes, fewer than a header")
     actual = google_crc32c.value(body)
@@ -89,10 +82,7 @@ def _require_memory(count: int) -> None:
 
 
 def _check_header(body: bytes, into: np.ndarray) -> None:
-    """Raise ValueError for sizes or a format that `encode_chunk` does not write.
-
-    Blosc believes its header: of bytes shorter than it says, it reads what lies behind them in memory.
-    """
+    """Raise ValueError for a header that ingest does not write: blosc believes it, and reads beyond."""
     version, lz4_version, flags, itemsize, size, block, encoded = _HEADER.unpack_from(body)
     if size != into.nbytes:
         raise ValueError(f"it has {size:,} bytes instead of {into.nbytes:,}")
@@ -109,8 +99,6 @@ REQUESTS = 16
 
 
 class ByteRange(NamedTuple):
-    """The place of some bytes."""
-
     path: AnyPath
     span: tuple[int, int] | None = None
     """First byte and number of bytes; None for all of a file."""
@@ -169,7 +157,6 @@ def _requests() -> ThreadPoolExecutor:
 
 
 def most_bytes(side: int) -> int:
-    """Return the most bytes that a chunk of that side is stored in."""
     return 4 * side**2 + MAX_OVERHEAD
 
 

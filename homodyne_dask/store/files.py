@@ -43,13 +43,11 @@ DISK_FULL = {
     errno.EFBIG: "it exceeds the largest file size allowed here",
 }
 PLENTY = 100_000_000
-"""Free bytes with which a disk is not full."""
 INTERRUPTED = Event()
 """Set while a process leaves on an interrupt: no thread waits for a file system any more."""
 
 
 def path_of(what: str, given: str | AnyPath) -> Path:
-    """Return the path of a file or folder on disk."""
     path = any_path(what, given)
     if isinstance(path, UrlPath):
         raise OptionError(
@@ -60,7 +58,6 @@ def path_of(what: str, given: str | AnyPath) -> Path:
 
 
 def any_path(what: str, given: str | AnyPath) -> AnyPath:
-    """Return the path of a file or folder, on disk or by URL."""
     if isinstance(given, UrlPath):
         return given
     if not isinstance(given, str | os.PathLike):
@@ -84,7 +81,6 @@ def absolute[P: AnyPath](path: P) -> P:
 
 
 def inside(store: str | AnyPath, *names: str) -> AnyPath:
-    """Return the path of something in a store, which is given by its path or URL."""
     if not is_url(store):
         return Path(store, *names)  # type: ignore[arg-type]
     return any_path("store", store).joinpath(*names)
@@ -92,10 +88,7 @@ def inside(store: str | AnyPath, *names: str) -> AnyPath:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Yield the name of a new file beside `path`, which takes its place after a block without error.
-
-    A durable file survives a crash of the machine.
-    """
+    """Yield a new name; its file replaces `path` after a block without error, if durable past a crash."""
     partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
         with named_in_errors(path):
@@ -111,7 +104,6 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Add a file to an OSError that names none."""
     try:
         yield
     except OSError as e:
@@ -121,7 +113,6 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 
 def no_room(error: OSError, path: AnyPath) -> str:
-    """Return why a file cannot be written, and what to do."""
     if error.errno not in DISK_FULL:
         return f"{error.strerror or error}; check the permissions and the file system of its folder"
     why = DISK_FULL[error.errno]
@@ -137,7 +128,6 @@ def no_room(error: OSError, path: AnyPath) -> str:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file; an OSError names it."""
     with named_in_errors(path):
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -158,10 +148,7 @@ _KINDS = (_HDF5, b"\x89PNG", b"%PDF", b"<?xml", b"{", b"PK\3\4", b"\x93NUMPY", b
 
 
 def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
-    """Raise OptionError where a file of this content would replace something else, or lie in a store.
-
-    content: its first bytes are enough. source: the name of a file that is never replaced.
-    """
+    """Raise OptionError where content (or its first bytes) would replace another kind, or lie in a store."""
     folder = path.parent.resolve()
     for above in (folder, *folder.parents):
         if (above / "zarr.json").exists():
@@ -171,7 +158,6 @@ def check_replaceable(path: Path, content: bytes, source: str = "") -> None:
 
 
 def replace_file(path: Path, content: str | bytes, source: str = "") -> None:
-    """Write a file that a user named, atomically, if it is replaceable."""
     content = content.encode() if isinstance(content, str) else content
     check_replaceable(path, content, source)
     write_atomic(path, content)
@@ -189,7 +175,6 @@ def _is_alike(path: Path, content: bytes) -> bool:
 
 
 def exists(path: AnyPath) -> bool:
-    """Return whether there is a file or a folder, or an object below a URL."""
     if isinstance(path, UrlPath):
         return any(True for _ in objects.below(path))
     try:
@@ -202,7 +187,6 @@ def exists(path: AnyPath) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a file."""
     try:
         return stat.S_ISREG(patiently(path, path.stat).st_mode)
     except (OSError, ValueError):
@@ -219,7 +203,6 @@ def children(path: AnyPath) -> list[AnyPath]:
 
 
 def remove_tree(path: AnyPath) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there; so by URL."""
     if isinstance(path, UrlPath):
         for key in (path, *objects.below(path)):
             objects.remove(key)
@@ -230,7 +213,6 @@ def remove_tree(path: AnyPath) -> None:
 
 
 def partial_files(path: Path) -> list[Path]:
-    """Return the partial files that killed processes left while they wrote `path`."""
     return [*path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}")]
 
 
@@ -247,7 +229,6 @@ def _sync(path: Path) -> None:
 
 
 def zarr_store(store: str | AnyPath) -> Any:
-    """Return a store as zarr takes it."""
     path = inside(store)
     if not isinstance(path, UrlPath):
         return path
@@ -339,7 +320,6 @@ def state(status: os.stat_result) -> tuple[int, ...]:
 
 
 def open_without_waiting(path: str, flags: int) -> int:
-    """Open a file without waiting for whoever writes into a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -362,7 +342,7 @@ def locked(path: AnyPath) -> Iterator[bool]:
                 f"process {os.getpid()} of {gethostname()}, begun {datetime.now():%F %T}\n{uuid4()}"
             )
             # a request whose answer was lost is repeated, and then meets the object that it has made
-            held = objects.write(path, holder.encode(), "create") or _content(path) == holder
+            held = objects.write(path, holder.encode(), create=True) or _content(path) == holder
         else:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
             stack.enter_context(os.fdopen(handle, "r+b", buffering=0))
@@ -391,7 +371,6 @@ def _content(path: AnyPath) -> str:
 
 
 def how_to_unlock(path: AnyPath) -> str:
-    """Return what to do where another process holds a lock, in words."""
     if isinstance(path, Path):
         return "wait until it ends"
     try:

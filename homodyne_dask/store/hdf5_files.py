@@ -25,7 +25,6 @@ MAX_LINKS = 8
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
-    """Open a file for reading; a truncated or foreign one is a SourceError."""
     if not is_file(path):
         raise SourceError(f"{path} is not a file: check the name")
     with patiently(path, partial(_opened, path)) as file:
@@ -70,7 +69,6 @@ def check_contents(path: Path) -> None:
 
 
 def members(file: h5py.File, group: str) -> list[str]:
-    """Return the names in a group, none where there is no such group."""
     held = at(file, group)
     with reading(file, group):
         return [as_text(name or b"") for name in held] if isinstance(held, h5py.Group) else []
@@ -143,10 +141,7 @@ def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceErr
 
 @contextmanager
 def reading(file: h5py.File, name: str, checked_size: bool = False) -> Iterator[None]:
-    """Raise SourceError, naming an object of a file, where the block finds it damaged.
-
-    The error of a file system stays, and a lack of memory for an object whose size was checked before.
-    """
+    """Raise SourceError, naming an object, where the block finds it damaged; no failure of a file system."""
     try:
         yield
     except UNREADABLE as e:
@@ -157,10 +152,8 @@ def reading(file: h5py.File, name: str, checked_size: bool = False) -> Iterator[
 
 
 def wrong(file: h5py.File, name: str, why: str) -> SourceError:
-    """Return the SourceError that says what is wrong with an object of a file."""
     return SourceError(f"{name} of {file_name(file)} {why}")
 
 
 def file_name(file: h5py.File) -> str:
-    """Return the name of a file for messages."""
     return Path(os.fsdecode(file.filename)).name

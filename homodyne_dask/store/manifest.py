@@ -31,8 +31,6 @@ _APART = ("store_sha256", "complete")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What belongs at each place of a store."""
-
     checksums: Mapping[int, UInt32[np.ndarray, "bin i j"]]
     """crc32c of each chunk on or above the diagonal, of c2 (factor 1) and of its levels."""
     pairs: Int[np.ndarray, "bin i j"]
@@ -63,7 +61,6 @@ class Manifest:
 
 
 def attributes_digest(attrs: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the root attributes but `store_sha256` and `complete`."""
     kept = {name: value for name, value in attrs.items() if name not in _APART}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 

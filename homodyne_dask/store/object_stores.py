@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from errno import ENOENT
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,12 +22,9 @@ from homodyne_dask.errors import ObjectStoreError, OptionError, require_package,
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, S3Credential
 
-
 BUCKETS, WEB = ("s3", "gs", "az"), ("https", "http")
 """Schemes of stores that are read and written, and of those that are only read."""
-_FORMS = (
-    "s3://bucket/path, gs://bucket/path, az://container/path, https://host/path or file:///path"
-)
+FORMS = "s3://bucket/path, gs://bucket/path, az://container/path, https://host/path or file:///path"
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,6 @@ class UrlPath:
         return f"{self.root}/{key}".rstrip("/")
 
     def joinpath(self, *names: Any) -> "UrlPath":
-        """Return the URL of something below this one."""
         return UrlPath(self.root, "/".join(filter(None, (self.key, *map(str, names)))))
 
     __truediv__ = joinpath
@@ -54,17 +50,14 @@ class UrlPath:
         return self
 
     def is_absolute(self) -> bool:
-        """Return True."""
         return True
 
     @property
     def name(self) -> str:
-        """The last of them."""
         return self.key.rpartition("/")[2]
 
 
 def is_url(given: object) -> bool:
-    """Return whether something is a URL, or text in the form of one."""
     return isinstance(given, UrlPath) or (isinstance(given, str) and "://" in given)
 
 
@@ -74,7 +67,7 @@ def url_path(what: str, url: str) -> UrlPath | str:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
-        raise OptionError(f"{what} = {shown(url)} is not a URL: give {_FORMS}") from None
+        raise OptionError(f"{what} = {shown(url)} is not a URL: give {FORMS}") from None
     bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if parts.scheme == "file" and host in (None, "localhost") and parts.path:
         return unquote(parts.path)
@@ -85,7 +78,7 @@ def url_path(what: str, url: str) -> UrlPath | str:
         )
     encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
-        raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
+        raise OptionError(f"{what} = {shown(bare)} cannot be used: give {FORMS}")
     decoded = unquote if parts.scheme in WEB else str
     names = [decoded(name) for name in parts.path.split("/") if name]
     if not url.isprintable() or any(name in (".", "..") or set(name) & {*"/\\"} for name in names):
@@ -100,7 +93,6 @@ BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seco
 RETRIES: Any = {"max_retries": 12, "retry_timeout": timedelta(seconds=90), "backoff": BACKOFF}
 """Of requests, by obstore, and of reads of files."""
 CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
-"""Of one request."""
 _SERVERS = {
     "s3": ("AWS_ALLOW_HTTP", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_ALLOW_HTTP", "GOOGLE_BASE_URL"),
@@ -115,12 +107,9 @@ _IDENTITY = {
 _AZURE_IDENTITY = ("AZURE_AUTHORITY_HOST", "AZURE_AUTHORITY_URL", "AZURE_IDENTITY_ENDPOINT")
 _AZURE_IDENTITY += ("IDENTITY_ENDPOINT", "AZURE_MSI_ENDPOINT", "MSI_ENDPOINT")
 NOWHERE = "127.0.0.1:0"
-"""Where no server can be: requests to hosts that were not named are sent there, for obstore follows every
-redirect, with the token of a session in it."""
+"""No server: requests to hosts that were not named go there, for obstore follows redirects with tokens."""
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _NO_KEY = "contains a line break or another character that is not allowed in a key"
-_LIFETIME = timedelta(minutes=10)
-"""After which keys are asked for again: botocore renews those that are valid for less than this."""
 _QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
 """What a file of credentials or a command that prints them holds."""
 _CAUSES = {
@@ -152,8 +141,8 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
         client: Any = CLIENT | {"allow_http": plain}
         if servers:  # else the provider's own; no host but these, and those of tokens, is asked
             others = [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
-            named = (urlsplit(server).hostname for server in (*servers.values(), *others))
-            hosts = [host for host in named if host]
+            addresses = map(urlsplit, (*servers.values(), *others))
+            hosts = [address.hostname for address in addresses if address.hostname]
             proxied = {"http", "https", "all"} & {*getproxies()}  # a proxy of the user stays
             if not proxied or all(proxy_bypass(host) for host in hosts):
                 excluded = ",".join([*hosts, *_IDENTITY.get(scheme, ())])
@@ -173,12 +162,9 @@ def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str
         raise OptionError("az:// needs the name of an account: set AZURE_STORAGE_ACCOUNT_NAME")
     servers = {name: os.environ[name] for name in variables if name in os.environ}
     if scheme == "s3":
-        for name in _KEYS:
-            _check_key(name, os.environ.get(name))
+        _check_keys({name: os.environ.get(name, "") for name in _KEYS})
         if not os.environ.get("AWS_ACCESS_KEY_ID"):
-            settings = _settings_of_profile(has_server=bool(servers))
-            if "endpoint" in settings:
-                servers["endpoint_url of the profile"] = settings["endpoint"]
+            settings = _settings_of_profile(servers)
     for name, address in servers.items():
         parts, why = urlsplit(address), ""  # it may hold a password
         if parts.scheme not in WEB or not parts.netloc or "@" in parts.netloc:
@@ -191,13 +177,14 @@ def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str
     return plain, settings, servers
 
 
-def _check_key(name: str, value: str | None) -> None:
-    if value and not (value.isascii() and value.isprintable()):  # obstore would panic
-        raise OptionError(f"{name} {_NO_KEY}")
+def _check_keys(keys: dict[str, str]) -> None:
+    for name, value in keys.items():
+        if value and not (value.isascii() and value.isprintable()):  # obstore would panic
+            raise OptionError(f"{name} {_NO_KEY}")
 
 
-def _settings_of_profile(has_server: bool) -> dict[str, Any]:
-    """Return the credentials, region and server of a profile of ~/.aws, or of the machine's role."""
+def _settings_of_profile(servers: dict[str, str]) -> dict[str, Any]:
+    """Return what a profile or the machine's role gives; its server becomes one of `servers`, if none is."""
     require_package("s3:// without keys in the environment", "botocore", "objectstore")
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
@@ -205,31 +192,26 @@ def _settings_of_profile(has_server: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"credential_provider": amazon_keys}
     with suppress(BotoCoreError):  # the first request meets the same, and says so
         session = Session()
-        region = session.get_config_variable("region")
-        server = session.get_scoped_config().get("endpoint_url")
-        if region and "AWS_REGION" not in os.environ:
+        if (region := session.get_config_variable("region")) and "AWS_REGION" not in os.environ:
             settings["region"] = region
-        if server and not has_server:
-            settings["endpoint"] = server
+        if (server := session.get_scoped_config().get("endpoint_url")) and not servers:
+            settings["endpoint"] = servers["endpoint_url of the profile"] = server
     return settings
 
 
 def amazon_keys() -> "S3Credential":
-    """Return keys for S3 from where Amazon's own library finds them, if none are in the environment.
-
-    obstore calls this again and again; another process gets it by its name, and finds its own keys.
-    """
+    """Return keys as Amazon's own library finds them; obstore asks again and again, in each process."""
     from botocore.exceptions import NoCredentialsError
     from botocore.session import Session
 
     credentials = Session().get_credentials()
     if credentials is None:
         raise NoCredentialsError
-    keys = credentials.get_frozen_credentials()
-    for name, value in zip(_KEYS, keys[:3], strict=True):
-        _check_key(f"{name.lower()} of the profile", value)
-    held = dict(zip(("access_key_id", "secret_access_key", "token"), keys[:3], strict=True))
-    return {**held, "expires_at": datetime.now(UTC) + _LIFETIME}  # type: ignore[typeddict-item]
+    names = ("access_key_id", "secret_access_key", "token")
+    keys: Any = dict(zip(names, credentials.get_frozen_credentials()[:3], strict=True))
+    _check_keys(keys)
+    # after this obstore asks again: botocore renews keys that are valid for less
+    return keys | {"expires_at": datetime.now(UTC) + timedelta(minutes=10)}
 
 
 @contextmanager
@@ -289,37 +271,30 @@ def read_range(path: UrlPath, first: int, count: int) -> memoryview:
     return memoryview(content)
 
 
-def write(
-    path: UrlPath, content: bytes, mode: Literal["overwrite", "create"] = "overwrite"
-) -> bool:
-    """Write an object whole; with "create", return False where there is one already."""
+def write(path: UrlPath, content: bytes, create: bool = False) -> bool:
+    """Write an object whole; with `create`, return False where there is one already."""
     from obstore.exceptions import AlreadyExistsError
 
-    _require_writable(path)
-    with object_errors(path):
-        try:
-            connection(path.root).put(path.key, content, mode=mode)
-        except AlreadyExistsError:
-            return False
-    return True
+    with object_errors(path), suppress(AlreadyExistsError):
+        _bucket(path).put(path.key, content, mode="create" if create else "overwrite")
+        return True
+    return False
 
 
 def remove(path: UrlPath) -> None:
-    """Remove an object, if it is there."""
-    _require_writable(path)
     with suppress(FileNotFoundError), object_errors(path):
-        connection(path.root).delete(path.key)
+        _bucket(path).delete(path.key)
 
 
 def below(path: UrlPath) -> Iterator[UrlPath]:
     """Yield all objects below a URL, by name; OptionError for a web server, which lists none."""
-    _require_writable(path)
     with object_errors(path):
-        for batch in connection(path.root).list(f"{path.key}/" if path.key else None):
+        for batch in _bucket(path).list(f"{path.key}/" if path.key else None):
             for listed in batch:
                 yield UrlPath(path.root, listed["path"])
 
 
-def _require_writable(path: UrlPath) -> None:
+def _bucket(path: UrlPath) -> "ObjectStore":
     if path.root.startswith(WEB):
         raise OptionError(f"{path} cannot be written: give s3://, gs://, az:// or a folder")
+    return connection(path.root)

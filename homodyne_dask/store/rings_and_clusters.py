@@ -113,7 +113,6 @@ def _turned(angle: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
 
 
 def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ", unit: str = "1/Å") -> str:
-    """Return '0.004, 0.008 1/Å'."""
     return between.join(f"{value:.6g}" for value in rings) + f" {unit}"
 
 

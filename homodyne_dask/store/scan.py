@@ -54,7 +54,6 @@ class Cuts:
     c2: Float[np.ndarray, "bin cell"]
     """NaN where a bin has no pair."""
     count: Int[np.ndarray, "bin cell"]
-    """Pairs averaged."""
     t1: Float[np.ndarray, " cell"]
     """s, mean over the cell."""
     t2: Float[np.ndarray, " cell"]
@@ -66,8 +65,6 @@ class Cuts:
 
 
 class Chunk(NamedTuple):
-    """The position of one chunk in a store."""
-
     factor: int
     """1 is c2 itself, others are its levels."""
     bin: int
@@ -83,9 +80,7 @@ class Selection(NamedTuple):
     digest: str
     """`Scan.digest`, by which a change of the data during a fit is detected."""
     bins: tuple[int, ...]
-    """Positions in the store."""
     frames: tuple[int, int]
-    """First frame and the one after the last."""
     excluded: tuple[Chunk, ...] = ()
     excluded_frames: FrameRanges = ()
 
@@ -366,7 +361,6 @@ class Scan(Printed, BinsAndFrames):
 
 
 def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) -> Scan:
-    """Return a scan with the bins of these labels, and numbers of scans, in this order."""
     if scans is None:
         return scan.select(label=labels)
     keys = zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True)
@@ -419,7 +413,6 @@ def open_dataset(path: str | AnyPath) -> Scan:
 
 
 def as_scan(data: "Scan | str | AnyPath") -> Scan:
-    """Return a scan that is given itself or as the path of its store."""
     if isinstance(data, Scan):
         return data
     if not isinstance(data, str | PathLike | UrlPath):
@@ -461,7 +454,6 @@ def coarse_weights(
 
 
 def _by_frame(scan: Scan, values: np.ndarray, factor: int) -> np.ndarray:
-    """Return values with their last axis split into the frames of a level."""
     m = schema.level_frames(scan.n_frames, factor)
     return values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
 
@@ -470,10 +462,7 @@ MOST_FRAMES, MOST_BINS = 1_000_000, 100_000
 
 
 def scan_of_size(bins: int | None, frames: str | None, repeats: int) -> Scan:
-    """Return a scan of bins of one q, all frames in use; raises OptionError for a size that is missing.
-
-    frames: their number, as it was typed.
-    """
+    """Return a scan of bins of one q, all frames in use; OptionError for a size that is missing."""
     number = int(frames) if frames and frames.isdecimal() and len(frames) < 8 else 0
     if bins is None or not 3 <= number <= MOST_FRAMES:
         raise OptionError(

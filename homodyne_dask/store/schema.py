@@ -77,13 +77,11 @@ RANGES = {
 }
 """The least and the largest size that any measurement has, beyond which squares are no numbers any more."""
 MAX_SIDE = 512
-"""Frames along the side of the largest chunks."""
 SIDE_STEP = 64
 """Frames that the sides of smaller chunks are multiples of: those of the sub-blocks that kernels compute."""
 SHARD_BYTES = 1 << 27
 """Most bytes of decoded chunks in a shard, unless one row of chunks has more."""
 SHARDED = "sharding_indexed"
-"""The codec of an array with shards."""
 ENTRY_FIELDS = ("entry_identifier", "scan_number", "start_time", "end_time")
 BEAM_FIELDS, SAMPLE_FIELDS = ("incident_energy",), ("temperature", "temperature_set")
 DETECTOR_FIELDS = (
@@ -110,8 +108,6 @@ Edges = Annotated[list[int], Field(min_length=2), AfterValidator(_not_decreasing
 
 
 class Truth(BaseModel):
-    """The parameters of a simulated scan."""
-
     model_config = ConfigDict(strict=True, extra="allow")
 
     parameters: dict[str, Finite]
@@ -119,10 +115,7 @@ class Truth(BaseModel):
 
 
 class CellEdges(BaseModel):
-    """The cells over which c2 was averaged before ingest: every pair holds the mean of its cell.
-
-    Cell a, l holds the pairs with age[a] <= i + j < age[a + 1] and lag[l] <= j - i < lag[l + 1].
-    """
+    """Cell a, l of c2 averaged before: age[a] <= i + j < age[a + 1], lag[l] <= j - i < lag[l + 1]."""
 
     model_config = ConfigDict(strict=True)
 
@@ -133,8 +126,6 @@ class CellEdges(BaseModel):
 
 
 class Attributes(BaseModel):
-    """The attributes of the root group."""
-
     model_config = ConfigDict(strict=True)
 
     format: str
@@ -146,13 +137,11 @@ class Attributes(BaseModel):
     avg: int
     """Detector frames averaged into one."""
     begin_frame: int | None
-    """First detector frame, 1-based."""
     end_frame: int | None
-    """Last detector frame, 1-based."""
+    """First and last detector frame, 1-based."""
     source_file: AnyWords
     source_sha256: Sha256
     source_format: Words
-    """Such as aps-u."""
     ingest_options: dict[str, Any]
     """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
     sigma_source: Literal["counts", "scatter", "constant", "table", "residuals"]
@@ -161,7 +150,6 @@ class Attributes(BaseModel):
     baseline_reference: Literal[1]
     populated_elements: Literal["upper_half"]
     gap_angstrom: Positive | None
-    """Gap between the plates in Å."""
     truth: Truth | None
     """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
     cells: CellEdges | None = None
@@ -175,7 +163,6 @@ class Attributes(BaseModel):
     store_sha256: Sha256
     """SHA-256 of the manifest: the identity of everything in the store."""
     complete: bool
-    """Written last."""
 
 
 def store_beside(source: Path, of: Literal["c2", "g2"] = "c2") -> Path:
@@ -190,13 +177,11 @@ def tile_side(n_frames: int) -> int:
 
 
 def tiles_per_side(n_frames: int, factor: int) -> int:
-    """Return the chunks along one side of c2 (factor 1) or of a level."""
     rows = n_frames if factor == 1 else level_frames(n_frames, factor)
     return -(-rows // tile_side(n_frames))
 
 
 def factors(n_frames: int) -> list[int]:
-    """Return 1 for c2 and the factors of the levels that a store of so many frames has."""
     return [1, *(factor for factor in LEVELS if level_frames(n_frames, factor))]
 
 
@@ -206,7 +191,6 @@ def shard_rows(tiles: int, side: int) -> int:
 
 
 def matrix_name(factor: int) -> str:
-    """Return the name of c2 (factor 1) or of a level."""
     return "c2" if factor == 1 else f"level{factor}/c2"
 
 
@@ -217,7 +201,6 @@ def level_frames(n_frames: int, factor: int) -> int:
 
 
 def first_mistake(error: ValidationError) -> tuple[tuple[int | str, ...], Any, str]:
-    """Return the place, the value and the description of the first mistake that pydantic found."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     return first["loc"], first["input"], message[0].lower() + message[1:]

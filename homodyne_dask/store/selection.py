@@ -26,8 +26,6 @@ FrameRange = tuple[int | None, int | None] | slice
 """(first, after the last), counted from 0; None is the first frame, and the end."""
 TimeRange = tuple[float | None, float | None] | slice
 """(from, to) in s; None is the first frame, and the end."""
-
-
 FrameRanges = tuple[tuple[int, int], ...]
 """Ranges (first, after the last) in ascending order that do not touch."""
 TABLES = ("table", "residuals")
@@ -37,11 +35,9 @@ TABLE_HAS_NO_FRAMES = (
     "remove the lines of the other delays from the table"
 )
 EXCLUSIONS = ("frames", "phi", "label", "time")
-"""What `Scan.select` can exclude."""
 
 
 def datum_of(sigma_source: str) -> str:
-    """Return what data with this source of σ are: points of a table, or pairs of frames."""
     return "points" if sigma_source in TABLES else "pairs"
 
 
@@ -85,7 +81,6 @@ class BinsAndFrames:
 
     @property
     def datum(self) -> str:
-        """What is measured, in the plural."""
         return datum_of(self.attrs["sigma_source"])
 
     @property
@@ -130,7 +125,6 @@ def select_bins(
 def select_frames(
     scan: BinsAndFrames, frames: FrameRange | None, time: TimeRange | None
 ) -> tuple[int, int]:
-    """Return the first frame and the one after the last (see `Scan.select`)."""
     if scan.is_table:
         raise SelectionError(TABLE_HAS_NO_FRAMES)
     first, stop = _interval(scan, frames, time)
@@ -239,7 +233,6 @@ def _interval(
 
 
 def _given(**criteria: Any) -> str:
-    """Return the criteria that are given: 'q = 0.005 and phi = 30.0'."""
     named = (f"{name} = {shown(value)}" for name, value in criteria.items() if value is not None)
     return " and ".join(named)
 

@@ -43,20 +43,16 @@ class MatrixAxes(NamedTuple):
 
     @property
     def n_frames(self) -> int:
-        """Length of both."""
         return self.shape[self.times[0]]
 
     @property
     def n_bins(self) -> int:
-        """Matrices."""
         return prod(self.shape) // self.n_frames**2
 
     def names(self, array: str) -> list[str]:
-        """Return the names of the matrices of an array: c2[0], c2[1], ..."""
         return [f"{array}[{number}]" for number in range(self.n_bins)]
 
     def index_of(self, number: int) -> Index:
-        """Return the index by which an array gives the matrix of a number."""
         index: list[int | slice] = [slice(None)] * len(self.shape)
         for axis in reversed(range(len(self.shape))):
             if axis not in self.times:
@@ -139,11 +135,7 @@ def open_any(path: Path, options: IngestOptions) -> Source:
 
 
 def _in_order(file: h5py.File, pattern: str, options: IngestOptions) -> dict[str, str]:
-    """Return the square datasets of a pattern in the order of the numbers in their names: 0.5, 2, 10.
-
-    By name, what * stands for in it. Raises OptionError where q or φ would be assigned by an order that
-    names do not have.
-    """
+    """Return the square datasets of a pattern by their numbers, and what * stands for in each."""
     stars = dict(_square(file, *_parts(pattern)))
     if not stars:
         raise hdf5.wrong(file, pattern, f"contains no square matrix; {what_is_in(file)}")
@@ -197,13 +189,11 @@ def _referenced(file: h5py.File, name: str) -> list[str]:
 
 
 def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> MatrixAxes:
-    """Return the layout of a dataset of matrices."""
     path, held = Path(hdf5.file_name(file)), _dataset(file, name)
     return layout_of(path, name, _shape(held), held.dtype, axes)
 
 
 def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
-    """Return one matrix of a dataset, named as '/c2[3]'."""
     name, number = place(where)
     index = layout.index_of(number)
     with hdf5.open_hdf5(path) as file:
@@ -213,14 +203,12 @@ def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
 
 
 def read_whole(path: Path, name: str) -> np.ndarray:
-    """Return one matrix that is a dataset."""
     with hdf5.open_hdf5(path) as file:
         matrix = hdf5.part(file, name)
         return matrix.T if MATLAB in hdf5.attributes_of(file, name) else matrix
 
 
 def _shape(held: h5py.Dataset) -> tuple[int, ...]:
-    """Return the shape of a dataset as who wrote it sees it."""
     shape = held.shape or ()
     return shape[::-1] if MATLAB in held.attrs else shape
 
@@ -236,10 +224,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def _quantity(
     file: h5py.File, given: str, what: str, stars: list[str | None], notes: list[str]
 ) -> np.ndarray:
-    """Return q [1/Å], φ [degree] or times [s] of the dataset, or those of an attribute, that the user names.
-
-    stars: what * stands for in the name of each matrix, by which a pattern names its own value.
-    """
+    """Return q [1/Å], φ [degree] or times [s] that the user names; stars: what * stands for in matrices."""
     name, _, attribute = given.partition("@")
     if "*" in name:
         if None in stars:
@@ -270,7 +255,6 @@ def _quantity(
 
 
 def what_is_in(file: h5py.File) -> str:
-    """Return what may be matrices in a file, and which option takes them."""
     shapes = [*_datasets(file)]
     matrices = [f"{name} {shape}" for name, shape in shapes if _equal_axes(shape) >= 2]
     lists = [f"{name} {shape}" for name, shape in shapes if sum(n > 1 for n in shape) == 1]

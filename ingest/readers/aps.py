@@ -31,7 +31,6 @@ DQLIST, DPHILIST = "/xpcs/dqlist", "/xpcs/dphilist"
 
 
 def open_aps_u(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of an APS-U result file."""
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
         label, matrices, n_frames = _bins(file, MATRICES, r"c2_(\d+)", PROCESSED)
@@ -151,7 +150,6 @@ def _intensity(
 def q_phi_of_lists(
     file: h5py.File, label: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return q [1/Å] and φ [degree] of each bin of a legacy file."""
     q = hdf5.quantity(file, DQLIST, "q", notes)
     phi = hdf5.quantity(file, DPHILIST, "phi", notes)
     if len(q) != len(phi) or label.max() > len(q):
@@ -161,7 +159,6 @@ def q_phi_of_lists(
 
 
 def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of a legacy result file; it has no counts in absolute units."""
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
         label, matrices, n_frames = _bins(file, LEGACY_MATRICES, r"g2_(\d+)", LEGACY_PROCESSED)

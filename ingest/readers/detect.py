@@ -95,7 +95,6 @@ def _open_and_end(options: str, *paths: str) -> None:
 
 
 def open_source(path: Path, options: IngestOptions) -> Source:
-    """Return the source in a file; its format is detected by content, not by name."""
     magic = first_bytes(path)
     if options.dataset is None and not magic.startswith(ZIP):
         for name in ("q_dataset", "phi_dataset", "time_dataset"):
@@ -205,7 +204,6 @@ def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:
 
 
 def first_bytes(path: Path) -> bytes:
-    """Return the first bytes of a file, which identify its format."""
     if not is_file(path):
         raise SourceError(f"{path} is not a file: check the name")
     try:

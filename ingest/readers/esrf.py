@@ -90,9 +90,6 @@ def _first_at(
 MAX_FRAMES = 20_000
 """A matrix of as many frames takes 1.6 GB."""
 MIN_DIFFERENCES = 10
-"""Fewest second differences from which the scatter is estimated."""
-
-
 LAYOUTS = {
     "/entry_0000/correlations": "twotime",
     "/entry_0000/dynamix/correlations/directions": "2times_correlation",

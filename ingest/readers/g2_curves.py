@@ -25,8 +25,6 @@ NEAR_1, NEAR_0 = 0.25, 0.5
 
 
 class Curves(NamedTuple):
-    """What a file says of g2."""
-
     delay: Float[np.ndarray, " n"]
     """s, or frames."""
     values: Float[np.ndarray, "bin n"]
@@ -200,12 +198,10 @@ LEGACY_FRAMES = aps.EXPOSURE, aps.STRIDE, aps.AVG
 
 
 def g2_in(file: h5py.File) -> str | None:
-    """Return where a result file holds g2, None where it does not."""
     return next((name for name in G2 if hdf5.dataset(file, name) is not None), None)
 
 
 def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
-    """Return the curves of g2 in the dataset `name` of a result file."""
     notes: list[str] = []
     of_errors, of_delays = G2[name]
     with hdf5.open_hdf5(path) as file:

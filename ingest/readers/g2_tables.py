@@ -56,8 +56,6 @@ _UNIT = re.compile(
 
 
 class Column(NamedTuple):
-    """A column, and what its name says."""
-
     name: str
     values: Float[np.ndarray, " n"]
     role: str
@@ -181,10 +179,8 @@ def _by_role(path: Path, options: IngestOptions) -> dict[str, list[Column]]:
     if rows_q and curves > 1:
         raise SourceError(f"{path.name} has a column q and {curves} columns of g2: give one")
     # each with the curve that it names, or else in the order in which they stand
-    labels, labelled = (
-        [column.label for column in roles["value"]],
-        {c.label: c for c in roles["error"]},
-    )
+    labels = [column.label for column in roles["value"]]
+    labelled = {column.label: column for column in roles["error"]}
     if sorted(map(str, labelled)) == sorted(map(str, labels)):
         roles["error"] = [*map(labelled.__getitem__, labels)]
     return roles

@@ -37,25 +37,21 @@ MAX_LIST_ELEMENTS = 1_000_000
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
-    """Return the dataset of that name, None where there is none."""
     held = at(file, name)
     return held if isinstance(held, h5py.Dataset) else None
 
 
 def has_group(file: h5py.File, group: str) -> bool:
-    """Return whether there is such a group."""
     return isinstance(at(file, group), h5py.Group)
 
 
 def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
-    """Return the attributes of a dataset or a group."""
     held = at(file, name)
     with reading(file, name):
         return {} if held is None else {as_text(key): of for key, of in held.attrs.items()}
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
-    """Return a numeric dataset as it is."""
     held = dataset(file, name)
     if held is None:
         raise SourceError(f"{file_name(file)} has no {name}: it is not a complete two-time result")
@@ -69,7 +65,6 @@ def array(file: h5py.File, name: str) -> np.ndarray:
 
 
 def optional(file: h5py.File, name: str) -> np.ndarray | None:
-    """Return a numeric dataset, None where there is none."""
     return None if dataset(file, name) is None else array(file, name)
 
 
@@ -157,13 +152,11 @@ def positive(file: h5py.File, name: str, *, whole: bool = False) -> float:
 
 
 def seconds(file: h5py.File, name: str) -> float:
-    """Return one time above zero in s."""
     positive(file, name)
     return quantity(file, name, "time", []).item()
 
 
 def regions(file: h5py.File, name: str) -> np.ndarray | None:
-    """Return the bin of each detector pixel (0 is none) as one row, None where there is no map."""
     held = optional(file, name)
     if held is not None and not (held.size and np.isfinite(held).all() and held.min() >= 0):
         raise wrong(file, name, "must contain bin numbers of at least 0: it is damaged")
@@ -191,14 +184,12 @@ def unit(file: h5py.File, name: str) -> str | None:
 
 
 def strings(file: h5py.File, name: str) -> list[str]:
-    """Return a list of strings, empty where there is none."""
     found = dataset(file, name)
     with reading(file, name):
         return [] if found is None else [text(word) for word in np.ravel(found[()])]
 
 
 def text(word: Any) -> str:
-    """Return a string that HDF5 stored as bytes or as text."""
     return word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
 
 
@@ -303,10 +294,7 @@ def pictures_in(
     file: h5py.File, flux: Sequence[str], image: Sequence[str], n_frames: int, begin: int = 0,
     stride: int = 1, avg: int = 1,
 ) -> Pictures:  # fmt: skip
-    """Return the pictures in the first of the datasets of these names that exists; no fit needs them.
-
-    begin: first detector frame, counted from 0; stride, avg: as of `Source`.
-    """
+    """Return the pictures in the first of these datasets that exists; begin: detector frame, from 0."""
     intensity, mean = numbers_in(file, flux), numbers_in(file, image)
     if intensity is not None:
         intensity = by_frame(intensity, n_frames, begin, stride, avg)

@@ -31,7 +31,6 @@ Contents = dict[str, np.ndarray]
 
 
 def open_npy(path: Path, options: IngestOptions) -> Source:
-    """Return the bins of one array (N, N), (bin, N, N), or with its axes in another order."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
     layout = layout_of(path, "c2", c2.shape, c2.dtype, options.axes)
@@ -81,11 +80,7 @@ ARRAY = "array.npz"
 
 @contextmanager
 def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Path]:
-    """Yield an .npz file of an array of matrices and of others, in a folder of its own that is removed.
-
-    source: what NumPy makes an array of. beside: a store on the same disk, None for the folder of temporary
-    files. others: by their names in the file, None where unknown.
-    """
+    """Yield an .npz file of matrices and others by name, in a folder beside a store, or a temporary one."""
     given = {"c2": source} | {name: of for name, of in others.items() if of is not None}
     with warnings.catch_warnings(action="ignore"):
         arrays: dict[str, Any] = {name: _as_array(name, of) for name, of in given.items()}
@@ -112,7 +107,6 @@ def _as_array(name: str, given: Any) -> np.ndarray:
 
 
 def small_array(path: Path, name: str) -> np.ndarray:
-    """Return an array of a .npz file that does not claim more than MAX_SMALL_BYTES."""
     shape, dtype = _claimed(path, name)
     if (size := math.prod(shape) * dtype.itemsize) > MAX_SMALL_BYTES:
         raise SourceError(
@@ -124,7 +118,6 @@ def small_array(path: Path, name: str) -> np.ndarray:
 
 
 def read_npy(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
-    """Return one matrix of a .npy file."""
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
         return np.array(c2[layout.index_of(place(where)[1])])
@@ -183,7 +176,6 @@ def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dt
 
 @contextmanager
 def as_source_error(path: Path):
-    """Turn the exceptions of NumPy for an unreadable file into a SourceError."""
     try:
         yield
     except UNREADABLE as error:

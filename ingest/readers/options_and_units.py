@@ -32,10 +32,7 @@ QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*
 
 
 def in_own_units(what: str, given: Any) -> Any:
-    """Return numbers of q, phi or time of text such as '0.22 1/nm', and what holds no text as it is.
-
-    Of several with one unit, such as '0.1, 0.2 1/nm', all have it.
-    """
+    """Return numbers of q, phi or time of text such as '0.1, 0.2 1/nm', and what holds no text as it is."""
     words = [given] if isinstance(given, str) else given
     if not isinstance(words, list | tuple) or not any(isinstance(word, str) for word in words):
         return given
@@ -197,7 +194,6 @@ class IngestOptions(BaseModel):
     keep_copies: StrictBool = Field(
         False, description="give True to keep bins that hold the data of another one"
     )
-
     keep_outliers: StrictBool = Field(
         False, description="give True to keep pairs that are no measurement, such as fill values"
     )
@@ -213,7 +209,6 @@ class IngestOptions(BaseModel):
 
 
 def checked_options(**given: Any) -> IngestOptions:
-    """Return checked options; each error names the option and its value."""
     try:
         return IngestOptions(**given)
     except ValidationError as e:

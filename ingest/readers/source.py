@@ -22,8 +22,6 @@ MAX_BINS = 100_000
 
 
 class Pictures(NamedTuple):
-    """What a file holds of both."""
-
     flux: Float[np.ndarray, " t"] | None = None
     """Of each analysed frame, in any unit."""
     mean_image: Float[np.ndarray, "y x"] | None = None
@@ -58,9 +56,8 @@ class Source:
     stride: int = 1
     avg: int = 1
     begin_frame: int | None = None
-    """First detector frame, 1-based."""
     end_frame: int | None = None
-    """Last detector frame, 1-based."""
+    """First and last detector frame, 1-based."""
     intensity: Float[np.ndarray, "bin t"] | None = None
     """Counts per pixel and analysed frame, when the file has them in absolute units."""
     sigma: Float[np.ndarray, " bin"] | None = None
@@ -96,7 +93,6 @@ class Source:
     g2_errors: bool = False
 
     def read(self, bin_index: int) -> np.ndarray:
-        """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
         if self.g2 is not None:
             matrix = np.full((self.n_frames, self.n_frames), np.nan)
             matrix[0] = self.g2[bin_index]
@@ -106,7 +102,6 @@ class Source:
         return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
 
     def name(self, bin_index: int) -> str:
-        """Return the name of a bin for messages."""
         path = self.files[bin_index] if self.files else self.path
         if self.scans:
             path = self.scans[bin_index // len(self.scans[0].label)].path
@@ -244,7 +239,6 @@ def with_options(source: Source, options: IngestOptions) -> Source:
 
 
 def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
-    """Return one value per bin from one value for all, or from one each."""
     values = np.ravel(values).astype(np.float64)
     if len(values) not in (1, n_bins):
         raise OptionError(

@@ -20,7 +20,7 @@ from homodyne_dask.store.schema import WORK_FOLDER
 from ingest import write
 from ingest.readers.source import Source
 from ingest.store_writer import JOB_FILE
-from tests.ingest_files import attributes, manifest, noisy, simulated
+from tests.ingest_files import attributes, manifest, noisy
 
 
 def replaced(file: Path, other: Path) -> None:
@@ -101,13 +101,6 @@ def test_a_source_that_changes_is_named_and_nothing_is_kept(two, tmp_path, chang
         ingest.ingest(source, tmp_path / "s.zarr", progress=when(bins, change, source, other))
     if change not in (written, gone, a_pipe):
         check_nothing_kept(tmp_path / "s.zarr", [source])
-
-
-def test_an_hdf5_file_that_is_replaced_is_seen(tmp_path):
-    source, other = (simulated(tmp_path / f"{name}.hdf", seed=ord(name)) for name in "sb")
-    with pytest.raises(FileReadError, match=r"s\.hdf changed while it was read"):
-        ingest.ingest(source, tmp_path / "s.zarr", progress=when(1, replaced, source, other))
-    check_nothing_kept(tmp_path / "s.zarr", [source])
 
 
 def test_a_source_that_is_replaced_while_it_is_opened_is_seen(two, tmp_path, monkeypatch):

@@ -12,11 +12,6 @@ from tests.synthetic import CREEP, angles, measured, store
 TURNED = np.linspace(-np.pi, np.pi, 9)[:-1]
 
 
-def notes_of(tmp_path, **changes):
-    made = measured(CREEP, 40, angles(8), dt=0.5)
-    return store(made, tmp_path, **changes).attrs["notes"]
-
-
 UNITS = [
     ("φ in radians", {"phi": TURNED}, "are the angles in radians?"),
     ("half a turn in radians", {"phi": np.arange(8) * np.pi / 8}, "are the angles in radians?"),
@@ -36,7 +31,7 @@ UNITS = [
 
 @pytest.mark.parametrize(("word", "changes", "says"), UNITS, ids=[w[0] for w in UNITS])
 def test_units_that_are_probably_others_are_asked_about(tmp_path, word, changes, says):
-    notes = notes_of(tmp_path, **changes)
+    notes = store(measured(CREEP, 40, angles(8), dt=0.5), tmp_path, **changes).attrs["notes"]
     if says is None:
         assert not any("?" in note for note in notes)
     else:

@@ -44,18 +44,6 @@ def test_the_seed_alone_decides_the_noise(tmp_path):
     assert (np.nan_to_num(first) != np.nan_to_num(other)).any()
 
 
-@pytest.mark.parametrize("name", ["static", "ageing", "step"])
-def test_a_scenario_carries_its_truth(name):
-    scenario = ingest.SCENARIOS[name]
-    phi = angles(5)
-    truth = scenario.truth(phi, "physical")
-    assert truth["scenario"] == name
-    assert truth["model"] == scenario.model
-    assert len(truth["contrast"]) == len(truth["offset"]) == 5
-    at_rest = ("brownian", "static", "temperature_step")
-    assert (scenario.gap is None) == (scenario.model in at_rest)
-
-
 def test_a_step_fits_the_record_whatever_its_length():
     step = ingest.SCENARIOS["step"]
     for frames in (40, 300):

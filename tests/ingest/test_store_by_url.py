@@ -171,8 +171,8 @@ def test_a_lock_is_of_one_holder_who_knows_it_again_and_leaves_nothing(monkeypat
         assert (held, other) == (True, False)
     assert not list(objects.below(path))
 
-    def answer_lost(*given: object) -> bool:
-        return written(*given) and False
+    def answer_lost(*given: object, create: bool) -> bool:
+        return written(*given, create=create) and False
 
     written = objects.write
     monkeypatch.setattr(objects, "write", answer_lost)

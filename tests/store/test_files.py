@@ -16,15 +16,6 @@ from homodyne_dask.store.chunks import CHECKSUM_BYTES, decode_chunk, encode_chun
 from homodyne_dask.store.files import partial_files, replacing, write_atomic
 
 
-@pytest.mark.parametrize("content", ["σ = 0.1\n", b"\x00\xff"])
-def test_a_file_is_written_and_replaced(tmp_path, content):
-    path = tmp_path / "a.json"
-    write_atomic(path, "before")
-    write_atomic(path, content)
-    assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert [*tmp_path.iterdir()] == [path]
-
-
 @pytest.mark.parametrize("durable", [False, True])
 def test_an_exception_leaves_the_file_as_it_was_and_nothing_beside_it(tmp_path, durable):
     path = tmp_path / "a.json"
@@ -59,14 +50,10 @@ def test_what_a_killed_process_left_is_found_by_the_name_of_its_file(tmp_path):
     assert partial_files(tmp_path / "missing" / "a.json") == []
 
 
-def split(chunk):
-    return chunk.content[:-CHECKSUM_BYTES], chunk.content[-CHECKSUM_BYTES:]
-
-
 def test_a_chunk_decodes_to_what_was_encoded():
     values = np.random.default_rng(0).normal(1, 0.1, (64, 64)).astype(np.float32)
     chunk, into = encode_chunk(values), np.empty_like(values)
-    body, checksum = split(chunk)
+    body, checksum = chunk.content[:-CHECKSUM_BYTES], chunk.content[-CHECKSUM_BYTES:]
     assert chunk.checksum == int.from_bytes(checksum, "little")
     decode_chunk(body, checksum, into, chunk.checksum)
     assert into.tobytes() == values.tobytes()

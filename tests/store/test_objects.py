@@ -300,10 +300,6 @@ def profile(server, tmp_path, monkeypatch):
     objects.connection.cache_clear()
 
 
-def test_keys_region_and_server_are_those_of_a_profile(url, profile):
-    assert hd.open_dataset(url).dataset["c2"].shape == (2, 80, 80)
-
-
 def test_a_line_break_in_a_key_of_a_profile_is_one_sentence(
     url, profile, server, tmp_path, monkeypatch
 ):

@@ -13,7 +13,6 @@ from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.store import schema
 from homodyne_dask.store.rings_and_clusters import nearest_angles, nearest_ring
 from homodyne_dask.store.scan import open_dataset
-from tests.ingest_files import reseal
 from tests.synthetic import FLOW, measured, store
 
 RINGS = [0.004, 0.004, 0.004, 0.008, 0.008]
@@ -91,13 +90,6 @@ def test_the_same_data_with_another_sigma_time_or_q_are_another_selection(folder
     for name, value in changes.items():
         assert store(scans, folder, "changing", **{name: value}).selection != first, name
     assert store(scans, folder, "changing").selection == first
-
-
-def test_the_digest_is_that_of_the_whole_store(scan, copy):
-    assert open_dataset(copy).digest == scan.digest
-    change(copy, notes=["another"])
-    reseal(copy)
-    assert open_dataset(copy).digest != scan.digest
 
 
 LATER = {"cuts": lambda scan: scan.cuts(), "sums": lambda scan: scan.chunk_sums}
@@ -220,13 +212,6 @@ def test_windows_that_follow_each_other_share_no_frame(scan):
     tenths = replace(scan, time=0.1 * np.arange(40))  # 3 · 0.1 is a little more than 0.3
     parts = parts_of(tenths, "age", [(0, 0.3), (0.3, 0.6), (0.6, 0.9)])
     assert [part.scan.frames for part in parts] == [(0, 3), (3, 6), (6, 9)]
-
-
-def test_selections_of_selections_get_narrower(scan):
-    once = scan.select(q=0.004, frames=(5, 30))
-    twice = once.select(phi=(-10, 70), frames=(0, 20))
-    assert twice.label.tolist() == [2, 3]
-    assert twice.frames == (5, 20)
 
 
 MISTAKES = [

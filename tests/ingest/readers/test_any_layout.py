@@ -7,7 +7,7 @@ import pytest
 import ingest
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from ingest.clean import clean, measure_scatter
-from tests.ingest_files import DT, arrays, attributes, noisy, simulated, upper
+from tests.ingest_files import DT, arrays, noisy, simulated, upper
 
 N, BINS = 20, 3
 C2 = np.stack([noisy(N, k) for k in range(BINS)])
@@ -81,21 +81,6 @@ def test_axes_that_nothing_tells_are_asked_for(tmp_path):
         ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, axes="t,q,t")
     with pytest.raises(OptionError, match=r"axes = 'x,y,t' .* name every axis .* as t,t,q"):
         ingest.ingest(tmp_path / "A.npy", axes="x,y,t")
-
-
-def test_named_datasets_give_q_phi_and_times_with_their_units(tmp_path):
-    path = hdf5(
-        tmp_path / "A.h5", my__c2=C2, my__q=[0.1, 0.2, 0.3], my__phi=[0.0, np.pi / 2, np.pi],
-        my__time=DT * np.arange(N), attrs={"my/q": {"units": "nm^-1"}, "my/phi": {"units": "rad"}},
-    )  # fmt: skip
-    names = {"q_dataset": "/my/q", "phi_dataset": "my/phi", "time_dataset": "/my/time"}
-    report = ingest.ingest(path, dataset="/my/c2", **names)
-    assert [row.q for row in report.bins] == pytest.approx([0.01, 0.02, 0.03])
-    assert [row.phi for row in report.bins] == pytest.approx([0, 90, 180])
-    assert report.frame_time == pytest.approx(DT)
-    assert "q converted from nm^-1 to 1/Å" in report.notes
-    assert attributes(report.store)["ingest_options"]["dataset"] == "/my/c2"
-    assert ingest.ingest(path, dataset="/my/c2", **names).skipped
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,6 @@ from ingest.readers.options_and_units import checked_options
 from tests.esrf_files import averaged, esrf
 from tests.ingest_files import DT, arrays, attributes, noisy, upper
 
-N = 30
-BINS = [noisy(N, k) for k in range(3)]
-
 
 def unbinned(full):
     n = full.shape[-1]

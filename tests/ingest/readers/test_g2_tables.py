@@ -24,7 +24,6 @@ def beside(*columns):
 
 
 NAMES = ",".join(f"q={q}" for q in Q)
-FIRST_ROW = np.c_[[0, *Q], np.vstack([TAU, *G2]).reshape(4, -1)].tolist()
 LAYOUTS = {
     "errors beside, all of one name": text(
         ",", "delay," + ",".join(f"q={q},error" for q in Q), TAU, *beside(G2, ERROR),
@@ -208,16 +207,6 @@ def test_an_option_says_what_columns_are_in_place_of_their_names(tmp_path):
     np.savez(tmp_path / "A.npz", c2=np.full((9, 9), 1.1), q=0.01, phi=0.0, dt=1.0)
     with pytest.raises(OptionError, match="has matrices, not columns of g2: leave out column_is"):
         hd.ingest(tmp_path / "A.npz", column_is="g1")
-
-
-@pytest.mark.parametrize(("head", "unit"), [
-    ("tau [ms],g2-1(q=0.0123)", 1e3), ("tau,g2-1(q=0.123 nm-1)", 1), ("tau_us;g2-1(q=0,0123 A^-1)", 1e6),
-])  # fmt: skip
-def test_units_stand_in_names(tmp_path, head, unit):
-    scan = read(tmp_path, text(";" if ";" in head else ",", head, unit * TAU, G2[2] - 1))
-    assert scan.q.tolist() == pytest.approx([0.0123])
-    np.testing.assert_allclose(scan.time[1:], TAU)
-    np.testing.assert_allclose(scan.table[0, 1:], G2[2])
 
 
 def test_g2_of_result_files_is_read_with_its_delays_in_frames(tmp_path):
