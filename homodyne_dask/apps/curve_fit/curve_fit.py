@@ -116,8 +116,6 @@ class CurveFit(HandedOut, Printed):
 
 
 class ResidualContext(NamedTuple):
-    """The arguments common to all tasks of a residual fit."""
-
     points: residuals.Points
     model: ResidualModel
     budget: int
@@ -125,7 +123,6 @@ class ResidualContext(NamedTuple):
 
 
 def residuals_of(context: ResidualContext, run: Run, at: AtTheta | Directions) -> tuple[Gram, Cost]:
-    """Return the merged Gram of the residuals of a run of chunks."""
     points, vectors = context.points, at.vectors if isinstance(at, Directions) else []
     rows = np.stack([at.theta, *vectors])
     chunks = (points.columns(number, context.budget) for number, _ in run.tiles)
@@ -270,7 +267,6 @@ class _Curve:
     """f is written with NumPy."""
 
     def at(self, x: Sequence[Any], theta: Any) -> Any:
-        """Return f at columns of coordinates."""
         f = residuals.with_numpy(self.f) if self.numpy else self.f
         return f(jnp.stack(x) if self.stacked else x[0], *theta)
 

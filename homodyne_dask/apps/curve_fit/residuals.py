@@ -48,7 +48,6 @@ class PointsLayout(Layout):
 
     @property
     def block_bytes(self) -> int:
-        """Memory of a chunk."""
         return 8 * self.columns * self.side
 
     def working_bytes(self, parameters: int, threads: int = 1) -> int:
@@ -76,7 +75,6 @@ class Points:
 
     @property
     def layout(self) -> PointsLayout:
-        """How the points are cut into tasks."""
         tiles = tuple((number, -1) for number in range(math.prod(self.counts)))
         number = math.prod(self.dataset.sizes.values())
         size = {"datum": "points", "columns": len(self.variables)}
@@ -229,7 +227,6 @@ def needs_numpy(f: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def with_numpy(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arrays of JAX from one that calls NumPy."""
     return lambda *arguments: _unwrapped(f(*_wrapped(arguments)))
 
 

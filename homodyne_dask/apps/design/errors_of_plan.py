@@ -140,8 +140,6 @@ def _with_errors(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
 
 @dataclass(frozen=True)
 class PlannedScan:
-    """A scan that has not been measured."""
-
     problem: Problem
     theta: Float[np.ndarray, " p"]
     free: Bool[np.ndarray, " p"]
@@ -166,8 +164,6 @@ class PlannedScan:
 
 
 class ExpectedErrors(NamedTuple):
-    """What fits of a planned scan will give, by weighting."""
-
     covariance: Float[np.ndarray, "weighting p p"]
     """Of theta; NaN where a parameter is fixed or not determined."""
     rates: tuple[str, ...]
@@ -259,7 +255,6 @@ def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
 
 
 def _cells(frames: int, min_lag: int) -> AveragedCells:
-    """Return the cells over which ingest will average c2, with their pairs and no c2."""
     ages, lags = age_edges(frames), np.unique([*lag_edges(frames), min_lag])
     every = [
         Interval(first, stop, max(shortest, 1), end)

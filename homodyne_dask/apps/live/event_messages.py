@@ -16,7 +16,6 @@ _LOCAL = {"state", "result", "error", "resumed"}
 
 
 def message_of(event: events.Event) -> Message:
-    """Return the message of an event."""
     sent = {of.name: getattr(event, of.name) for of in fields(event) if of.name not in _LOCAL}
     plain = {name: list(one) if isinstance(one, tuple) else one for name, one in sent.items()}
     if "findings" in plain:

@@ -44,7 +44,6 @@ def _content(fit: events.Progress) -> dict[str, Any]:
 
 
 def _bar(fit: events.Progress, at: float) -> str:
-    """Return the progress of the current pass, "" between passes."""
     if fit.now is None:
         return ""
     left = fit.seconds_left(at)

@@ -121,7 +121,6 @@ class HomodyneYaml:
         self.content = content
 
     def get(self, path: str) -> object:
-        """Return the value of a key such as 'output.formats', None where there is none."""
         found: object = self.content
         for key in path.split("."):
             if found is None:
@@ -132,7 +131,6 @@ class HomodyneYaml:
         return found
 
     def number(self, path: str) -> float:
-        """Return a positive number."""
         value = self.get(path)
         if value is None:
             raise OptionError(f"{path} is missing: give a number{_misspelled(self.content, path)}")
@@ -142,7 +140,6 @@ class HomodyneYaml:
         return number
 
     def collection[Of: (list[Any], dict[str, Any])](self, path: str, of: type[Of]) -> Of:
-        """Return the list or dict of a key, an empty one where the key is missing."""
         found = self.get(path)
         if found is None:
             return of()
@@ -151,7 +148,6 @@ class HomodyneYaml:
         return found
 
     def model(self) -> str:
-        """Return the name of the model here."""
         mode = self.get("analysis_mode")
         if str(mode).lower() not in MODES:
             raise OptionError(f"analysis_mode {mode!r} is unknown; {nearest(str(mode), MODES)}")
@@ -185,7 +181,6 @@ class HomodyneYaml:
         return found
 
     def whole(self, path: str, default: int) -> int:
-        """Return a whole number."""
         value = self.get(path)
         number = finite_number(path, default if value is None else value)
         if number != int(number):
@@ -205,7 +200,6 @@ def _misspelled(content: Mapping[str, Any], path: str) -> str:
 
 
 def finite_number(path: str, value: object) -> float:
-    """Return the value of a key as a finite number."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError, OverflowError):

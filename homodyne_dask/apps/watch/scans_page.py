@@ -174,8 +174,6 @@ def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[
 
 @dataclass
 class ScanTable:
-    """The rows of all scans by file, and the page that shows them."""
-
     names: Sequence[str]
     """Parameters of the model, for a table without fits."""
     rows: dict[str, FitRow] = field(default_factory=dict)
@@ -194,7 +192,6 @@ class ScanTable:
         return row
 
     def remove(self, name: str) -> None:
-        """Remove the row of a file that is gone, if it has one."""
         self.changed |= self.rows.pop(name, None) is not None
 
     def _ordered(self) -> list[FitRow]:
@@ -226,7 +223,6 @@ class ScanTable:
 
 
 def row_line(row: FitRow, seconds: float) -> str:
-    """Return a row in a line: how its fit ended, its parameters, what changed."""
     if row.outcome == FAILED:
         return f"{row.name}: {row.message}"
     values = ", ".join(f"{name} {quantity}" for name, quantity in row.quantities.items())

@@ -22,8 +22,6 @@ _TEMPORARY = re.compile(
 
 
 class Stamp(NamedTuple):
-    """What a look shows of a file: it has changed where this has."""
-
     size: int
     """bytes"""
     mtime_ns: int

@@ -226,7 +226,6 @@ def test_a_site_is_examined_without_sending_a_job(slurm, small):
     assert "#SBATCH --export=" in ended.output
     assert "export NPROC=1" in ended.output
     assert "to start at" in ended.output  # sbatch --test-only
-    assert "writable" in ended.output
     assert "tiles" in ended.output
 
 
