@@ -37,7 +37,6 @@ MAX_POINTS_PER_CHUNK = 2**20
 POINTS_PER_STEP = 2**12
 """Points of a chunk that are processed at once; chunks are padded to a multiple of it, or to a power of 2."""
 COLUMNS: LRU[Hashable, np.ndarray] = byte_cache(lambda columns: columns.nbytes)
-"""Chunks that this process keeps."""
 
 
 @dataclass(frozen=True)

@@ -143,14 +143,13 @@ class PlannedScan:
     problem: Problem
     theta: Float[np.ndarray, " p"]
     free: Bool[np.ndarray, " p"]
-    """Parameters that will be fitted."""
     frames: int
     dt: float
-    """s between frames."""
+    """[s]"""
     q: Float[np.ndarray, " bin"]
     """1/Å; NaN where the model does not use it."""
     phi: Float[np.ndarray, " bin"]
-    """degree."""
+    """[degree]"""
     contrast: Float[np.ndarray, " bin"]
     counts: Float[np.ndarray, " bin"]
     """Of a pixel in a frame."""
@@ -159,7 +158,6 @@ class PlannedScan:
 
     @property
     def time(self) -> Float[np.ndarray, " t"]:
-        """s."""
         return self.dt * np.arange(self.frames)
 
 

@@ -12,7 +12,6 @@ Message = dict[str, Any]
 
 _EVENTS = {one.__name__: one for one in events.Event.__subclasses__()}
 _LOCAL = {"state", "result", "error", "resumed"}
-"""Fields that are not sent."""
 
 
 def message_of(event: events.Event) -> Message:

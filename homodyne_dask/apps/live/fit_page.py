@@ -15,8 +15,7 @@ from homodyne_dask.results.data.numbers_and_intervals import (
 )
 
 PACKAGE = "homodyne_dask.apps.live"
-MAX_ROWS = 200
-"""Most passes in the table, the latest ones."""
+MAX_ROWS = 200  # passes in the table, the latest ones
 
 
 def render_page(template: str, fits: Iterable[events.Progress], pages: Sequence[str]) -> str:

@@ -22,8 +22,6 @@ from homodyne_dask.store.files import path_of
 
 WHICH_DATA = ("analyzer_parameters", "phi_filtering")
 """Sections of which an unknown key may decide which data are fitted."""
-
-
 _TABLE = (Path(__file__).parent / "unconverted_keys.txt").read_text(encoding="utf-8")
 _ROWS = ([part.strip() for part in line.split("|")] for line in _TABLE.splitlines()[1:])
 SECTIONS = {name: fields for name, *fields in _ROWS}
@@ -42,8 +40,7 @@ def unconverted_keys(
         inner = SECTIONS.get(path)
         if inner and len(inner) > 1 and (value is None or isinstance(value, Mapping)):
             inside = unconverted_keys(value or {}, path)
-            ignored |= inside[0]
-            unknown |= inside[1]
+            ignored, unknown = ignored | inside[0], unknown | inside[1]
         elif inner:
             ignored[path] = inner[0]
         elif str(name) in left.split():
@@ -56,13 +53,9 @@ def unconverted_keys(
 
 
 MODES = {
-    "static": "static",
-    "static_isotropic": "static",
-    "static_anisotropic": "static",
+    **dict.fromkeys(("static", "static_isotropic", "static_anisotropic"), "static"),
     "laminar_flow": "laminar_flow",
-    "two_component": "two_component_xpcsjax",
-    "two-component": "two_component_xpcsjax",
-    "heterodyne": "two_component_xpcsjax",
+    **dict.fromkeys(("two_component", "two-component", "heterodyne"), "two_component_xpcsjax"),
 }
 """analysis_mode in lower case → name of the model here."""
 
@@ -235,7 +228,6 @@ UNITS = {
 SIGMA = 0.01
 """Standard deviation of every pair in homodyne."""
 ALL_FRAMES = 1_000_000_000
-"""More frames than any scan has."""
 
 
 @dataclass(frozen=True)

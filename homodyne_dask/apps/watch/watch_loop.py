@@ -60,8 +60,6 @@ RELOAD = 10.0
 """Seconds after which the page reloads."""
 LARGEST_SHARE = 0.1
 """Share of the time that goes into writing the page."""
-
-
 AHEAD = 2
 """Small fits given to each thread: one to work on, one to go on with."""
 
@@ -181,8 +179,8 @@ class FolderWatch:
 
     @property
     def ready(self) -> dict[str, Stamp]:
-        idle = {name: stamp for name, stamp in self.still.items() if name not in self.in_work}
-        return {name: stamp for name, stamp in idle.items() if not self.state.is_done(name, stamp)}
+        idle = self.still.keys() - self.in_work.keys()
+        return {name: at for name in idle if not self.state.is_done(name, at := self.still[name])}
 
     def run(self) -> int:
         self.resume()
