@@ -108,7 +108,6 @@ class Points:
 
 
 def points_of(data: Any, variables: Sequence[str]) -> Points:
-    """Return the points of a dataset, or of a store at a path; raises SelectionError or StoreError."""
     dataset = data
     if not isinstance(data, xarray.Dataset):
         require_type("data", data, str | PathLike, "an xarray.Dataset, or the path of a Zarr store")

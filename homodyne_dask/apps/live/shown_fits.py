@@ -106,8 +106,6 @@ async def _serve(shown: ShownFits, listening: socket.socket) -> None:
 
 
 class FitPage(SchedulerPlugin):
-    """Shows on a page the fits of a scheduler."""
-
     name = "homodyne_dask-fits"
     idempotent = True
 

@@ -116,7 +116,6 @@ def _distance(ours: FitResult, off: Mapping[str, float]) -> list[str]:
 def _of_values(
     translation: Translation, theirs: Mapping[str, tuple[float, float]], names: list[str]
 ) -> list[str]:
-    """Return sentences on values at which homodyne began, and on those at its bounds."""
     config = translation.config
     start, bounds = config.initial or {}, config.bounds or {}
 

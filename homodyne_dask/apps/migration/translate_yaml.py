@@ -61,7 +61,6 @@ MODES = {
 
 
 def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
-    """Return the file; raises OptionError for one that is not a configuration of homodyne or xpcsjax."""
     content = read_yaml(where, "check the name")
     content = _of_today(where, content) if isinstance(content, dict) else {}
     if "analysis_mode" not in content:

@@ -102,7 +102,6 @@ def script(site: Site, key: Path, task: float = LONGEST_TASK_SECONDS) -> str:
 
 
 def environment(threads: int) -> list[str]:
-    """Return the lines of a job script that set threads, memory, imports and Dask for its processes."""
     settings = worker_settings.worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
     settings |= worker_settings.monitor_environment() | SAFE_PATH
     return [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
@@ -226,7 +225,6 @@ class _Jobs(SpecCluster, JobCluster):
 
 
 def cluster_class(batch: str) -> Any:
-    """Return the class of the clusters of a batch system; raises PackageError without dask-jobqueue."""
     errors.require_package("a site", "dask_jobqueue", "slurm")
     cluster = getattr(import_module("dask_jobqueue"), f"{batch.upper()}Cluster")
     job = type("Job", (cluster.job_cls,), {"job_id_regexp": JOB_NUMBER})

@@ -71,7 +71,6 @@ class Map:
 
 
 def new_maps(parts: list[str], x: Range1d, y: Range1d) -> dict[str, Map]:
-    """Return empty maps by their parts; data and model have the same colours."""
     made = {}
     c2, of_residual = (
         LinearColorMapper(palette=palette, low=-3, high=3, nan_color=UNKNOWN_COLOUR)
@@ -120,8 +119,6 @@ def evenly(scan: Scan, axis: CellAxis) -> Int[np.ndarray, " n"]:
 
 @dataclass(frozen=True)
 class CutFigure:
-    """A cut, with the sources of its averages, of the cells of the map, and of the model."""
-
     figure: Any
     averages: ColumnDataSource
     view: ColumnDataSource

@@ -54,7 +54,6 @@ class Shown:
 
     @cached_property
     def cuts(self) -> Cuts:
-        """Averages over cells of age and lag, from the store."""
         return self.scan.cuts()
 
     def along_lag(self, bin: int, window: Window, t1: float) -> Line:

@@ -84,7 +84,6 @@ Columns = Mapping[str, np.ndarray]
 
 
 def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
-    """Draw each parameter with its error against the 'number' or 'time' of the scans."""
     zone = datetime.now().astimezone().tzinfo
     at = [row.at[against] for row in rows]
     if against == "time":
@@ -183,7 +182,6 @@ class ScanTable:
     """Since the page was written."""
 
     def add(self, number: int, stamp: Stamp, row: FitRow) -> FitRow:
-        """Add the fit of a file, or a file that cannot be fitted, in place of an earlier one."""
         before = [other for other in self._ordered() if other.at["number"] < number]
         row = row_of_scan(number, stamp.mtime_ns / 1e9, row)
         row = replace(row, warnings=(*changes(row, before), *self._read(row)))
@@ -198,7 +196,6 @@ class ScanTable:
         return sorted(self.rows.values(), key=lambda row: row.at["number"])
 
     def _read(self, row: FitRow) -> list[str]:
-        """Read the rates of a scan; return why they cannot be drawn."""
         self.rates.pop(row.name, None)
         if row.folder is None or not os.path.lexists(file := row.folder / "rates.csv"):
             return []

@@ -92,7 +92,6 @@ class FitOfStore:
         (self.fit,) = self.held.enter_context(begun(*given, workers_are_local(config)))
 
     def ended(self) -> bool:
-        """Whether the fit on a worker has ended; another one is made by `result`."""
         return self.fit.ended()
 
     def result(self) -> FitResult:
@@ -114,8 +113,6 @@ class FitOfStore:
 
 
 class ScanFitter:
-    """Fits of one configuration, one scan after another or side by side, on the same workers."""
-
     def __init__(self, config: FitConfig, pictures: str, nexus: bool, reading: FileOptions) -> None:
         self.config, self.written, self.reading = config, (pictures, nexus), reading
         self.model = model_of(config)
@@ -368,7 +365,6 @@ class FolderWatch:
 
 
 def run_watch(folder: Path, config: FitConfig, watching: WatchedFolder, fits: ScanFitter) -> int:
-    """Watch the folder with the lock of its results; return the exit status."""
     check_worker_options(config)
     assert config.output is not None  # --output is required
     results = config.output

@@ -28,7 +28,6 @@ class Stamp(NamedTuple):
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file of that name is being written or copied under another than its own."""
     return _TEMPORARY.search(name) is not None
 
 

@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -305,12 +304,6 @@ def test_nothing_listens_but_on_the_interface_of_the_cluster(client, slurm):
     ]
     assert len(listening) >= 2 * JOBS
     assert {found.laddr.ip for found in listening} == {"127.0.0.1"}
-
-
-def test_the_dashboard_answers_where_a_tunnel_would_end(cluster, client):
-    assert cluster.dashboard_link.startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(cluster.dashboard_link, timeout=30) as page:
-        assert page.status == 200
 
 
 def test_the_prologue_sets_a_workers_environment_and_nothing_else_does(client, monkeypatch):

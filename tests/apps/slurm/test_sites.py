@@ -52,24 +52,16 @@ def test_every_site_that_comes_with_the_package_is_written_down():
     assert {file.stem for file in sites.FOLDER.glob("*.yaml")} - {"template"} == set(OURS)
 
 
-@pytest.mark.parametrize("name", ["perlmutter", "esrf", "alcf"])
-def test_a_site_that_was_not_tried_says_so(name):
-    assert not site_named(name)["tried"]
-    assert "NOT TESTED" in (sites.FOLDER / f"{name}.yaml").read_text()
-
-
 def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
-    with dask.config.set({"jobqueue.perlmutter": {"account": "m1234", "walltime": "02:00:00"}}):
-        site = site_named("perlmutter", walltime="03:00:00")
-    assert (site["account"], site["walltime"], site["cores"]) == ("m1234", "03:00:00", 128)
-
-
-def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
-    with dask.config.set({"jobqueue.mine": {"batch": "slurm", "cores": 4, "driver": {"cores": 1}}}):
-        site = site_named("mine")
-    assert site["cores"] == 4
-    assert site["driver"]["cores"] == 1
-    assert site["driver"]["walltime"] == "12:00:00"
+    mine = {"batch": "slurm", "cores": 4, "driver": {"cores": 1}}
+    with dask.config.set({"jobqueue.perlmutter": {"account": "m1234"}, "jobqueue.mine": mine}):
+        theirs, site = site_named("perlmutter", walltime="03:00:00"), site_named("mine")
+    assert (theirs["account"], theirs["walltime"], theirs["cores"]) == ("m1234", "03:00:00", 128)
+    assert (site["cores"], site["driver"]["cores"], site["driver"]["walltime"]) == (
+        4,
+        1,
+        "12:00:00",
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,13 +119,6 @@ def test_a_walltime_too_short_for_work_is_refused_with_one_that_is_not(task):
     assert jobs.lifetime(60 * int(minutes), task)
     with pytest.raises(OptionError, match="too short"):
         jobs.lifetime(60 * int(minutes) - 60, task)
-
-
-def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
-    site, lives = site_named("generic", interface="eth0"), jobs.lifetime(3600, 3.4)
-    text = jobs.script(site, Path("/key"), task=3.4)
-    assert f"--lifetime {lives[0]:.0f}s --lifetime-stagger {lives[1]:.0f}s" in text
-    assert text != jobs.script(site, Path("/key"))
 
 
 def answer(monkeypatch, status: int, words: str) -> None:
