@@ -59,7 +59,6 @@ def test_a_page_that_there_is_not_is_named():
 
 
 def numbers(name: str, pattern: str) -> list[float]:
-    """The numbers in a sentence of a page."""
     text = " ".join(guide.page(name).split())
     (found,) = re.findall(pattern, text)
     return [float(number) for number in np.atleast_1d(found)]

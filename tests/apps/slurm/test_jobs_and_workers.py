@@ -117,7 +117,6 @@ def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypat
 
 
 def fit_until_replaced(slurm, client, scan, quiet, seconds: float) -> None:
-    """Fit again and again until the jobs that run now are gone and others have come."""
     first = set(slurm.running())
     until = time.monotonic() + seconds
     while first & set(slurm.running()) and time.monotonic() < until:
@@ -258,7 +257,6 @@ JOBS = 2
 
 @pytest.fixture(scope="module")
 def cluster(slurm) -> Iterator:
-    """Two jobs as workers, for several tests."""
     with slurm_cluster("loopback", jobs=JOBS) as cluster:
         yield cluster
     slurm.assert_empty()

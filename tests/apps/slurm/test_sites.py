@@ -122,7 +122,6 @@ def test_a_walltime_too_short_for_work_is_refused_with_one_that_is_not(task):
 
 
 def answer(monkeypatch, status: int, words: str) -> None:
-    """Let sbatch end so and say this."""
     ended = subprocess.CompletedProcess([], status, words * (status == 0), words * bool(status))
     monkeypatch.setattr(sites.shutil, "which", lambda name: name)
     monkeypatch.setattr(sites.subprocess, "run", lambda *_, **__: ended)
