@@ -43,7 +43,12 @@ def site_named(name: str, **changes: Any) -> Site:
         layer = {key.replace("_", "-"): value for key, value in layer.items()}
         for key in layer:
             require_known(key, template, f"jobqueue.{name}: unknown setting {key!r}")
-        site = dask.config.merge(site, layer)
+        try:
+            site = dask.config.merge(site, layer)
+        except TypeError as e:
+            raise OptionError(
+                f"jobqueue.{name} has keys that are not text: {one_line(str(e))}"
+            ) from e
     for key, values in (("batch", BATCH_SYSTEMS), ("security", ("tls", "none"))):
         require_known(site[key], values, f"jobqueue.{name}.{key} = {shown(site[key])} is unknown")
     try:

@@ -262,7 +262,6 @@ class FolderWatch:
             if stamp_of(self.folder / name) == stamp:
                 self.in_work[name] = InWork(stamp, fit, began)
                 self.table.changed = True
-                self._resolved(name)
             else:  # it is being written again
                 fit.close()
                 del self.still[name]
