@@ -116,8 +116,6 @@ class CurveFit(HandedOut, Printed):
 
 
 class ResidualContext(NamedTuple):
-    """The arguments common to all tasks of a residual fit."""
-
     points: residuals.Points
     model: ResidualModel
     budget: int
@@ -125,7 +123,6 @@ class ResidualContext(NamedTuple):
 
 
 def residuals_of(context: ResidualContext, run: Run, at: AtTheta | Directions) -> tuple[Gram, Cost]:
-    """Return the merged Gram of the residuals of a run of chunks."""
     points, vectors = context.points, at.vectors if isinstance(at, Directions) else []
     rows = np.stack([at.theta, *vectors])
     chunks = (points.columns(number, context.budget) for number, _ in run.tiles)
@@ -267,10 +264,8 @@ class _Curve:
     """x is an array with a row for each coordinate; else there is one coordinate."""
     weighted: bool
     numpy: bool = False
-    """f is written with NumPy."""
 
     def at(self, x: Sequence[Any], theta: Any) -> Any:
-        """Return f at columns of coordinates."""
         f = residuals.with_numpy(self.f) if self.numpy else self.f
         return f(jnp.stack(x) if self.stacked else x[0], *theta)
 
@@ -331,9 +326,7 @@ def curve_fit(
     require_type("coords", coords, str | list | tuple, "the name of a variable, or a list of names")
     require_type("sigma", sigma, str | None, "the name of a variable of the dataset")
     given = None if p0 is None else numbers_of("p0", p0).ravel()
-    parameters = tuple(
-        Parameter(name, bounds=of) for name, of in _bounds(_names(f, given), bounds).items()
-    )
+    parameters = _parameters(_names(f, given), bounds)
     if given is None:
         given = [_feasible(*p.bounds) for p in parameters]
     if len(given) != len(parameters):
@@ -372,7 +365,7 @@ def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> Sequenc
     return [a.name for a in named]
 
 
-def _bounds(names: Sequence[str], bounds: Any) -> dict[str, tuple[float, float]]:
+def _parameters(names: Sequence[str], bounds: Any) -> tuple[Parameter, ...]:
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
         bounds = bounds.lb, bounds.ub
     try:
@@ -382,7 +375,8 @@ def _bounds(names: Sequence[str], bounds: Any) -> dict[str, tuple[float, float]]
             f"bounds = {shown(bounds)} cannot be used: give (low, high), each a number or one value "
             f"for each of {', '.join(names)}"
         ) from None
-    return dict(zip(names, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    each = zip(names, low.tolist(), high.tolist(), strict=True)
+    return tuple(Parameter(name, bounds=(low, high)) for name, low, high in each)
 
 
 def _feasible(low: float, high: float) -> float:

@@ -37,7 +37,6 @@ MAX_POINTS_PER_CHUNK = 2**20
 POINTS_PER_STEP = 2**12
 """Points of a chunk that are processed at once; chunks are padded to a multiple of it, or to a power of 2."""
 COLUMNS: LRU[Hashable, np.ndarray] = byte_cache(lambda columns: columns.nbytes)
-"""Chunks that this process keeps."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class PointsLayout(Layout):
 
     @property
     def block_bytes(self) -> int:
-        """Memory of a chunk."""
         return 8 * self.columns * self.side
 
     def working_bytes(self, parameters: int, threads: int = 1) -> int:
@@ -76,7 +74,6 @@ class Points:
 
     @property
     def layout(self) -> PointsLayout:
-        """How the points are cut into tasks."""
         tiles = tuple((number, -1) for number in range(math.prod(self.counts)))
         number = math.prod(self.dataset.sizes.values())
         size = {"datum": "points", "columns": len(self.variables)}
@@ -111,7 +108,6 @@ class Points:
 
 
 def points_of(data: Any, variables: Sequence[str]) -> Points:
-    """Return the points of a dataset, or of a store at a path; raises SelectionError or StoreError."""
     dataset = data
     if not isinstance(data, xarray.Dataset):
         require_type("data", data, str | PathLike, "an xarray.Dataset, or the path of a Zarr store")
@@ -229,7 +225,6 @@ def needs_numpy(f: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def with_numpy(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arrays of JAX from one that calls NumPy."""
     return lambda *arguments: _unwrapped(f(*_wrapped(arguments)))
 
 

@@ -140,19 +140,16 @@ def _with_errors(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
 
 @dataclass(frozen=True)
 class PlannedScan:
-    """A scan that has not been measured."""
-
     problem: Problem
     theta: Float[np.ndarray, " p"]
     free: Bool[np.ndarray, " p"]
-    """Parameters that will be fitted."""
     frames: int
     dt: float
-    """s between frames."""
+    """[s]"""
     q: Float[np.ndarray, " bin"]
     """1/Å; NaN where the model does not use it."""
     phi: Float[np.ndarray, " bin"]
-    """degree."""
+    """[degree]"""
     contrast: Float[np.ndarray, " bin"]
     counts: Float[np.ndarray, " bin"]
     """Of a pixel in a frame."""
@@ -161,13 +158,10 @@ class PlannedScan:
 
     @property
     def time(self) -> Float[np.ndarray, " t"]:
-        """s."""
         return self.dt * np.arange(self.frames)
 
 
 class ExpectedErrors(NamedTuple):
-    """What fits of a planned scan will give, by weighting."""
-
     covariance: Float[np.ndarray, "weighting p p"]
     """Of theta; NaN where a parameter is fixed or not determined."""
     rates: tuple[str, ...]
@@ -259,7 +253,6 @@ def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
 
 
 def _cells(frames: int, min_lag: int) -> AveragedCells:
-    """Return the cells over which ingest will average c2, with their pairs and no c2."""
     ages, lags = age_edges(frames), np.unique([*lag_edges(frames), min_lag])
     every = [
         Interval(first, stop, max(shortest, 1), end)

@@ -23,17 +23,18 @@ def _folder() -> Traversable:
     return installed if installed.is_dir() else package / ".." / "docs"
 
 
-INDEX = "README"
-"""The page that lists the others."""
-
-
 def _text(name: str) -> str:
     return (_folder() / f"{name}.md").read_text(encoding="utf-8").rstrip("\n")
 
 
-PAGES: dict[str, str] = dict(
-    re.findall(r"^- \[(\w+)\]\(\1\.md\): (.*)$", _text(INDEX), re.MULTILINE)
-)
+def pages_in(folder: Traversable) -> dict[str, str]:
+    """Return what each page is about that README.md lists and that is there: applications can be left out."""
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[(\w+)\]\(\1\.md\): (.*)$", index, re.MULTILINE)
+    return {name: line for name, line in listed if (folder / f"{name}.md").is_file()}
+
+
+PAGES = pages_in(_folder())
 """Name of each page and what it is about, in the order in which they are read."""
 
 

@@ -21,7 +21,6 @@ LOG = logging.getLogger(__name__)
 
 
 def dask_setup(scheduler: "Scheduler") -> None:
-    """Add the page to the scheduler that preloads this module."""
     # lazy: this module loads with every fit, the page with the first that has one
     from homodyne_dask.apps.live.shown_fits import FitPage
 

@@ -12,11 +12,9 @@ Message = dict[str, Any]
 
 _EVENTS = {one.__name__: one for one in events.Event.__subclasses__()}
 _LOCAL = {"state", "result", "error", "resumed"}
-"""Fields that are not sent."""
 
 
 def message_of(event: events.Event) -> Message:
-    """Return the message of an event."""
     sent = {of.name: getattr(event, of.name) for of in fields(event) if of.name not in _LOCAL}
     plain = {name: list(one) if isinstance(one, tuple) else one for name, one in sent.items()}
     if "findings" in plain:

@@ -15,8 +15,7 @@ from homodyne_dask.results.data.numbers_and_intervals import (
 )
 
 PACKAGE = "homodyne_dask.apps.live"
-MAX_ROWS = 200
-"""Most passes in the table, the latest ones."""
+MAX_ROWS = 200  # passes in the table, the latest ones
 
 
 def render_page(template: str, fits: Iterable[events.Progress], pages: Sequence[str]) -> str:
@@ -44,7 +43,6 @@ def _content(fit: events.Progress) -> dict[str, Any]:
 
 
 def _bar(fit: events.Progress, at: float) -> str:
-    """Return the progress of the current pass, "" between passes."""
     if fit.now is None:
         return ""
     left = fit.seconds_left(at)

@@ -43,7 +43,6 @@ class ShownFits:
 
     @property
     def routes(self) -> list[Any]:
-        """The pages, as Tornado takes them."""
         return [
             (r"(?:/.*)?/fit", PageHandler, {"shown": self, "template": "page.html"}),
             (r"(?:/.*)?/fit-now", PageHandler, {"shown": self, "template": "sections.html"}),
@@ -72,7 +71,6 @@ class ShownFits:
                 self.fits[fit] = progress
 
     def add_lost_worker(self, address: str) -> None:
-        """Note a lost worker with the fits that run."""
         for fit, progress in self.fits.items():
             if progress.running:
                 lost = (*progress.refused, f"worker {address} was lost")
@@ -80,14 +78,10 @@ class ShownFits:
 
 
 class PageHandler(RequestHandler):
-    """Responds with the whole page, or with its sections."""
-
     def initialize(self, shown: ShownFits, template: str) -> None:
-        """Take the arguments of a route."""
         self.shown, self.template = shown, template
 
     def get(self) -> None:
-        """Respond with the page or the sections, the latest fit first."""
         self.shown.last_request = time.monotonic()
         self.set_header("Cache-Control", "no-store")
         with _ONE_AT_A_TIME:
@@ -112,8 +106,6 @@ async def _serve(shown: ShownFits, listening: socket.socket) -> None:
 
 
 class FitPage(SchedulerPlugin):
-    """Shows on a page the fits of a scheduler."""
-
     name = "homodyne_dask-fits"
     idempotent = True
 
@@ -136,7 +128,6 @@ class FitPage(SchedulerPlugin):
             scheduler.http_application.add_handlers(r".*", self.shown.routes)
 
     async def before_close(self) -> None:
-        """Wait until viewers have fetched the outcome of the fits."""
         await self.shown.fetched()
 
     async def close(self) -> None:
@@ -146,7 +137,6 @@ class FitPage(SchedulerPlugin):
             await self.scheduler.http_server.close_all_connections()
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Apply an event of a fit, or note a lost worker."""
         if topic == TOPIC:
             self.shown.add(msg["fit"], event_of(msg))
         elif topic == "all" and msg.get("action") == "remove-worker" and not msg["expected"]:

@@ -20,7 +20,6 @@ from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.text import joined_with_and
 
 PARAMETERS = "parameters.json"
-"""Written by homodyne in nlsq/ of its results."""
 SHEAR_RATES = ("gamma_dot_t0", "gamma_dot_t_offset")
 PHYSICAL_SHEAR = math.sqrt(2) / math.pi
 """γ̇ of the physical convention over that of homodyne, for small shear."""
@@ -74,8 +73,19 @@ def compare_with_homodyne(translation: Translation, results: Path, ours: FitResu
         off[name] = (value - row["value"]) / row["stderr"]
         both = value_and_error(value, error), value_and_error(row["value"], row["stderr"])
         rows.append([name, *both, row["unit"], or_dash(off[name], "+.1f")])
-    said = _distance(ours, off) + _of_convention(factors) + _of_values(translation, theirs, names)
-    said += _of_errors(theirs, factors, ours) + _of_scaling(translation, ours)
+    said = _distance(ours, off)
+    if converted := [name for name, factor in factors.items() if factor != 1]:
+        said.append(
+            f"{joined_with_and(converted)} of homodyne are divided by π/√2 = 2.22, as its shear factor is "
+            f"another one; at large strain, the factors differ in shape as well."
+        )
+    said += _of_values(translation, theirs, names) + _of_errors(theirs, factors, ours)
+    asked, used = translation.config.scaling, ours.config["scaling"]
+    if asked != used:
+        said.append(
+            f"Contrast and offset are {asked} in the configuration of homodyne and {used} in our fit: to see "
+            f"what that changes, fit again with `--scaling {asked}`."
+        )
     if status.lower() not in ("converged", "unknown"):
         said.append(f"The fit of homodyne has not converged: it ended as {status}.")
     model, convention = ours.config["model"], ours.config["convention"]
@@ -103,20 +113,9 @@ def _distance(ours: FitResult, off: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _of_convention(factors: Mapping[str, float]) -> list[str]:
-    converted = [name for name, factor in factors.items() if factor != 1]
-    if not converted:
-        return []
-    return [
-        f"{joined_with_and(converted)} of homodyne are divided by π/√2 = 2.22, as its shear factor is "
-        f"another one; at large strain, the factors differ in shape as well."
-    ]
-
-
 def _of_values(
     translation: Translation, theirs: Mapping[str, tuple[float, float]], names: list[str]
 ) -> list[str]:
-    """Return sentences on values at which homodyne began, and on those at its bounds."""
     config = translation.config
     start, bounds = config.initial or {}, config.bounds or {}
 
@@ -149,14 +148,4 @@ def _of_errors(
     return [
         f"The uncertainties of homodyne are {float(np.median(known)):.2g} of our standard errors (median): "
         f"it counts both halves of the matrix, and takes pairs that share frames as independent."
-    ]
-
-
-def _of_scaling(translation: Translation, ours: FitResult) -> list[str]:
-    asked, used = translation.config.scaling, ours.config["scaling"]
-    if asked == used:
-        return []
-    return [
-        f"Contrast and offset are {asked} in the configuration of homodyne and {used} in our fit: to see "
-        f"what that changes, fit again with `--scaling {asked}`."
     ]

@@ -22,8 +22,6 @@ from homodyne_dask.store.files import path_of
 
 WHICH_DATA = ("analyzer_parameters", "phi_filtering")
 """Sections of which an unknown key may decide which data are fitted."""
-
-
 _TABLE = (Path(__file__).parent / "unconverted_keys.txt").read_text(encoding="utf-8")
 _ROWS = ([part.strip() for part in line.split("|")] for line in _TABLE.splitlines()[1:])
 SECTIONS = {name: fields for name, *fields in _ROWS}
@@ -42,8 +40,7 @@ def unconverted_keys(
         inner = SECTIONS.get(path)
         if inner and len(inner) > 1 and (value is None or isinstance(value, Mapping)):
             inside = unconverted_keys(value or {}, path)
-            ignored |= inside[0]
-            unknown |= inside[1]
+            ignored, unknown = ignored | inside[0], unknown | inside[1]
         elif inner:
             ignored[path] = inner[0]
         elif str(name) in left.split():
@@ -56,19 +53,14 @@ def unconverted_keys(
 
 
 MODES = {
-    "static": "static",
-    "static_isotropic": "static",
-    "static_anisotropic": "static",
+    **dict.fromkeys(("static", "static_isotropic", "static_anisotropic"), "static"),
     "laminar_flow": "laminar_flow",
-    "two_component": "two_component_xpcsjax",
-    "two-component": "two_component_xpcsjax",
-    "heterodyne": "two_component_xpcsjax",
+    **dict.fromkeys(("two_component", "two-component", "heterodyne"), "two_component_xpcsjax"),
 }
 """analysis_mode in lower case → name of the model here."""
 
 
 def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
-    """Return the file; raises OptionError for one that is not a configuration of homodyne or xpcsjax."""
     content = read_yaml(where, "check the name")
     content = _of_today(where, content) if isinstance(content, dict) else {}
     if "analysis_mode" not in content:
@@ -121,7 +113,6 @@ class HomodyneYaml:
         self.content = content
 
     def get(self, path: str) -> object:
-        """Return the value of a key such as 'output.formats', None where there is none."""
         found: object = self.content
         for key in path.split("."):
             if found is None:
@@ -132,7 +123,6 @@ class HomodyneYaml:
         return found
 
     def number(self, path: str) -> float:
-        """Return a positive number."""
         value = self.get(path)
         if value is None:
             raise OptionError(f"{path} is missing: give a number{_misspelled(self.content, path)}")
@@ -142,7 +132,6 @@ class HomodyneYaml:
         return number
 
     def collection[Of: (list[Any], dict[str, Any])](self, path: str, of: type[Of]) -> Of:
-        """Return the list or dict of a key, an empty one where the key is missing."""
         found = self.get(path)
         if found is None:
             return of()
@@ -151,7 +140,6 @@ class HomodyneYaml:
         return found
 
     def model(self) -> str:
-        """Return the name of the model here."""
         mode = self.get("analysis_mode")
         if str(mode).lower() not in MODES:
             raise OptionError(f"analysis_mode {mode!r} is unknown; {nearest(str(mode), MODES)}")
@@ -185,7 +173,6 @@ class HomodyneYaml:
         return found
 
     def whole(self, path: str, default: int) -> int:
-        """Return a whole number."""
         value = self.get(path)
         number = finite_number(path, default if value is None else value)
         if number != int(number):
@@ -205,7 +192,6 @@ def _misspelled(content: Mapping[str, Any], path: str) -> str:
 
 
 def finite_number(path: str, value: object) -> float:
-    """Return the value of a key as a finite number."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError, OverflowError):
@@ -241,7 +227,6 @@ UNITS = {
 SIGMA = 0.01
 """Standard deviation of every pair in homodyne."""
 ALL_FRAMES = 1_000_000_000
-"""More frames than any scan has."""
 
 
 @dataclass(frozen=True)

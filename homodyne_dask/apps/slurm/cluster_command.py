@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -37,10 +36,8 @@ from homodyne_dask.store.files import absolute, working_folder, write_atomic
 from homodyne_dask.sweep import preflight as worker_checks
 from homodyne_dask.text import counted, size
 
-LOCAL = "local"
-"""The name of the site for workers on this machine."""
-PATIENCE = 60.0
-"""Seconds that a persistent scheduler may take to start, or to end with its jobs."""
+LOCAL = "local"  # the site of workers on this machine
+PATIENCE = 60.0  # seconds that a persistent scheduler may take to end with its jobs
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,
     default=lambda: Path("~/.homodyne-dask/standing/scheduler.json").expanduser(),
@@ -70,24 +67,29 @@ def cluster() -> None:
 def cluster_start(site: str, jobs: str, foreground: bool, file: Path) -> None:
     """Start a scheduler and its workers; they run until `cluster stop`."""
     if file.exists():
-        _remove_of_killed(file)
+        host, process = map(read_scheduler_file(file).get, ("host", "pid"))
+        if host != socket.gethostname() or psutil.pid_exists(process or 0):
+            raise ClusterError(
+                f"{file} belongs to a scheduler on {host} (process {process}): run `homodyne-dask cluster "
+                f"stop --scheduler-file {file}`, or, if that machine is no longer running, remove the file"
+            )
+        file.unlink()  # of one that was killed
     if foreground:
         _serve(site, workers_of_options("", {"jobs": jobs or 1}).jobs or 1, file)
         return
     make_private(file.parent)
-    log = file.with_suffix(".log")
     words = ["cluster", "start", "--foreground", "--site", site, "--scheduler-file", str(file)]
     command = python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else []))
+    log = file.with_suffix(".log")
     log.unlink(missing_ok=True)
     with log.open("x") as out:
         streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
         process = subprocess.Popen(command, **streams, start_new_session=True)
-    if not _wait(lambda: file.exists() or process.poll() is not None):
-        process.terminate()
-        raise ClusterError(f"the scheduler did not start within {PATIENCE:g} s: see {log}")
-    if not file.exists():
-        last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
-        raise ClusterError(last.removeprefix("error: "))
+    while not file.exists():
+        if process.poll() is not None:
+            last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
+            raise ClusterError(last.removeprefix("error: "))
+        time.sleep(0.05)
     _print_scheduler(file)
 
 
@@ -109,18 +111,6 @@ def _serve(site: str, jobs: int | tuple[int, int], file: Path) -> None:
         scheduler = cast(Any, client.cluster).scheduler
         while scheduler.status is Status.running:
             time.sleep(0.2)
-
-
-def _remove_of_killed(file: Path) -> None:
-    """Remove the file of a scheduler that was killed; raises ClusterError where it may run."""
-    other = read_scheduler_file(file)
-    host, process = other.get("host"), other.get("pid")
-    if host != socket.gethostname() or psutil.pid_exists(process or 0):
-        raise ClusterError(
-            f"{file} belongs to a scheduler on {host} (process {process}): run `homodyne-dask cluster stop "
-            f"--scheduler-file {file}`, or, if that machine is no longer running, remove the file"
-        )
-    file.unlink()
 
 
 @cluster.command("status")
@@ -161,16 +151,12 @@ def cluster_stop(file: Path, key: str | None) -> None:
     # a client that is shut down stays the default of Dask
     with dask.config.set(scheduler=None), connect_by_file(file, key) as client:
         client.shutdown()
-    if not _wait(lambda: not file.exists()):
-        raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
-    echo("stopped")
-
-
-def _wait(reached: Callable[[], bool]) -> bool:
     until = time.monotonic() + PATIENCE
-    while not (is_reached := reached()) and time.monotonic() < until:
+    while file.exists():
+        if time.monotonic() > until:
+            raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
         time.sleep(0.05)
-    return is_reached
+    echo("stopped")
 
 
 def _print_scheduler(file: Path) -> None:
@@ -204,9 +190,8 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
             raise OptionError(f"{config}: data = {store} does not exist")
     chosen = sites.site_named(site)
     words = ["fit", str(absolute(config)), "--site", site, "--resume"]
-    driver = batch.driver_script(
-        chosen, [*words, *(["--jobs", jobs] if jobs else [])], working_folder()
-    )
+    words += ["--jobs", jobs] if jobs else []
+    driver = batch.driver_script(chosen, words, working_folder())
     if dry_run:
         echo(driver, nl=False)
         return
@@ -233,9 +218,9 @@ def preflight(
 ) -> None:
     """Check the requirements of a fit before it runs, without submitting a job.
 
-    With --site, the command prints the job script, the response of sbatch, versions and folders. With
-    --scheduler-file, it checks that every worker can read the stores and has the versions and settings
-    that a fit requires. --site template prints all settings of a site, for sites.yaml.
+    With --site, the command prints the job script and the response of sbatch. With --scheduler-file, it
+    checks that every worker can read the stores and has the versions and settings that a fit requires.
+    --site template prints all settings of a site, for sites.yaml.
     """
     if site == sites.TEMPLATE:
         echo((sites.FOLDER / f"{site}.yaml").read_text(encoding="utf-8").rstrip("\n"))
@@ -250,38 +235,28 @@ def preflight(
     results: dict[str, Any] = {}
     if site:
         task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
-        job_script, facts = _site_facts(site, task)
-        echo("\n".join([job_script, "", *(f"{what:<18} {text}" for what, text in facts.items())]))
-        results |= {"site": site, "script": job_script, **facts}
+        results |= {"site": site} | _site_facts(sites.site_named(site), task)
     if config:
         results |= {"stores": _check_stores(config, file)}
     if as_json:
         echo_json(results)
 
 
-def _site_facts(name: str, task: float) -> tuple[str, dict[str, str]]:
-    """Return the job script of a site, and what there is to say of it."""
-    site, facts = sites.site_named(name), {}
-    shared = site["shared-temp-directory"]
+def _site_facts(site: sites.Site, task: float) -> dict[str, str]:
+    facts, shared = {}, site["shared-temp-directory"]
     if not site["tried"]:
         facts["note"] = (
-            f"the site {name} has not been tested on the real machine: check the job script, and set what "
-            f"differs in sites.yaml (--site template)"
+            f"the site {site['site']} has not been tested on the real machine: check the job script, and set "
+            f"what differs in sites.yaml (--site template)"
         )
-    versions = worker_checks.package_versions().items()
-    facts["versions"] = ", ".join(f"{what} {text}" for what, text in versions)
-    facts["interface"] = site["interface"] or sites.default_interface()
-    for what, folder in (("keys", shared), ("logs", site["log-directory"])):
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        may = "writable" if os.access(there, os.W_OK) else f"{there} is not writable"
-        facts[what] = f"{folder}, {may}"
     if site["batch"] == "slurm":
         facts["sbatch says"] = sites.sbatch("--test-only", batch.script(site, shared / "key", task))
-    return batch.script(site, shared / "<key>", task).strip(), facts
+    script = batch.script(site, shared / "<key>", task).strip()
+    echo("\n".join([script, "", *(f"{what:<18} {text}" for what, text in facts.items())]))
+    return {"script": script, **facts}
 
 
 def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
-    """Print and return the plan of each store; raises ClusterError where workers cannot fit it."""
     plans: dict[str, Any] = {}
     with connect_by_file(file) if file else nullcontext() as client:
         for store in config.data:
@@ -291,7 +266,6 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
             plans[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:
                 worker_checks.preflight(client, scan, work)
-                echo(
-                    f"{'workers':<18} all can read {store.name} and meet the requirements of a fit"
-                )
+                what = f"all can read {store.name} and meet the requirements of a fit"
+                echo(f"{'workers':<18} {what}")
     return plans

@@ -38,27 +38,23 @@ LOST_SECONDS = 15.0
 """Seconds after which a job whose workers have left is replaced: longer than a nanny takes to restart one."""
 STAGGER_SHARE = 0.1
 """Spread of lifetimes as a fraction of the walltime, where that is longer than a new worker takes."""
-NANNY_BYTES = 250_000_000
-"""Bytes of a job that each worker's nanny takes, with its interpreter."""
 IDLE_SECONDS = 60
 """Seconds without work after which workers above the least number are released."""
-_PASSED = (
-    "cores processes memory walltime queue account job-extra-directives job-directives-skip shebang"
-)
-"""Settings that are options of dask-jobqueue."""
-_WAITING = (
-    "distributed.scheduler.no-workers-timeout",
-    "homodyne-dask.no-progress",
-    "homodyne-dask.first-worker",
-)
+_PASSED = """cores processes memory walltime queue account job-extra-directives job-directives-skip
+shebang death-timeout """
+"""Settings that are options of dask-jobqueue; further ones by batch system."""
+_OF_BATCH = {"slurm": "job-cpu job-mem", "pbs": "resource-spec"}
+
+
+_WAITING = """distributed.scheduler.no-workers-timeout homodyne-dask.no-progress
+homodyne-dask.first-worker"""
 
 
 def lifetime(walltime: float, task: float) -> tuple[float, float]:
     """Return the lifetime of workers whose jobs have a walltime, and its largest deviation [s].
 
-    task: seconds that a task may take. Every worker has time for three such tasks at least, and where one
-    leaves another has usually joined and computed a task before the next one leaves. Raises OptionError for
-    a walltime too short for that.
+    Every worker has time for three tasks of `task` seconds at least, and where one leaves, another has
+    usually joined and computed a task before the next one leaves.
     """
     replaced = LOST_SECONDS + START_SECONDS + task
     work = replaced + 3 * task + CLOSING_SECONDS
@@ -72,24 +68,16 @@ def lifetime(walltime: float, task: float) -> tuple[float, float]:
     return walltime - CLOSING_SECONDS - task - stagger, stagger
 
 
-def worker_memory(site: Site) -> int:
-    """Return the bytes each worker of a job may use."""
-    return site["memory"] // site["processes"] - NANNY_BYTES
-
-
 def job_options(site: Site, task: float) -> dict[str, Any]:
     """Return the options of dask-jobqueue's jobs, but for security; task: seconds that a task may take."""
-    options = {key.replace("-", "_"): site[key] for key in _PASSED.split()}
-    if site["batch"] == "slurm":
-        # without it dask-jobqueue rounds up to whole GiB
-        memory = site["job-mem"] or f"{site['memory'] // 2**20}M"
-        options |= {"job_cpu": site["job-cpu"], "job_mem": memory}
-    else:
-        options |= {"resource_spec": site["resource-spec"]}
     seconds, stagger = lifetime(walltime_seconds(site["walltime"], "walltime"), task)
-    return options | {
+    arguments = (
+        f"--memory-limit {site['worker-memory']} --lifetime {seconds:.0f}s --lifetime-stagger {stagger:.0f}s "
+        f"--no-dashboard --dashboard-address 127.0.0.1:0 --preload-nanny {scratch.__name__}"
+    )
+    passed = (_PASSED + _OF_BATCH[site["batch"]]).split()
+    return {key.replace("-", "_"): site[key] for key in passed} | {
         "job_name": site["name"],
-        "death_timeout": site["death-timeout"],
         # the worker is the batch process, so that it hears SIGTERM
         "python": site["python"] or f"exec {shlex.join(python_command())}",
         "interface": site["interface"] or sites.default_interface(),
@@ -100,13 +88,7 @@ def job_options(site: Site, task: float) -> dict[str, Any]:
             *environment(site["cores"] // site["processes"]),
             *scratch.script_lines(site["local-directory"]),
         ],
-        "worker_extra_args": [
-            *("--memory-limit", str(worker_memory(site))),
-            *("--lifetime", f"{seconds:.0f}s", "--lifetime-stagger", f"{stagger:.0f}s"),
-            *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
-            *("--preload-nanny", scratch.__name__),
-            *site["worker-extra-args"],
-        ],
+        "worker_extra_args": [*arguments.split(), *site["worker-extra-args"]],
     }
 
 
@@ -115,20 +97,17 @@ def script(site: Site, key: Path, task: float = LONGEST_TASK_SECONDS) -> str:
     options = job_options(site, task)
     if site["security"] == "tls":
         options |= {"security": tls.key_at(key), "protocol": "tls://"}
-    return (
-        cluster_class(site["batch"]).job_cls("<scheduler>", name="<worker>", **options).job_script()
-    )
+    job = cluster_class(site["batch"]).job_cls("<scheduler>", name="<worker>", **options)
+    return job.job_script()
 
 
 def environment(threads: int) -> list[str]:
-    """Return the lines of a job script that set threads, memory, imports and Dask for its processes."""
     settings = worker_settings.worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
     settings |= worker_settings.monitor_environment() | SAFE_PATH
     return [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
 
 
 def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
-    """Return the script of a job that runs `homodyne-dask WORDS` in a folder; OptionError without SLURM."""
     if site["batch"] != "slurm":
         raise OptionError(
             f"submit needs SLURM, but site {site['site']} has {site['batch']}: run `homodyne-dask fit "
@@ -136,22 +115,17 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
         )
     driver = site["driver"]
     chosen = {"partition": driver["queue"] or site["queue"], "account": site["account"]}
-    directives = [*driver["job-extra-directives"]]
-    directives += [f"--{option}={value}" for option, value in chosen.items() if value]
-    return (
-        (sites.FOLDER / "driver.sbatch")
-        .read_text()
-        .format(
-            **{key: driver[key] for key in ("notice", "cores", "walltime")},
-            name=site["name"],
-            logs=site["log-directory"],
-            memory=f"{parse_bytes(driver['memory']) // 2**20}M",
-            seconds=f"{walltime_seconds(driver['walltime'], 'driver.walltime'):.0f}",
-            directives="\n".join(f"#SBATCH {line}" for line in directives),
-            prologue="\n".join([*site["job-script-prologue"], *environment(driver["cores"])]),
-            folder=shlex.quote(str(folder)),
-            command=shlex.join(python_command("-m", "homodyne_dask.cli", *words)),
-        )
+    directives = [f"--{option}={value}" for option, value in chosen.items() if value]
+    template = (sites.FOLDER / "driver.sbatch").read_text()
+    return template.format(
+        site=site,
+        driver=driver,
+        memory=f"{parse_bytes(driver['memory']) // 2**20}M",
+        seconds=f"{walltime_seconds(driver['walltime'], 'driver.walltime'):.0f}",
+        directives="\n#SBATCH ".join(["", *driver["job-extra-directives"], *directives]),
+        prologue="\n".join([*site["job-script-prologue"], *environment(driver["cores"])]),
+        folder=shlex.quote(str(folder)),
+        command=shlex.join(python_command("-m", "homodyne_dask.cli", *words)),
     )
 
 
@@ -185,8 +159,8 @@ def slurm_cluster(
     shared, options = chosen["shared-temp-directory"], job_options(chosen, task)
     where = path_of("folder", folder) if folder else shared / f"{site}-{token_hex(3)}"
     configured = worker_settings.SCHEDULER_SETTINGS | worker_settings.MONITOR_SETTINGS
-    configured |= dict.fromkeys(_WAITING, chosen["patience"])
     configured |= {"distributed.deploy.lost-worker-timeout": LOST_SECONDS}
+    configured |= dict.fromkeys(_WAITING.split(), chosen["patience"])
     chosen["log-directory"].mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         held.enter_context(dask.config.set(configured))
@@ -203,7 +177,7 @@ def slurm_cluster(
         if chosen["batch"] == "slurm":
             sites.sbatch("--test-only", cluster.job_script())
         processes, threads = most * chosen["processes"], most * chosen["cores"]
-        cluster.expected = Workers(processes, threads, processes * worker_memory(chosen))
+        cluster.expected = Workers(processes, threads, processes * chosen["worker-memory"])
         cluster.task, cluster.logs = task, chosen["log-directory"]
         cluster.adapt(minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE_SECONDS)
         cluster.scale(jobs=least)
@@ -216,7 +190,6 @@ def slurm_cluster(
 
 
 def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
-    """Return the minimum and maximum number of jobs; raises OptionError below 1 or in wrong order."""
     pair = (jobs, jobs) if isinstance(jobs, int) else jobs
     whole = isinstance(pair, tuple | list) and all(type(number) is int for number in pair)
     if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1]:
@@ -230,19 +203,12 @@ class _Jobs(SpecCluster, JobCluster):
     """The part of a cluster of dask-jobqueue that is ours: it says what is missing."""
 
     logs: Path
-
-    @property
-    def given_up(self) -> bool:
-        """Never: Dask goes on to replace jobs."""
-        return False
+    given_up = property(lambda _: False)  # type: ignore[assignment]  # Dask goes on to replace jobs
 
     def missing(self) -> str:
-        """Return which workers are missing and where to look for the reason, '' for none."""
         number, planned = len(self.plan - self.observed), len(self.plan)
-        return (
-            f"{number} of {planned} workers are missing: see the queue, and the logs of jobs in {self.logs}"
-            * bool(number)
-        )
+        where = f"see the queue, and the logs of jobs in {self.logs}"
+        return f"{number} of {planned} workers are missing: {where}" * bool(number)
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         """Drop, so that it is replaced, a job of several workers with the last; Dask does of one."""
@@ -259,9 +225,7 @@ class _Jobs(SpecCluster, JobCluster):
 
 
 def cluster_class(batch: str) -> Any:
-    """Return the class of the clusters of a batch system; raises PackageError without dask-jobqueue."""
     errors.require_package("a site", "dask_jobqueue", "slurm")
-    clusters = import_module("dask_jobqueue")
-    cluster = {"slurm": clusters.SLURMCluster, "pbs": clusters.PBSCluster}[batch]
+    cluster = getattr(import_module("dask_jobqueue"), f"{batch.upper()}Cluster")
     job = type("Job", (cluster.job_cls,), {"job_id_regexp": JOB_NUMBER})
     return type(cluster.__name__, (_Jobs, cluster), {"job_cls": job})

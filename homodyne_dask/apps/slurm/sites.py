@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ from homodyne_dask.store.files import absolute
 FOLDER = Path(__file__).parent / "templates"
 TEMPLATE = "template"
 BATCH_SYSTEMS = ("slurm", "pbs")
+NANNY_BYTES = 250_000_000
+"""Bytes of a job that each worker's nanny takes, with its interpreter."""
 Site = dict[str, Any]
 """Settings of a site by the keys of templates/template.yaml, and its name as `site`."""
 
@@ -33,54 +34,39 @@ def site_named(name: str, **changes: Any) -> Site:
     """Return a site with some settings changed; raises OptionError for names, keys and values unknown."""
     files = {file.stem: yaml.safe_load(file.read_text()) or {} for file in FOLDER.glob("*.yaml")}
     template, configured = files.pop(TEMPLATE), dask.config.get("jobqueue", {})
-    theirs = [
-        str(key)
-        for key, section in configured.items()
-        if isinstance(section, Mapping) and section.get("batch") in BATCH_SYSTEMS
-    ]
-    require_known(name, sorted({*files, *theirs}), f"site {name!r} is unknown")
+    sections = {key: section for key, section in configured.items() if isinstance(section, Mapping)}
+    theirs = [key for key, section in sections.items() if section.get("batch") in BATCH_SYSTEMS]
+    require_known(name, sorted({*files, *map(str, theirs)}), f"site {name!r} is unknown")
     arguments = {key: value for key, value in changes.items() if value is not None}
     site = template
     for layer in (files.get(name, {}), configured.get(name, {}), arguments):
         layer = {key.replace("_", "-"): value for key, value in layer.items()}
         for key in layer:
             require_known(key, template, f"jobqueue.{name}: unknown setting {key!r}")
-        site = dask.config.merge(site, layer)
-    for key, default in template.items():
-        usable, such_as = _CHECKS.get(key, (lambda _: True, "one value"))
-        value, good = site[key], False
-        with suppress(ValueError, TypeError, AttributeError, KeyError):
-            good = isinstance(value, Mapping) == isinstance(default, Mapping) and usable(value)
-        if not good:
+        try:
+            site = dask.config.merge(site, layer)
+        except TypeError as e:
             raise OptionError(
-                f"jobqueue.{name}.{key} = {shown(value)} cannot be used: give {such_as}"
-            )
-    if site["cores"] % site["processes"]:
-        raise OptionError(
-            f"jobqueue.{name}: {site['cores']} cores cannot be shared equally by {site['processes']} "
-            f"processes: give a number of processes that divides the number of cores"
-        )
+                f"jobqueue.{name} has keys that are not text: {one_line(str(e))}"
+            ) from e
+    for key, values in (("batch", BATCH_SYSTEMS), ("security", ("tls", "none"))):
+        require_known(site[key], values, f"jobqueue.{name}.{key} = {shown(site[key])} is unknown")
+    try:
+        memory, _ = parse_bytes(site["memory"]), parse_timedelta(site["patience"])
+        of_worker = memory // site["processes"] - NANNY_BYTES
+        _ = site["cores"] // site["processes"], dict(site["driver"])
+    except (ValueError, TypeError, AttributeError, KeyError, ArithmeticError) as e:
+        raise OptionError(f"jobqueue.{name} cannot be used: {one_line(str(e))}") from e
     walltime_seconds(site["walltime"], f"jobqueue.{name}.walltime")
     shared = _path(site["shared-temp-directory"])
-    folders = {
+    return site | {
+        "site": name,
+        "memory": memory,
+        "worker-memory": of_worker,
+        "job-mem": site["job-mem"] or f"{memory // 2**20}M",  # dask-jobqueue rounds up to whole GiB
         "shared-temp-directory": shared,
         "log-directory": _path(site["log-directory"] or shared / "logs"),
     }
-    return site | folders | {"site": name, "memory": parse_bytes(site["memory"])}
-
-
-_COUNT = range(1, 2**31).__contains__, "a whole number of at least 1"
-_CHECKS: dict[str, Any] = {
-    "batch": (BATCH_SYSTEMS.__contains__, " or ".join(BATCH_SYSTEMS)),
-    "security": (("tls", "none").__contains__, "tls or none"),
-    "cores": _COUNT,
-    "processes": _COUNT,
-    "memory": (parse_bytes, "a size, such as 200GB"),
-    "patience": (lambda value: parse_timedelta(value) >= 0, "a duration, such as 10m"),
-    "driver": (lambda _: True, "its settings"),
-    "scheduler-options": (lambda _: True, "options of dask.distributed.Scheduler"),
-}
-"""Whether a value can be used, and what to give instead; any other setting is one value."""
 
 
 def walltime_seconds(text: str, what: str) -> float:
@@ -98,51 +84,41 @@ def _path(text: str | Path) -> Path:
 
 
 def default_interface() -> str:
-    """Return the network interface of the default route."""
-    address_of_route = get_ip()
+    """Return the network interface of the default route: without one, Dask listens on all of them."""
+    route = get_ip()
     for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == address_of_route for address in addresses):
+        if any(address.address == route for address in addresses):
             return name
     raise OptionError(
-        "no network interface has the address of the default route: set one, "
-        "such as DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
+        "no network interface has the address of the default route: set one, such as "
+        "DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
     )
 
 
-COMMAND_TIMEOUT = 60.0
-"""Seconds a command of the batch system may take."""
 JOB_NUMBER = r"(?m:^Submitted batch job |^)(?P<job_id>\d+)(?:;\S*| on cluster \S+|\.\S+)?\s*\Z"
 """The number of a job in what sbatch or qsub prints last, below what a site may print."""
-_ELSEWHERE = "use a login node of the cluster, or workers on this machine (without --site)"
-_NOT_SET_UP = "Could not establish a configuration source"
-"""Of a machine that has the commands of SLURM, but no cluster."""
 
 
 def sbatch(option: str, script: str) -> str:
-    """Return the answer of sbatch to a script; raises ClusterError where it cannot be asked, or refuses."""
+    """Return the answer of sbatch to a script; raises ClusterError where there is none, or it refuses."""
     if shutil.which("sbatch") is None:
-        raise ClusterError(f"sbatch is not available on this machine: {_ELSEWHERE}")
+        raise ClusterError(
+            "sbatch is not available on this machine: use a login node of the cluster, or workers on this "
+            "machine (without --site)"
+        )
     streams = {"input": script, "capture_output": True, "text": True}
-    try:
-        ended = subprocess.run(["sbatch", option], **streams, timeout=COMMAND_TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
+    ended = subprocess.run(["sbatch", option], **streams, check=False)
+    words = one_line(ended.stderr + ended.stdout)
+    if ended.returncode:
         raise ClusterError(
-            f"sbatch did not answer within {COMMAND_TIMEOUT:g} s: see `squeue --me` whether a job was "
-            f"submitted, and check whether the batch system is down"
-        ) from None
-    status, words = ended.returncode, one_line(ended.stderr + ended.stdout)
-    if status and _NOT_SET_UP in words:
-        raise ClusterError(f"SLURM is not set up on this machine ({words}): {_ELSEWHERE}")
-    if status:
-        raise ClusterError(
-            f"sbatch rejected the job ({words or f'exit status {status}'}): change the site's settings or "
-            f"the options; if SLURM is busy or your queue is full (`squeue --me`), try again later"
+            f"sbatch rejected the job ({words or f'exit status {ended.returncode}'}): change the site's "
+            f"settings or the options; if SLURM is busy or your queue is full (`squeue --me`), try again "
+            f"later"
         )
     return ended.stdout or words
 
 
 def submit_script(script: str) -> str:
-    """Submit a job script and return the job's number; raises ClusterError with sbatch's message."""
     printed = sbatch("--parsable", script)
     if number := re.search(JOB_NUMBER, printed):
         return number["job_id"]

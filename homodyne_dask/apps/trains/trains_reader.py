@@ -85,7 +85,6 @@ def open_trains(path: Path, options: IngestOptions) -> Source | None:
 
 
 def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
-    """Return the mean image, and the intensity of each pulse averaged over q and the trains."""
     pictures = pictures_in(file, (), (IMAGE,), n_frames)
     held = hdf5.dataset(file, PULSES)
     if held is None or held.ndim != 2 or len(held) != n_trains * n_frames:

@@ -56,7 +56,6 @@ REACH = 1e4
 
 
 def new_figure(name: str, x: str | None, y: str | None, **options: Any) -> Any:
-    """Return an empty figure; x and y: labels of its axes."""
     options |= {"name": name, "x_axis_label": x, "y_axis_label": y, "min_border_right": 20}
     options |= {"width": SIDE, "height": SIDE, "toolbar_location": "below"}
     fig: Any = figure(tools=TOOLS, active_scroll="wheel_zoom", **options)
@@ -66,15 +65,12 @@ def new_figure(name: str, x: str | None, y: str | None, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Map:
-    """The map of data, model or residual."""
-
     figure: Any
     image: ColumnDataSource
     colours: LinearColorMapper
 
 
 def new_maps(parts: list[str], x: Range1d, y: Range1d) -> dict[str, Map]:
-    """Return empty maps by their parts; data and model have the same colours."""
     made = {}
     c2, of_residual = (
         LinearColorMapper(palette=palette, low=-3, high=3, nan_color=UNKNOWN_COLOUR)
@@ -123,8 +119,6 @@ def evenly(scan: Scan, axis: CellAxis) -> Int[np.ndarray, " n"]:
 
 @dataclass(frozen=True)
 class CutFigure:
-    """A cut, with the sources of its averages, of the cells of the map, and of the model."""
-
     figure: Any
     averages: ColumnDataSource
     view: ColumnDataSource
@@ -132,7 +126,6 @@ class CutFigure:
 
 
 def cut_figure(name: str, x: str, ends: Span, scale: Any) -> CutFigure:
-    """Return an empty figure; ends, scale: of its x axis."""
     x_range = Range1d(start=ends[0], end=ends[1])
     fig = new_figure(name, x, "c₂", x_axis_type=scale, title="", x_range=x_range)
     averages, view, model = (
@@ -149,7 +142,6 @@ def cut_figure(name: str, x: str, ends: Span, scale: Any) -> CutFigure:
 
 
 def put_cut(into: CutFigure, title: str, line: Line, curve: tuple[np.ndarray, np.ndarray]) -> None:
-    """Show a cut and the curve of the model."""
     cut = line.averages
     ends = {"low": cut.c2 - cut.stderr, "high": cut.c2 + cut.stderr}
     into.figure.title.text = title
@@ -159,7 +151,6 @@ def put_cut(into: CutFigure, title: str, line: Line, curve: tuple[np.ndarray, np
 
 
 def intensity_figures(scan: Scan, x: Range1d) -> list[Any]:
-    """Return intensity against time, with the time axis of the maps, and the mean image."""
     made = []
     counts = scan.all_bins["intensity"][list(scan.bins)]
     known = counts[np.isfinite(counts).all(axis=1)]
@@ -175,7 +166,6 @@ def intensity_figures(scan: Scan, x: Range1d) -> list[Any]:
 
 
 def _against_time(scan: Scan, values: Float[np.ndarray, " t"], unit: str, x: Range1d) -> Any:
-    """Return the intensity of the frames, of many the means over groups."""
     masked = ~scan.frame_mask
     title = "intensity" + "; ×: frames masked by ingest" * bool(masked.any())
     fig = new_figure("intensity", "t [s]", unit, x_range=x, title=title)
@@ -217,10 +207,7 @@ HELP = (
 
 
 class ViewPage:
-    """One page in one browser."""
-
     def __init__(self, sources: Sequence[Source]) -> None:
-        """Make the page of the first source, on which the others can be chosen."""
         self.sources = sources
         self.document: Document | None = None
         self.waiting = False
@@ -234,7 +221,6 @@ class ViewPage:
         self.layout = Column(children=parts, sizing_mode="stretch_width")
 
     def show_in(self, document: Document) -> None:
-        """Become the page of a browser."""
         self.document = document
         document.title = printable(self.shown.name)
         document.template = TEMPLATE
@@ -242,7 +228,6 @@ class ViewPage:
         self.update()
 
     def _parts(self, shown: Shown) -> list[Any]:
-        """Return the parts of the page, with empty maps and cuts."""
         self.shown, scan = shown, shown.scan
         self.bins.options = [(str(n), bin_name(scan, n)) for n in range(len(scan.bins))]
         self.bins.value = min(self.bins.value, self.bins.options[-1][0], key=int)
@@ -305,7 +290,6 @@ class ViewPage:
             self.document.add_timeout_callback(self.update, PAUSE_MS)
 
     def update(self) -> None:
-        """Show the chosen bin in the chosen window, and the cuts."""
         self.waiting = False
         for mark, at in zip(self.marks, (self.t1, self.t1 + self.lag), strict=True):
             mark.location = at

@@ -38,7 +38,6 @@ MAX_BODY_BYTES = 1_000_000
 
 @contextmanager
 def page_server(what: Sequence[Viewable], port: int = ANY_PORT) -> Iterator[str]:
-    """Start a server in the running loop; yields the address of its page."""
     require_package("view", "bokeh", "view")
     from bokeh.application import Application
     from bokeh.application.handlers import FunctionHandler

@@ -44,24 +44,19 @@ class Line:
 
 @dataclass(frozen=True)
 class Shown:
-    """A store, or a result with the data that were fitted."""
-
     name: str
     scan: Scan
     fit: FitView | None = None
 
     @cached_property
     def read(self) -> ReadTile:
-        """Reads chunks of the scan."""
         return tile_reader(self.scan)
 
     @cached_property
     def cuts(self) -> Cuts:
-        """Averages over cells of age and lag, from the store."""
         return self.scan.cuts()
 
     def along_lag(self, bin: int, window: Window, t1: float) -> Line:
-        """Return c2 against lag at the age t1 [s]."""
         scan, rows, columns = self.scan, window.rows, window.columns
         frame = int(np.searchsorted(scan.time, t1))
         age = int(np.searchsorted(self.cuts.age_edges, frame, side="right")) - 1
@@ -74,7 +69,6 @@ class Shown:
         return Line(cut, lag[known], window.c2[known, column])
 
     def along_age(self, bin: int, window: Window, lag: float) -> Line:
-        """Return c2 against age at the lag [s]."""
         time, rows, columns = self.scan.time, window.rows, window.columns
         cut = cut_at_lag(self.scan, self.cuts, bin, max(lag, float(np.diff(time).min())))
         t1 = times_of(self.scan, columns.middles)
@@ -112,7 +106,6 @@ def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = Non
 
 
 def name_of(source: Source) -> str:
-    """Return the name of a store or result."""
     if isinstance(source, FitResult):
         return f"{source.config['model']} fitted to {source.provenance.inputs['store']}"
     path = any_path("what to view", source.path) if isinstance(source, Scan) else source

@@ -74,14 +74,11 @@ class FileRecord:
 
     @property
     def stamp(self) -> Stamp:
-        """What a look showed of it."""
         return Stamp(self.size, self.mtime_ns)
 
 
 @dataclass
 class WatchState:
-    """The files, in the order in which they came."""
-
     results: Path
     fit: dict[str, object]
     """Model and options of all fits."""
@@ -101,7 +98,6 @@ class WatchState:
         (self.results / STATE).stat()
 
     def is_done(self, name: str, stamp: Stamp) -> bool:
-        """Return whether a file as it is now has its result, or was refused."""
         record = self.files.get(name)
         return record is not None and record.done and record.stamp == stamp
 
@@ -127,7 +123,6 @@ class WatchState:
         return self.places(name, record)
 
     def end(self, name: str, problem: str = "") -> None:
-        """Note that a file has its result, or why it cannot be fitted."""
         self._note(name, replace(self.files[name], done=True, problem=problem))
 
     def forget_refused(self, there: Iterable[str]) -> set[str]:

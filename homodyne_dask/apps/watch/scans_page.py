@@ -84,7 +84,6 @@ Columns = Mapping[str, np.ndarray]
 
 
 def draw_scans_against(rows: Sequence[FitRow], against: str) -> draw.FitFigure:
-    """Draw each parameter with its error against the 'number' or 'time' of the scans."""
     zone = datetime.now().astimezone().tzinfo
     at = [row.at[against] for row in rows]
     if against == "time":
@@ -174,8 +173,6 @@ def live_pictures(rows: Sequence[FitRow], rates: Mapping[str, Columns]) -> list[
 
 @dataclass
 class ScanTable:
-    """The rows of all scans by file, and the page that shows them."""
-
     names: Sequence[str]
     """Parameters of the model, for a table without fits."""
     rows: dict[str, FitRow] = field(default_factory=dict)
@@ -185,7 +182,6 @@ class ScanTable:
     """Since the page was written."""
 
     def add(self, number: int, stamp: Stamp, row: FitRow) -> FitRow:
-        """Add the fit of a file, or a file that cannot be fitted, in place of an earlier one."""
         before = [other for other in self._ordered() if other.at["number"] < number]
         row = row_of_scan(number, stamp.mtime_ns / 1e9, row)
         row = replace(row, warnings=(*changes(row, before), *self._read(row)))
@@ -194,14 +190,12 @@ class ScanTable:
         return row
 
     def remove(self, name: str) -> None:
-        """Remove the row of a file that is gone, if it has one."""
         self.changed |= self.rows.pop(name, None) is not None
 
     def _ordered(self) -> list[FitRow]:
         return sorted(self.rows.values(), key=lambda row: row.at["number"])
 
     def _read(self, row: FitRow) -> list[str]:
-        """Read the rates of a scan; return why they cannot be drawn."""
         self.rates.pop(row.name, None)
         if row.folder is None or not os.path.lexists(file := row.folder / "rates.csv"):
             return []
@@ -226,7 +220,6 @@ class ScanTable:
 
 
 def row_line(row: FitRow, seconds: float) -> str:
-    """Return a row in a line: how its fit ended, its parameters, what changed."""
     if row.outcome == FAILED:
         return f"{row.name}: {row.message}"
     values = ", ".join(f"{name} {quantity}" for name, quantity in row.quantities.items())

@@ -60,8 +60,6 @@ RELOAD = 10.0
 """Seconds after which the page reloads."""
 LARGEST_SHARE = 0.1
 """Share of the time that goes into writing the page."""
-
-
 AHEAD = 2
 """Small fits given to each thread: one to work on, one to go on with."""
 
@@ -94,7 +92,6 @@ class FitOfStore:
         (self.fit,) = self.held.enter_context(begun(*given, workers_are_local(config)))
 
     def ended(self) -> bool:
-        """Whether the fit on a worker has ended; another one is made by `result`."""
         return self.fit.ended()
 
     def result(self) -> FitResult:
@@ -112,13 +109,10 @@ class FitOfStore:
         return output.result
 
     def close(self) -> None:
-        """Give up the fit on a worker."""
         self.held.close()
 
 
 class ScanFitter:
-    """Fits of one configuration, one scan after another or side by side, on the same workers."""
-
     def __init__(self, config: FitConfig, pictures: str, nexus: bool, reading: FileOptions) -> None:
         self.config, self.written, self.reading = config, (pictures, nexus), reading
         self.model = model_of(config)
@@ -134,7 +128,6 @@ class ScanFitter:
             self.at_once = AHEAD * threads
 
     def close(self) -> None:
-        """End the workers that were started, and leave the others."""
         self.client = None
         self.held.close()
 
@@ -150,22 +143,17 @@ class ScanFitter:
 
 
 class InWork(NamedTuple):
-    """A scan whose fits were begun."""
-
     stamp: Stamp
     fit: FitOfStore
     began: float
 
 
 def say(text: str) -> None:
-    """Print a line to standard error."""
     echo(in_line(text), err=True)
 
 
 @dataclass
 class FolderWatch:
-    """A folder, its state, and the scans in work."""
-
     folder: Path
     state: WatchState
     fits: ScanFitter
@@ -188,12 +176,10 @@ class FolderWatch:
 
     @property
     def ready(self) -> dict[str, Stamp]:
-        """Files that stand still and have no result."""
-        idle = {name: stamp for name, stamp in self.still.items() if name not in self.in_work}
-        return {name: stamp for name, stamp in idle.items() if not self.state.is_done(name, stamp)}
+        idle = self.still.keys() - self.in_work.keys()
+        return {name: at for name in idle if not self.state.is_done(name, at := self.still[name])}
 
     def run(self) -> int:
-        """Watch until interrupted, or once; return the exit status."""
         self.resume()
         try:
             while not self.done():
@@ -206,13 +192,11 @@ class FolderWatch:
         return next((s for s in (BAD_INPUT, NOT_CONVERGED) if s in self.statuses), 0)
 
     def done(self) -> bool:
-        """Return whether a watch that is to end has nothing left to do."""
         if not self.options.once or self.looks < 2 or self.in_work:
             return False
         return not self.ready.keys() - self.waiting.keys()
 
     def resume(self) -> None:
-        """Read the rows of the results that are there."""
         self.state.save()
         for name, record in self.state.files.items():
             if record.problem:
@@ -225,7 +209,6 @@ class FolderWatch:
                     self._show(name, None, error_sentence(e, then=""))
 
     def step(self) -> None:
-        """Look if it is time, do one thing, and sleep if there was none."""
         moved = False
         try:
             if not self._too_early(ALL):
@@ -245,7 +228,6 @@ class FolderWatch:
             time.sleep(max(min(until, LONGEST_PAUSE) if self.in_work else until, 0.0))
 
     def _do_next(self) -> bool:
-        """Note a result or begin a fit; return whether there was one."""
         self.state.check_place()
         self.state.save()
         self.look()
@@ -254,7 +236,6 @@ class FolderWatch:
         return self._collect() or self._start_next()
 
     def look(self) -> None:
-        """Look at the folder, where it is time."""
         if time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + self.options.interval
@@ -268,7 +249,6 @@ class FolderWatch:
             self.table.remove(name)
 
     def _start_next(self) -> bool:
-        """Ingest a file that is ready and begin its fit; return whether there was one."""
         ready = {name: stamp for name, stamp in self.ready.items() if not self._too_early(name)}
         if not ready or len(self.in_work) >= self.fits.at_once:
             return False
@@ -282,7 +262,6 @@ class FolderWatch:
             if stamp_of(self.folder / name) == stamp:
                 self.in_work[name] = InWork(stamp, fit, began)
                 self.table.changed = True
-                self._resolved(name)
             else:  # it is being written again
                 fit.close()
                 del self.still[name]
@@ -291,7 +270,6 @@ class FolderWatch:
         return True
 
     def _collect(self) -> bool:
-        """Note the result of a scan whose fits have ended; return whether there was one."""
         name = next((of for of, work in self.in_work.items() if work.fit.ended()), None)
         if name is None:
             return False
@@ -386,7 +364,6 @@ class FolderWatch:
 
 
 def run_watch(folder: Path, config: FitConfig, watching: WatchedFolder, fits: ScanFitter) -> int:
-    """Watch the folder with the lock of its results; return the exit status."""
     check_worker_options(config)
     assert config.output is not None  # --output is required
     results = config.output

@@ -22,15 +22,12 @@ _TEMPORARY = re.compile(
 
 
 class Stamp(NamedTuple):
-    """What a look shows of a file: it has changed where this has."""
-
     size: int
     """bytes"""
     mtime_ns: int
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file of that name is being written or copied under another than its own."""
     return _TEMPORARY.search(name) is not None
 
 

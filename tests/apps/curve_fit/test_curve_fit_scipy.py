@@ -40,6 +40,7 @@ def some_named(x, a, *rest):
 CASES = [
     ("x and y", (decay, X, Y), {}),
     ("initial values", (decay, X, Y, [2, 1, 0.4]), {}),
+    ("one initial value", (lambda x, a: a * x, X, Y, np.float64(1.0)), {}),
     ("lists, one bound", (decay, X.tolist(), Y.tolist(), (2, 1, 0.4)), {"bounds": (0, np.inf)}),
     ("sigma", (decay, X, Y, [2, 1, 0.4], SIGMA), {}),
     ("absolute sigma", (decay, X, Y, [2, 1, 0.4], SIGMA, True), {}),
@@ -77,11 +78,6 @@ def test_images_of_two_coordinates_are_fitted_point_by_point():
     np.testing.assert_allclose(popt, [3, 0.1], rtol=1e-9)
 
 
-def test_a_function_of_numpy_fits_a_dataset_too():
-    data = xarray.Dataset({"x": ("i", X), "y": ("i", Y)})
-    np.testing.assert_array_equal(hd.curve_fit(decay, data).popt, hd.curve_fit(decay, X, Y).popt)
-
-
 MISTAKES = [
     ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not match ydata of shape \(59,\)"),
     ("no y", (decay, X), {}, "ydata = None is neither a number nor"),
@@ -115,11 +111,6 @@ def data():
     x = np.arange(1.0, 9.0)
     noise = 0.1 * np.random.default_rng(0).standard_normal(8)
     return xarray.Dataset({"y": ("x", 2 * x + noise)}, coords={"x": x})
-
-
-@pytest.mark.parametrize("p0", [1.0, np.float64(1.0), [1.0], np.array([1.0])])
-def test_one_number_is_the_initial_value_of_one_parameter(data, p0):
-    assert hd.curve_fit(proportional, data, p0=p0).popt[0] == pytest.approx(2, abs=0.1)
 
 
 @pytest.mark.parametrize("name", ["x", "y"])

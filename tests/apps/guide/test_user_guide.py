@@ -44,6 +44,12 @@ def test_without_a_page_the_pages_are_listed_with_a_line_each():
     assert printed.startswith(hd.guide.index())
 
 
+def test_a_page_of_an_application_that_was_taken_out_is_not_listed(tmp_path):
+    (tmp_path / "README.md").write_text("- [data](data.md): stores\n- [view](view.md): figures\n")
+    (tmp_path / "data.md").write_text("# data\n")
+    assert guide.pages_in(tmp_path) == {"data": "stores"}
+
+
 def test_a_page_that_there_is_not_is_named():
     result = run("explain", "error")
     assert result.exit_code == 2
@@ -53,7 +59,6 @@ def test_a_page_that_there_is_not_is_named():
 
 
 def numbers(name: str, pattern: str) -> list[float]:
-    """The numbers in a sentence of a page."""
     text = " ".join(guide.page(name).split())
     (found,) = re.findall(pattern, text)
     return [float(number) for number in np.atleast_1d(found)]

@@ -73,7 +73,6 @@ def test_tasks_have_names_and_their_time_is_told_apart(fitted, cluster):
 
 
 def told(scheduler):
-    """What the times of tasks are told apart by."""
     measured = list(scheduler.cumulative_worker_metrics)
     return {key[2] for key in measured if key[:2] == ("execute", "gram")}
 

@@ -35,5 +35,4 @@ def write_yaml(folder: Path, **changes) -> Path:
 
 
 def translated(folder: Path, **changes) -> Translation:
-    """Return the translation of the file with changes."""
     return hd.from_homodyne_yaml(write_yaml(folder, **changes))

@@ -160,19 +160,6 @@ def test_the_static_model_takes_no_gap_and_no_bounds_of_the_flow(tmp_path):
     assert list(translation.config.bounds) == ["D0"]
 
 
-def test_the_fourteen_parameters_of_two_components_keep_their_names(tmp_path):
-    bounds = [{"name": name, "min": 0.0, "max": 1.0} for name in ("v0", "v_beta", "phi0_het")]
-    translation = translated(
-        tmp_path,
-        analysis_mode="two_component",
-        initial_parameters__values=None,
-        initial_parameters__tied_parameters={"D0_ref": "D0_sample"},
-        parameter_space__bounds=bounds,
-    )
-    assert list(translation.config.bounds) == ["v0", "v_beta", "phi0_het"]
-    assert "ties are not converted" in translation.ignored["initial_parameters.tied_parameters"]
-
-
 def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_yaml(tmp_path)

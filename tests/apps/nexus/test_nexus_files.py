@@ -79,7 +79,6 @@ def written(fitted, tmp_path_factory):
 
 
 def complaints(check, path, caplog) -> list[str]:
-    """The warnings and errors of the validator."""
     logger = validate.logger
     handlers, logger.handlers = logger.handlers, [caplog.handler]
     logger.setLevel(logging.WARNING)

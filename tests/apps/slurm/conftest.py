@@ -107,7 +107,6 @@ def scan(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def quiet(scan):
-    """The fit in this process."""
     return fit_here(scan, hd.LAMINAR_FLOW, **OPTIONS)
 
 
@@ -119,5 +118,4 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def small_quiet(small):
-    """The fit of these in this process."""
     return fit_here(small, hd.LAMINAR_FLOW, **OPTIONS)

@@ -20,8 +20,6 @@ ROOT = HERE.parents[2]
 
 @dataclass(frozen=True)
 class Slurm:
-    """A SLURM of a few nodes on this machine."""
-
     state: Path
     folder: Path
     """Of the site loopback: shared/, logs/, spill/."""
@@ -29,24 +27,19 @@ class Slurm:
     """The site's settings in Dask's configuration."""
 
     def jobs(self) -> dict[str, str]:
-        """States of all jobs in the queue, by number."""
         listed = self.call("squeue", "--noheader", "--format=%A %T").splitlines()
         return dict(line.split() for line in listed)
 
     def running(self) -> list[str]:
-        """The numbers of the jobs that run."""
         return [number for number, state in self.jobs().items() if state == "RUNNING"]
 
     def pending(self) -> list[str]:
-        """The numbers of the jobs that wait."""
         return [number for number, state in self.jobs().items() if state == "PENDING"]
 
     def call(self, *words: str) -> str:
-        """Run a command of SLURM."""
         return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
 
     def processes(self) -> list[psutil.Process]:
-        """All processes of jobs that are alive."""
         return [process for process in psutil.process_iter() if self._of_a_job(process)]
 
     def _of_a_job(self, process: psutil.Process) -> bool:
@@ -60,7 +53,6 @@ class Slurm:
 
     @staticmethod
     def wait_for(what: Callable[[], object], seconds: float) -> bool:
-        """Return whether something becomes true in time."""
         until = time.monotonic() + seconds
         while not what():
             if time.monotonic() > until:
@@ -69,13 +61,11 @@ class Slurm:
         return True
 
     def assert_empty(self) -> None:
-        """No job is in the queue, and no process of one is alive."""
         self.wait_for(lambda: not self.jobs() and not self.processes(), 30)
         assert not self.jobs()
         assert self.processes() == []
 
     def logs(self) -> str:
-        """All that jobs printed."""
         return "\n".join(file.read_text() for file in sorted((self.folder / "logs").glob("*")))
 
 

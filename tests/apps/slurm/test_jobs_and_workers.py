@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,7 +117,6 @@ def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypat
 
 
 def fit_until_replaced(slurm, client, scan, quiet, seconds: float) -> None:
-    """Fit again and again until the jobs that run now are gone and others have come."""
     first = set(slurm.running())
     until = time.monotonic() + seconds
     while first & set(slurm.running()) and time.monotonic() < until:
@@ -226,7 +224,6 @@ def test_a_site_is_examined_without_sending_a_job(slurm, small):
     assert "#SBATCH --export=" in ended.output
     assert "export NPROC=1" in ended.output
     assert "to start at" in ended.output  # sbatch --test-only
-    assert "writable" in ended.output
     assert "tiles" in ended.output
 
 
@@ -260,7 +257,6 @@ JOBS = 2
 
 @pytest.fixture(scope="module")
 def cluster(slurm) -> Iterator:
-    """Two jobs as workers, for several tests."""
     with slurm_cluster("loopback", jobs=JOBS) as cluster:
         yield cluster
     slurm.assert_empty()
@@ -306,12 +302,6 @@ def test_nothing_listens_but_on_the_interface_of_the_cluster(client, slurm):
     ]
     assert len(listening) >= 2 * JOBS
     assert {found.laddr.ip for found in listening} == {"127.0.0.1"}
-
-
-def test_the_dashboard_answers_where_a_tunnel_would_end(cluster, client):
-    assert cluster.dashboard_link.startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(cluster.dashboard_link, timeout=30) as page:
-        assert page.status == 200
 
 
 def test_the_prologue_sets_a_workers_environment_and_nothing_else_does(client, monkeypatch):

@@ -22,7 +22,6 @@ pytestmark = [
 
 
 def run(*words: str | Path, folder: Path, status: int = 0) -> str:
-    """Run homodyne-dask in a folder and return what it says."""
     with contextlib.chdir(folder):
         ended = CliRunner().invoke(main, [str(word) for word in words])
     assert ended.exit_code == status, ended.output
@@ -30,7 +29,6 @@ def run(*words: str | Path, folder: Path, status: int = 0) -> str:
 
 
 def written(folder: Path, scan, **more) -> Path:
-    """A file for a fit of a scan into a folder."""
     asked = {
         "data": scan.path, "model": LAMINAR_FLOW.name, "gap": "200 um", "initial": POOR,
         "memory": "stream", "output": str(folder / "result"),
@@ -41,14 +39,12 @@ def written(folder: Path, scan, **more) -> Path:
 
 
 def jobs_of(folder: Path) -> set[str]:
-    """The jobs in which the passes of a result were made."""
     history = json.loads((folder / "summary.json").read_text())["history"]
     return {entry["job"] for entry in history if "job" in entry}
 
 
 @pytest.fixture(scope="session")
 def alone(quiet, tmp_path_factory) -> Path:
-    """The folder of the result of the same fit without any cluster."""
     folder = tmp_path_factory.mktemp("alone")
     quiet.to_json(folder / "summary.json")
     return folder

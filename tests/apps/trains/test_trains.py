@@ -33,7 +33,6 @@ def trains(sigma=SIGMA, n=TRAINS):
 
 
 def midtools(path, ttc, stride=None, t=None):
-    """Write what midtools writes of the correlations."""
     with h5py.File(path, "w") as file:
         file.create_dataset(f"{WHERE}/ttc", data=ttc, compression="gzip", chunks=True)
         file[f"{WHERE}/q"] = Q[: ttc.shape[-3]]

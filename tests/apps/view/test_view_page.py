@@ -50,7 +50,6 @@ def small(tmp_path_factory):
 
 
 def whole(scan: Scan, bin: int) -> np.ndarray:
-    """The whole symmetric matrix of used frames."""
     half = scan.dataset["c2"].values[bin]
     square = np.where(np.isnan(half), half.T, half)
     square[~scan.frame_mask], square[:, ~scan.frame_mask] = np.nan, np.nan
@@ -58,7 +57,6 @@ def whole(scan: Scan, bin: int) -> np.ndarray:
 
 
 def opened(scan: Scan, x, y):
-    """A window, with its rows and columns."""
     columns, rows = cell_axes(scan, x, y)
     return read_window(scan, tile_reader(scan), 1, rows, columns), rows, columns
 
@@ -186,7 +184,6 @@ def test_uneven_frames_are_drawn_where_they_are(tmp_path):
 
 @pytest.fixture
 def series(small, tmp_path):
-    """A folder with fits of two windows of frames."""
     for n, frames in enumerate([(10, 90), (60, 150)]):
         (tmp_path / f"age_{n}").mkdir()
         fit = flow_result_of(small[0].select(frames=frames))
@@ -305,7 +302,6 @@ one_bin = module_scan(lambda: measured([2500.0, -0.3, 100.0], 40), "A0001_c2")
 
 @pytest.fixture
 def served(one_bin):
-    """The command, and the address that it prints."""
     with viewing(one_bin.path) as served:
         yield served
 

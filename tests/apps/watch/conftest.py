@@ -11,7 +11,6 @@ from tests.apps.watch.instant_fits import load_instant
 
 @pytest.fixture
 def source(tmp_path, monkeypatch) -> Path:
-    """Where files appear, of which fits are instant."""
     monkeypatch.setattr(watch_loop, "load_result", load_instant)
     (tmp_path / "in").mkdir()
     return tmp_path / "in"
@@ -19,7 +18,6 @@ def source(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def results(tmp_path) -> Path:
-    """Where their results go."""
     return tmp_path / "out"
 
 

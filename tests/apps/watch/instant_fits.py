@@ -80,12 +80,10 @@ class InstantFits:
         return InstantFit(self, store, folder)
 
     def fitted(self) -> Counter[str]:
-        """How often each content was fitted into each folder."""
         return Counter(self.log.read_text().split() if self.log.exists() else ())
 
 
 def watch_of(folder: Path, results: Path, **options) -> FolderWatch:
-    """A watch with instant fits."""
     results.mkdir(exist_ok=True)
     state = read_state(results, {"model": "m"})
     looks = WatchedFolder(files="*.h5").model_copy(update={"interval": 0.02} | options)
@@ -116,7 +114,6 @@ def watch_until(watch: FolderWatch, reached: Callable[[], object]) -> None:
 
 
 def last_results(watch: FolderWatch) -> dict[str, str]:
-    """The digest of the result of each file, or the beginning of its problem."""
     found = {}
     for name, record in watch.state.files.items():
         folder = watch.state.places(name, record)[1]
@@ -125,7 +122,6 @@ def last_results(watch: FolderWatch) -> dict[str, str]:
 
 
 def expected_results(folder: Path) -> dict[str, str]:
-    """What they should be of the files that are there."""
     contents = {file.name: file.read_bytes() for file in folder.glob("*.h5")}
     return {
         name: digest_of(of) if of.startswith(GOOD) else "bad"

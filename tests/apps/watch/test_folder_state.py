@@ -115,7 +115,6 @@ DAMAGED = {
 
 
 def written(folder: Path, names: tuple[str, ...]) -> ParsedPage:
-    """The page of a folder with fits of these names."""
     table = ScanTable(NAMES)
     for n, name in enumerate(names):
         entry = fit_row(f"{name}.h5", folder / f"{name}_fit", flow_result())

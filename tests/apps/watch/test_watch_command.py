@@ -22,7 +22,6 @@ WATCH = ("watch", "in", "fit.yaml", "-o", "out", *ONCE)
 
 @pytest.fixture
 def watched(made, tmp_path, monkeypatch) -> Path:
-    """The working folder, with a folder of a scan and a file that is none."""
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
     shutil.copy(made / "A_results.hdf", "in/A0001_results.hdf")

@@ -32,7 +32,6 @@ def files_to_watch(folder: Path) -> None:
 
 
 def left(folder: Path) -> tuple[Any, ...]:
-    """How each scan ended, and its one result."""
     outcomes = {row["scan"]: row["outcome"] for row in csv_rows(folder / "out/scans.csv")}
     return outcomes, {path.name: folder_bits(path) for path in folder.glob("out/A*_fit*")}
 

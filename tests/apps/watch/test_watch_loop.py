@@ -87,8 +87,7 @@ def test_files_dropped_at_random_times_end_with_the_result_of_their_last_content
     check_ends(watch)
 
 
-class KilledError(BaseException):
-    """The watcher is killed here."""
+class KilledError(BaseException): ...
 
 
 STEPS = [
@@ -239,7 +238,6 @@ def test_files_are_fitted_in_the_order_of_their_times(source, results, newest_fi
     for name in "CAB":
         file = source / f"{name}.h5"
         file.write_bytes(GOOD + name.encode())
-
         os.utime(file, (ord(name), ord(name)))
     watch = watch_of(source, results, newest_first=newest_first)
     watch_until_quiet(watch)
