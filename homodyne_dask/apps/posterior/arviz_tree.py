@@ -43,7 +43,7 @@ OTHERS = (
 
 
 class Draws(NamedTuple):
-    """Draws of the posterior of one fit; parameters in the order and the units of the model."""
+    """Parameters in the order and the units of the model."""
 
     theta: Float[np.ndarray, "chain draw p"]
     """All parameters of the model; fixed ones are constant."""
@@ -54,7 +54,7 @@ class Draws(NamedTuple):
     log_prior: Float[np.ndarray, "chain draw"]
     prior: Float[np.ndarray, "prior_draw p"]
     priors: Mapping[str, str]
-    """The prior of each free parameter in words, by name."""
+    """In words, of each free parameter by name."""
     about: Mapping[str, Any]
     """`NUMBERS`, and seconds: time of each part."""
 
@@ -66,7 +66,7 @@ def free_names(result: FitResult) -> dict[str, int]:
 
 
 def theta_in(result: FitResult, group: xarray.Dataset) -> Float[np.ndarray, "draw p"]:
-    """Return all parameters of the draws in a group, one chain after the other; fixed ones are constant."""
+    """Return theta of the draws in a group, one chain after the other."""
     draws = group.sizes["chain"] * group.sizes["draw"]
     theta, free = np.tile(result.parameters["optimum"].values, (draws, 1)), free_names(result)
     for name, variable in variable_names(free).items():
@@ -89,19 +89,19 @@ def variable_names(parameters: Iterable[str]) -> dict[str, str]:
 
 def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
-    table = result.scaling
+    table, of_bins = result.scaling, (*SAMPLE, "bin")
     label = {"bin": ("bin", table["label"].values)}
     bins = label | {
         name: ("bin", table[name].values, {"units": DATASET_UNITS[name]}) for name in ("q", "phi")
     }
-    linear = {
-        "contrast": ((*SAMPLE, "bin"), draws.linear_params[..., 1], _about("contrast", "")),
-        "offset": ((*SAMPLE, "bin"), 1.0 + draws.linear_params[..., 0], _about("offset", "")),
-    }
+    offset, contrast = np.moveaxis(draws.linear_params, -1, 0)
+    values = _parameters(result, draws.theta)
+    values["contrast"] = (of_bins, contrast, _about("contrast", ""))
+    values["offset"] = (of_bins, 1.0 + offset, _about("offset", ""))
     rates, rates_of_fit = _rates(FitView(result, scan), draws)
-    likelihood = _sampled({"c2": ((*SAMPLE, "bin"), draws.log_likelihood)}).assign_coords(bins)
-    cuts = scan.cuts(result.config["min_lag"])
-    cells = {"t1": ("cell", cuts.t1, {"units": "s"}), "t2": ("cell", cuts.t2, {"units": "s"})}
+    likelihood = _sampled({"c2": (of_bins, draws.log_likelihood)}).assign_coords(bins)
+    cuts, s = scan.cuts(result.config["min_lag"]), {"units": "s"}
+    cells = {"t1": ("cell", cuts.t1, s), "t2": ("cell", cuts.t2, s)}
     of_cells = {"c2": cuts.c2, "pairs": cuts.count}
     observed = {name: (("bin", "cell"), of, {"units": "1"}) for name, of in of_cells.items()}
     fixed = {name: one for name, one in result.params.items() if not one.vary}
@@ -109,16 +109,13 @@ def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
         variable: ((), fixed[name].value, _about(name, fixed[name].unit))
         for name, variable in variable_names(fixed).items()
     }
-    held["time"] = ("frame", scan.time[slice(*scan.frames)], {"units": "s"})
+    held["time"] = ("frame", scan.time[slice(*scan.frames)], s)
     summary = json.dumps(result.to_dict(), allow_nan=False).encode()
     words = {"long_name": "summary.json of the fit, as UTF-8"}
     held["fit_summary"] = ("byte", np.frombuffer(summary, np.uint8), words)
     groups = {
         # q and phi beside it would keep ArviZ from making one table
-        "posterior": _parameters(result, draws.theta)
-        .assign(linear)
-        .merge(rates)
-        .assign_coords(label),
+        "posterior": values.merge(rates).assign_coords(label),
         "sample_stats": _sampled({"log_prior": (SAMPLE, draws.log_prior)}),
         "log_likelihood": likelihood.isel(bin=np.flatnonzero(table["ndata"].values > 0)),
         "prior": _parameters(result, draws.prior[None]),
@@ -128,25 +125,21 @@ def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
     by = {"inference_library": "homodyne-dask"}
     by["inference_library_version"] = result.provenance.version
     tree = DataTree.from_dict({name: group.assign_attrs(by) for name, group in groups.items()})
-    model, store = result.config["model"], in_line(result.provenance.inputs["store"])
+    store = in_line(result.provenance.inputs["store"])
     numbers = plain_values({name: draws.about[name] for name in NUMBERS})
     tree.attrs = {name: value for name, value in numbers.items() if value is not None} | by
+    tree.attrs |= {"format": FORMAT, "format_version": VERSION}
+    tree.attrs["title"] = f"posterior of {result.config['model']} fitted to {store}"
+    tree.attrs |= {name: result.config[name] for name in ("model", "convention")}
+    tree.attrs |= {"store": store, "store_sha256": result.provenance.inputs["store_sha256"]}
     tree.attrs |= {
-        "format": FORMAT,
-        "format_version": VERSION,
-        "title": f"posterior of {model} fitted to {store}",
-        "model": model,
-        "convention": result.config["convention"],
-        "store": store,
-        "store_sha256": result.provenance.inputs["store_sha256"],
         "priors": json.dumps(dict(draws.priors)),
-        "seconds": json.dumps(plain_values(dict(draws.about["seconds"]))),
+        "seconds": json.dumps(plain_values(draws.about["seconds"])),
     }
     return tree
 
 
 def _parameters(result: FitResult, theta: np.ndarray) -> xarray.Dataset:
-    """Return theta (chain, draw, p) as one variable for each free parameter, with its unit."""
     free, unit = free_names(result), result.parameters["unit"].values
     return _sampled(
         {

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.apps.posterior.r_hat_and_ess import MAX_R_HAT, r_hat_and_ess
-
+MAX_R_HAT = 1.01
+"""Above which draws are unreliable."""
 _INDEPENDENT = 3
 """Independent proposals of each chain in a cycle."""
 _WHOLE, _NOISE = 0.2, 1e-3
@@ -25,13 +25,15 @@ _SHORTEST, _SHORT, _MOST = 25, 200, 24
 _ENOUGH = 0.75
 """Effective draws for each that is kept."""
 
-type LogDensity = Callable[[Float[np.ndarray, "n u"]], Float[np.ndarray, " n"]]
+type Values = Float[np.ndarray, " n"]
+type Places = Float[np.ndarray, "n u"]
+type Steps = Float[np.ndarray, "step chain u"]
+type Roots = Float[np.ndarray, "*k u u"]
+type LogDensity = Callable[[Places], Values]
 
 
 class Chains(NamedTuple):
-    """Draws, and how well chains agree."""
-
-    z: Float[np.ndarray, "step chain u"]
+    z: Steps
     r_hat: float
     effective: float
 
@@ -39,35 +41,33 @@ class Chains(NamedTuple):
 class Mixture(NamedTuple):
     """A mixture of distributions of Student's t."""
 
-    share: Float[np.ndarray, " k"]
-    mean: Float[np.ndarray, "k u"]
-    root: Float[np.ndarray, "k u u"]
+    share: Values
+    mean: Places
+    root: Roots
     """Lower triangles; times their transposes they are the scales."""
     dof: float
 
-    def draws(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n u"]:
-        """Return n independent draws."""
+    def draws(self, n: int, rng: np.random.Generator) -> Places:
         k = rng.choice(len(self.share), n, p=self.share)
         wide = np.sqrt(self.dof / rng.chisquare(self.dof, (n, 1)))
         normal = rng.standard_normal((n, 1, self.mean.shape[1]))
         return self.mean[k] + wide * (normal @ self.root[k].swapaxes(1, 2))[:, 0]
 
-    def distances(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, "k n"]:
+    def distances(self, z: Places) -> Float[np.ndarray, "k n"]:
         """Return squared distances from each middle in units of its scale."""
         away = z - self.mean[:, None]
         return ((away @ np.linalg.inv(self.root).swapaxes(1, 2)) ** 2).sum(-1)
 
-    def densities(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, "k n"]:
+    def densities(self, z: Places) -> Float[np.ndarray, "k n"]:
         """Return the logarithm of the density of each t with its share, up to a constant."""
         size = np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(1)
         kernel = np.log1p(self.distances(z) / self.dof) * (self.dof + self.mean.shape[1]) / 2
         return (np.log(self.share) - size)[:, None] - kernel
 
-    def log_density(self, z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, " n"]:
-        """Return the logarithm of the density, up to a constant."""
+    def log_density(self, z: Places) -> Values:
         return np.logaddexp.reduce(self.densities(z), axis=0)
 
-    def fitted(self, z: Float[np.ndarray, "n u"], rng: np.random.Generator) -> "Mixture":
+    def fitted(self, z: Places, rng: np.random.Generator) -> "Mixture":
         """Return the mixture of large likelihood for draws, by expectation and maximization.
 
         Each scale is drawn toward their mean as by draws for each direction: none is degenerate.
@@ -90,20 +90,30 @@ class Mixture(NamedTuple):
         return by
 
 
-def root_of(scale: Float[np.ndarray, "*k u u"]) -> Float[np.ndarray, "*k u u"]:
+def root_of(scale: Roots) -> Roots:
     """Return Cholesky factors, also where some directions have no width."""
     size = np.sqrt(np.diagonal(scale, axis1=-2, axis2=-1))[..., None] + np.finfo(float).tiny
     unit = scale / (size * size.swapaxes(-2, -1))
     return size * np.linalg.cholesky(unit + 1e-10 * np.eye(unit.shape[-1]))
 
 
+def r_hat_and_ess(draws: Steps) -> tuple[float, float]:
+    """Return the largest rank-normalized R-hat and the smallest effective sample size, of bulk and tails, of
+    all u (Vehtari et al. 2021).
+    """
+    from arviz_stats.base.array import array_stats  # lazy: it loads for a second
+
+    each = draws.transpose(2, 1, 0)
+    with np.errstate(all="ignore"):  # NaN of chains that did not move
+        r_hat = [array_stats.rhat(u) for u in each]
+        bulk = [array_stats.ess(u) for u in each]
+        tail = [array_stats.ess(u, method="tail", prob=(0.05, 0.95)) for u in each]
+    return float(np.max(r_hat)), float(np.min([bulk, tail]))
+
+
 def walk(
-    log_density: LogDensity,
-    z: Float[np.ndarray, "chain u"],
-    by: Mixture,
-    cycles: int,
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "step chain u"]:
+    log_density: LogDensity, z: Places, by: Mixture, cycles: int, rng: np.random.Generator
+) -> Steps:
     """Return the places of chains after each cycle; z: where they start."""
     z, there, (n, p) = z.copy(), log_density(z), z.shape
     halves = np.arange(0, n, 2), np.arange(1, n, 2)
@@ -130,11 +140,7 @@ def walk(
 
 
 def chains_of(
-    log_density: LogDensity,
-    z: Float[np.ndarray, "chain u"],
-    by: Mixture,
-    draws: int,
-    rng: np.random.Generator,
+    log_density: LogDensity, z: Places, by: Mixture, draws: int, rng: np.random.Generator
 ) -> tuple[Chains, Mixture]:
     """Return chains that agree, or the longest that may be had, and the mixture they took.
 
@@ -148,9 +154,8 @@ def chains_of(
         r_hat, effective = r_hat_and_ess(kept)
         spent += cycles
         agree = r_hat < MAX_R_HAT
-        if (agree and cycles >= needed and effective > _ENOUGH * draws) or spent > _MOST * max(
-            needed, 100
-        ):
+        enough = agree and cycles >= needed and effective > _ENOUGH * draws
+        if enough or spent > _MOST * max(needed, 100):
             return Chains(kept, r_hat, effective), by
         z, by = kept[-1], by.fitted(kept[cycles // 2 :].reshape(-1, z.shape[1]), rng)
         cycles = max(2 * cycles, needed if agree else 0)

@@ -28,6 +28,7 @@ from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.machine.cores_and_cgroup_limits import on_cores
 from homodyne_dask.models import Convention, Model
+from homodyne_dask.models.parameters import Thetas
 from homodyne_dask.solver.reduce import constraint_columns
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -39,6 +40,12 @@ BATCH = 16
 """Thetas of one call; fewer are padded, so that a kernel is compiled once."""
 SIZES = (8, 16, 24, 32, 48, 64)
 """Numbers of thetas besides the optimum; the wide Gram is compiled for each."""
+
+
+type Decays = Float[np.ndarray, "draw bin pair"]
+type BinsAndPairs = Float[np.ndarray, "bin pair"]
+type OfBins = Float[np.ndarray, "bin 2"]
+"""Of offset and contrast."""
 
 
 class PairSample(NamedTuple):
@@ -77,7 +84,6 @@ def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSamp
 
 
 def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
-    """Return the pairs of samples, one after the other, as f of theta takes them."""
     i, j = (np.concatenate([sample[n] for sample in samples]) for n in (0, 1))
     times = backend_of(problem.model).pair_times(problem, scan.time)
     return PairSet(times, i, j, q_or_one(scan), scan.phi, problem.gap or 0.0)
@@ -91,9 +97,7 @@ def _at_thetas(
     return jax.vmap(lambda theta: f(theta, of, model, convention))(thetas)
 
 
-def in_batches(
-    f: Callable[..., Any], problem: Problem, thetas: Float[np.ndarray, "draw p"], of: Any
-) -> Any:
+def in_batches(f: Callable[..., Any], problem: Problem, thetas: Thetas, of: Any) -> Any:
     """Return f(theta, of, model, convention), arrays or tuples of them, at any number of thetas."""
     n, static = len(thetas), {"f": f, "model": problem.model, "convention": problem.convention}
 
@@ -108,24 +112,19 @@ def in_batches(
     return jax.tree.map(lambda *part: np.concatenate(part)[:n], *parts)
 
 
-def sampled_f(
-    problem: Problem, at: PairSet, thetas: Float[np.ndarray, "draw p"]
-) -> Float[np.ndarray, "draw bin pair"]:
-    """Return f at thetas."""
+def sampled_f(problem: Problem, at: PairSet, thetas: Thetas) -> Decays:
     return in_batches(backend_of(problem.model).f_of_theta, problem, thetas, at)
 
 
 def chisqr_scale(
     scan: Scan, contrast: Float[np.ndarray, " bin"], sample: PairSample
-) -> Float[np.ndarray, "bin pair"]:
+) -> BinsAndPairs:
     """Return contrast·√number/sigma: changes of f times this are in units of √χ²."""
     sigma = scan.sigma_row[:, sample.i] * scan.sigma_row[:, sample.j]
     return np.abs(contrast)[:, None] * np.sqrt(sample.number) / sigma
 
 
-def rough_chisqr(
-    f: Float[np.ndarray, "draw bin pair"], scale: Float[np.ndarray, "bin pair"], free_scaling: bool
-) -> Float[np.ndarray, " draw"]:
+def rough_chisqr(f: Decays, scale: BinsAndPairs, free_scaling: bool) -> Float[np.ndarray, " draw"]:
     """Return roughly χ², less that of the first draw, the optimum, from f on a sample of pairs.
 
     Near the optimum the residuals are noise, and χ² rises by the square of the change of f that contrast and
@@ -145,10 +144,10 @@ def rough_chisqr(
 class Basis(NamedTuple):
     """The thetas of a wide Gram, the optimum first, and how f at others follows from theirs."""
 
-    thetas: Float[np.ndarray, "point p"]
-    reference: Float[np.ndarray, "bin pair"]
+    thetas: Thetas
+    reference: BinsAndPairs
     """f at the optimum."""
-    scale: Float[np.ndarray, "bin pair"]
+    scale: BinsAndPairs
     """Changes of f on the sample, times this, are in units of √χ²."""
     columns: Float[np.ndarray, "row r"]
     """f_n - f_0, so scaled, of all bins and pairs."""
@@ -159,12 +158,7 @@ class Basis(NamedTuple):
 
 
 def choose_basis(
-    thetas: Float[np.ndarray, "draw p"],
-    f: Float[np.ndarray, "draw bin pair"],
-    scale: Float[np.ndarray, "bin pair"],
-    held_out: int,
-    factor: float,
-    tolerance: float,
+    thetas: Thetas, f: Decays, scale: BinsAndPairs, held_out: int, factor: float, tolerance: float
 ) -> Basis:
     """Return the smallest basis in SIZES whose error is below a tolerance, else the largest.
 
@@ -206,28 +200,24 @@ class LikelihoodAt(NamedTuple):
 
 
 class LikelihoodArrays(NamedTuple):
-    """All that the likelihood is computed from, besides theta."""
-
     pairs: PairSet
     basis: Basis
     moments: Float[np.ndarray, "bin m m"]
     """Over [1, r, f_0, f_1 - f_0, ...], r the residual at the optimum."""
-    linear_params: Float[np.ndarray, "bin 2"]
+    linear_params: OfBins
     """At the optimum."""
     columns: Float[np.ndarray, "group member k"]
     """(offset - 1, contrast) of a bin change by these times the linear parameters of its group."""
-    prior_weight: Float[np.ndarray, "bin 2"]
-    """Of the priors of offset and contrast."""
-    prior_pull: Float[np.ndarray, "bin 2"]
+    prior_weight: OfBins
+    prior_pull: OfBins
     """That weight times the mean less the value at the optimum."""
     determined: Bool[np.ndarray, "bin 2"]
-    """Offsets and contrasts that the data determine; others keep their values."""
+    """By the data; others keep their values."""
 
 
 def likelihood_arrays(
     wide: Gram, basis: Basis, pairs: PairSet, reduced: ReducedProblem, scaling: Scaling
 ) -> LikelihoodArrays:
-    """Return the arrays from the wide Gram at a basis; reduced: the problem at the optimum."""
     bins, used = len(wide.pairs), wide.pairs > 0
     linear = np.where(used[:, None], reduced.linear_params, 0.0)
     linear[reduced.undetermined, 1] = 0.0
@@ -293,8 +283,6 @@ def _best_step(
     return step.reshape(-1, 2), spread.reshape(-1, 2, 2 * k)
 
 
-def likelihood_of(
-    problem: Problem, of: LikelihoodArrays, thetas: Float[np.ndarray, "draw p"]
-) -> LikelihoodAt:
+def likelihood_of(problem: Problem, of: LikelihoodArrays, thetas: Thetas) -> LikelihoodAt:
     """Return the likelihood at any number of thetas, each field with a first axis of draws."""
     return in_batches(likelihood_at, problem, thetas, of)

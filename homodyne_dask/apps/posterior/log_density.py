@@ -26,9 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.apps.posterior.chains import Places, Roots, Values
 from homodyne_dask.apps.posterior.priors import Prior, rate_draws
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.parameters import Search, Theta, Thetas
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
@@ -47,39 +48,37 @@ _MIN_ESTIMATED = 0.1
 class Coordinates:
     """Coordinates of the free parameters x; functions take arrays of any leading axes."""
 
-    theta: Float[np.ndarray, " p"]
+    theta: Theta
     """The optimum, with the values of fixed parameters."""
     free: Bool[np.ndarray, " p"]
-    lower: Float[np.ndarray, " u"]
+    lower: Values
     """Of x; of a periodic parameter half a period from the optimum."""
-    upper: Float[np.ndarray, " u"]
+    upper: Values
     log: Bool[np.ndarray, " u"]
     laws: tuple[PowerLaw, ...]
     """Rates of which the coordinates are values, by their place in x."""
 
     @property
-    def x(self) -> Float[np.ndarray, " u"]:
+    def x(self) -> Values:
         """The free parameters at the optimum."""
         return self.theta[self.free]
 
-    def whole(self, x: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at p"]:
-        """Return theta: x, and the values of fixed parameters."""
+    def whole(self, x: Thetas) -> Thetas:
         theta = np.tile(self.theta, (*x.shape[:-1], 1))
         theta[..., self.free] = x
         return theta
 
-    def inside(self, x: Float[np.ndarray, "*at u"]) -> Bool[np.ndarray, "*at"]:
+    def inside(self, x: Thetas) -> Bool[np.ndarray, "*n"]:
         """Return whether x is within its bounds; NaN is not."""
         return ((x >= self.lower) & (x <= self.upper)).all(-1)
 
-    def of(self, x: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at u"]:
-        """Return the coordinates of x."""
+    def of(self, x: Thetas) -> Thetas:
         u = np.where(self.log, np.log(np.where(self.log, x, 1.0)), x)
         for law in self.laws:
             u[..., law.at] = rate_values(law, x[..., law.at])
         return u
 
-    def back(self, u: Float[np.ndarray, "*at u"]) -> Float[np.ndarray, "*at u"]:
+    def back(self, u: Thetas) -> Thetas:
         """Return x of its coordinates; NaN where no rate a t^b + c has these values."""
         with np.errstate(all="ignore"):  # the result is NaN or infinite
             x = np.where(self.log, np.exp(np.where(self.log, u, 0.0)), u)
@@ -90,7 +89,7 @@ class Coordinates:
                 x[..., law.at] = np.stack([a, b, u[..., law.at[0]] - a * law.first**b], axis=-1)
         return x
 
-    def slope(self) -> Float[np.ndarray, "u u"]:
+    def slope(self) -> Roots:
         """Return the matrix ∂u/∂x at the optimum."""
         x = self.x
         matrix = np.diag(np.where(self.log, 1 / np.where(self.log, x, 1.0), 1.0))
@@ -102,9 +101,7 @@ class Coordinates:
         return matrix
 
 
-def coordinates(
-    search: Search, theta: Float[np.ndarray, " p"], laws: tuple[PowerLaw, ...]
-) -> Coordinates:
+def coordinates(search: Search, theta: Theta, laws: tuple[PowerLaw, ...]) -> Coordinates:
     """Return the coordinates of a fit that ended at theta; laws: the rates of which they are values."""
     free, place = search.free, np.cumsum(search.free) - 1
     laws = tuple(law._replace(at=tuple(int(place[n]) for n in law.at)) for law in laws)
@@ -124,23 +121,20 @@ class Adjustment:
     """robust: it has the curvature of the covariance of stderr; magnitude: its size only, with too few
     independent bins for its directions; none: the naive posterior of uncorrelated noise."""
     note: str
-    """One sentence for the report."""
     factor: float
     """χ² is divided by this, on average over directions."""
     dof: float
     """Of the t kernel; inf for a Gaussian likelihood."""
-    centre: Float[np.ndarray, " u"]
+    centre: Values
     """Where the likelihood would be largest, were χ² quadratic and without bounds."""
     below: float
     """By how much χ² would be lower there than at the optimum."""
-    hessian: Float[np.ndarray, "u u"]
+    hessian: Roots
     """H of ½χ² at the optimum."""
-    precision: Float[np.ndarray, "u u"]
+    precision: Roots
     """V⁻¹ where directions are adjusted, else H/factor."""
 
-    def log_likelihood(
-        self, u: Float[np.ndarray, "*at u"], chisqr: Float[np.ndarray, "*at"]
-    ) -> Float[np.ndarray, "*at"]:
+    def log_likelihood(self, u: Thetas, chisqr: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
         """Return the adjusted log-likelihood; chisqr: less that at the optimum."""
         q = (chisqr + self.below) / self.factor
         if self.kind == "robust":
@@ -154,36 +148,30 @@ class Adjustment:
         return -(self.dof + p) / 2 * np.log1p(np.maximum(q / self.dof, -0.5))
 
 
-type _Width = tuple[str, str, float, float, Float[np.ndarray, "u u"] | None]
-"""Kind, note, factor and dof of an adjustment, and V of x where all directions are adjusted."""
+type _Width = tuple[str, float, float, Roots | None]
+"""Note, factor and dof of an adjustment, and V of x where all directions are adjusted."""
 
 
 def adjustment_of(
     request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
 ) -> Adjustment:
-    """Return the adjustment at the optimum of a fit.
-
-    Raises OptionError where no error but the naive one is known.
-    """
+    """Return the adjustment at the optimum; raises OptionError where only the naive error is known."""
     to_u = at.slope()
     slope = np.linalg.inv(to_u)
     H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
     gradient = slope.T @ reduced.gradient[at.free]
     step = inverse_of(H) @ gradient
     alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
-    width: _Width
+    kind, factor, dof, V = "robust", 1.0, np.inf, None
     if request.options.weighting == SPECKLE_WEIGHTS and (alone or adjust == "none"):
         note = "the likelihood uses averages and the covariance of their speckle and counting noise"
-        width = "robust", note, 1.0, np.inf, None
     elif adjust == "none":
-        note = (
-            "the noise of pairs is treated as uncorrelated: widths correspond to the naive errors"
-        )
-        width = "none", note, 1.0, np.inf, None
+        kind, width = "none", "widths correspond to the naive errors"
+        note = f"the noise of pairs is treated as uncorrelated: {width}"
     else:
-        speckle = result.parameters.attrs["method"] == SPECKLE
-        width = (_of_speckle if speckle else _of_scatter)(request, reduced, at, result)
-    kind, note, factor, dof, V = width
+        of = _of_speckle if result.parameters.attrs["method"] == SPECKLE else _of_scatter
+        note, factor, dof, V = of(request, reduced, at, result)
+        kind = "magnitude" if V is None else kind
     precision = H / factor if V is None else inverse_of(to_u @ V @ to_u.T)
     centre, below = at.of(at.x) + step, float(step @ gradient)
     return Adjustment(kind, note, factor, dof, centre, below, H, precision)
@@ -208,17 +196,18 @@ def _of_speckle(
     factor, fewest = float(np.trace(inverse_of(naive) @ V)) / len(V), float(np.min(dof))
     if len(known) < at.free.sum():
         note = "widths correspond on average to the speckle and counting noise"
-        return "magnitude", note, factor, fewest, None
-    note = "widths and correlations correspond to the speckle and counting noise"
-    return "robust", note, factor, fewest, V
+        return note, factor, fewest, None
+    return (
+        "widths and correlations correspond to the speckle and counting noise",
+        factor,
+        fewest,
+        V,
+    )
 
 
 def _without_prior(
-    naive: Float[np.ndarray, "m m"],
-    of_fit: Float[np.ndarray, "m m"],
-    dof: Float[np.ndarray, " m"],
-    weight: Float[np.ndarray, " m"],
-) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " m"]]:
+    naive: Roots, of_fit: Roots, dof: Values, weight: Values
+) -> tuple[Roots, Values]:
     """Return what the covariance of a fit and its degrees of freedom would be without the priors.
 
     naive: H⁻¹ of the data. weight: 1/sd² of the priors, Λ. The fit's is (H + Λ)⁻¹ (S + Λ) (H + Λ)⁻¹, S the
@@ -250,12 +239,12 @@ def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates, _: F
     factor, of_size = float(np.trace(H @ V)) / len(V), freedom_of_size(reduced, moved, clusters)
     if number < _FOR_SOME * p or len(V) < p:
         note = f"widths correspond on average to the scatter between {number} independent bins"
-        return "magnitude", note, factor, of_size, None
+        return note, factor, of_size, None
     note = f"widths and correlations correspond to the scatter between {number} independent bins"
     if number >= _FOR_ALL * p:
-        return "robust", note, factor, float(np.nanmin(errors.dof)), V
+        return note, factor, float(np.nanmin(errors.dof)), V
     note += ", shrunk toward their mean size because there are few bins"
-    return "robust", note, factor, of_size, (number * V + p * factor * inverse_of(H)) / (number + p)
+    return note, factor, of_size, (number * V + p * factor * inverse_of(H)) / (number + p)
 
 
 class Target(NamedTuple):
@@ -269,7 +258,7 @@ class Target(NamedTuple):
     priors: tuple[Prior, ...]
     """Of the free parameters, in their order."""
 
-    def log_prior(self, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+    def log_prior(self, x: Places) -> Values:
         """Return the log density of the prior at free parameters, up to a constant."""
         of_rates = {n for law in self.moves.laws for n in law.at}
         alone = [n for n in range(len(self.priors)) if n not in of_rates]
@@ -279,9 +268,7 @@ class Target(NamedTuple):
             total -= 1.5 * np.log((rate_values(law, x[:, law.at]) ** 2).sum(1))
         return total
 
-    def log_density(
-        self, x: Float[np.ndarray, "n x"], chisqr: Float[np.ndarray, " n"]
-    ) -> Float[np.ndarray, " n"]:
+    def log_density(self, x: Places, chisqr: Values) -> Values:
         """Return the log density of z at x, up to a constant; chisqr: there, less that at the optimum."""
         total = self.adjustment.log_likelihood(self.at.of(x), chisqr) + self.log_prior(x)
         total += np.log(x[:, self.moves.log]).sum(1)
@@ -289,8 +276,7 @@ class Target(NamedTuple):
             total -= log_volume(law, x[:, law.at])
         return total
 
-    def prior_draws(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n p"]:
-        """Return draws of the prior, fixed parameters included."""
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Thetas:
         x = np.column_stack([prior.sample(rng, n) for prior in self.priors])
         for law in self.moves.laws:
             a, b, c = (self.priors[k] for k in law.at)
@@ -298,7 +284,7 @@ class Target(NamedTuple):
         return self.at.whole(x)
 
 
-def log_volume(law: PowerLaw, x: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, " n"]:
+def log_volume(law: PowerLaw, x: Float[np.ndarray, "n 3"]) -> Values:
     """Return the logarithm of |∂(J1, J2, J3)/∂(a, b, c)| = a (t2^b - t1^b)² r^b log r, but for log r."""
     rises = np.diff(law.times ** x[:, 1:2], axis=1)
     with np.errstate(divide="ignore"):

@@ -1,9 +1,8 @@
 """Other optima than that of the fit: no data tell the sign of a shear rate, and few angles its direction."""
 
 import numpy as np
-from jaxtyping import Float
 
-from homodyne_dask.apps.posterior.chains import LogDensity
+from homodyne_dask.apps.posterior.chains import LogDensity, Places, Roots, Values
 from homodyne_dask.apps.posterior.log_density import Target, rate_values
 
 _APART, _MOST = 4.0, 4
@@ -13,12 +12,8 @@ _POINTS, _LEVELS = 64, 8
 
 
 def modes_of(
-    target: Target,
-    log_density: LogDensity,
-    least: float,
-    middle: Float[np.ndarray, " u"],
-    root: Float[np.ndarray, "u u"],
-) -> Float[np.ndarray, "mode u"]:
+    target: Target, log_density: LogDensity, least: float, middle: Values, root: Roots
+) -> Places:
     """Return the optimum, `middle`, and others as dense, in z; root: of the covariance there.
     least: log density from which one counts.
 
@@ -43,12 +38,10 @@ def modes_of(
     return modes
 
 
-def _along(
-    target: Target, log_density: LogDensity, x: Float[np.ndarray, " x"], n: int
-) -> Float[np.ndarray, "maximum x"]:
+def _along(target: Target, log_density: LogDensity, x: Values, n: int) -> Places:
     """Return x with a periodic parameter at each maximum along its period, refined."""
 
-    def moved_to(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n x"]:
+    def moved_to(values: Values) -> Places:
         there = np.tile(x, (len(values), 1))
         there[:, n] = values
         return there

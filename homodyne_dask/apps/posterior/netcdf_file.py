@@ -30,7 +30,6 @@ def write_netcdf(tree: DataTree, path: str | Path) -> None:
 
 
 def check_netcdf_path(path: str | Path) -> Path:
-    """Return the path of a posterior that is to be written; raises OptionError for one of Zarr."""
     where = path_of("path", path)
     if where.suffix == ".zarr":
         raise OptionError(

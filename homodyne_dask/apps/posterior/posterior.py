@@ -21,38 +21,22 @@ from homodyne_dask.apps.posterior.posterior_summary import (
     summary_table,
     why_unreliable,
 )
-from homodyne_dask.document.blocks import (
-    Document,
-    Picture,
-    Pictures,
-    Reportable,
-    Section,
-    Sentences,
-    Table,
-)
+from homodyne_dask.document import blocks
 from homodyne_dask.errors import OptionError
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
+from homodyne_dask.results.files import result_folder as files_of
 from homodyne_dask.results.files.json_files import missing_values
-from homodyne_dask.results.files.result_folder import (
-    LOCK,
-    POSTERIOR_PICTURES,
-    locked_folder,
-    move_files,
-    staging,
-    write_report,
-)
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import SUMMARY, from_summary, load_result, reportable
 from homodyne_dask.results.views.panels import png_of
-from homodyne_dask.results.views.style import TITLES, in_place_of
+from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.store.files import path_of, write_file
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+    from homodyne_dask.apps.posterior.posterior_figures import PosteriorPlots
     from homodyne_dask.store.scan import Scan
 
 MAX_ERROR = 0.05
@@ -63,31 +47,8 @@ CAPTIONS = {
 }
 
 
-class PosteriorPlots:
-    """The figures of a posterior, `posterior.plot`, as matplotlib Figures; ax: as in `Plots`."""
-
-    def __init__(self, posterior: "Posterior") -> None:
-        self.posterior = posterior
-
-    def corner(self, ax: "Axes | None" = None) -> Any:
-        """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
-        with in_place_of(ax):
-            return _figures().draw_corner(self.posterior)
-
-    def rates(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
-        """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
-        with in_place_of(ax, panel):
-            return _figures().draw_posterior_rates(self.posterior)
-
-
-def _figures():
-    from homodyne_dask.apps.posterior import posterior_figures  # lazy: it loads matplotlib
-
-    return posterior_figures
-
-
 @dataclass(frozen=True, repr=False)
-class Posterior(HandedOut, Reportable):
+class Posterior(HandedOut, blocks.Reportable):
     """Posterior of one fit, from `hd.posterior` or `load_posterior`; `print(posterior)` shows a table."""
 
     result: FitResult
@@ -101,9 +62,10 @@ class Posterior(HandedOut, Reportable):
     constant_data. Attributes: r_hat, effective_draws, adjust, design_effect, convention, seed, ...
     """
 
-    def _document(self) -> Document:
+    def _document(self) -> blocks.Document:
         model, store = self.result.config["model"], self.result.provenance.inputs["store"]
-        return Document(f"posterior of {model} fitted to {store}", [posterior_section(self.plain)])
+        section = posterior_section(self.plain)
+        return blocks.Document(f"posterior of {model} fitted to {store}", [section])
 
     @cached_property
     def summary(self) -> xarray.Dataset:
@@ -122,19 +84,20 @@ class Posterior(HandedOut, Reportable):
 
     @cached_property
     def plain(self) -> dict[str, Any]:
-        """The numbers as plain values, as the entry `posterior` of summary.json; unknown ones are None."""
+        """The entry `posterior` of summary.json; unknown numbers are None."""
         return plain_values(plain_summary(self.summary, self.tree))
 
     @property
-    def plot(self) -> PosteriorPlots:
+    def plot(self) -> "PosteriorPlots":
         """Figures of the posterior: `posterior.plot.corner()` and `rates()`."""
+        from homodyne_dask.apps.posterior.posterior_figures import (  # lazy: it loads matplotlib
+            PosteriorPlots,
+        )
+
         return PosteriorPlots(self)
 
     def to_netcdf(self, path: str | Path) -> None:
-        """Write `tree` to a netCDF-4 file, atomically; `load_posterior` and ArviZ read it.
-
-        A file is replaced as by `FitResult.to_json`. Raises OptionError for a path of Zarr.
-        """
+        """Write `tree` to a netCDF-4 file, atomically, for `load_posterior` and ArviZ."""
         write_netcdf(self.tree, path)
 
     def values(self) -> dict[str, Any]:
@@ -167,18 +130,18 @@ class Posterior(HandedOut, Reportable):
         folder = path_of("folder", folder)
         before = _fit_in(folder, self.result)
         result = _with_posterior(before, self.plain)
-        with locked_folder(folder, LOCK), staging(folder) as there:
+        with files_of.locked_folder(folder, files_of.LOCK), files_of.staging(folder) as there:
             self.to_netcdf(there / FILE)
             drawn = _write_pictures(self, there)
             write_file(there / "report.txt", result.report(all=True) + "\n")
             of_fit = [folder / f"{name}.png" for name in TITLES]
-            write_report(result, there, [path for path in of_fit if path.is_file()], drawn)
+            files_of.write_report(result, there, [path for path in of_fit if path.is_file()], drawn)
             # a folder whose summary.json names a posterior has all its files
             if before.errors.posterior is not None:
                 _with_posterior(before, None).to_json(folder / SUMMARY)
-            for path in (folder / FILE, *folder.glob(POSTERIOR_PICTURES)):
+            for path in (folder / FILE, *folder.glob(files_of.POSTERIOR_PICTURES)):
                 path.unlink(missing_ok=True)
-            files = move_files(there, folder)
+            files = files_of.move_files(there, folder)
             result.to_json(folder / SUMMARY)
         return [*files, folder / SUMMARY]
 
@@ -218,7 +181,9 @@ def load_posterior(path: str | Path) -> Posterior:
         return reportable(posterior)
 
 
-def posterior_section(held: dict[str, Any], pictures: Sequence[Picture] = ()) -> Section:
+def posterior_section(
+    held: dict[str, Any], pictures: Sequence[blocks.Picture] = ()
+) -> blocks.Section:
     """Return quantiles and what to quote, or why the draws are unreliable; what was done.
 
     held: the entry `posterior` of summary.json.
@@ -226,10 +191,8 @@ def posterior_section(held: dict[str, Any], pictures: Sequence[Picture] = ()) ->
     why = why_unreliable(held)
     priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
     factor, dof = nan_if_none(held["design_effect"]), nan_if_none(held["dof"])
-    words = [f"log-likelihood divided by {factor:.3g} on average"] if factor != 1 else []
-    if math.isfinite(dof):
-        words.append(f"t kernel with {dof:.1f} degrees of freedom")
-    width = held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else "")
+    words = [f"log-likelihood divided by {factor:.3g} on average"] * (factor != 1)
+    words += [f"t kernel with {dof:.1f} degrees of freedom"] * math.isfinite(dof)
     draws, made = numbers.format_count(held["draws"]), ""
     if "r_hat" in held:
         r_hat, effective = (nan_if_none(held[key]) for key in ("r_hat", "effective_draws"))
@@ -237,15 +200,17 @@ def posterior_section(held: dict[str, Any], pictures: Sequence[Picture] = ()) ->
     error = nan_if_none(held["largest_error"])
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     sentences = [
-        width,
+        held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else ""),
         f"priors: {priors}",
         f"{draws} draws{made}, seed {held['seed']}",
         f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
         f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
         f"compared{beyond}",
     ]
-    quantiles = Sentences([why]) if why else Table("Quantiles of the posterior", _rows(held), 3)
-    return Section("Posterior", [quantiles, Sentences(sentences), Pictures(pictures)])
+    title = "Quantiles of the posterior"
+    first = blocks.Sentences([why]) if why else blocks.Table(title, _rows(held), 3)
+    said = [first, blocks.Sentences(sentences), blocks.Pictures(pictures)]
+    return blocks.Section("Posterior", said)
 
 
 def _rows(held: dict[str, Any]) -> list[list[str]]:
@@ -268,21 +233,20 @@ def _with_posterior(result: FitResult, plain: dict[str, Any] | None) -> FitResul
 
 
 def _fit_in(folder: Path, result: FitResult) -> FitResult:
-    """Return the fit of a folder, which has to be that of the posterior."""
     if not (folder / SUMMARY).is_file():
         raise OptionError(
             f"{folder} contains no fit, but a posterior is written beside its fit: give the folder of the "
             f"fit, or write the posterior alone with to_netcdf"
         )
     present = load_result(folder)
-    same = (
-        present.provenance.inputs["store_sha256"] == result.provenance.inputs["store_sha256"]
+    inputs, of_result = (fit.provenance.inputs for fit in (present, result))
+    if not (
+        inputs["store_sha256"] == of_result["store_sha256"]
         and present.config["model"] == result.config["model"]
         and present.parameters["optimum"].equals(result.parameters["optimum"])
-        and [*present.provenance.inputs["frames"]] == [*result.provenance.inputs["frames"]]
+        and [*inputs["frames"]] == [*of_result["frames"]]
         and present.scaling["label"].equals(result.scaling["label"])
-    )
-    if not same:
+    ):
         raise OptionError(
             f"{folder} contains another fit: give the folder of the fit of this posterior"
         )

@@ -8,17 +8,10 @@ from pydantic import Field
 
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior.netcdf_file import check_netcdf_path
+from homodyne_dask.cli import path_arguments as paths
 from homodyne_dask.cli import worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.path_arguments import (
-    LOCAL_PATH,
-    OVERWRITE,
-    STORE,
-    WITH_STORE,
-    check_new,
-    require_one_fit,
-)
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
 from homodyne_dask.cli.shared_options import CLUSTER, given_of, options_of, workers_of_options
 from homodyne_dask.errors import in_line
@@ -51,16 +44,16 @@ class PosteriorOptions(Options):
 
 
 @click.command()
-@click.argument("folder", metavar="FIT", type=LOCAL_PATH)
+@click.argument("folder", metavar="FIT", type=paths.LOCAL_PATH)
 @options_of(PosteriorOptions)
-@STORE
+@paths.STORE
 @options_of(FitConfig, CLUSTER)
 @AS_JSON
-@OVERWRITE
+@paths.OVERWRITE
 @click.option(
     "--output",
     "-o",
-    type=LOCAL_PATH,
+    type=paths.LOCAL_PATH,
     help="Write the draws to this netCDF file, and leave FIT unchanged.",
 )
 def posterior(
@@ -81,11 +74,11 @@ def posterior(
     """
     workers = {name: given.pop(name) for name in CLUSTER}
     chosen = PosteriorOptions(**given_of(given))
-    require_one_fit(folder)
+    paths.require_one_fit(folder)
     if output is not None:
-        check_new(check_netcdf_path(output), overwrite)
+        paths.check_new(check_netcdf_path(output), overwrite)
     result = hd.load_result(folder)
-    data = data_of(result, folder, WITH_STORE, store)
+    data = data_of(result, folder, paths.WITH_STORE, store)
     scan = as_fitted(data, result)
     echo_progress(
         f"{chosen.draws:,} draws from the posterior of {result.config['model']} fitted to "
@@ -99,9 +92,7 @@ def posterior(
         echo(str(found))
     if output is not None:
         found.to_netcdf(output)
-        files = [str(output)]
-    else:
-        files = list(map(str, found.save(folder)))
+    files = found.save(folder) if output is None else [output]
     if not as_json:
-        echo(f"\nwritten: {in_line(', '.join(files))}")
+        echo(f"\nwritten: {in_line(', '.join(map(str, files)))}")
     click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)

@@ -1,6 +1,7 @@
 """Figures of a posterior: densities of each parameter and of each pair, and rates beside those of the fit."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,13 +10,15 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter
+from xarray import DataTree
 
 from homodyne_dask.apps.posterior.arviz_tree import free_names
+from homodyne_dask.apps.posterior.posterior_summary import QUANTILES
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fitted_parameters import truth_of
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
-from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, in_place_of, plain_label, power_of_ten
 
 if TYPE_CHECKING:
     from homodyne_dask.apps.posterior.posterior import Posterior
@@ -32,6 +35,23 @@ SHARES = (0.95, 0.68)
 FIT, TRUTH = COLOURS[1], COLOURS[2]
 
 
+@dataclass
+class PosteriorPlots:
+    """The figures of a posterior, `posterior.plot`, as matplotlib Figures; ax: as in `Plots`."""
+
+    posterior: "Posterior"
+
+    def corner(self, ax: Axes | None = None) -> draw.FitFigure:
+        """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
+        with in_place_of(ax):
+            return draw_corner(self.posterior)
+
+    def rates(self, ax: Axes | None = None, panel: str | None = None) -> draw.FitFigure:
+        """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
+        with in_place_of(ax, panel):
+            return _rates(self.posterior)
+
+
 class _Drawn(NamedTuple):
     """One parameter, divided by the power of ten in its label."""
 
@@ -40,14 +60,16 @@ class _Drawn(NamedTuple):
     edges: Float[np.ndarray, " edge"]
     value: float
     stderr: float
-    truth: float | None
+    truth: float
+    """NaN where it is not known."""
+
+    @property
+    def middles(self) -> Float[np.ndarray, " cell"]:
+        return 0.5 * (self.edges[1:] + self.edges[:-1])
 
 
 def draw_corner(posterior: "Posterior") -> draw.FitFigure:
-    """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
-
-    Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
-    """
+    """Draw densities; lines are the values of the fit, and true ones if known."""
     names = [*free_names(posterior.result).items()][:MOST]
     shown = [_drawn(posterior, name, at) for name, at in names]
     n, width = len(shown), draw.PAGE
@@ -81,7 +103,6 @@ def draw_corner(posterior: "Posterior") -> draw.FitFigure:
 
 
 def _drawn(posterior: "Posterior", name: str, at: int) -> _Drawn:
-    """Return one parameter, the one at this place in theta, as it is drawn."""
     table, draws = posterior.result.parameters, posterior.theta[:, at]
     low, high = np.quantile(draws, (0.005, 0.995))
     margin = 0.15 * (high - low) or 1.0
@@ -92,24 +113,21 @@ def _drawn(posterior: "Posterior", name: str, at: int) -> _Drawn:
     exponent = int(np.floor(np.log10(largest))) if largest > 0 else 0
     scale = 1.0 if -2 <= exponent < 4 else 10.0**exponent
     unit = [power_of_ten(exponent)] * (scale != 1) + [str(table["unit"].values[at])]
-    truth = (truth_of(posterior.result) or {}).get(name)
-    return _Drawn(
+    truth = (truth_of(posterior.result) or {}).get(name, np.nan)
+    value, stderr = (float(table[key].values[at]) / scale for key in ("value", "stderr"))
+    label, edges = (
         plain_label(f"{name}\n", " ".join(filter(None, unit))),
-        draws / scale,
-        np.linspace(*ends, CELLS + 1) / scale,
-        float(table["value"].values[at]) / scale,
-        float(table["stderr"].values[at]) / scale,
-        None if truth is None else truth / scale,
+        np.linspace(*ends, CELLS + 1),
     )
+    return _Drawn(label, draws / scale, edges / scale, value, stderr, truth / scale)
 
 
 def _marginal(axes: Axes, one: _Drawn) -> None:
-    """Draw the density and the fit's Gaussian, the highest value of each 1."""
     counts, _ = np.histogram(one.draws, one.edges)
     density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
     density, look = density / density.max(), {"color": COLOURS[0], "lw": 1.2}
-    axes.fill_between(_middles(one), density, color=COLOURS[0], alpha=0.35, lw=0)
-    axes.plot(_middles(one), density, label="posterior: density, regions of 68 % and 95 %", **look)
+    axes.fill_between(one.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(one.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
     if np.isfinite(one.stderr) and one.stderr > 0:
         x = np.linspace(one.edges[0], one.edges[-1], 200)
         gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
@@ -119,18 +137,14 @@ def _marginal(axes: Axes, one: _Drawn) -> None:
     axes.set_yticks([])
 
 
-def _middles(one: _Drawn) -> Float[np.ndarray, " cell"]:
-    return 0.5 * (one.edges[1:] + one.edges[:-1])
-
-
 def _pair(axes: Axes, x: _Drawn, y: _Drawn) -> None:
     counts, _, _ = np.histogram2d(x.draws, y.draws, [x.edges, y.edges])
     density = gaussian_filter(counts, 2.0, mode="nearest").T
     levels = levels_holding(density, SHARES)
     if 0 < levels[0] < levels[1] < density.max():
         filled = [*levels, density.max()]
-        axes.contourf(_middles(x), _middles(y), density, filled, colors=["#b8d4e8", "#6fa8d0"])
-        axes.contour(_middles(x), _middles(y), density, levels, colors=COLOURS[0], linewidths=0.8)
+        axes.contourf(x.middles, y.middles, density, filled, colors=["#b8d4e8", "#6fa8d0"])
+        axes.contour(x.middles, y.middles, density, levels, colors=COLOURS[0], linewidths=0.8)
     _lines(axes.axhline, y)
     axes.set_ylim(*y.edges[[0, -1]])
     axes.set_yticks(_ticks(y.edges))
@@ -144,9 +158,8 @@ def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...])
 
 
 def _lines(line: Callable[..., object], one: _Drawn) -> None:
-    """Draw the value of the fit, and the true one if it is known, across axes."""
     line(one.value, color=FIT, linewidth=0.8, label="fit")
-    if one.truth is not None:
+    if np.isfinite(one.truth):
         line(one.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data")
 
 
@@ -157,33 +170,26 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
 
 
-def draw_posterior_rates(posterior: "Posterior") -> draw.FitFigure:
-    """Draw each rate against time, and below it its difference from the fit.
-
-    Raises OptionError for a model that has no rates.
-    """
+def _rates(posterior: "Posterior") -> draw.FitFigure:
+    """Draw each rate against time, and below it its difference from the fit."""
     group = posterior.tree["posterior"].dataset
     if "J" not in group:
         raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
-    names = [name for name in AXES if name in group]
-    note = posterior.tree.attrs["adjust_note"]
-    words = f"bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; {note}"
-    shown = {
-        name + " difference" * away: partial(_drawn_rate, posterior=posterior, name=name, away=away)
-        for away in (False, True)
-        for name in names
+    rates = {
+        name: partial(_drawn_rate, of=posterior.tree, name=name) for name in AXES if name in group
     }
-    return draw.page(shown, len(names), HEIGHT, plain_label(words))
+    differences = {f"{name} difference": partial(of, away=True) for name, of in rates.items()}
+    words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
+    words = plain_label(words + posterior.tree.attrs["adjust_note"])
+    return draw.page(rates | differences, len(rates), HEIGHT, words)
 
 
-def _drawn_rate(axis: Axes, posterior: "Posterior", name: str, away: bool) -> None:
+def _drawn_rate(axis: Axes, of: DataTree, name: str, away: bool = False) -> None:
     """Draw a rate, or its difference from the fit, in per cent where no value is 0."""
-    of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
-    t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
-    unit, (y, title) = of[name].attrs["units"], AXES[name]
-    fit, low, high = (constant[f"{name}_fit{end}"].values for end in ("", "_low_95", "_high_95"))
-    draws = np.quantile(values, (0.025, 0.16, 0.5, 0.84, 0.975), axis=0)
-    curves = np.vstack([draws, fit, low, high])
+    rate, constant = of["posterior"].dataset[name], of["constant_data"].dataset
+    t, unit, (y, title) = rate["age"].values, rate.attrs["units"], AXES[name]
+    ends = [constant[f"{name}_fit{end}"].values for end in ("", "_low_95", "_high_95")]
+    curves = np.vstack([np.quantile(rate.values.reshape(-1, len(t)), QUANTILES, axis=0), *ends])
     if name == "strain":  # it begins at 0
         t, curves = t[1:], curves[:, 1:]
     fit = curves[5]

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, free_names, theta_in
+from homodyne_dask.apps.posterior.chains import MAX_R_HAT
 from homodyne_dask.apps.posterior.priors import FLAT_IN_RATE
-from homodyne_dask.apps.posterior.r_hat_and_ess import MAX_R_HAT
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import plain_rows
 from homodyne_dask.results.data.numbers_and_intervals import half_width
@@ -37,15 +37,13 @@ interval includes the bound."""
 
 
 def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
-    """Return over the free parameters `param`: mean, sd and quantile (param, quantile) of the posterior.
+    """Return mean, sd and quantiles over the free parameters `param`, with value and stderr of the fit.
 
-    And beside them value and stderr of the fit, unit, prior; shift: the larger distance of an end of the
-    95 % interval from that of the fit, in units of its stderr, NaN where there is none; shift_error: the
-    error of shift from the number of draws; enough: whether shift is below 0.05, within two of its errors,
-    which are then at most 0.1 each. limit: 'upper' or 'lower' where the values of largest density are those
-    at a bound, and limit_value with 95 % of the probability on the side of that bound; '' and NaN elsewhere.
-    fit_excluded: whether the value of the fit is outside the 95 % interval. quote: what to quote, '' where
-    the fit has no interval (docs: posterior).
+    shift: the larger distance of an end of the 95 % interval from that of the fit, in units of its stderr,
+    NaN where there is none; shift_error: its error from the number of draws; enough: whether shift is below
+    0.05, within two of its errors, which are then at most 0.1 each. limit: 'upper' or 'lower' where the
+    density is largest at a bound, and limit_value. fit_excluded: whether the value of the fit is outside the
+    95 % interval. quote: what to quote, '' where the fit has no interval (docs: posterior).
     """
     free = free_names(result)
     at, names = list(free.values()), list(free)
@@ -92,15 +90,10 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     }
     quote = np.select(list(cases.values()), list(cases), "value ± stderr")
     no_value = np.isnan(table["value"].values) & (quote == "value ± stderr")
-    columns = {
-        "mean": theta.mean(axis=0),
-        "sd": theta.std(axis=0, ddof=1),
-        "value": table["value"].values,
-        "stderr": table["stderr"].values,
-        "shift": shift,
-        "shift_error": shift_error,
-        "enough": enough,
-        "limit": sides,
+    columns = {"mean": theta.mean(axis=0), "sd": theta.std(axis=0, ddof=1)}
+    columns |= {name: table[name].values for name in ("value", "stderr")}
+    columns |= {"shift": shift, "shift_error": shift_error, "enough": enough, "limit": sides}
+    columns |= {
         "limit_value": limit_values,
         "fit_excluded": excluded,
         "unit": table["unit"].values,
@@ -119,8 +112,8 @@ def one_sided(
 ) -> tuple[str, float]:
     """Return 'upper' or 'lower' and the limit where the interval of highest density includes a bound.
 
-    low, high: the bounds; None where they are not known. best: the value of the fit; where the limit would
-    exclude it the prior decides, and there is none. '' and NaN, too, where the interval includes neither.
+    low, high: None where they are not known. best: the value of the fit; where the limit would exclude it
+    the prior decides, and there is none: '' and NaN.
     """
     x = np.sort(draws)
     inside = int(np.ceil(LIMIT * len(x)))
@@ -174,5 +167,4 @@ def why_unreliable(held: dict[str, Any]) -> str:
 
 
 def nan_if_none(value: float | None) -> float:
-    """Return a number of a summary, where None is one that is unknown."""
     return math.nan if value is None else value

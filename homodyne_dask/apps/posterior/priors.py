@@ -90,7 +90,6 @@ class Prior(NamedTuple):
         return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
 
     def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, " n"]:
-        """Return n independent draws."""
         ends = np.array([self.low, self.high])
         if self.log:
             ends = np.log(np.maximum(ends, np.finfo(float).tiny))
@@ -103,12 +102,7 @@ class Prior(NamedTuple):
 
 
 def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) -> Prior:
-    """Return a prior cut at the bounds of a fit.
-
-    By default it is uniform within them, log-uniform where the scale of the parameter is logarithmic and the
-    bounds are positive. Raises OptionError for numbers that describe no distribution, for one outside of the
-    bounds, and for bounds without ends where nothing is given: the data need not bound it, either.
-    """
+    """Return a prior cut at the bounds of a fit; without ends the data need not bound it, either."""
     place = search.names.index(parameter.name)
     low, high, period = (float(of[place]) for of in (search.lower, search.upper, search.period))
     if given is None:
@@ -140,15 +134,11 @@ def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) 
 def posterior_priors(
     parameters: tuple[Parameter, ...], search: Search, given: Mapping[str, Any]
 ) -> tuple[dict[str, Prior], tuple[PowerLaw, ...]]:
-    """Return the prior of every free parameter, and the rates that have a prior of their own.
-
-    Those are rates of three free parameters none of which was given a prior.
-    """
+    """Return the prior of every free parameter, and the rates that have one of their own: none was given."""
     chosen = given_priors(given, search)
-    laws = tuple(
-        law for law in free_laws(search) if not {search.names[n] for n in law.at} & chosen.keys()
-    )
-    free = [p for p, is_free in zip(parameters, search.free, strict=True) if is_free]
+    named = {law: {search.names[n] for n in law.at} for law in free_laws(search)}
+    laws = tuple(law for law, names in named.items() if not names & chosen.keys())
+    free = [parameters[n] for n in np.flatnonzero(search.free)]
     priors = {p.name: _prior_of(p, chosen.get(p.name), search) for p in free}
     for n in (n for law in laws for n in law.at[:2]):
         p, prior = parameters[n], priors[parameters[n].name]
@@ -159,12 +149,13 @@ def posterior_priors(
 
 def free_laws(search: Search) -> tuple[PowerLaw, ...]:
     """Return rates of three free parameters, the amplitude not negative, amplitude and exponent bounded."""
+    bounds = np.stack([search.lower, search.upper])
     return tuple(
         law
         for law in search.laws
         if search.free[list(law.at)].all()
         and search.lower[law.at[0]] >= 0
-        and np.isfinite([search.lower[list(law.at[:2])], search.upper[list(law.at[:2])]]).all()
+        and np.isfinite(bounds[:, list(law.at[:2])]).all()
     )
 
 

@@ -11,22 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
+from homodyne_dask.apps.posterior import chains as walks
+from homodyne_dask.apps.posterior import interpolated_likelihood as interpolated
 from homodyne_dask.apps.posterior.arviz_tree import Draws
-from homodyne_dask.apps.posterior.chains import LogDensity, Mixture, chains_of, root_of, walk
-from homodyne_dask.apps.posterior.interpolated_likelihood import (
-    SIZES,
-    LikelihoodArrays,
-    chisqr_scale,
-    choose_basis,
-    likelihood_arrays,
-    likelihood_of,
-    pair_set,
-    rough_chisqr,
-    sample_pairs,
-    sampled_f,
-)
+from homodyne_dask.apps.posterior.chains import LogDensity, Mixture, Places, Steps, Values
 from homodyne_dask.apps.posterior.log_density import Target, adjustment_of, coordinates
 from homodyne_dask.apps.posterior.modes import modes_of
 from homodyne_dask.apps.posterior.posterior import Posterior, posterior_of
@@ -73,7 +62,6 @@ _DOF_SHARE, _MOST_DOF = 0.7, 5.0
 
 
 def require_posterior(result: FitResult, request: Request, draws: int, adjust: str) -> None:
-    """Raise OptionError for fits that have no posterior of this kind, and for options that are none."""
     options = request.options
     if not result.converged:
         raise OptionError(
@@ -111,16 +99,18 @@ class Sampler:
     def __post_init__(self) -> None:
         """Take two samples of pairs: one to interpolate from, one to test that."""
         scan, problem, reduced = self.request.scan, self.request.problem, self.reduced
-        samples = [sample_pairs(scan, problem.min_lag, self.rng) for _ in range(2)]
+        samples = [interpolated.sample_pairs(scan, problem.min_lag, self.rng) for _ in range(2)]
         contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
-        self.pairs = pair_set(problem, scan, *samples)
-        self.first = pair_set(problem, scan, samples[0])
-        self.scale = np.concatenate([chisqr_scale(scan, contrast, one) for one in samples], axis=1)
+        self.pairs = interpolated.pair_set(problem, scan, *samples)
+        self.first = interpolated.pair_set(problem, scan, samples[0])
+        self.scale = np.concatenate(
+            [interpolated.chisqr_scale(scan, contrast, one) for one in samples], axis=1
+        )
 
-    def density(self, chisqr: Callable[[np.ndarray], np.ndarray]) -> LogDensity:
+    def density(self, chisqr: Callable[[Places], Values]) -> LogDensity:
         """Return the log density of z; chisqr: χ² of free parameters, less that at the optimum."""
 
-        def log_density(z: Float[np.ndarray, "n u"]) -> Float[np.ndarray, " n"]:
+        def log_density(z: Places) -> Values:
             x = self.target.moves.back(z)
             inside = self.target.moves.inside(x)
             x = np.where(inside[:, None], x, self.target.at.x)  # whatever, but finite
@@ -130,45 +120,46 @@ class Sampler:
 
         return log_density
 
-    def rough(self, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+    def rough(self, x: Places) -> Values:
         """Return χ² on the sample of pairs."""
         at = self.target.at
-        f = sampled_f(self.request.problem, self.pairs, at.whole(np.concatenate([at.x[None], x])))
+        f = interpolated.sampled_f(
+            self.request.problem, self.pairs, at.whole(np.concatenate([at.x[None], x]))
+        )
         free_scaling = self.request.scaling.fixed_params is None
-        return rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
+        return interpolated.rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
 
-    def explored(self) -> tuple[Float[np.ndarray, "chain u"], Mixture, Float[np.ndarray, "n x"]]:
+    def explored(self) -> tuple[Places, Mixture, Places]:
         """Return where chains may start, a mixture, and draws, of roughly the posterior."""
         target, rng = self.target, self.rng
         H, d0 = target.adjustment.hessian, target.adjustment.centre
 
-        def quadratic(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+        def quadratic(x: Places) -> Values:
             d = target.at.of(x) - d0
             return ((d @ H) * d).sum(1) - target.adjustment.below
 
         to_z = target.moves.slope() @ np.linalg.inv(target.at.slope())
-        root = root_of(to_z @ inverse_of(target.adjustment.precision) @ to_z.T)
+        root = walks.root_of(to_z @ inverse_of(target.adjustment.precision) @ to_z.T)
         middle = target.moves.of(target.at.x)
         dof = min(_MOST_DOF, _DOF_SHARE * target.adjustment.dof)
         by = Mixture(np.ones(1), middle[None], root[None], dof)
         of_sample, chains = self.density(self.rough), _CHAINS * -(-len(middle) // _PER_PARAMETER)
-        quick, by = chains_of(self.density(quadratic), self._start(by, chains), by, 100, rng)
+        quick, by = walks.chains_of(self.density(quadratic), self._start(by, chains), by, 100, rng)
         z = quick.z[-1]
         modes = modes_of(target, of_sample, of_sample(z).max() - _REACH, middle, root)
         turned = z + modes[np.arange(chains) % len(modes)] - middle
         z = np.where(np.isfinite(of_sample(turned))[:, None], turned, z)
         kept = z[None]
         for _ in range(2):
-            kept = walk(of_sample, z, by, _ROUGH_CYCLES, rng)
+            kept = walks.walk(of_sample, z, by, _ROUGH_CYCLES, rng)
             z, by = kept[-1], by.fitted(kept.reshape(-1, len(middle)), rng)
         return z, by, self._some(kept)
 
-    def _some(self, z: Float[np.ndarray, "step chain u"]) -> Float[np.ndarray, "n x"]:
-        """Return draws from which a basis is chosen, and those that test it."""
+    def _some(self, z: Steps) -> Places:
         some = self.rng.choice(z.reshape(-1, z.shape[2]), _BASIS_DRAWS + _HELD_OUT)
         return self.target.moves.back(some)
 
-    def _start(self, by: Mixture, n: int) -> Float[np.ndarray, "n u"]:
+    def _start(self, by: Mixture, n: int) -> Places:
         """Return places about the optimum inside of bounds and priors, as far from it as the widths are.
 
         Where there are too few, a parameter outside of its prior is a draw of that.
@@ -177,13 +168,10 @@ class Sampler:
         width = np.repeat(0.5 ** np.arange(12), 20 * n)[:, None]
         away = rng.standard_normal((len(width), len(by.root[0]))) @ by.root[0].T
         x = moves.back(by.mean[0] + width * away)
-        outside = [
-            np.isinf(of.log_density(k)) for of, k in zip(self.target.priors, x.T, strict=True)
-        ]
-        for k, prior in enumerate(self.target.priors):
-            x[:, k] = np.where(
-                outside[k] & np.isfinite(x[:, k]), prior.sample(rng, len(x)), x[:, k]
-            )
+        outside = []
+        for prior, of in zip(self.target.priors, x.T, strict=True):
+            outside.append(np.isinf(prior.log_density(of)))
+            of[:] = np.where(outside[-1] & np.isfinite(of), prior.sample(rng, len(x)), of)
         x = x[np.any(outside, axis=0).argsort(kind="stable")]
         x = x[moves.inside(x)]
         with np.errstate(all="ignore"):
@@ -193,17 +181,22 @@ class Sampler:
             raise OptionError("no draw is inside the bounds: widen the bounds of the fit")
         return z[:n]
 
-    def likelihood(self, near: Float[np.ndarray, "draw x"]) -> LikelihoodArrays:
+    def likelihood(self, near: Places) -> interpolated.LikelihoodArrays:
         """Return the likelihood from one wide pass at thetas chosen from draws."""
         at, problem = self.target.at, self.request.problem
         thetas = at.whole(np.concatenate([at.x[None], near]))
-        f, factor = sampled_f(problem, self.pairs, thetas), self.target.adjustment.factor
-        basis = choose_basis(thetas, f, self.scale, _HELD_OUT, factor, TOLERANCE)
+        f, factor = (
+            interpolated.sampled_f(problem, self.pairs, thetas),
+            self.target.adjustment.factor,
+        )
+        basis = interpolated.choose_basis(thetas, f, self.scale, _HELD_OUT, factor, TOLERANCE)
         wide = self.sweep.wide(basis.thetas)
-        return likelihood_arrays(wide, basis, self.first, self.reduced, self.request.scaling)
+        return interpolated.likelihood_arrays(
+            wide, basis, self.first, self.reduced, self.request.scaling
+        )
 
-    def error(self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]) -> float:
-        """Return the largest error of log p at free parameters: passes over all pairs."""
+    def error(self, of: interpolated.LikelihoodArrays, x: Places) -> float:
+        """Return the largest error of log p, by passes over all pairs."""
         at, request = self.target.at, self.request
         grams = self.sweep.candidates(at.whole(x))
         there = [reduce(gram, request.scaling, request.sum_rounding).chisqr for gram in grams]
@@ -211,14 +204,13 @@ class Sampler:
         known, used = (self.target.adjustment.log_likelihood(at.of(x), chisqr) for chisqr in both)
         return float(np.abs(known - used).max())
 
-    def chisqr(self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
-        """Return χ² at free parameters, less that at the optimum."""
-        likelihood = likelihood_of(self.request.problem, of, self.target.at.whole(x))
+    def chisqr(self, of: interpolated.LikelihoodArrays, x: Places) -> Values:
+        likelihood = interpolated.likelihood_of(self.request.problem, of, self.target.at.whole(x))
         return np.asarray(likelihood.chisqr).sum(1)
 
     def run(
         self, draws: int, doing: Callable[[str], None]
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return draws by their names in `Draws`, and how exact they are.
 
         The basis is chosen anew from the draws while the error of their likelihood is too large.
@@ -232,7 +224,7 @@ class Sampler:
             of = self.likelihood(near)
             doing(f"{draws:,} draws, some of them compared with all pairs")
             log_density = self.density(lambda x, of=of: self.chisqr(of, x))
-            chains, by = chains_of(log_density, z, by, draws, self.rng)
+            chains, by = walks.chains_of(log_density, z, by, draws, self.rng)
             near = self._some(chains.z)
             error = self.error(of, near[:CHECKED])
             if error < MAX_ERROR or passes == _MAX_PASSES:
@@ -248,24 +240,23 @@ class Sampler:
         }
         return self._named(self.target.moves.back(chains.z[kept].swapaxes(0, 1)), of), numbers
 
-    def _named(self, x: Float[np.ndarray, "chain draw x"], of: LikelihoodArrays) -> dict[str, Any]:
-        """Return theta, contrast and offset, likelihood and prior of draws."""
+    def _named(self, x: Steps, of: interpolated.LikelihoodArrays) -> dict[str, Any]:
         target, reduced, shape = self.target, self.reduced, x.shape[:2]
         x = x.reshape(-1, x.shape[2])
-        there = likelihood_of(self.request.problem, of, target.at.whole(x))
+        there = interpolated.likelihood_of(self.request.problem, of, target.at.whole(x))
         groups, members, _ = of.columns.shape
         normal = self.rng.standard_normal((len(x), groups, 1, there.spread.shape[-1]))
         own = (there.spread * np.repeat(normal, members, axis=1)).sum(-1)
         linear = there.linear_params + np.sqrt(target.adjustment.factor) * own
         of_bins = -(reduced.chisqr_per_bin + there.chisqr) / (2 * target.adjustment.factor)
         used = reduced.count > 0
-        found = {
+        values = {
             "theta": target.at.whole(x),
             "linear_params": np.where(used[:, None], linear, np.nan),
             "log_likelihood": np.where(used, of_bins, np.nan),
             "log_prior": target.log_prior(x),
         }
-        chains = {name: value.reshape(*shape, *value.shape[1:]) for name, value in found.items()}
+        chains = {name: value.reshape(*shape, *value.shape[1:]) for name, value in values.items()}
         return chains | {"prior": target.prior_draws(len(x), self.rng)}
 
 
@@ -318,7 +309,7 @@ def posterior(
     prior, laws = posterior_priors(request.parameters, search, given)
     at, moves = (coordinates(search, theta, of) for of in (free_laws(search), laws))
     plan = plan_for(request, client, passes=PASSES_OF_A_POSTERIOR)
-    require_memory_for_thetas(plan, max(SIZES) + 1)
+    require_memory_for_thetas(plan, max(interpolated.SIZES) + 1)
     with workers_for_plan(request.scan, plan, client) as (connected, _):
         data = sweep_of(plan, request.scan.selection, request.problem, connected)
         doing("one pass at the optimum")
@@ -337,8 +328,8 @@ def posterior(
         "seed": int(seed),
         "seconds": {"total": time.perf_counter() - began},
     }
-    words = {name: of.text for name, of in prior.items()}
-    return posterior_of(result, Draws(**drawn, priors=words, about=numbers), scan)
+    drawn["priors"] = {name: of.text for name, of in prior.items()}
+    return posterior_of(result, Draws(**drawn, about=numbers), scan)
 
 
 def request_of(result: FitResult, scan: Scan) -> Request:

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior import posterior as posterior_files
-from homodyne_dask.apps.posterior import posterior_figures as corner_figure
+from homodyne_dask.apps.posterior import posterior_figures
 from homodyne_dask.apps.posterior.priors import posterior_priors
 from homodyne_dask.apps.posterior.sample_posterior import request_of
 from tests.apps.posterior.made_draws import draws_of, gaussian
@@ -21,4 +21,4 @@ def drawn(result, scan, *, priors=None, draws=4000, seed=1, **_) -> hd.Posterior
 def use(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hd, "posterior", drawn, raising=False)
     patch.setattr(posterior_files, "_write_pictures", lambda *_: [])
-    patch.setattr(corner_figure, "draw_corner", lambda _: Figure())
+    patch.setattr(posterior_figures, "draw_corner", lambda _: Figure())

@@ -6,7 +6,6 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.posterior import interpolated_likelihood as basis
-from homodyne_dask.apps.posterior import sample_posterior as sampler
 from homodyne_dask.apps.posterior.interpolated_likelihood import likelihood_of, sample_pairs
 from homodyne_dask.apps.posterior.log_density import coordinates
 from homodyne_dask.apps.posterior.sample_posterior import request_of
@@ -23,18 +22,18 @@ scan = module_scan(lambda: measured(TRUTH, 60, angles(8), sigma=0.1, seed=4), "S
 @pytest.fixture(scope="module")
 def drawn(scan):
     """A fit, draws of its posterior, the bases they took, the first of 3 columns, and what was said."""
-    chosen, said = [], []
+    chosen, said, choose = [], [], basis.choose_basis
 
     def small_at_first(*arguments):
         with pytest.MonkeyPatch.context() as patch:
             if not chosen:
                 patch.setattr(basis, "SIZES", (3,))
-            chosen.append(basis.choose_basis(*arguments))
+            chosen.append(choose(*arguments))
         return chosen[-1]
 
     result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler, "choose_basis", small_at_first)
+        patch.setattr(basis, "choose_basis", small_at_first)
         found = hd.posterior(result, scan, draws=2000, progress=said.append)
     return result, found, chosen, said
 
