@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +42,26 @@ def site_named(name: str, **changes: Any) -> Site:
     site = template
     for layer in (files.get(name, {}), configured.get(name, {}), arguments):
         layer = {key.replace("_", "-"): value for key, value in layer.items()}
-        for key in layer:
+        for key, value in layer.items():
             require_known(key, template, f"jobqueue.{name}: unknown setting {key!r}")
-        try:
-            site = dask.config.merge(site, layer)
-        except TypeError as e:
-            raise OptionError(
-                f"jobqueue.{name} has keys that are not text: {one_line(str(e))}"
-            ) from e
-    for key, values in (("batch", BATCH_SYSTEMS), ("security", ("tls", "none"))):
-        require_known(site[key], values, f"jobqueue.{name}.{key} = {shown(site[key])} is unknown")
-    try:
-        memory, _ = parse_bytes(site["memory"]), parse_timedelta(site["patience"])
-        of_worker = memory // site["processes"] - NANNY_BYTES
-        _ = site["cores"] // site["processes"], dict(site["driver"])
-    except (ValueError, TypeError, AttributeError, KeyError, ArithmeticError) as e:
-        raise OptionError(f"jobqueue.{name} cannot be used: {one_line(str(e))}") from e
+            usable, such_as = _CHECKS.get(key, (_is_setting, "one value"))
+            good = False
+            with suppress(ValueError, TypeError, AttributeError):
+                good = usable(value) and isinstance(value, Mapping) == isinstance(
+                    template[key], Mapping
+                )
+            if not good:
+                raise OptionError(
+                    f"jobqueue.{name}.{key} = {shown(value)} cannot be used: give {such_as}"
+                )
+        site = dask.config.merge(site, layer)
+    if site["cores"] % site["processes"]:
+        raise OptionError(
+            f"jobqueue.{name}: {site['cores']} cores cannot be shared equally by {site['processes']} "
+            f"processes: give a number of processes that divides the number of cores"
+        )
+    memory = parse_bytes(site["memory"])
+    of_worker = memory // site["processes"] - NANNY_BYTES
     walltime_seconds(site["walltime"], f"jobqueue.{name}.walltime")
     shared = _path(site["shared-temp-directory"])
     return site | {
@@ -67,6 +72,24 @@ def site_named(name: str, **changes: Any) -> Site:
         "shared-temp-directory": shared,
         "log-directory": _path(site["log-directory"] or shared / "logs"),
     }
+
+
+def _is_setting(value: Any) -> bool:
+    return not isinstance(value, Mapping) or all(isinstance(key, str) for key in value)
+
+
+_COUNT = range(1, 2**31).__contains__, "a whole number of at least 1"
+_CHECKS: dict[str, Any] = {
+    "batch": (BATCH_SYSTEMS.__contains__, " or ".join(BATCH_SYSTEMS)),
+    "security": (("tls", "none").__contains__, "tls or none"),
+    "cores": _COUNT,
+    "processes": _COUNT,
+    "memory": (parse_bytes, "a size, such as 200GB"),
+    "patience": (lambda value: parse_timedelta(value) >= 0, "a duration, such as 10m"),
+    "driver": (_is_setting, "its settings"),
+    "scheduler-options": (_is_setting, "options of dask.distributed.Scheduler"),
+}
+"""Whether a value can be used, and what to give instead; any other setting is one value."""
 
 
 def walltime_seconds(text: str, what: str) -> float:

@@ -68,11 +68,12 @@ def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
     ("given", "said"),
     [
         ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
-        ({"processes": 0}, "jobqueue.generic cannot be used: .*zero"),
+        ({"cores": 0}, "cannot be used: give a whole number of at least 1"),
+        ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
         ({"walltime": "an hour"}, "is not a walltime"),
-        ({"memory": "much"}, "generic cannot be used: .*'much'"),
-        ({"security": "some"}, "'some' is unknown"),
-        ({"batch": "lsf"}, "'lsf' is unknown"),
+        ({"memory": "much"}, "memory = 'much' cannot be used: give a size"),
+        ({"security": "some"}, "give tls or none"),
+        ({"batch": "lsf"}, "give slurm or pbs"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
