@@ -13,7 +13,7 @@ from homodyne_dask.cli.program import main
 from homodyne_dask.solver.cluster_robust import MIN_CLUSTERS
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.reduce import reduce
-from tests.documents import ROOT, blocks
+from tests.documents import PROMISED, ROOT, blocks
 from tests.run_command import done, run
 from tests.synthetic import evaluator, measured
 
@@ -113,6 +113,8 @@ def test_the_commands_and_options_that_answer_questions_exist():
             if command.startswith("hd."):
                 assert hasattr(hd, command.removeprefix("hd."))
                 continue
+            if command in PROMISED - set(main.commands):
+                continue  # of an application that was taken out
             known = main.get_command(click.Context(main), command)
             if isinstance(known, click.Group):
                 known = known.get_command(click.Context(known), words.pop(0))
