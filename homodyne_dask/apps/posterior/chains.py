@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-MAX_R_HAT = 1.01
-"""Above which draws are unreliable."""
+from homodyne_dask.apps.posterior import r_hat_and_ess
+
 _INDEPENDENT = 3
 """Independent proposals of each chain in a cycle."""
 _WHOLE, _NOISE = 0.2, 1e-3
@@ -97,20 +97,6 @@ def root_of(scale: Roots) -> Roots:
     return size * np.linalg.cholesky(unit + 1e-10 * np.eye(unit.shape[-1]))
 
 
-def r_hat_and_ess(draws: Steps) -> tuple[float, float]:
-    """Return the largest rank-normalized R-hat and the smallest effective sample size, of bulk and tails, of
-    all u (Vehtari et al. 2021).
-    """
-    from arviz_stats.base.array import array_stats  # lazy: it loads for a second
-
-    each = draws.transpose(2, 1, 0)
-    with np.errstate(all="ignore"):  # NaN of chains that did not move
-        r_hat = [array_stats.rhat(u) for u in each]
-        bulk = [array_stats.ess(u) for u in each]
-        tail = [array_stats.ess(u, method="tail", prob=(0.05, 0.95)) for u in each]
-    return float(np.max(r_hat)), float(np.min([bulk, tail]))
-
-
 def walk(
     log_density: LogDensity, z: Places, by: Mixture, cycles: int, rng: np.random.Generator
 ) -> Steps:
@@ -151,9 +137,9 @@ def chains_of(
     cycles, spent = min(max(needed // 4, _SHORTEST), _SHORT), 0
     while True:
         kept = walk(log_density, z, by, cycles, rng)
-        r_hat, effective = r_hat_and_ess(kept)
+        r_hat, effective = r_hat_and_ess.r_hat_and_ess(kept)
         spent += cycles
-        agree = r_hat < MAX_R_HAT
+        agree = r_hat < r_hat_and_ess.MAX_R_HAT
         enough = agree and cycles >= needed and effective > _ENOUGH * draws
         if enough or spent > _MOST * max(needed, 100):
             return Chains(kept, r_hat, effective), by

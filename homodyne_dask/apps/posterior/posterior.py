@@ -94,7 +94,7 @@ class Posterior(HandedOut, blocks.Reportable):
             PosteriorPlots,
         )
 
-        return PosteriorPlots(self)
+        return PosteriorPlots(self.result, self.tree)
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write `tree` to a netCDF-4 file, atomically, for `load_posterior` and ArviZ."""

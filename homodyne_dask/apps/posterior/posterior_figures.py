@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,16 +12,14 @@ from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter
 from xarray import DataTree
 
-from homodyne_dask.apps.posterior.arviz_tree import free_names
+from homodyne_dask.apps.posterior.arviz_tree import free_names, theta_in
 from homodyne_dask.apps.posterior.posterior_summary import QUANTILES
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fitted_parameters import truth_of
+from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
 from homodyne_dask.results.views.style import COLOURS, in_place_of, plain_label, power_of_ten
-
-if TYPE_CHECKING:
-    from homodyne_dask.apps.posterior.posterior import Posterior
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
@@ -39,17 +37,18 @@ FIT, TRUTH = COLOURS[1], COLOURS[2]
 class PosteriorPlots:
     """The figures of a posterior, `posterior.plot`, as matplotlib Figures; ax: as in `Plots`."""
 
-    posterior: "Posterior"
+    result: FitResult
+    tree: DataTree
 
     def corner(self, ax: Axes | None = None) -> draw.FitFigure:
         """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
         with in_place_of(ax):
-            return draw_corner(self.posterior)
+            return draw_corner(self.result, self.tree)
 
     def rates(self, ax: Axes | None = None, panel: str | None = None) -> draw.FitFigure:
         """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
         with in_place_of(ax, panel):
-            return _rates(self.posterior)
+            return _rates(self.result, self.tree)
 
 
 class _Drawn(NamedTuple):
@@ -68,10 +67,11 @@ class _Drawn(NamedTuple):
         return 0.5 * (self.edges[1:] + self.edges[:-1])
 
 
-def draw_corner(posterior: "Posterior") -> draw.FitFigure:
+def draw_corner(result: FitResult, tree: DataTree) -> draw.FitFigure:
     """Draw densities; lines are the values of the fit, and true ones if known."""
-    names = [*free_names(posterior.result).items()][:MOST]
-    shown = [_drawn(posterior, name, at) for name, at in names]
+    theta = theta_in(result, tree["posterior"].dataset)
+    names = [*free_names(result).items()][:MOST]
+    shown = [_drawn(result, theta[:, place], name, place) for name, place in names]
     n, width = len(shown), draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
     inside, space = n * side + (n - 1) * GAP, GAP / side
@@ -92,7 +92,7 @@ def draw_corner(posterior: "Posterior") -> draw.FitFigure:
         if column == 0 < row:
             axes.set_ylabel(up.label, fontsize=draw.SMALL, va="center")
             axes.yaxis.set_label_coords(-(LEFT - 0.25) / side, 0.5)
-    note = plain_label(posterior.tree.attrs["adjust_note"])
+    note = plain_label(tree.attrs["adjust_note"])
     foot, height = draw.footer(picture, width, BELOW + inside + ABOVE, note)
     ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
     grid.update(**ends, bottom=(BELOW + foot) / height, top=1 - ABOVE / height)
@@ -102,8 +102,8 @@ def draw_corner(posterior: "Posterior") -> draw.FitFigure:
     return picture
 
 
-def _drawn(posterior: "Posterior", name: str, at: int) -> _Drawn:
-    table, draws = posterior.result.parameters, posterior.theta[:, at]
+def _drawn(result: FitResult, draws: Float[np.ndarray, " draw"], name: str, place: int) -> _Drawn:
+    table = result.parameters
     low, high = np.quantile(draws, (0.005, 0.995))
     margin = 0.15 * (high - low) or 1.0
     ends = max(low - margin, draws.min()), min(high + margin, draws.max())
@@ -112,9 +112,9 @@ def _drawn(posterior: "Posterior", name: str, at: int) -> _Drawn:
     largest = max(map(abs, ends))
     exponent = int(np.floor(np.log10(largest))) if largest > 0 else 0
     scale = 1.0 if -2 <= exponent < 4 else 10.0**exponent
-    unit = [power_of_ten(exponent)] * (scale != 1) + [str(table["unit"].values[at])]
-    truth = (truth_of(posterior.result) or {}).get(name, np.nan)
-    value, stderr = (float(table[key].values[at]) / scale for key in ("value", "stderr"))
+    unit = [power_of_ten(exponent)] * (scale != 1) + [str(table["unit"].values[place])]
+    truth = (truth_of(result) or {}).get(name, np.nan)
+    value, stderr = (float(table[key].values[place]) / scale for key in ("value", "stderr"))
     label, edges = (
         plain_label(f"{name}\n", " ".join(filter(None, unit))),
         np.linspace(*ends, CELLS + 1),
@@ -170,17 +170,15 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
 
 
-def _rates(posterior: "Posterior") -> draw.FitFigure:
+def _rates(result: FitResult, tree: DataTree) -> draw.FitFigure:
     """Draw each rate against time, and below it its difference from the fit."""
-    group = posterior.tree["posterior"].dataset
+    group = tree["posterior"].dataset
     if "J" not in group:
-        raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
-    rates = {
-        name: partial(_drawn_rate, of=posterior.tree, name=name) for name in AXES if name in group
-    }
+        raise OptionError(f"{result.config['model']} has no rates J and γ̇ to draw")
+    rates = {name: partial(_drawn_rate, of=tree, name=name) for name in AXES if name in group}
     differences = {f"{name} difference": partial(of, away=True) for name, of in rates.items()}
     words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
-    words = plain_label(words + posterior.tree.attrs["adjust_note"])
+    words = plain_label(words + tree.attrs["adjust_note"])
     return draw.page(rates | differences, len(rates), HEIGHT, words)
 
 

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, free_names, theta_in
-from homodyne_dask.apps.posterior.chains import MAX_R_HAT
 from homodyne_dask.apps.posterior.priors import FLAT_IN_RATE
+from homodyne_dask.apps.posterior.r_hat_and_ess import MAX_R_HAT
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import plain_rows
 from homodyne_dask.results.data.numbers_and_intervals import half_width

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +38,7 @@ from homodyne_dask.sweep import preflight as worker_checks
 from homodyne_dask.text import counted, size
 
 LOCAL = "local"  # the site of workers on this machine
-PATIENCE = 60.0  # seconds that a persistent scheduler may take to end with its jobs
+PATIENCE = 60.0  # seconds that a persistent scheduler may take to start, or to end with its jobs
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,
     default=lambda: Path("~/.homodyne-dask/standing/scheduler.json").expanduser(),
@@ -85,11 +86,12 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path) -> None:
     with log.open("x") as out:
         streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
         process = subprocess.Popen(command, **streams, start_new_session=True)
-    while not file.exists():
-        if process.poll() is not None:
-            last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
-            raise ClusterError(last.removeprefix("error: "))
-        time.sleep(0.05)
+    if not _wait(lambda: file.exists() or process.poll() is not None):
+        process.terminate()
+        raise ClusterError(f"the scheduler did not start within {PATIENCE:g} s: see {log}")
+    if not file.exists():
+        last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
+        raise ClusterError(last.removeprefix("error: "))
     _print_scheduler(file)
 
 
@@ -151,12 +153,16 @@ def cluster_stop(file: Path, key: str | None) -> None:
     # a client that is shut down stays the default of Dask
     with dask.config.set(scheduler=None), connect_by_file(file, key) as client:
         client.shutdown()
-    until = time.monotonic() + PATIENCE
-    while file.exists():
-        if time.monotonic() > until:
-            raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
-        time.sleep(0.05)
+    if not _wait(lambda: not file.exists()):
+        raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
     echo("stopped")
+
+
+def _wait(reached: Callable[[], bool]) -> bool:
+    until = time.monotonic() + PATIENCE
+    while not (is_reached := reached()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return is_reached
 
 
 def _print_scheduler(file: Path) -> None:
@@ -218,9 +224,9 @@ def preflight(
 ) -> None:
     """Check the requirements of a fit before it runs, without submitting a job.
 
-    With --site, the command prints the job script and the response of sbatch. With --scheduler-file, it
-    checks that every worker can read the stores and has the versions and settings that a fit requires.
-    --site template prints all settings of a site, for sites.yaml.
+    With --site, the command prints the job script, the response of sbatch, versions and folders. With
+    --scheduler-file, it checks that every worker can read the stores and has the versions and settings
+    that a fit requires. --site template prints all settings of a site, for sites.yaml.
     """
     if site == sites.TEMPLATE:
         echo((sites.FOLDER / f"{site}.yaml").read_text(encoding="utf-8").rstrip("\n"))
@@ -249,6 +255,13 @@ def _site_facts(site: sites.Site, task: float) -> dict[str, str]:
             f"the site {site['site']} has not been tested on the real machine: check the job script, and set "
             f"what differs in sites.yaml (--site template)"
         )
+    versions = worker_checks.package_versions().items()
+    facts["versions"] = ", ".join(f"{what} {text}" for what, text in versions)
+    facts["interface"] = site["interface"] or sites.default_interface()
+    for what, folder in (("keys", shared), ("logs", site["log-directory"])):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        may = "writable" if os.access(there, os.W_OK) else f"{there} is not writable"
+        facts[what] = f"{folder}, {may}"
     if site["batch"] == "slurm":
         facts["sbatch says"] = sites.sbatch("--test-only", batch.script(site, shared / "key", task))
     script = batch.script(site, shared / "<key>", task).strip()

@@ -122,16 +122,26 @@ JOB_NUMBER = r"(?m:^Submitted batch job |^)(?P<job_id>\d+)(?:;\S*| on cluster \S
 """The number of a job in what sbatch or qsub prints last, below what a site may print."""
 
 
+COMMAND_TIMEOUT = 60.0
+"""Seconds that sbatch may take."""
+_ELSEWHERE = "use a login node of the cluster, or workers on this machine (without --site)"
+
+
 def sbatch(option: str, script: str) -> str:
     """Return the answer of sbatch to a script; raises ClusterError where there is none, or it refuses."""
     if shutil.which("sbatch") is None:
-        raise ClusterError(
-            "sbatch is not available on this machine: use a login node of the cluster, or workers on this "
-            "machine (without --site)"
-        )
+        raise ClusterError(f"sbatch is not available on this machine: {_ELSEWHERE}")
     streams = {"input": script, "capture_output": True, "text": True}
-    ended = subprocess.run(["sbatch", option], **streams, check=False)
+    try:
+        ended = subprocess.run(["sbatch", option], **streams, timeout=COMMAND_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"sbatch did not answer within {COMMAND_TIMEOUT:g} s: see `squeue --me` whether a job was "
+            f"submitted, and check whether the batch system is down"
+        ) from None
     words = one_line(ended.stderr + ended.stdout)
+    if ended.returncode and "Could not establish a configuration source" in words:
+        raise ClusterError(f"SLURM is not set up on this machine ({words}): {_ELSEWHERE}")
     if ended.returncode:
         raise ClusterError(
             f"sbatch rejected the job ({words or f'exit status {ended.returncode}'}): change the site's "

@@ -21,4 +21,4 @@ def drawn(result, scan, *, priors=None, draws=4000, seed=1, **_) -> hd.Posterior
 def use(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hd, "posterior", drawn, raising=False)
     patch.setattr(posterior_files, "_write_pictures", lambda *_: [])
-    patch.setattr(posterior_figures, "draw_corner", lambda _: Figure())
+    patch.setattr(posterior_figures, "draw_corner", lambda *_: Figure())

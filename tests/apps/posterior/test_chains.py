@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.apps.posterior import chains
+from homodyne_dask.apps.posterior import r_hat_and_ess
 from homodyne_dask.apps.posterior.chains import Mixture, chains_of, root_of
 
 CHAINS = 25
@@ -67,7 +67,7 @@ def test_draws_have_the_mean_and_the_deviation_of_the_density(word):
 
 
 def test_chains_that_do_not_agree_end_and_say_so(monkeypatch):
-    monkeypatch.setattr(chains, "MAX_R_HAT", 0.9)
+    monkeypatch.setattr(r_hat_and_ess, "MAX_R_HAT", 0.9)
     found, _ = run(normal, 2, draws=100)
     assert len(found.z) > 1000
     assert found.r_hat > 0.9

@@ -1,8 +1,9 @@
-"""Imports of own modules inside functions are few and give a reason: they hide what a module needs."""
+"""Modules import each other one way, and inside functions seldom and for a reason."""
 
 import ast
 import re
 from functools import cache
+from graphlib import TopologicalSorter
 
 from tests.documents import ROOT
 
@@ -38,3 +39,22 @@ def test_each_import_inside_a_function_gives_a_reason():
 
 def test_there_are_few_imports_inside_functions():
     assert len(imports_in_functions()) <= 40
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
+    files = [*ROOT.glob("homodyne_dask/**/*.py"), *ROOT.glob("ingest/**/*.py")]
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in files
+    }
+    imported: dict[str, set[str]] = {}
+    for module, file in modules.items():
+        nodes = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ImportFrom)]
+        names = {
+            name for n in nodes for name in (n.module, *(f"{n.module}.{a.name}" for a in n.names))
+        }
+        # a package that holds a module names it
+        imported[module] = {
+            name for name in names & modules.keys() if not f"{module}.".startswith(name)
+        }
+    assert len(list(TopologicalSorter(imported).static_order())) == len(modules)
