@@ -55,6 +55,6 @@ def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
         }
         # a package that holds a module names it
         imported[module] = {
-            name for name in names & modules.keys() if not f"{module}.".startswith(name)
+            name for name in names & modules.keys() if not f"{module}.".startswith(f"{name}.")
         }
     assert len(list(TopologicalSorter(imported).static_order())) == len(modules)
