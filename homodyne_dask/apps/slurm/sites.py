@@ -78,7 +78,11 @@ def _is_setting(value: Any) -> bool:
     return not isinstance(value, Mapping) or all(isinstance(key, str) for key in value)
 
 
-_COUNT = range(1, 2**31).__contains__, "a whole number of at least 1"
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+_COUNT = _is_count, "a whole number of at least 1"
 _CHECKS: dict[str, Any] = {
     "batch": (BATCH_SYSTEMS.__contains__, " or ".join(BATCH_SYSTEMS)),
     "security": (("tls", "none").__contains__, "tls or none"),
