@@ -1,5 +1,7 @@
 """Error bars and the convention against counted photons of known motion."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -8,15 +10,18 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
-from tests.photons import FLOW, OFFSETS, STILL, photographed
+from tests import reference
+from tests.photons import FLOW, MEAN, MODES, OFFSETS, STILL, excess, photographed
 from tests.solver.dense_problem import scaling_at
-from tests.synthetic import angles, evaluator, solve
+from tests.synthetic import Q, angles, evaluator, solve
 
 FRAMES = 48
 AROUND = np.arange(16) * 22.5 - 180
 
 
 class Repeats:
+    """Fits of many independent scans of one truth."""
+
     def __init__(self, theta, phi, number, *, friedel=False, mode="individual", **fixed):
         model = LAMINAR_FLOW if len(theta) == 7 else STATIC
         held = {name: v for name, v in (OFFSETS | fixed).items() if name in model.names}
@@ -37,12 +42,14 @@ class Repeats:
         self.errors, self.dof = np.array(errors)[:, free], np.array(dof)[:, free]
 
     def covered(self, share):
+        """How often an interval that should hold the truth in `share` of cases does, in per cent."""
         wide = scipy.stats.t.ppf(0.5 + share / 2, self.dof)
         pulls = (self.found - self.truth) / self.errors
         return 100 * (np.abs(pulls) < wide).mean(axis=0)
 
 
 def within(values, low, high, names):
+    """Whether all are; what is not is shown."""
     inside = (values >= low) & (values <= high)
     assert inside.all(), dict(zip(names, np.round(values, 2), strict=True))
 
@@ -75,3 +82,55 @@ def test_the_shear_rate_is_that_of_the_motion_to_two_percent():
     repeats = Repeats(FLOW, angles(10), 200, alpha=-0.3, beta=0.2)
     ratio = (repeats.found.mean(axis=0) / repeats.truth)[:2]
     within(ratio, 0.98, 1.02, repeats.names[:2])
+
+
+def test_opposite_bins_see_one_speckle_and_are_one_cluster():
+    phi = AROUND
+    scans = photographed(STILL, FRAMES, phi, 0, pixels=200, friedel=True)
+    pairs = scans.c2[:, np.triu(np.ones((FRAMES, FRAMES), bool), 1)]
+    alike = np.corrcoef(pairs - pairs.mean(axis=0))
+    opposite = np.mean([alike[b, b + 8] for b in range(8)])
+    others = np.mean([alike[b, b + 5] for b in range(8)])
+    share = (1 / MODES / (1 / MEAN + 1 / MODES)) ** 2  # of the noise that is speckle, not counting
+    assert opposite - others == pytest.approx(share, abs=0.07)
+    assert friedel_clusters(scans.q, phi).tolist() == [*range(8), *range(8)]
+
+
+SHORT = np.array([1e5, -0.3, 1000.0])
+"""Memory of some two frames."""
+
+
+def close(frames):
+    """f of all pairs, the model's own."""
+    f = reference.f_physical(SHORT, 0.1 * np.arange(frames), Q, 0.0, None)
+    return f[np.triu_indices(frames, 1)]
+
+
+@pytest.mark.long
+def test_pairs_are_as_noisy_as_counts_and_speckle_make_them():
+    f, square = close(FRAMES), []
+    for seed in range(40):
+        scans = photographed(SHORT, FRAMES, angles(9), seed, pixels=400)
+        c2 = scans.c2[:, *np.triu_indices(FRAMES, 1)]
+        square.append((c2 - 1 - f / MODES) ** 2 / np.median(scans.sigma_row) ** 4)
+    seen = np.mean(square, axis=(0, 1))
+    edges = [0, 1e-3, 0.05, 0.2, 0.5, 0.9]
+    found, wanted = (
+        np.array([of[(f >= low) & (f < high)].mean() for low, high in pairwise(edges)])
+        for of in (seen, excess(f, 1 / MODES, MEAN))
+    )
+    assert wanted[0] == pytest.approx(1, abs=0.001)
+    assert wanted[-1] > 1.3
+    np.testing.assert_allclose(found, wanted, atol=0.1)
+
+
+@pytest.mark.long
+def test_reduced_chisqr_is_one_where_the_record_is_long_against_the_memory():
+    """Elsewhere it is what the pairs that are close make of it, which no separable σ can know."""
+    frames, chosen = 300, search(STATIC.parameters, fixed={"D_offset": 1000.0})
+    found = []
+    for seed in range(3):
+        scans = photographed(SHORT, frames, angles(9), seed, pixels=400)
+        found.append(solve(evaluator(scans), chosen, SHORT)[-1].reduced.variance(2))
+    assert np.mean(found) == pytest.approx(excess(close(frames), 1 / MODES, MEAN).mean(), abs=0.03)
+    assert 0.97 < np.mean(found) < 1.03

@@ -170,3 +170,11 @@ def test_shares_of_pairs_with_some_frames_are_counted():
         for ages, lags in zip(cells[:, :2], cells[:, 2:], strict=True)
     ]
     np.testing.assert_allclose(_shares_with(cells, 4, 7), counted, rtol=1e-14)
+
+
+@pytest.mark.long
+def test_without_the_odd_frame_the_model_describes_the_data(tmp_path):
+    scan = store(WRONG["one frame"][0].scan(0), tmp_path)
+    check = fit_here(scan.select(exclude={"frames": (50, 51)}), hd.STATIC).diagnosis.check
+    assert check is not None
+    assert not check.misfit, check

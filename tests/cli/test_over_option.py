@@ -1,5 +1,6 @@
 """`fit --over`: each ring or window of one store has its fit; one that fails does not stop the others."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from homodyne_dask.fitting.series import many_fits as run_many
 from homodyne_dask.results.saved_results import load_result, load_series
 from homodyne_dask.results.views import fit_figures as plots
 from tests.run_command import csv_rows, done, run
@@ -71,6 +73,25 @@ def test_a_rate_without_a_formula_stands_for_its_coefficients(here):
     done("fit", "Q_c2.zarr", "R_c2.zarr", *free, "--output", "two")
     assert [float(row["J"]) > 0 for row in csv_rows("two/scans.csv")] == [True, True]
     assert "J at mean age [Å²/s]" in Path("two/scans.html").read_text()
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(here, monkeypatch):
+    wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
+    here = Path("R_fit_q/series.csv").read_text()
+    monkeypatch.setattr(run_many, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
+    printed = done(*FIT, "q", "--overwrite")
+    # figures are switched off in this process only
+    assert "R_fit_q/q_0.006/ written: angles.png" in printed
+    assert Path("R_fit_q/series.csv").read_text() == here
+    assert reproducible(Path("R_fit_q/q_0.006/summary.json").read_text()) == reproducible(wanted)
+
+
+def reproducible(summary: str) -> dict:
+    """The part of a summary that does not depend on when and where it was computed."""
+    content = json.loads(summary)
+    return {key: content[key] for key in ("parameters", "scaling", "chisqr", "outcome")}
 
 
 BAD_OPTIONS = {

@@ -260,3 +260,46 @@ def test_no_backend_of_pictures_that_the_shell_of_a_notebook_names_is_needed(mon
     monkeypatch.setenv("MPLBACKEND", "module://of_another_environment")
     CliRunner().invoke(main, ["--version"])
     assert os.environ["MPLBACKEND"] == "agg"
+
+
+def test_workers_of_a_scheduler_are_described_as_json(monkeypatch, tmp_path):
+    application("slurm")
+    from homodyne_dask.apps.slurm import cluster_command
+
+    worker = {"name": 0, "nthreads": 2, "metrics": {"memory": 100, "executing": ["a"]}}
+
+    class Scheduler:
+        def identity(self, n_workers):
+            return {"workers": {"tcp://127.0.0.1:1": worker}}
+
+    class Connected:
+        scheduler = Scheduler()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def sync(self, asked, **more):
+            return asked(**more)
+
+    monkeypatch.setattr(cluster_command, "connect_by_file", lambda *_: Connected())
+    file = Path(tmp_path / "scheduler.json")
+    file.write_text('{"address": "a"}')
+    told = json.loads(done("cluster", "status", "--scheduler-file", str(file), "--json"))
+    assert told["workers"] == [
+        {"name": "0", "address": "tcp://127.0.0.1:1", "threads": 2, "memory_bytes": 100, "tasks_running": 1}
+    ]  # fmt: skip
+    assert told["address"] == "a"
+
+
+@pytest.mark.parametrize("unwanted", [True, False])
+def test_there_is_no_colour_where_no_color_is_set(unwanted, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if unwanted:
+        monkeypatch.setenv("NO_COLOR", "1")
+    written = lines([RUNNING], terminal=True)
+    coloured = "\x1b[3" in written or "\x1b[38" in written
+    assert coloured != unwanted

@@ -314,3 +314,16 @@ def test_the_error_of_J_is_that_of_speckle_however_many_parameters_are_free(tmp_
     assert [*result.findings.of("constant-rate")[0].numbers["rates"]] == ["J", "gamma_dot"]
     assert 0.7 * SCATTER < errors[1] < 1.4 * SCATTER
     assert 0.3 * SCATTER < errors[0] < 1.1 * errors[1]
+
+
+def test_one_bin_is_enough_for_diffusion(tmp_path):
+    scans = measured(CREEP, 60, [0.0], sigma=0.003, contrast=0.3)
+    result = hd.fit(store(scans, tmp_path), hd.STATIC)
+    theta, *_ = reference.dense_fit(CREEP, scans.dense())
+    error = result.parameters["stderr_naive"].values
+    assert (np.abs(result.parameters["value"].values - theta) < 1e-2 * error).all()
+    assert result.parameters["method"].values.tolist() == ["speckle"] * 3
+    stderr = np.sqrt(np.diag(result.covariance.values))
+    np.testing.assert_array_equal(result.parameters["stderr"].values, stderr)
+    assert (stderr > error).all()
+    assert result.findings.at_least("warning") == ()

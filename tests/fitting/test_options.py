@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import yaml
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError
@@ -106,3 +107,17 @@ def test_a_comparison_takes_the_option(turn):
     assert not hd.compare_models(two, ["brownian", "power_law"]).by_left_out
     apart = hd.compare_models(turn.select(phi=(0, 150)), ["brownian", "power_law"])
     assert apart.by_left_out
+
+
+def test_every_option_reaches_the_request(scan, monkeypatch):
+    seen = {}
+
+    def prepared(data, model, **given):
+        seen.update(given)
+        raise HomodyneDaskError("enough")
+
+    monkeypatch.setattr("homodyne_dask.fitting.fit.prepare", prepared)
+    given = {name: yaml.safe_load(option.example) for name, option in OPTIONS.items()}
+    with pytest.raises(HomodyneDaskError, match="enough"):
+        hd.fit(scan, hd.STATIC, **given)
+    assert seen == given

@@ -121,3 +121,9 @@ def test_float64_is_in_force_whatever_the_users_settings():
         there = predict(LAMINAR_FLOW, FLOW, time, q=Q, gap="200 um")
     assert there.dtype == np.float64
     assert here.tobytes() == there.tobytes()
+
+
+def test_predict_is_symmetric_and_one_on_the_diagonal():
+    f = predict(LAMINAR_FLOW, FLOW, 0.1 * np.arange(20), q=Q, phi=[0, 45], gap="200 um")
+    np.testing.assert_array_equal(f, f.transpose(0, 2, 1))
+    np.testing.assert_array_equal(np.diagonal(f, axis1=1, axis2=2), 1.0)

@@ -145,3 +145,9 @@ def test_it_is_written_in_one_of_these_ways(scan, given):
     config = FitConfig(data=scan.path, model="static", prior={"D0": given})
     request = prepare(scan, hd.STATIC, **config.values())
     assert request.config["prior"] == {"D0": (2e4, 300.0)}
+
+
+@pytest.mark.slow
+def test_every_window_has_the_prior(scan):
+    series = hd.fit_each(scan, hd.STATIC, over="age", windows=2, prior={"D0": (21000, 1e-3)})
+    assert [value(entry.result) for entry in series.entries] == pytest.approx([21000] * 2, abs=0.1)

@@ -125,3 +125,11 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused(scan, word, given, says):
     with pytest.raises(OptionError, match=says):
         hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", **given)
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_bits_of_none(scan, result):
+    with hd.local_cluster(processes=2, threads=1) as client:
+        assert result_bits(hd.fit(scan, hd.LAMINAR_FLOW, client=client, **LOSS)) == result_bits(
+            result
+        )

@@ -215,3 +215,9 @@ def test_steps_are_curved_along_rates_of_one_scan_or_of_all():
     assert [law.at for law in amplitude.laws] == [(4, 5, 6)]  # alpha would follow two rates at once
     assert amplitude.period[-1] == 180
     assert amplitude.lower[:2].tolist() == [of.lower[0]] * 2
+
+
+def test_equal_rates_are_found_equal(tmp_path):
+    one = repeats(tmp_path, (measured(2e4, 10 + k) for k in range(4)), **KNOWN)
+    found = hd.fit_each(one, "power_law", over="scan", per_scan="D0")
+    assert found.agreement["D0"].p > 0.01

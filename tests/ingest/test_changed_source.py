@@ -20,19 +20,33 @@ from homodyne_dask.store.schema import WORK_FOLDER
 from ingest import write
 from ingest.readers.source import Source
 from ingest.store_writer import JOB_FILE
-from tests.ingest_files import attributes, manifest, noisy
+from tests.ingest_files import attributes, manifest, noisy, simulated
 
 
 def replaced(file: Path, other: Path) -> None:
+    """Another file takes its name, as `mv` does it."""
     Path(shutil.copy(other, file.with_name("aside"))).replace(file)
 
 
 def written(file: Path, other: Path) -> None:
+    """The content of another of the same size is written into it, and its time set back."""
     before = file.stat()
     held, new = bytearray(file.read_bytes()), other.read_bytes()
     held[: min(len(held), len(new))] = new[: len(held)]
     with file.open("r+b") as there:
         there.write(held)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def grown(file: Path, other: Path) -> None:
+    with file.open("ab") as there:
+        there.write(bytes(100))
+
+
+def exchanged_and_touched(file: Path, other: Path) -> None:
+    """The file that takes its name has its times as well."""
+    before = file.stat()
+    replaced(file, other)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
@@ -42,7 +56,13 @@ def linked_elsewhere(file: Path, other: Path) -> None:
     link.replace(file)
 
 
+def copied_again(file: Path, other: Path) -> None:
+    """The same content, of which nobody knows that it is the same."""
+    replaced(file, Path(shutil.copy(file, file.with_name("copy"))))
+
+
 def replaced_by_another_form(file: Path, other: Path) -> None:
+    """By one of fewer bins, which is not called damaged."""
     replaced(file, measurement(file.with_name("fewer.npz"), bins=2))
 
 
@@ -55,10 +75,14 @@ def a_pipe(file: Path, other: Path) -> None:
     os.mkfifo(file)
 
 
-CHANGES = [replaced, written, linked_elsewhere, replaced_by_another_form, gone, a_pipe]
+CHANGES = [
+    replaced, written, grown, exchanged_and_touched, linked_elsewhere, copied_again,
+    replaced_by_another_form, gone, a_pipe,
+]  # fmt: skip
 
 
 def measurement(file: Path, seed: int = 0, bins: int = 4) -> Path:
+    """A small file, which no process of its own opens first."""
     c2 = np.stack([noisy(30, 10 * seed + k) for k in range(bins)])
     np.savez(file, c2=c2, q=[0.01] * bins, phi=range(bins), dt=0.1)
     return file
@@ -66,10 +90,13 @@ def measurement(file: Path, seed: int = 0, bins: int = 4) -> Path:
 
 @pytest.fixture
 def two(tmp_path) -> tuple[Path, Path]:
+    """Two measurements with 4 bins."""
     return measurement(tmp_path / "s.npz"), measurement(tmp_path / "b.npz", seed=1)
 
 
 def when(bins: int, do, *given):
+    """A function that does something when so many bins are done."""
+
     def progress(done: int, total: int) -> None:
         if done == bins:
             do(*given)
@@ -97,10 +124,19 @@ def test_a_source_that_changes_is_named_and_nothing_is_kept(two, tmp_path, chang
     if change is linked_elsewhere:
         source.rename(tmp_path / "real")
         source.symlink_to("real")
-    with pytest.raises(FileReadError, match=r"s\.npz changed while it was read: it was replaced"):
+    with pytest.raises(
+        FileReadError, match=r"s\.npz changed while it was read: it was replaced or"
+    ):
         ingest.ingest(source, tmp_path / "s.zarr", progress=when(bins, change, source, other))
-    if change not in (written, gone, a_pipe):
+    if change not in (grown, written, gone, a_pipe):
         check_nothing_kept(tmp_path / "s.zarr", [source])
+
+
+def test_an_hdf5_file_that_is_replaced_is_seen(tmp_path):
+    source, other = (simulated(tmp_path / f"{name}.hdf", seed=ord(name)) for name in "sb")
+    with pytest.raises(FileReadError, match=r"s\.hdf changed while it was read"):
+        ingest.ingest(source, tmp_path / "s.zarr", progress=when(1, replaced, source, other))
+    check_nothing_kept(tmp_path / "s.zarr", [source])
 
 
 def test_a_source_that_is_replaced_while_it_is_opened_is_seen(two, tmp_path, monkeypatch):
@@ -130,6 +166,8 @@ def test_each_of_several_files_is_looked_at(two, tmp_path, which, options):
 
 
 def after_the_hash(bins: int, store: Path, do):
+    """A function that does something when so many bins are done and job.json is written."""
+
     def progress(done: int, total: int) -> None:
         if done == bins:
             job, deadline = store / WORK_FOLDER / JOB_FILE, monotonic() + 10
@@ -148,7 +186,7 @@ def written_now(file: Path, other: Path) -> None:
     file.write_bytes(other.read_bytes())
 
 
-@pytest.mark.parametrize("change", [replaced, written_now])
+@pytest.mark.parametrize("change", [replaced, written_now, copied_again])
 def test_an_ingest_interrupted_after_a_change_is_started_over(two, tmp_path, change, monkeypatch):
     """The hash is that of the new content, as of a large file."""
     source, other = two

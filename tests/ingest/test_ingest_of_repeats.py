@@ -221,3 +221,18 @@ def test_a_mean_of_a_measurement_and_its_copy_is_refused(tmp_path):
         ingest.ingest(
             [tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "s.zarr", average="scans"
         )
+
+
+def test_an_interrupted_ingest_of_scans_is_continued(tmp_path, scans):
+    def stop(done, of):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest.ingest(scans, tmp_path / "all.zarr", progress=stop)
+    steps = []
+    ingest.ingest(scans, tmp_path / "all.zarr", progress=lambda done, of: steps.append(done))
+    assert steps[0] >= 4
+    assert steps[-1] == 6
+    straight = ingest.ingest(scans, tmp_path / "straight.zarr").store
+    assert attributes(straight)["store_sha256"] == attributes(tmp_path / "all.zarr")["store_sha256"]

@@ -92,3 +92,15 @@ def test_photons_of_speckle_make_pairs_that_share_a_frame_correlated(tmp_path):
         near = (noise[:, :-1] * noise[:, 1:]).mean() / noise.var()
         assert near > 0.1
         assert abs(far) < near
+
+
+@pytest.mark.parametrize("name", ["static", "ageing", "step"])
+def test_a_scenario_carries_its_truth(name):
+    scenario = ingest.SCENARIOS[name]
+    phi = angles(5)
+    truth = scenario.truth(phi, "physical")
+    assert truth["scenario"] == name
+    assert truth["model"] == scenario.model
+    assert len(truth["contrast"]) == len(truth["offset"]) == 5
+    at_rest = ("brownian", "static", "temperature_step")
+    assert (scenario.gap is None) == (scenario.model in at_rest)

@@ -51,6 +51,7 @@ def test_what_is_not_placed_would_go_to_the_gpu(gpu):
 
 
 def test_fits_in_this_process_are_on_the_cpu(gpu, tmp_path):
+    """Initial values, passes and c2 of the transport models, and fits of residuals."""
     scan = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
     assert hd.fit(scan, hd.STATIC, fixed={"alpha": 0, "D_offset": 0}).passes
     c2 = hd.predict(hd.LAMINAR_FLOW, FLOW, scan.time, q=scan.q, phi=scan.phi, gap="200 um")
@@ -87,19 +88,18 @@ def initialize():
 """
 SCRIPTS = {
     "in a user's program": "",
-    "in ours": "from homodyne_dask.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass\n",
+    "in ours": """
+from homodyne_dask.cli import main
+try:
+    main(["--version"])
+except SystemExit:
+    pass
+""",
 }
-TAKES_NOTHING = """
-import os, jax.numpy as jnp
-from homodyne_dask.kernels.devices import float64_on_cpu, gpus_here
-with float64_on_cpu():
-    assert jnp.zeros(1).dtype == jnp.float64
-assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ
-print(gpus_here())
-"""
 
 
 def run(script: str, folder: Path, **variables: str) -> tuple[str, dict]:
+    """Run a script beside the plugin; return what it prints and what the plugin saw."""
     plugin = folder / "jax_plugins" / "xla_cuda99"
     plugin.mkdir(parents=True)
     (plugin / "__init__.py").write_text(PLUGIN)
@@ -115,7 +115,19 @@ def run(script: str, folder: Path, **variables: str) -> tuple[str, dict]:
 
 @pytest.mark.parametrize("where", SCRIPTS)
 def test_jax_takes_no_memory_of_gpus_and_says_nothing_of_their_plugin(where, tmp_path):
-    said, seen = run(SCRIPTS[where] + TAKES_NOTHING, tmp_path)
+    script = (
+        SCRIPTS[where]
+        + """
+import os, jax.numpy as jnp
+from homodyne_dask.kernels.devices import gpus_here
+from homodyne_dask.kernels.devices import float64_on_cpu
+with float64_on_cpu():
+    assert jnp.zeros(1).dtype == jnp.float64
+assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ
+print(gpus_here())
+"""
+    )
+    said, seen = run(script, tmp_path)
     if "has no CUDA" in cuda_missing():  # else there are two plugins
         assert "JAX cannot use a GPU (no driver was found): nvidia-smi shows" in said
     assert seen["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
@@ -189,6 +201,7 @@ X = np.linspace(0, 3, 40).reshape(8, 5)
 
 
 def moments(x, scale):
+    """A program of several fusions."""
     y = jnp.exp(-scale * x) * jnp.cos(x)
     return y @ y.T, y.sum()
 
@@ -216,6 +229,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def computed(function=moments, *args) -> tuple[bytes, int]:
+    """The bits of a new Kernel, and how often it was compiled."""
     jax.clear_caches()
     new = Kernel(function)
     with float64_on_cpu():
@@ -247,11 +261,19 @@ def test_processes_that_begin_at_once_and_later_ones_have_the_same_bits(folder):
     assert computed() == (loaded, 1)
 
 
-def test_a_damaged_entry_is_not_used(folder):
+DAMAGES = {
+    "a flipped bit": lambda content: content[:900] + bytes([content[900] ^ 1]) + content[901:],
+    "half written": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_not_used(folder, damage):
     begin()
     kept, _ = computed()
     (entry,) = entries(folder, "moments")
-    entry.write_bytes(entry.read_bytes()[:900])
+    entry.write_bytes(DAMAGES[damage](entry.read_bytes()))
     os.utime(entry, (1, 1))
     with pytest.warns(UserWarning, match="Error reading persistent compilation cache"):
         assert computed() == (kept, 1)
@@ -340,13 +362,14 @@ def test_an_entry_is_of_one_machine_and_its_versions(folder, monkeypatch, change
 def test_a_processor_is_known_by_its_instructions(monkeypatch, tmp_path):
     text = "processor : {}\nmodel name : Made up\ncpu MHz : {}\nflags : fpu {}\n\nprocessor : 9\n"
     known = []
-    for words in [(0, 1000, "avx2"), (1, 2000, "avx2"), (0, 1000, "avx2 avx512f"), None]:
-        file = tmp_path / ("cpuinfo" if words else "none")
-        if words:
-            file.write_text(text.format(*words))
-        monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", file)
+    for words in [(0, 1000, "avx2"), (1, 2000, "avx2"), (0, 1000, "avx2 avx512f")]:
+        (tmp_path / "cpuinfo").write_text(text.format(*words))
+        monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", tmp_path / "cpuinfo")
         cores_and_cgroup_limits.processor.cache_clear()
         known.append(cores_and_cgroup_limits.processor())
+    monkeypatch.setattr(cores_and_cgroup_limits, "_CPU_INFO", tmp_path / "none")
+    cores_and_cgroup_limits.processor.cache_clear()
+    known.append(cores_and_cgroup_limits.processor())
     cores_and_cgroup_limits.processor.cache_clear()
     assert known[0] == known[1] != known[2]
     assert known[3] is None
@@ -359,6 +382,35 @@ def test_the_folder_is_that_of_the_user(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # not to be used, says the standard
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert user_cache_folder() == tmp_path / "home" / ".cache" / "homodyne-dask"
+
+
+def test_a_program_that_calls_python_calls_the_function_of_its_own_process(folder):
+    begin()
+
+    def adding(number):
+        def called(x):
+            return jax.pure_callback(
+                lambda x: np.asarray(x) + number, jax.ShapeDtypeStruct((8, 5), x.dtype), x
+            )
+
+        return called
+
+    for number in (1.0, 2.0):
+        assert computed(adding(number), X)[0] == (X + number).tobytes()
+
+
+def test_programs_that_differ_only_in_the_argument_they_use_are_not_confused(folder):
+    begin()
+
+    def first(x, y):
+        return 2 * x
+
+    def second(x, y):
+        return 2 * y
+
+    second.__name__ = second.__qualname__ = "first"
+    assert computed(first, X, X + 1)[0] == (2 * X).tobytes()
+    assert computed(second, X, X + 1)[0] == (2 * X + 2).tobytes()
 
 
 def test_shapes_types_and_static_arguments_are_compiled_apart(folder):
@@ -387,3 +439,14 @@ def test_threads_share_one_compilation(folder):
         found = list(pool.map(kernel, np.arange(4, dtype=np.float32)))
     assert [float(x) for x in found] == [0, 2, 4, 6]
     assert kernel.compilations == 1
+
+
+@pytest.mark.long
+def test_processors_that_the_environment_excludes_are_named():
+    code = "from homodyne_dask.kernels.devices import first_cpu; first_cpu()"
+    environment = os.environ | {"JAX_PLATFORMS": "cuda"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert "unset JAX_PLATFORMS, or let it name cpu" in ran.stderr
+    assert "()" not in ran.stderr.splitlines()[-1]

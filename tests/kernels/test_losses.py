@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.models import STATIC
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (
@@ -20,7 +21,9 @@ from tests.synthetic import (
     CREEP,
     STRONG_FLOW,
     angles,
+    evaluator,
     measured,
+    solve,
     solve_robust,
     with_outliers,
     without_some,
@@ -36,6 +39,11 @@ def creep():
     return with_outliers(measured(CREEP, 40, angles(4), **GIVEN, sigma=0.003))
 
 
+@pytest.fixture(scope="module")
+def flow():
+    return with_outliers(measured(STRONG_FLOW, 30, angles(4), **GIVEN, sigma=0.001))
+
+
 CASES = [(mode, *LOSSES[0]) for mode in ALL_MODES]
 CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "shared")]
 
@@ -43,6 +51,7 @@ CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "share
 @pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("mode", "loss", "scale"), CASES)
 def test_the_optimum_is_scipys(creep, mode, loss, scale):
+    """All contrasts and offsets are free as the mode has them."""
     chosen = search(creep.model.parameters, bounds={"D_offset": (-1e6, 1e6)})
     evaluate, scaling = robust_evaluator(creep, loss, scale), scaling_at(creep.phi, mode)
     last = solve_robust(evaluate, chosen, CREEP * 1.02, scaling, TIGHT_TOLERANCE)[-1]
@@ -81,6 +90,40 @@ def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
 
 
 @pytest.mark.long(whole=True)
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mode):
+    """Where contrast and offset rest, so that the reduced gradient is the plain one."""
+    scaling = scaling_at(flow.phi, mode)
+    evaluate = robust_evaluator(flow)
+    theta = STRONG_FLOW * 1.01
+    linear_params = reduce(evaluate(theta), scaling).linear_params
+    for _ in range(25):
+        here = reduce(evaluate(theta, linear_params), scaling, linear_params=linear_params)
+        linear_params = here.linear_params + here.linear_step
+    for p in range(7):
+        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
+        at, rest = (theta + step, theta - step), here.linear_params
+        up, down = (reduce(evaluate(x, rest), scaling, linear_params=rest).chisqr for x in at)
+        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
+        assert here.gradient[p] == pytest.approx(
+            slope, rel=1e-4, abs=1e-3 * here.hessian[p, p] ** 0.5
+        )
+
+
+@pytest.mark.long
+def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
+    chosen, plain = search(LAMINAR_FLOW.parameters), evaluator(flow, side=32)
+    squares = solve(plain, chosen, STRONG_FLOW, options=TIGHT_TOLERANCE)[-1]
+    evaluate, scaling = robust_evaluator(flow, scale=1e4), scaling_at(flow.phi, "individual")
+    loss = solve_robust(evaluate, chosen, STRONG_FLOW, scaling, TIGHT_TOLERANCE)[-1]
+    assert loss.reduced.chisqr == pytest.approx(squares.reduced.chisqr, rel=1e-12)
+    away = loss.theta - squares.theta
+    assert np.sqrt(away @ squares.reduced.hessian @ away) < 1e-6
+    assert loss.reduced.variance(7) == pytest.approx(squares.reduced.variance(7), rel=1e-9)
+    np.testing.assert_allclose(loss.reduced.hessian, squares.reduced.hessian, rtol=1e-6)
+
+
+@pytest.mark.long(whole=True)
 @pytest.mark.parametrize(("sigma", "at_most"), [(0.01, 60), (0.003, 100)])
 @pytest.mark.parametrize(("loss", "scale"), LOSSES)
 def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_most):
@@ -94,6 +137,7 @@ def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_
 
 
 def errors_over_repeats(share, loss, scale):
+    """(values, naive errors) of D0, alpha, offset and contrast over repeats of the noise."""
     chosen = search(STATIC.parameters, fixed={"D_offset": 0.0})
     scaling = scaling_at(np.zeros(4), "individual")
     truth, values, errors = np.array([20000.0, -0.4, 0.0]), [], []

@@ -1,5 +1,6 @@
 """A user-defined model: its Gram, its fits, its way to workers, and messages about errors in it."""
 
+import math
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
@@ -81,6 +83,15 @@ def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
         fit_here(scan, other, path, resume=True, initial=initial)
 
 
+def test_predict_takes_any_model():
+    model = hd.separable(relaxation, RELAXATION)
+    time = 0.5 * np.arange(5)
+    c2 = hd.predict(model, {"rate": 0.4, "alpha": -0.6}, time, q=0.01, contrast=0.2, offset=1.0)
+    wanted = 1 + 0.2 * np.asarray(relaxation((0.4, -0.6), time[1], time[3], None))
+    assert c2.shape == (1, 5, 5)
+    assert c2[0, 1, 3] == c2[0, 3, 1] == pytest.approx(wanted, rel=1e-6)
+
+
 SCRIPT = """
 import jax.numpy as jnp
 import homodyne_dask as hd
@@ -130,48 +141,77 @@ def test_a_model_travels_by_value_and_is_compiled_once():
     assert pickle.loads(pickle.dumps(hd.MODELS["two_component"])) is hd.MODELS["two_component"]
 
 
-ERRORS = {
-    "branches": (
-        lambda theta, t1, t2, bin: jnp.exp(t1 - t2) if theta[0] > 1 else t2 - t1,
-        r"test_separable_backend.py line \d+: a Python `if`.*jnp.where",
-    ),
-    "with NumPy": (
-        lambda theta, t1, t2, bin: np.exp(-theta[0] * (t2 - t1)),
-        r"line \d+: .*jax.numpy instead of numpy",
-    ),
-    "of another shape": (
-        lambda theta, t1, t2, bin: jnp.exp(-theta[0] * jnp.arange(7.0)),
-        r"one value per pair, shape \(3, 2\).* returned shape \(7,\)",
-    ),
-    "of nothing": (lambda *_: None, r"one value per pair.* returned NoneType"),
-    "misspelt": (
-        lambda theta, t1, t2, bin: jnp.exp(-theta[0] * (t2 - t1)) + bin.Q,
-        r"line \d+: AttributeError: .*'Q'",
-    ),
-    "of a parameter it has not": (
-        lambda theta, t1, t2, bin: jnp.exp(-theta[5] * (t2 - t1)),
+def branches(theta, t1, t2, bin):
+    if theta[0] > 1:
+        return jnp.exp(-theta[0] * (t2 - t1))
+    return t2 - t1
+
+
+def with_numpy(theta, t1, t2, bin):
+    return np.exp(-theta[0] * (t2 - t1))
+
+
+def with_math(theta, t1, t2, bin):
+    return math.exp(theta[0]) * (t2 - t1)
+
+
+def of_other_shape(theta, t1, t2, bin):
+    return jnp.exp(-theta[0] * jnp.arange(7.0))
+
+
+def of_nothing(theta, t1, t2, bin):
+    jnp.exp(-theta[0] * (t2 - t1))
+
+
+def misspelt(theta, t1, t2, bin):
+    return jnp.exp(-theta[0] * (t2 - t1)) + bin.Q
+
+
+def not_a_number(theta, t1, t2, bin):
+    return jnp.log(t1 * theta[0]) * (t2 - t1)
+
+
+def without_slope(theta, t1, t2, bin):
+    return jnp.sqrt(theta[0] * t1) * jnp.exp(theta[1] - t2)
+
+
+def of_a_parameter_it_has_not(theta, t1, t2, bin):
+    return jnp.exp(-theta[5] * (t2 - t1))
+
+
+ERRORS = [
+    (branches, r"test_separable_backend.py line \d+: a Python `if`.*jnp.where"),
+    (with_numpy, r"line \d+: .*jax.numpy instead of numpy"),
+    (with_math, r"line \d+: .*jax.numpy instead of numpy"),
+    (of_other_shape, r"one value per pair, shape \(3, 2\).* returned shape \(7,\)"),
+    (of_nothing, r"one value per pair.* returned NoneType"),
+    (misspelt, r"line \d+: AttributeError: .*'Q'"),
+    (
+        of_a_parameter_it_has_not,
         r"line \d+: IndexError: index 5 out of bounds .* theta has one value",
     ),
-    "not a number": (
-        lambda theta, t1, t2, bin: jnp.log(t1 * theta[0]) * (t2 - t1),
-        r"f is -inf at t1 = 0 s, t2 = 0.333333 s, q = .*, φ = .* with k = 1, m = 0",
-    ),
-    "without a slope": (
-        lambda theta, t1, t2, bin: jnp.sqrt(theta[0] * t1) * jnp.exp(theta[1] - t2),
-        r"the derivative of f with respect to k is nan at t1 = 0 s",
-    ),
-}
+    (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s, q = .*, φ = .* with k = 1, m = 0"),
+    (without_slope, r"the derivative of f with respect to k is nan at t1 = 0 s"),
+]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("word", ERRORS)
-def test_an_error_in_f_is_one_sentence_with_model_and_line(tmp_path, word):
-    f, message = ERRORS[word]
-    model = hd.separable(f, [hd.Parameter("k"), hd.Parameter("m")], name=word)
+@pytest.mark.parametrize(("f", "message"), ERRORS, ids=[f.__name__ for f, _ in ERRORS])
+def test_an_error_in_f_is_one_sentence_with_model_and_line(tmp_path, f, message):
+    model = hd.separable(f, [hd.Parameter("k"), hd.Parameter("m")])
     with pytest.raises(OptionError, match=message) as caught:
         hd.fit(store(relaxing_scan(bins=1), tmp_path), model, initial={"k": 1.0, "m": 0.0})
-    assert f"model {word!r}" in str(caught.value)
+    assert f"model {f.__name__!r}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_residual_of_a_parameter_it_has_not_is_refused():
+    model = hd.model(lambda theta, x: theta[-2] * x, [hd.Parameter("k")], name="line")
+    points = xarray.Dataset({"x": ("i", np.arange(3.0))})
+    with pytest.raises(
+        OptionError, match=r"model 'line', .*index -2 out of bounds .* theta has one"
+    ):
+        hd.fit(points, model, initial={"k": 1.0})
 
 
 def test_other_errors_are_named_too(tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from homodyne_dask import models
@@ -15,12 +15,16 @@ from homodyne_dask.kernels.backend_interface import (
     sub_blocks,
     subblock_shape,
 )
+from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models.transport import RATE_FLOOR
-from tests.kernels.gram_errors import CASES, assert_gram
-from tests.synthetic import FLOW, GAP, blocks, evaluator, measured, without_some
+from tests import reference
+from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
+from tests.synthetic import FAST_DECAY, FLOW, GAP, Q, blocks, evaluator, measured, without_some
 
+MIXED = 2e-3
+"""float32 per pair: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
 THETAS = np.array(
     [
         [2e4, -0.4, 1e3, 9e-4, -0.2, 1e-5, 3.0],
@@ -39,6 +43,56 @@ def test_the_gram_is_the_references(convention, word, theta, min_lag):
     for at in (theta, theta * 1.1 + 1e-5):
         gram = evaluator(scans, scans.problem(min_lag=min_lag))(at)
         assert_gram(gram, scans, at, min_lag)
+
+
+@pytest.mark.long
+@settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    n=st.integers(2, 150),
+    side=st.sampled_from([64, 128]),
+    offset=st.integers(1, 127),
+    bins=st.integers(1, 3),
+    min_lag=st.integers(1, 5),
+    case=st.sampled_from(CASES),
+    convention=st.sampled_from(["physical", "homodyne"]),
+    holes=st.booleans(),
+)
+def test_how_the_data_are_cut_changes_the_gram_only_by_rounding(
+    n, side, offset, bins, min_lag, case, convention, holes
+):
+    assume(n > min_lag)
+    theta = case[1]
+    scans = measured(theta, n, (-40.0, 3.0, 61.0)[:bins], convention=convention, seed=n)
+    scans = without_some(scans, seed=n) if holes else scans
+    offset = min(offset, side)
+    cuts = [offset + k * side for k in range(n // side + 1) if offset + k * side < n]
+    found = evaluator(scans, scans.problem(min_lag=min_lag), side, cuts)(theta)
+    assert_gram(found, scans, theta, min_lag)
+
+
+@pytest.mark.long
+def test_the_slope_by_phi0_in_the_homodyne_convention_is_short_of_the_smoothing_only():
+    """PHYSICS.md §3 prescribes ∂f/∂phi0 = b·ΔG, where f takes sqrt(ΔG² + 1e-12)."""
+    scans = measured(FLOW, 300, (-40.0, 3.0), convention="homodyne")
+    gram = evaluator(scans, side=128)(FLOW)
+    exact = [
+        reference.gram(FLOW, *part, convention="homodyne", exact_phi0=True)[0]
+        for part in scans.dense()
+    ]
+    off = worst_error(gram.moments, np.array(exact))
+    assert 1e-9 < off[9].max() < 1e-6
+    assert off[:9, :9].max() < EXACT
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
+def test_mixed_precision_is_close(convention, word, theta):
+    scans = without_some(measured(theta, 150, (-40.0, 3.0), convention=convention))
+    gram = evaluator(scans, scans.problem(precision="mixed"), 128)(theta)
+    assert_gram(gram, scans, theta, tolerance=MIXED)
 
 
 @pytest.mark.long
@@ -76,6 +130,15 @@ def test_a_value_that_is_no_number_counts_as_masked(value):
     assert_gram(gram, replace(scans, c2=masked), FLOW)
 
 
+@pytest.mark.long
+def test_decay_within_one_frame_leaves_no_f_and_no_nan():
+    theta = np.array([1e6, 2.0, 1e4, 1.0, 2.0, 0.1, 0.0])
+    scans = measured(theta, 200, (0.0, 90.0), dt=10.0)
+    gram = evaluator(scans, side=128)(theta)
+    assert np.isfinite(gram.moments).all()
+    assert_gram(gram, scans, theta)
+
+
 def test_a_model_that_is_no_number_counts_no_pair_silently():
     """NaN in theta must show: as sums that are not finite, or as pairs that are missing."""
     scans = measured(FLOW, 30, (0.0,))
@@ -104,6 +167,43 @@ def test_coarse_cells_hold_only_pairs_that_are_far_enough_apart():
             assert factor * (lag - 1) - (factor - 1) < min_lag
 
 
+def test_a_coarse_block_is_the_model_at_averaged_integrals():
+    """Block means see exp(-q²(mean C(t2) - mean C(t1))): exact for slow changes within a cell."""
+    theta, factor = np.array([300.0, 0.0, 0.0]), 4
+    scans = measured(theta, 256, (0.0,), noise=False)
+    n = 256 // factor
+    full = reference.f_physical(theta, scans.time, Q, 0.0, GAP)
+    coarse = full.reshape(n, factor, n, factor).mean((1, 3)) * 0.2 + 1
+    coarse[np.tril_indices(n)] = np.nan
+    fine = replace(scans, c2=coarse[None].astype(np.float32))
+    (_, block), *rest = blocks(
+        replace(fine, time=scans.time[:n], sigma_row=scans.sigma_row[:, :n]), side=64
+    )
+    assert not rest
+    gram = transport_gram(transport_point(scans.problem(), theta, scans.time, factor), block)[0]
+    lag = coarse_min_lag(1, factor)
+    kept = n - lag
+    assert gram.pairs[0] == kept * (kept + 1) // 2
+    w, wf, wff = gram.moments[0, 0, 0], gram.moments[0, 0, 2], gram.moments[0, 2, 2]
+    wy, wfy = gram.moments[0, 0, 1], gram.moments[0, 1, 2]
+    contrast = (wfy - wf * wy / w) / (wff - wf * wf / w)
+    assert contrast == pytest.approx(0.2, rel=1e-2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["float64", "mixed"])
+@pytest.mark.parametrize("theta", [STATIC, FLOW], ids=["static", "flow"])
+def test_sums_of_the_data_kept_from_an_earlier_pass_change_no_bit(theta, precision):
+    scans = without_some(measured(theta, 100, (0.0, 50.0)))
+    problem = scans.problem(precision=precision, min_lag=2)
+    for _, block in blocks(scans):
+        _, kept = transport_gram(transport_point(problem, 0.7 * theta, scans.time), block)
+        fresh, _ = transport_gram(transport_point(problem, theta, scans.time), block)
+        again, _ = transport_gram(transport_point(problem, theta, scans.time), block, kept)
+        assert fresh.moments.tobytes() == again.moments.tobytes()
+        assert fresh.pairs.tolist() == again.pairs.tolist()
+
+
 @pytest.mark.parametrize("convention", models.Convention)
 @pytest.mark.parametrize(
     "model", [models.STATIC, models.LAMINAR_FLOW], ids=lambda model: model.name
@@ -121,6 +221,33 @@ def test_rates_of_draws_are_those_of_each_of_them(model, convention):
         for name, drawn in found.items():
             np.testing.assert_allclose(drawn[n], one[name].value[at], rtol=1e-11, atol=1e-14)
     assert found["J"].min() == RATE_FLOOR
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize("theta", [FLOW, STATIC], ids=["flow", "static"])
+def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
+    scans = without_some(measured(theta, 150, (-40.0, 3.0, 61.0), convention=convention))
+    problem = scans.problem(min_lag=2)
+    thetas = [theta * factor for factor in (1.0, 0.3, 2.0)]
+    points = [transport_point(problem, at, scans.time) for at in thetas]
+    for _, block in blocks(scans, side=64):
+        found = transport_candidate_grams(points, block)
+        assert found.moments.shape[1:] == (3, 3, 3)
+        for n, at in enumerate(points):
+            one = transport_gram(at, block)[0]
+            np.testing.assert_array_equal(found.pairs, one.pairs)
+            head = one.moments[:, :3, :3]
+            assert (worst_error(found.moments[:, n], head) <= EXACT).all()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize("min_lag", [1, 3])
+def test_sub_blocks_without_any_f_left_change_nothing(convention, min_lag):
+    scans = without_some(measured(FAST_DECAY, 600, (-40.0, 3.0), convention=convention))
+    gram = evaluator(scans, scans.problem(min_lag=min_lag), side=256)(FAST_DECAY)
+    assert_gram(gram, scans, FAST_DECAY, min_lag)
 
 
 @given(

@@ -361,3 +361,14 @@ def test_correlated_pairs_do_not_speak_for_more_parameters():
         gained = by_mode["shared"].chisqr - by_mode["individual"].chisqr
         wanted = gained / state.reduced.variance(3) / effect - 2 * 16
         assert by_mode["shared"].aic - by_mode["individual"].aic == pytest.approx(wanted)
+
+
+def test_an_error_that_rests_on_one_bin_is_left_out():
+    scans = measured(STRONG_FLOW, 30, angles(10), sigma=0.004, contrast=[0.4] + [0.002] * 9)
+    reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
+    found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
+    assert (found.dof[:3] < 2).all()
+    assert found.of_few(LAMINAR_FLOW.names)[:3] == ["D0", "alpha", "D_offset"]
+    left = found.without_few()
+    assert left.robust is None
+    assert np.isnan(left.dof).all()

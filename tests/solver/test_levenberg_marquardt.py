@@ -291,3 +291,27 @@ def test_what_rounding_hides_is_not_said_to_be_undetermined_by_the_data(tmp_path
     (hidden,) = single.findings.of("hidden-by-rounding")
     assert (hidden.about, hidden.advice) == (("D0", "D_offset"), "--precision float64")
     assert not single.findings.of("undetermined", "larger-error")
+
+
+def test_noise_free_data_give_the_truth_back():
+    scans = measured(FLOW * [1, 1, 1, 10, 1, 1, 1], 80, angles(9), noise=False, contrast=0.3)
+    states = solve(evaluator(scans, side=128), ANYWHERE, scans.theta * 1.2)
+    # c2 is stored in float32: noise of 3e-8
+    assert states[-1].outcome is Outcome.CONVERGED
+    np.testing.assert_allclose(states[-1].theta, scans.theta, rtol=2e-3, atol=1e-6)
+
+
+def test_nothing_free_is_one_pass():
+    scans = measured(FLOW, 40, angles(3))
+    chosen = search(LAMINAR_FLOW.parameters, fixed=dict(zip(LAMINAR_FLOW.names, FLOW, strict=True)))
+    states = solve(evaluator(scans), chosen, FLOW)
+    assert [s.outcome for s in states] == [Outcome.CONVERGED]
+
+
+@pytest.mark.long
+def test_one_shared_contrast_and_offset_bias_the_published_case(published):
+    _, evaluate = published
+    last = solve(evaluate, ANYWHERE, START, "shared")[-1]
+    assert last.outcome is Outcome.CONVERGED
+    assert last.reduced.chisqr / last.reduced.ndata == pytest.approx(1.47, abs=0.01)
+    assert last.theta[0] / 2500 - 1 == pytest.approx(0.2, abs=0.06)

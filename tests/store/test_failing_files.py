@@ -14,7 +14,7 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.errors import FileReadError, SourceError
+from homodyne_dask.errors import FileReadError, SourceError, StoreError
 from homodyne_dask.machine.running_code import python_command
 from homodyne_dask.store import chunks as chunk_reader
 from homodyne_dask.store import files, hdf5_files
@@ -326,3 +326,11 @@ def test_reads_of_workers_are_repeated(whole):
         left = client.run(lambda: files.left_to_fail)  # type: ignore[attr-defined]
     assert [*left.values()] == [[]]
     assert result_bits(result) == expected
+
+
+def test_a_missing_chunk_is_damage_after_a_second_read(whole, tmp_path, pauses):
+    copy = Path(shutil.copytree(whole, tmp_path / "copy.zarr"))
+    (copy / CHUNK).unlink()
+    with pytest.raises(StoreError, match=r"cannot be read \(it is missing\): ingest the source"):
+        fit(copy)
+    assert pauses == PAUSES[:1]

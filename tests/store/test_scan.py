@@ -13,6 +13,7 @@ from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.store import schema
 from homodyne_dask.store.rings_and_clusters import nearest_angles, nearest_ring
 from homodyne_dask.store.scan import open_dataset
+from tests.ingest_files import reseal
 from tests.synthetic import FLOW, measured, store
 
 RINGS = [0.004, 0.004, 0.004, 0.008, 0.008]
@@ -229,3 +230,10 @@ def test_a_selection_that_cannot_be_meant_names_what_was_given(scan, given):
     with pytest.raises(SelectionError, match=name) as raised:
         scan.select(**given)
     assert "\n" not in str(raised.value)
+
+
+def test_the_digest_is_that_of_the_whole_store(scan, copy):
+    assert open_dataset(copy).digest == scan.digest
+    change(copy, notes=["another"])
+    reseal(copy)
+    assert open_dataset(copy).digest != scan.digest

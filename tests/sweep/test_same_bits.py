@@ -24,6 +24,7 @@ scan = module_scan(lambda: measured(FLOW, 600, angles(9), dt=0.2))
 
 @pytest.fixture(scope="module")
 def quiet(scan):
+    """The fit in this process."""
     return fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
 
 
@@ -37,6 +38,17 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
         result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory=memory)
     assert result_bits(result) == result_bits(quiet)
     assert result.run.compilations["gram"] <= 1
+
+
+@pytest.mark.slow
+def test_free_rates_have_the_same_bits_on_two_workers(scan):
+    one = scan.select(phi=-90.0)
+    options = {"rates": "spline", "knots": 8}
+    here = fit_here(one, "static", **options)
+    with cluster.local_cluster(processes=2, threads=1) as client:
+        there = hd.fit(one, "static", client=client, memory="stream", **options)
+    assert result_bits(there) == result_bits(here)
+    assert there.rates.equals(here.rates)
 
 
 @pytest.mark.slow
@@ -83,6 +95,8 @@ MANY = str(100 * (os.cpu_count() or 1))
 
 
 class Done(SchedulerPlugin):
+    """How many tasks each worker has finished."""
+
     def __init__(self, scheduler) -> None:
         self.by: Counter[str] = Counter()
         self.scheduler = scheduler
@@ -94,6 +108,7 @@ class Done(SchedulerPlugin):
 
 
 def checks(client) -> list[str]:
+    """The checks that a scheduler still has."""
     scheduler = client.cluster.scheduler
     held = {*scheduler.worker_plugins, *scheduler.plugins}
     return [name for name in held if name.startswith("homodyne_dask-check")]

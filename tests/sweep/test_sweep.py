@@ -41,6 +41,7 @@ def without(path: Path) -> Iterator[None]:
 
 
 def test_a_chunk_without_any_f_left_is_not_read(fast):
+    """Its sums are in the store."""
     block_cache.forget()
     whole = streaming_sweep(fast, min_lag=2).gram(FAST_DECAY)
     block_cache.forget()
@@ -95,7 +96,21 @@ def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
     assert through.run.compilations["candidates"] <= 1
 
 
+def test_a_cache_drops_what_was_used_least_recently_beyond_its_bytes():
+    cache = block_cache.byte_cache(len)
+    for key in "abc":
+        block_cache.keep(cache, key, b"four", 12)
+    assert cache.get("a") == b"four"
+    block_cache.keep(cache, "d", b"four", 12)
+    assert set(cache) == {"a", "c", "d"}
+    block_cache.keep(cache, "e", b"more than all", 12)
+    assert set(cache) == {"a", "c", "d"}
+    block_cache.keep(cache, "d", b"four", 4)
+    assert set(cache) == {"d"}
+
+
 def gram(random) -> Gram:
+    """Numbers whose sum depends on the order in which they are added."""
     return Gram(random.normal(size=(1, 2, 2)) * 10.0 ** random.integers(-8, 9), np.ones(1, int))
 
 
@@ -138,7 +153,16 @@ def test_few_grams_are_held_where_many_tasks_come_about_in_order():
     assert most < 64 + 15
 
 
+def test_a_task_that_comes_twice_is_no_sum():
+    found = layout(scan_to_plan(1200))
+    arriving, random = ArrivingGrams(runs(found, 4)), np.random.default_rng(0)
+    arriving.add(0, gram(random))
+    with pytest.raises(KeyError):
+        arriving.add(0, gram(random))
+
+
 def leaves(count: int, seed: int = 0) -> list[Gram]:
+    """Grams of very different size, so that another order of adding gives other bits."""
     rng = np.random.default_rng(seed)
     size = 10.0 ** rng.uniform(-8, 8, (count, 1, 1, 1))
     moments = rng.standard_normal((count, 2, 4, 4)) * size
@@ -159,3 +183,18 @@ def test_merging_aligned_runs_first_changes_no_bit(powers, data):
     here, there = merge_tree(grams), merge_runs(parts)
     assert here.moments.tobytes() == there.moments.tobytes()
     np.testing.assert_array_equal(here.pairs, there.pairs)
+
+
+def test_runs_that_are_not_aligned_do_change_bits():
+    """Else the property above would hold of any sum and say nothing."""
+    grams = leaves(64)
+    parts = [merge_tree(grams[first : first + 3]) for first in range(0, 64, 3)]
+    assert merge_tree(grams).moments.tobytes() != merge_tree(parts).moments.tobytes()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 33])
+def test_the_sum_is_the_sum(count):
+    grams = leaves(count)
+    total, size = merge_tree(grams), sum(np.abs(g.moments) for g in grams)
+    assert (np.abs(total.moments - sum(g.moments for g in grams)) <= 1e-14 * size).all()
+    np.testing.assert_array_equal(total.pairs, sum(g.pairs for g in grams))

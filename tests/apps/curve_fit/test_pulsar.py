@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from tests.examples.pulsar_timing import FIRST, MODEL, arrivals, design, residuals
+from tests.examples.pulsar_timing import FIRST, MODEL, TRUTH, arrivals, design, residuals
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +51,12 @@ def test_the_values_and_the_covariance_are_those_of_extended_precision(data, res
     np.testing.assert_allclose(
         result.pcov / np.outer(sigma, sigma), covariance / np.outer(sigma, sigma), atol=1e-9
     )
+
+
+@pytest.mark.long(whole=True)
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_the_truth_lies_within_its_errors(seed):
+    found = hd.fit(residuals(arrivals(seed=seed)), MODEL, initial=FIRST)
+    pull = (found.popt - list(TRUTH.values())) / found.stderr
+    assert np.abs(pull).max() < 3.5
+    assert found.redchi == pytest.approx(1, abs=0.1)

@@ -303,3 +303,16 @@ def test_a_configuration_of_homodyne_dask_is_recognized(tmp_path):
     (tmp_path / "fit.yaml").write_text("data: A.zarr\nmodel: static\n")
     with pytest.raises(OptionError, match="it is a configuration of homodyne-dask"):
         hd.from_homodyne_yaml(tmp_path / "fit.yaml")
+
+
+def test_the_fourteen_parameters_of_two_components_keep_their_names(tmp_path):
+    bounds = [{"name": name, "min": 0.0, "max": 1.0} for name in ("v0", "v_beta", "phi0_het")]
+    translation = translated(
+        tmp_path,
+        analysis_mode="two_component",
+        initial_parameters__values=None,
+        initial_parameters__tied_parameters={"D0_ref": "D0_sample"},
+        parameter_space__bounds=bounds,
+    )
+    assert list(translation.config.bounds) == ["v0", "v_beta", "phi0_het"]
+    assert "ties are not converted" in translation.ignored["initial_parameters.tied_parameters"]

@@ -163,3 +163,10 @@ def test_the_number_of_a_job_is_in_the_last_line(said, number, monkeypatch):
     else:
         with pytest.raises(ClusterError, match="printed no number"):
             sites.submit_script("")
+
+
+def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
+    site, lives = site_named("generic", interface="eth0"), jobs.lifetime(3600, 3.4)
+    text = jobs.script(site, Path("/key"), task=3.4)
+    assert f"--lifetime {lives[0]:.0f}s --lifetime-stagger {lives[1]:.0f}s" in text
+    assert text != jobs.script(site, Path("/key"))

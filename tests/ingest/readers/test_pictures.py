@@ -3,9 +3,11 @@
 import h5py
 import numpy as np
 import pytest
+import zarr
 
 import homodyne_dask as hd
 import ingest
+from homodyne_dask.errors import StoreError
 from homodyne_dask.store.arrays import OPTIONAL_ARRAYS
 from ingest.readers.hdf5 import by_frame
 from tests.applications import made_for
@@ -47,6 +49,7 @@ def of_midtools(folder):
 
 
 def kept(path, name):
+    """An optional array of the store of a file, which must have it."""
     found = hd.open_dataset(ingest.ingest(path).store).optional_array(name)
     assert found is not None
     return found
@@ -99,6 +102,13 @@ def test_files_of_repeats_have_no_picture_in_common(tmp_path):
     paths = [simulated(tmp_path / f"R{n}.hdf", n=N, seed=n) for n in (1, 2)]
     both = hd.open_dataset(ingest.ingest(paths, tmp_path / "all.zarr").store)
     assert both.optional_array("flux") is None
+
+
+def test_an_edited_picture_is_refused(tmp_path):
+    store = ingest.ingest(legacy(tmp_path)).store
+    zarr.open_array(store, path="flux")[3] = 5.0
+    with pytest.raises(StoreError, match="flux differs from what was ingested"):
+        hd.open_dataset(store).optional_array("flux")
 
 
 @pytest.mark.parametrize("form", [np.asarray, np.atleast_2d, lambda v: v[:, None]])

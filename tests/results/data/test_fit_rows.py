@@ -194,3 +194,30 @@ def test_no_number_is_invented_where_there_is_no_error_or_no_q():
     assert np.isnan([none.stderr, none.stderr_naive, none.dof, none.low_95]).all()
     unknown = result.scaling.assign(q=("bin", np.full(9, np.nan)))
     assert not changed(result, scaling=unknown).derived
+
+
+def test_the_error_of_the_exponent_knows_of_scatter_beyond_the_errors_and_only_of_more():
+    """Errors five times too small: the error is that of the scatter, and p says so."""
+    rng = np.random.default_rng(5)
+    q = np.geomspace(0.003, 0.01, 6)
+    found = [
+        power_law_of_q(q, y, y * error)
+        for error in (0.01, 0.05)
+        for y in 100 * np.exp(0.05 * rng.standard_normal((200, 6)))
+    ]
+    small, right = found[:200], found[200:]
+    for laws in (small, right):
+        pulls = np.array([law.exponent / law.stderr for law in laws])
+        assert (np.abs(pulls) < 2).mean() > 0.85
+    assert np.mean([law.p < 0.001 for law in small]) > 0.9
+    assert np.mean([law.p < 0.05 for law in right]) < 0.1
+
+
+def test_a_rate_of_parameters_without_errors_has_none(flowing):
+    """NaN counted as 0: J had the error 0, or that of the other parameters."""
+    covariance = FLOW_COVARIANCE.copy()
+    covariance[:2] = covariance[:, :2] = np.nan
+    found = rates_at_mean_age(result_for(flowing, FLOW, covariance=covariance))
+    assert np.isnan(found["J"].stderr)
+    assert np.isnan(found["J"].dof)
+    assert found["gamma_dot"].stderr > 0
