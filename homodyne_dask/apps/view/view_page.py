@@ -77,13 +77,12 @@ def evenly(scan: Scan, axis: means.CellAxis) -> Int[np.ndarray, " n"]:
 
 def set_colours(colours: models.LinearColorMapper, values: np.ndarray, around_0: bool) -> None:
     finite = values[np.isfinite(values)]
-    if not len(finite):
-        return
-    low, high = (float(end) for end in np.quantile(finite, CENTRAL))
-    if around_0:
-        high = max(LEAST_REACH, high, -low)
-        low = -high
-    colours.update(low=low, high=high if high > low else low + 1)
+    if len(finite):
+        low, high = (float(end) for end in np.quantile(finite, CENTRAL))
+        if around_0:
+            high = max(LEAST_REACH, high, -low)
+            low = -high
+        colours.update(low=low, high=high if high > low else low + 1)
 
 
 def new_cut(averages: models.ColumnDataSource, curve: models.ColumnDataSource, scan: Scan) -> Any:
@@ -160,7 +159,7 @@ class ViewPage:
             fig.on_event(Tap, self._tapped)
         self.cut = new_cut(self.averages, self.curve, scan)
         look: Any = {"sizing_mode": "scale_width", "toolbar_location": None, "merge_tools": False}
-        grid = gridplot([*self.maps.values(), self.cut], ncols=2, **look)
+        grid = gridplot([*self.maps.values(), self.cut], ncols=max(len(self.maps), 2), **look)
         report = "" if shown.fit is None else shown.fit.result._repr_html_()
         fit = models.Div(text=report, name="fit", disable_math=True, sizing_mode="stretch_width")
         top = [self.choice, self.bins, models.Div(text=HELP, sizing_mode="stretch_width")]
@@ -176,8 +175,7 @@ class ViewPage:
         before, parts = self.axes, self._parts(shown)
         for axis, old in zip(self.axes, before, strict=True):
             begin, end = max(axis.start, old.start), min(axis.end, old.end)
-            zoomed = (old.start, old.end) != old.bounds
-            if zoomed and end - begin >= axis.min_interval:
+            if (old.start, old.end) != old.bounds and end - begin >= axis.min_interval:
                 axis.update(start=begin, end=end)
         self.update()
         self.layout.children = parts

@@ -22,7 +22,6 @@ from homodyne_dask.errors import OptionError, require_package, require_type
 
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 18
-ANY_PORT = 0
 FRAME = (
     '<iframe src="{}" title="data and fits" width="100%" height="1100" style="border: 0"></iframe>'
 )
@@ -112,7 +111,7 @@ def address_at_hub(address: str) -> str | None:
     return prefix and f"{prefix.rstrip('/')}/proxy/{address.rpartition(':')[2]}"
 
 
-def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
+def view(*what: Viewable, port: int = 0) -> View | None:
     """Show stores and results on a web page: data, model and residuals, down to single pairs.
 
     what: paths of stores, of fits and of folders of fits, scans, results of `fit`; of several, one is chosen

@@ -71,7 +71,7 @@ def looked_into(tab, address: str) -> None:
     assert page.value("data-map", "title.text") == "data: means over 2×2 pairs"
     assert "φ = −90°, bin 1" in page.value("bins", "options[0][1]")
     x, y, width, height = tab.value(BOX % MODEL.format("data-map"))
-    assert 650 < width < 760  # two maps fill the window
+    assert 400 < width < 510  # three maps fill the window
     assert abs(width - height) < 40
     tab.shot("view")
 
