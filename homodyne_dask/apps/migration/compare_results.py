@@ -59,13 +59,13 @@ def compare_with_homodyne(config: FitConfig, results: Path, ours: FitResult) -> 
             f"give the results of the same configuration"
         )
     converted = [name for name in SHEAR_RATES if name in both.index and convention == "physical"]
-    still = _at(both["their_value"], {name: [of] for name, of in (config.initial or {}).items()})
+    still = _at(both["their_value"], {n: [value] for n, value in (config.initial or {}).items()})
     ends = _at(both["their_value"].drop(still), config.bounds or {})
-    where = {
-        "the initial value, from which its fit has not moved": still,
-        "at a bound, so that others make up for it": ends,
+    stayed = {
+        "the initial value, from which its fit has not moved.": still,
+        "at a bound, so that others make up for it.": ends,
     }
-    said = [f"{joined_with_and(of)} of homodyne: {why}." for why, of in where.items() if of]
+    said = [f"{joined_with_and(who)} of homodyne: {why}" for why, who in stayed.items() if who]
     if converted:
         both.loc[converted, ["their_value", "their_uncertainty"]] *= PHYSICAL_SHEAR
         said.append(

@@ -23,32 +23,32 @@ from homodyne_dask.text import joined_with_and, wrapped
 WHICH_DATA = ("analyzer_parameters", "phi_filtering")
 """Sections of which an unknown key may decide which data are fitted."""
 _TABLE = (Path(__file__).parent / "unconverted_keys.txt").read_text(encoding="utf-8")
-_ROWS = ([part.strip() for part in line.split("|")] for line in _TABLE.splitlines()[1:])
-SECTIONS = {name: fields for name, *fields in _ROWS}
+_ROWS = [[field.strip() for field in line.split("|")] for line in _TABLE.splitlines()[1:]]
+REASONS = {section: why for section, why, *keys in _ROWS if not keys} | {
+    f"{section}.{key}".removeprefix("."): reason
+    for section, why, *keys in _ROWS
+    for names, reason in zip(keys, (why, ""), strict=False)
+    for key in names.split()
+}
+"""Key, or whole section → why it is not converted, '' if it is."""
 
 
 def unconverted_keys(
-    content: Mapping[str, object], section: str = ""
+    content: Mapping[str, object], start: str = ""
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return what is not converted: known keys with the reason, unknown ones with a like one."""
     ignored: dict[str, str] = {}
     unknown: dict[str, str] = {}
-    why, left, converted = (*SECTIONS[section], "")[:3]
-    start = f"{section}." if section else ""
+    names = {key.removeprefix(start).partition(".")[0] for key in REASONS if key.startswith(start)}
     for name, value in content.items():
         path = f"{start}{name}"
-        inner = SECTIONS.get(path)
-        if inner and len(inner) > 1 and (value is None or isinstance(value, Mapping)):
-            inside = unconverted_keys(value or {}, path)
-            ignored, unknown = ignored | inside[0], unknown | inside[1]
-        elif inner:
-            ignored[path] = inner[0]
-        elif str(name) in left.split():
-            ignored[path] = why
-        elif str(name) not in converted.split():
-            sections = (of.removeprefix(start) for of in SECTIONS if of and of.startswith(start))
-            names = {of.partition(".")[0] for of in sections} | {*left.split(), *converted.split()}
+        if path in REASONS:
+            ignored |= {path: REASONS[path]} if REASONS[path] else {}
+        elif str(name) not in names:
             unknown[path] = nearest(str(name), sorted(names))
+        elif isinstance(value, Mapping):
+            inside = unconverted_keys(value, f"{path}.")
+            ignored, unknown = ignored | inside[0], unknown | inside[1]
     return ignored, unknown
 
 
@@ -240,7 +240,7 @@ def _translated(theirs: HomodyneYaml) -> tuple[FitConfig, str, list[str]]:
         command.append(f'--gap "{options["gap"]}"')
     if model != "two_component_xpcsjax":
         options["convention"] = "homodyne"
-        remarks.append("convention homodyne; a physical γ̇, for new work, is 2.22 times smaller")
+        remarks.append("convention homodyne; for new work: physical, with about 1/2.22 of its γ̇")
     command += [f"--time-offset {offset:.12g}"] * bool(offset)
     options["q"] = [theirs.read("analyzer_parameters.scattering.wavevector_q", Positive)]
     remarks.append("q: the nearest ring within 2 %; homodyne uses the nearest at any distance")
@@ -249,7 +249,7 @@ def _translated(theirs: HomodyneYaml) -> tuple[FitConfig, str, list[str]]:
         remarks.append("phi: a range from min_angle across ±180° to max_angle becomes two")
     loss = theirs.get("optimization.nlsq.loss")
     if loss not in (None, "linear"):
-        remarks.append(f"loss {loss}: a sum of squares here; for outliers give a robust loss again")
+        remarks.append(f"loss {loss}: a sum of squares here; for outliers, give one such as huber")
     options |= _parameters(theirs, hd.MODELS[model].names, remarks)
     return FitConfig(**options), " ".join(command), remarks
 

@@ -42,13 +42,13 @@ def new_source(name: str, *columns: str) -> models.ColumnDataSource:
     return models.ColumnDataSource({column: [] for column in columns}, name=name)
 
 
-def new_map(part: str, cells: models.ColumnDataSource, colours: Any, axes: Any) -> Any:
+def new_map(image: str, cells: models.ColumnDataSource, colours: Any, axes: Any) -> Any:
     """Return a figure of the image that is the column of this name of the cells."""
-    title, (x, y) = TITLES[part], axes
-    fig = new_figure(f"{part}-map", "t₁ [s]", "t₂ [s]", x_range=x, y_range=y, title=title)
-    fig.image(part, "x", "y", "dw", "dh", source=cells, color_mapper=colours, level="image")
+    title, (x, y) = TITLES[image], axes
+    fig = new_figure(f"{image}-map", "t₁ [s]", "t₂ [s]", x_range=x, y_range=y, title=title)
+    fig.image(image, "x", "y", "dw", "dh", source=cells, color_mapper=colours, level="image")
     fig.add_layout(models.ColorBar(color_mapper=colours, width=12), "right")
-    value_below_pointer = [("t₁, t₂ [s]", "$x, $y"), (title, f"@{part}{{0.0000}}")]
+    value_below_pointer = [("t₁, t₂ [s]", "$x, $y"), (title, f"@{image}{{0.0000}}")]
     fig.add_tools(models.HoverTool(tooltips=value_below_pointer))
     fig.grid.visible = False
     return fig
@@ -57,10 +57,10 @@ def new_map(part: str, cells: models.ColumnDataSource, colours: Any, axes: Any) 
 def columns_of(
     scan: Scan, window: means.Window, values: Mapping[str, Float[np.ndarray, "rows columns"]]
 ) -> dict[str, Any]:
-    """Return the columns of the cells of a window: an image of each part, and where all images lie."""
+    """Return the columns of the cells of a window: the images, and where all of them lie."""
     (x0, x1), (y0, y1) = (axis.edges(scan)[[0, -1]] for axis in (window.columns, window.rows))
     pixels = np.ix_(evenly(scan, window.rows), evenly(scan, window.columns))
-    images = {part: [values[part].astype(np.float32)[pixels]] for part in values}
+    images = {name: [values[name].astype(np.float32)[pixels]] for name in values}
     return {**images, "x": [x0], "y": [y0], "dw": [x1 - x0], "dh": [y1 - y0]}
 
 
@@ -148,9 +148,9 @@ class ViewPage:
             for palette in (Cividis256, interp_palette(RdBu11, 256))
         )
         self.colours = {"data": c2, "model": c2, "residual": residual}
-        parts = ["data"] if shown.fit is None else [*TITLES]
+        names = ["data"] if shown.fit is None else [*TITLES]
         self.maps = {
-            part: new_map(part, self.cells, self.colours[part], self.axes) for part in parts
+            name: new_map(name, self.cells, self.colours[name], self.axes) for name in names
         }
         self.t1 = begin + 0.25 * (end - begin)
         self.mark = models.Span(dimension="height", line_color="black", line_dash="dotted")
@@ -207,8 +207,8 @@ class ViewPage:
         self._say("")
         images, curve = self._evaluated(bin, window, cut)
         self.cells.data = columns_of(scan, window, images)
-        for part in images.keys() - {"model"}:  # the model has the colours of the data
-            set_colours(self.colours[part], images[part], part == "residual")
+        for name in images.keys() - {"model"}:  # the model has the colours of the data
+            set_colours(self.colours[name], images[name], name == "residual")
         cells = f"means over {rows.side}×{rows.side} pairs" if rows.side > 1 else "single pairs"
         self.maps["data"].title.text = f"data: {cells}"
         self.cut.title.text = f"at age t₁ = {self.t1:.4g} s"
