@@ -277,6 +277,7 @@ WRONG = {
     "section": ({"experimental_data": "E.hdf"}, "is not a section with keys"),
     "few values": ({"initial_parameters__values": [1.0]}, "has 1 values: give 7, one for each"),
     "value": ({"initial_parameters__values": ["a"] * 7}, "values of D0 = 'a': Input should be a valid"),
+    "infinite": ({"initial_parameters__values": [float("inf")] * 7}, "of D0 = inf: Input should be a finite"),
     "name": ({"initial_parameters__fixed_parameters": {"betta": 0}}, "did you mean 'beta'"),
     "fixed": ({"initial_parameters__fixed_parameters": ["beta"]}, r"\['beta'\]: Input should be a valid"),
     "inactive": (

@@ -217,6 +217,10 @@ def test_the_page_of_a_fit_has_maps_cuts_and_its_report(small):
     for part in ("data", "model", "residual"):
         (image,) = page.cells.data[part]
         assert np.isfinite(image).sum() == 140 * 139
+    ends = {name: (colours.low, colours.high) for name, colours in page.colours.items()}
+    c2 = page.cells.data["data"][0]
+    assert ends["data"] == ends["model"] == pytest.approx(np.nanquantile(c2, (0.01, 0.99)))
+    assert -ends["residual"][0] == ends["residual"][1] >= 3
     assert len(page.curve.data["x"])
     assert page.status.text == ""
     assert page.maps["data"].title.text == "data: single pairs"
