@@ -178,7 +178,7 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
         config, command, remarks = _translated(HomodyneYaml(content))
     except OptionError as e:
         likely = [f"{key}: {like}" for key, like in unknown.items() if "did you mean" in like]
-        raise OptionError("; the file has ".join([f"{where}: {e}", *likely])) from None
+        raise OptionError("; the file has ".join([f"{where}: {e}", *likely[:3]])) from None
     for key, like in unknown.items():
         if key.partition(".")[0] in WHICH_DATA:
             raise OptionError(f"{where}: {key} is unknown, and may decide what is fitted; {like}")
