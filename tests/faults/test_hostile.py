@@ -87,12 +87,12 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("reader", ["read_config", "read_homodyne_yaml"])
+@pytest.mark.parametrize("reader", ["read_config", "from_homodyne_yaml"])
 @pytest.mark.parametrize("word", HOSTILE)
 def test_a_configuration_that_is_a_trap_is_one_sentence(tmp_path, monkeypatch, word, reader):
     monkeypatch.chdir(tmp_path)
     ours = reader == "read_config"
-    read = read_config if ours else application("migration.translate_yaml").read_homodyne_yaml
+    read = read_config if ours else application("migration.translate_yaml").from_homodyne_yaml
     content, file = HOSTILE[word], tmp_path / "fit.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(OptionError, match=r"fit\.yaml") as found:

@@ -51,10 +51,5 @@ def from_homodyne(
     if output is not None or overwrite:
         raise OptionError("--compare writes no file: leave out --output and --overwrite")
     (store,) = translation.config.data
-    folder = fit or default_folder(Path(str(store)))
-    if not folder.is_dir():
-        raise OptionError(
-            f"{folder} is not there: run `{translation.ingest}` and `fit` with the converted file first, or "
-            f"give the folder of the result as --fit"
-        )
-    echo(as_text(compare_with_homodyne(translation, compare, hd.load_result(folder))))
+    ours = hd.load_result(fit or default_folder(Path(str(store))))
+    echo(as_text(compare_with_homodyne(translation.config, compare, ours)))

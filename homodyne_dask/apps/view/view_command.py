@@ -1,12 +1,12 @@
 """Show data, model and residuals on a web page."""
 
+import asyncio
 from typing import Any
 
 import click
 
 from homodyne_dask.cli.fit_config import EXCLUSION, FitConfig
 from homodyne_dask.cli.path_arguments import ANY_PATH
-from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import options_of, workers_of_options
 from homodyne_dask.store.files import AnyPath
 
@@ -35,5 +35,4 @@ def view(what: tuple[AnyPath, ...], port: int, opens: bool | None, **left_out: A
     from homodyne_dask.apps.view import view_server  # lazy: it loads xarray and Bokeh
 
     exclude = workers_of_options(what[0], left_out).selection()["exclude"]
-    given = {name: value for name, value in exclude.items() if value is not None}
-    view_server.serve_page(view_server.sources_of(what, given), port, echo, opens)
+    asyncio.run(view_server.serve_page(view_server.sources_of(what, exclude), port, opens))

@@ -8,27 +8,20 @@ import secrets
 import signal
 import socket
 import sys
+import weakref
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Sequence
+from contextlib import closing
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
-
-from tornado.ioloop import IOLoop
 
 from homodyne_dask.apps.view.viewed_data import Viewable, open_shown, sources_of
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError, require_package, require_type
-
-if TYPE_CHECKING:
-    from bokeh.application import Application
-    from bokeh.server.server import Server
 
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 18
-ANY_PORT = 0
 FRAME = (
     '<iframe src="{}" title="data and fits" width="100%" height="1100" style="border: 0"></iframe>'
 )
@@ -36,40 +29,44 @@ MAX_BODY_BYTES = 1_000_000
 """Most of a request and of a message of the page, of which none is larger; more is refused unread."""
 
 
-@contextmanager
-def page_server(what: Sequence[Viewable], port: int = ANY_PORT) -> Iterator[str]:
-    require_package("view", "bokeh", "view")
-    from bokeh.application import Application
-    from bokeh.application.handlers import FunctionHandler
+class View:
+    """A page that is served until it is closed; a notebook shows it as the output of a cell."""
 
-    from homodyne_dask.apps.view.view_page import ViewPage  # lazy: Bokeh may be missing
+    def __init__(self, what: Sequence[Viewable], port: int) -> None:
+        require_package("view", "bokeh", "view")
+        from bokeh.server.server import Server
 
-    sources = sources_of(what)
-    open_shown(sources[0], sources)  # a mistake is raised before the page is served
-    path = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
-    handler = FunctionHandler(lambda document: ViewPage(sources).show_in(document))
-    server = _server(path, Application(handler), port)
-    server.start()
-    try:
-        yield f"http://{LOOPBACK}:{server.port}{path}"
-    finally:
-        server.stop()
+        from homodyne_dask.apps.view.view_page import ViewPage  # lazy: Bokeh may be missing
 
+        sources = sources_of(what)
+        open_shown(sources[0], sources)  # a mistake is raised before the page is served
+        _check_port(port)
+        path = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
+        log = logging.getLogger("bokeh.server.util")
+        before, log.disabled = log.disabled, True  # it warns of what the next line takes
+        try:  # every origin: the token says who may, and behind ssh -L ports differ
+            options = {"use_index": False, "redirect_root": False, "allow_websocket_origin": ["*"]}
+            options |= {"websocket_max_message_size": MAX_BODY_BYTES}
+            options |= {"http_server_kwargs": {"max_body_size": MAX_BODY_BYTES}}
+            page = {path: lambda document: ViewPage(sources).show_in(document)}
+            server = Server(page, address=LOOPBACK, port=port, **options)
+        finally:
+            log.disabled = before
+        server.start()
+        self.address = f"http://{LOOPBACK}:{server.port}{path}"
+        """Of the page by itself, on this machine; who has it sees the data."""
+        self._stop = weakref.finalize(self, server.stop)
+        self._stop.atexit = False  # its loop has ended then
 
-def _server(path: str, page: "Application", port: int) -> "Server":
-    """Return a server that takes every origin: the token says who may, and behind ssh -L ports differ."""
-    from bokeh.server.server import Server
+    def close(self) -> None:
+        """End the page."""
+        self._stop()
 
-    _check_port(port)
-    log = logging.getLogger("bokeh.server.util")  # it warns of that
-    before, log.disabled = log.disabled, True
-    try:
-        options = {"use_index": False, "redirect_root": False, "allow_websocket_origin": ["*"]}
-        options |= {"websocket_max_message_size": MAX_BODY_BYTES}
-        options |= {"http_server_kwargs": {"max_body_size": MAX_BODY_BYTES}}
-        return Server({path: page}, IOLoop.current(), address=LOOPBACK, port=port, **options)
-    finally:
-        log.disabled = before
+    def __repr__(self) -> str:
+        return f"a page at {self.address}"
+
+    def _repr_html_(self) -> str:
+        return FRAME.format(html.escape(address_at_hub(self.address) or self.address))
 
 
 def _check_port(port: int) -> None:
@@ -85,27 +82,19 @@ def _check_port(port: int) -> None:
         ) from e
 
 
-def serve_page(
-    what: Sequence[Viewable], port: int, ready: Callable[[str], None], opens: bool | None = None
-) -> None:
+async def serve_page(what: Sequence[Viewable], port: int, opens: bool | None = None) -> None:
     """Serve the page until SIGINT or SIGTERM; opens: in a browser, by default where there is a display."""
     if opens is None:
         opens = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    asyncio.run(_serve(what, port, ready, opens))
-
-
-async def _serve(
-    what: Sequence[Viewable], port: int, ready: Callable[[str], None], opens: bool
-) -> None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    with page_server(what, port) as address, TemporaryDirectory(prefix="homodyne-dask-") as folder:
+    with closing(View(what, port)) as page, TemporaryDirectory(prefix="homodyne-dask-") as folder:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
-        ready(address)
-        if at_hub := address_at_hub(address):
-            ready(f"on JupyterHub, with jupyter-server-proxy: {at_hub}")
+        echo(page.address)
+        if at_hub := address_at_hub(page.address):
+            echo(f"on JupyterHub, with jupyter-server-proxy: {at_hub}")
         if opens:
-            webbrowser.open(leading_file(address, Path(folder)).as_uri())
+            webbrowser.open(leading_file(page.address, Path(folder)).as_uri())
         await ended.wait()
 
 
@@ -122,26 +111,7 @@ def address_at_hub(address: str) -> str | None:
     return prefix and f"{prefix.rstrip('/')}/proxy/{address.rpartition(':')[2]}"
 
 
-class View:
-    """A page in a notebook, which shows it as the output of a cell; the page ends with this object."""
-
-    def __init__(self, what: Sequence[Viewable], port: int) -> None:
-        self._open = ExitStack()
-        self.address = self._open.enter_context(page_server(what, port))
-        """Of the page by itself, on this machine; who has it sees the data."""
-
-    def close(self) -> None:
-        """End the page."""
-        self._open.close()
-
-    def __repr__(self) -> str:
-        return f"a page at {self.address}"
-
-    def _repr_html_(self) -> str:
-        return FRAME.format(html.escape(address_at_hub(self.address) or self.address))
-
-
-def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
+def view(*what: Viewable, port: int = 0) -> View | None:
     """Show stores and results on a web page: data, model and residuals, down to single pairs.
 
     what: paths of stores, of fits and of folders of fits, scans, results of `fit`; of several, one is chosen
@@ -158,6 +128,6 @@ def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        serve_page(what, port, partial(print, flush=True))
+        asyncio.run(serve_page(what, port))
         return None
     return View(what, port)

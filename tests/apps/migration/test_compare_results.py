@@ -39,7 +39,7 @@ def of_ours() -> dict[str, float]:
 
 
 def compared(tmp_path: Path, results: Path, result: hd.FitResult, **changes) -> str:
-    text = as_text(compare_with_homodyne(translated(tmp_path, **changes), results, result))
+    text = as_text(compare_with_homodyne(translated(tmp_path, **changes).config, results, result))
     return " ".join(text.split())
 
 
@@ -88,7 +88,7 @@ def test_an_unknown_error_is_no_number(tmp_path):
     {
         "{": "parameters.json",
         '{"parameters": {}}': "has no parameters",
-        '{"parameters": {"D0": {"value": "x"}}}': "D0.value = 'x' is not a finite number",
+        '{"parameters": {"D0": {"value": "x"}}}': "D0.value = 'x': Input should be a valid number",
         '{"parameters": {"D": {"value": 1}}}': "none of the parameters of laminar_flow",
     }.items(),
 )
@@ -103,7 +103,7 @@ def test_the_command_finds_our_result_or_says_what_to_run(tmp_path, monkeypatch)
     write_yaml(tmp_path)
     homodyne_results(Path("results"), of_ours())
     words = ("from-homodyne", "homodyne.yaml", "--compare", "results")
-    assert "data/E_fit is not there: run `homodyne-dask ingest data/E.hdf" in run(*words).stderr
+    assert "data/E_fit cannot be read" in run(*words).stderr
     Path("fit").mkdir()
     ours(convention="homodyne", scaling="shared").to_json("fit/summary.json")
     compared = run(*words, "--fit", "fit")

@@ -16,8 +16,7 @@ pytestmark = NEEDED
 HOSTILE = "<img src=x onerror=window.stolen=1>"
 FRAMES = 350
 MODEL = "Bokeh.documents[0].get_model_by_name('{}')"
-READY = "window.Bokeh?.documents[0]?.get_model_by_name('{}')?.data.image.length"
-SHAPE = MODEL + ".data.image[0].shape.join()"
+READY = "window.Bokeh?.documents[0]?.get_model_by_name('cells')?.data.residual.length"
 BOX = """(() => { const box = Bokeh.index.find_one_by_id(%s.id).el.getBoundingClientRect();
   return [box.x, box.y, box.width, box.height] })()"""
 
@@ -65,10 +64,9 @@ def looked_into(tab, address: str) -> None:
     page = Page(tab)
     tab.look(1500, "light", 1300)
     tab.open(address)
+    tab.until(READY)
     for part in ("data", "model", "residual"):
-        tab.until(READY.format(part))
-    for name in ("data", "residual"):
-        assert page.value(name, "data.image[0].shape") == [FRAMES // 2, FRAMES // 2]
+        assert page.value("cells", f"data.{part}[0].shape") == [FRAMES // 2, FRAMES // 2]
     assert page.value("choice", "options[0][1]") == f"{HOSTILE}A0001_fit"
     assert page.value("data-map", "title.text") == "data: means over 2×2 pairs"
     assert "φ = −90°, bin 1" in page.value("bins", "options[0][1]")
@@ -80,24 +78,22 @@ def looked_into(tab, address: str) -> None:
     for _ in range(8):
         tab.mouse("Wheel", x + width / 2, y + height / 2, deltaX=0, deltaY=-120)
     page.until("data-map", "title.text == 'data: single pairs'")
-    page.until("residual", "data.image[0].shape[0] < 150")
-    for name in ("model", "residual"):
-        tab.until(f"{SHAPE.format('data')} == {SHAPE.format(name)}")
+    page.until("cells", "data.residual[0].shape[0] < 150")
     assert page.value("data-map", "x_range.start") == page.value("model-map", "x_range.start")
     tab.mouse("Moved", x + 0.5 * width, y + 0.4 * height)
     time.sleep(0.5)  # until the value is there, in the picture
     tab.shot("view-pairs")
 
-    age = page.value("along-lag", "title.text")
-    before = page.value("data", "data.image[0][0]")
+    age = page.value("cut", "title.text")
+    before = page.value("cells", "data.data[0][0]")
     tab.click(x + 0.6 * width, y + 0.4 * height)
-    page.until("along-lag", f"title.text != '{age}'")
+    page.until("cut", f"title.text != '{age}'")
     tab.value(f"{MODEL.format('bins')}.value = '1'")
-    page.until("data", f"data.image[0][0] != {before}")
+    page.until("cells", f"data.data[0][0] != {before}")
     tab.value(f"{MODEL.format('choice')}.value = '1'")
     page.until("choice", "value == '1'")
     assert page.value("bins", "value") == "1"
-    assert page.value("along-lag-model", "data.x.length") > 0
+    assert page.value("curve", "data.x.length") > 0
 
     tab.shot("view-bin")
     assert tab.value("window.stolen") is None

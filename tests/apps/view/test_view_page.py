@@ -10,14 +10,12 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import bokeh.document
-import h5py
 import numpy as np
 import pytest
 from bokeh.models import Div
 from tornado.httpclient import AsyncHTTPClient
 
 import homodyne_dask as hd
-import ingest
 from homodyne_dask.apps.view.view_page import ViewPage, evenly
 from homodyne_dask.apps.view.view_server import leading_file
 from homodyne_dask.apps.view.viewed_data import open_shown, sources_of
@@ -32,7 +30,6 @@ from homodyne_dask.results.data.c2_means import (
 )
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import LARGE, NASTY, answer_to
-from tests.ingest_files import simulated
 from tests.results.made_results import changed, flow_result_of
 from tests.run_command import run, viewing
 from tests.synthetic import FLOW, angles, measured, module_scan, store, without_some
@@ -140,18 +137,19 @@ def test_model_and_residual_are_those_of_the_fit(small, monkeypatch, most):
     assert np.nanstd(residuals) == pytest.approx(1.0, abs=0.1)
 
 
-def test_cuts_go_through_data_and_model(small):
+def test_the_cut_is_at_the_age_of_the_click_and_the_model_goes_through_it(small):
     scan, fitted = small
-    one = open_shown(fitted)
-    seen, _, _ = opened(one.scan, *[whole_span(one.scan)] * 2)
-    square, model = whole(scan, 1), fitted.model(one.scan).values[1]
-    at_age, at_lag = one.along_lag(1, seen, 3.0), one.along_age(1, seen, 2.0)
-    np.testing.assert_allclose(at_age.x, np.arange(1, 120) * 0.1)
-    np.testing.assert_allclose(at_age.c2, square[30, 31:], rtol=1e-6)
-    np.testing.assert_allclose(at_lag.c2, np.diag(square, 20)[10:], rtol=1e-6)
-    x, c2 = one.fit.curve(1, at_lag.averages)
-    drawn = np.interp(at_lag.x, x, c2)
-    np.testing.assert_allclose(drawn[5:-5], np.diag(model, 20)[5:-5], atol=0.02)
+    shown = open_shown(fitted)
+    cut = shown.at_age(1, 3.0)
+    assert 0 <= (3.0 - cut.t1[0]) < 1.0
+    square = whole(scan, 1)
+    edges = shown.cuts.age_edges
+    first, stop = edges[np.searchsorted(edges, 30, side="right") - 1 :][:2]
+    assert cut.c2[0] == pytest.approx(np.mean([square[t, t + 1] for t in range(first, stop)]))
+    x, c2 = shown.fit.curve(1, cut)
+    away = (cut.c2 - np.interp(cut.x, x, c2)) / cut.stderr
+    assert np.sqrt(np.mean(away**2)) < 1.5
+    assert not len(shown.at_age(1, 14.99).x)
 
 
 def test_what_cannot_be_shown_is_said(small, tmp_path):
@@ -195,19 +193,19 @@ def test_another_fit_of_a_series_is_shown_at_the_same_bin_and_in_the_same_range(
     page = ViewPage(sources_of([series]))
     assert [name for _, name in page.choice.options] == ["age_0", "age_1"]
     page.bins.value = "1"
-    page.x.update(start=7.0, end=8.5)
+    page.axes[0].update(start=7.0, end=8.5)
     page.choice.value = "1"
-    assert page.shown.name == "age_1"
+    assert page.shown.scan.frames == (60, 150)
     assert page.bins.value == "1"
-    assert (page.x.start, page.x.end) == (7.0, 8.5)
-    assert (page.y.start, page.y.end) == pytest.approx((5.95, 14.95), abs=0.06)  # all, as before
+    # the other axis shows all, as before
+    assert [(axis.start, axis.end) for axis in page.axes] == [(7.0, 8.5), page.axes[1].bounds]
 
 
 def test_a_fit_of_a_series_that_cannot_be_opened_leaves_the_page_as_it_is(series):
     page = ViewPage(sources_of([series]))
     (series / "age_1" / "summary.json").write_text("{")
     page.choice.value = "1"
-    assert page.shown.name == "age_0"
+    assert page.shown.scan.frames == (10, 90)
     assert "summary.json" in page.status.text
 
 
@@ -216,22 +214,27 @@ def test_the_page_of_a_fit_has_maps_cuts_and_its_report(small):
     page.update()
     (report,) = page.layout.select({"name": "fit"})
     assert small[1].verdict in report.text
-    assert all(len(page.maps[part].image.data["image"]) == 1 for part in page.maps)
-    assert all(len(cut.model.data["x"]) for cut in page.cuts)
+    for part in ("data", "model", "residual"):
+        (image,) = page.cells.data[part]
+        assert np.isfinite(image).sum() == 140 * 139
+    ends = {name: (colours.low, colours.high) for name, colours in page.colours.items()}
+    c2 = page.cells.data["data"][0]
+    assert ends["data"] == ends["model"] == pytest.approx(np.nanquantile(c2, (0.01, 0.99)))
+    assert -ends["residual"][0] == ends["residual"][1] >= 3
+    assert len(page.curve.data["x"])
     assert page.status.text == ""
-    assert page.maps["data"].figure.title.text == "data: single pairs"
+    assert page.maps["data"].title.text == "data: single pairs"
 
 
-def test_a_click_moves_the_cuts(small):
+def test_a_click_moves_the_cut(small):
     page = ViewPage([small[0]])
     page._tapped(SimpleNamespace(x=9.0, y=4.0))
     page.update()
-    assert page.along_lag.figure.title.text == "at age t₁ = 4 s"
-    assert page.along_age.figure.title.text == "at lag t₂ − t₁ = 5 s"
-    assert [mark.location for mark in page.marks] == [4.0, 9.0]
+    assert page.cut.title.text == "at age t₁ = 4 s"
+    assert page.mark.location == 4.0
 
 
-def test_a_damaged_chunk_is_said_and_clears_maps_and_cuts(small, monkeypatch):
+def test_a_damaged_chunk_is_said_and_clears_maps_and_cut(small, monkeypatch):
     def damaged(*_) -> None:
         raise StoreError("chunk (0, 0) is damaged")
 
@@ -241,8 +244,9 @@ def test_a_damaged_chunk_is_said_and_clears_maps_and_cuts(small, monkeypatch):
     monkeypatch.setattr(Scan, "read_chunk", damaged)
     page.update()
     assert "is damaged" in page.status.text
-    assert not any(len(page.maps[part].image.data["image"]) for part in page.maps)
-    assert not any(len(cut.averages.data["x"]) for cut in page.cuts)
+    assert page.cells.data.keys() == {"data", "model", "residual", "x", "y", "dw", "dh"}
+    for source in (page.cells, page.averages, page.curve):
+        assert not any(len(column) for column in source.data.values())
 
 
 def test_the_store_of_a_result_may_have_moved(small, tmp_path):
@@ -262,9 +266,10 @@ def test_a_model_that_is_not_known_here_leaves_the_data(small):
     page = ViewPage([changed(strange, definition=None)])
     page.update()
     assert "the fitted model &#39;strange&#39; is unknown in this process" in page.status.text
-    assert len(page.maps["data"].image.data["image"]) == 1
-    assert not len(page.maps["residual"].image.data["image"])
-    assert len(page.along_lag.averages.data["x"])
+    finite = {part: np.isfinite(page.cells.data[part]).any() for part in page.maps}
+    assert finite == {"data": True, "model": False, "residual": False}
+    assert len(page.averages.data["x"])
+    assert not len(page.curve.data["x"])
 
 
 def test_names_of_files_are_text_on_the_page(small, tmp_path):
@@ -280,20 +285,6 @@ def test_names_of_files_are_text_on_the_page(small, tmp_path):
     )
     assert all(div.disable_math for div in page.layout.select({"type": Div}) if div.name)
     assert document.title == hostile.name
-
-
-def test_intensity_is_shown_against_time_and_averaged_over_frames(small, tmp_path):
-    path = simulated(tmp_path / "A.hdf", n=40)
-    with h5py.File(path, "r+") as file:
-        file["/xpcs/spatial_mean/intensity_vs_time"][1, 5:8] = 0.0
-    page = ViewPage(sources_of([ingest.ingest(path).store]))
-    (curve,) = page.layout.select({"name": "intensity"})
-    assert curve.x_range is page.x
-    masked = curve.select_one({"name": "masked"}).data_source.data
-    np.testing.assert_allclose(masked["x"], [0.5, 0.6, 0.7])
-    assert len(list(page.layout.select({"name": "mean-image"}))) == 1
-    without = ViewPage([small[0]])
-    assert not list(without.layout.select({"name": "intensity"}))
 
 
 one_bin = module_scan(lambda: measured([2500.0, -0.3, 100.0], 40), "A0001_c2")
