@@ -3,9 +3,7 @@
 import json
 import os
 import socket
-import subprocess
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -29,15 +27,14 @@ from homodyne_dask.cluster.connect import connect_by_file, read_scheduler_file
 from homodyne_dask.cluster.local import answered, known_workers, local_cluster
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import ClusterError, OptionError
-from homodyne_dask.machine.private_folder import make_private
-from homodyne_dask.machine.running_code import code_digest, python_command
+from homodyne_dask.machine.running_code import code_digest
 from homodyne_dask.models import model_named
 from homodyne_dask.store.files import absolute, working_folder, write_atomic
 from homodyne_dask.sweep import preflight as worker_checks
 from homodyne_dask.text import counted
 
 LOCAL = "local"  # the site of workers on this machine
-PATIENCE = 60.0  # seconds that a persistent scheduler may take to start, or to end with its jobs
+PATIENCE = 60.0  # seconds that a persistent scheduler may take to end with its jobs
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH, callback=lambda _, __, file: absolute(file),
     default=lambda: Path("~/.homodyne-dask/standing/scheduler.json").expanduser(),
@@ -60,13 +57,18 @@ def cluster() -> None:
 @cluster.command("start")
 @click.option("--site", default=LOCAL, help="Site of the workers; default: local (this machine).")
 @click.option("--jobs", help="Number of jobs, or minimum and maximum, such as 1:20; default: 1.")
-@click.option("--foreground", is_flag=True, help="Stay in the foreground (for systemd and jobs).")
+@click.option(
+    "--foreground", is_flag=True, expose_value=False, help="Has no effect: it always does."
+)
 @FILE
-def cluster_start(site: str, jobs: str | None, foreground: bool, file: Path) -> None:
-    """Start a scheduler and its workers; they run until `cluster stop`."""
-    check_worker_options(
-        workers_of_options("", {"jobs": jobs, "site": site if site != LOCAL else None})
-    )
+def cluster_start(site: str, jobs: str | None, file: Path) -> None:
+    """Run a scheduler and its workers in the foreground, until `cluster stop` or Ctrl-C.
+
+    To run it in the background: `nohup homodyne-dask cluster start ... &`. Its file exists while it can be
+    used.
+    """
+    config = workers_of_options("", {"jobs": jobs, "site": None if site == LOCAL else site})
+    check_worker_options(config)
     if file.exists():
         host, process = map(read_scheduler_file(file).get, ("host", "pid"))
         if host != socket.gethostname() or psutil.pid_exists(process or 0):
@@ -75,37 +77,17 @@ def cluster_start(site: str, jobs: str | None, foreground: bool, file: Path) -> 
                 f"stop --scheduler-file {file}`, or, if that machine is no longer running, remove the file"
             )
         file.unlink()  # of one that was killed
-    if foreground:
-        _serve(site, workers_of_options("", {"jobs": jobs or 1}).jobs or 1, file)
-        return
-    make_private(file.parent)
-    words = ["--foreground", "--site", site, "--scheduler-file", str(file)]
-    words += ["--jobs", jobs] if jobs else []
-    log = file.with_suffix(".log")
-    log.unlink(missing_ok=True)
-    with log.open("x") as out:
-        process = subprocess.Popen(
-            python_command("-m", "homodyne_dask.cli", "cluster", "start", *words),
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-        )  # fmt: skip
-    if not _waited_for(lambda: file.exists() or process.poll() is not None) or not file.exists():
-        process.terminate()
-        *_, last = "it has said nothing", *log.read_text().splitlines()
-        raise ClusterError(f"the scheduler did not start ({last}): see {log}")
-    _print_scheduler(file)
-
-
-def _serve(site: str, jobs: int | tuple[int, int], file: Path) -> None:
-    """Run a persistent scheduler until it is stopped; `file` exists while it can be used."""
     code_digest()  # of what is loaded now: fits of other code are refused later
     with ExitStack() as held:
         held.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
-        if site == LOCAL:
+        if config.site is None:
             security = held.enter_context(connect.new_key(file.parent))
             client = held.enter_context(local_cluster(security=security))
         else:
-            made = held.enter_context(batch.slurm_cluster(site, jobs, folder=file.parent))
-            client = held.enter_context(connect.closing_logged(made.get_client()))
+            made = batch.slurm_cluster(config.site, config.jobs or 1, folder=file.parent)
+            client = held.enter_context(
+                connect.closing_logged(held.enter_context(made).get_client())
+            )
         place = {"host": socket.gethostname(), "pid": os.getpid()}
         place["dashboard"] = connect.dashboard_of(client)
         write_atomic(file, json.dumps(client.scheduler_info(n_workers=0) | place) + "\n")
@@ -151,16 +133,12 @@ def cluster_stop(file: Path, key: str | None) -> None:
     # a client that is shut down stays the default of Dask
     with dask.config.set(scheduler=None), connect_by_file(file, key) as client:
         client.shutdown()
-    if not _waited_for(lambda: not file.exists()):
-        raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
-    echo("stopped")
-
-
-def _waited_for(reached: Callable[[], bool]) -> bool:
     until = time.monotonic() + PATIENCE
-    while not (is_reached := reached()) and time.monotonic() < until:
+    while file.exists():
+        if time.monotonic() > until:
+            raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
         time.sleep(0.05)
-    return is_reached
+    echo("stopped")
 
 
 def _print_scheduler(file: Path) -> None:
