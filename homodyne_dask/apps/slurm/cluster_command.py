@@ -16,11 +16,12 @@ from distributed import Status
 
 import homodyne_dask as hd
 from homodyne_dask.apps.slurm import jobs as batch
+from homodyne_dask.cli import shared_options as shared
 from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, printing
-from homodyne_dask.cli.shared_options import configuration, options_of, selected, workers_of_options
+from homodyne_dask.cli.shared_options import options_of
 from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
 from homodyne_dask.cluster import connect
 from homodyne_dask.cluster.connect import connect_by_file, read_scheduler_file
@@ -57,9 +58,7 @@ def cluster() -> None:
 @cluster.command("start")
 @click.option("--site", default=LOCAL, help="Site of the workers; default: local (this machine).")
 @click.option("--jobs", help="Number of jobs, or minimum and maximum, such as 1:20; default: 1.")
-@click.option(
-    "--foreground", is_flag=True, expose_value=False, help="Has no effect: it always does."
-)
+@click.option("--foreground", is_flag=True, expose_value=False, help="What it always does.")
 @FILE
 def cluster_start(site: str, jobs: str | None, file: Path) -> None:
     """Run a scheduler and its workers in the foreground, until `cluster stop` or Ctrl-C.
@@ -67,7 +66,7 @@ def cluster_start(site: str, jobs: str | None, file: Path) -> None:
     To run it in the background: `nohup homodyne-dask cluster start ... &`. Its file exists while it can be
     used.
     """
-    config = workers_of_options("", {"jobs": jobs, "site": None if site == LOCAL else site})
+    config = shared.workers_of_options("", {"jobs": jobs, "site": None if site == LOCAL else site})
     check_worker_options(config)
     if file.exists():
         host, process = map(read_scheduler_file(file).get, ("host", "pid"))
@@ -85,9 +84,8 @@ def cluster_start(site: str, jobs: str | None, file: Path) -> None:
             client = held.enter_context(local_cluster(security=security))
         else:
             made = batch.slurm_cluster(config.site, config.jobs or 1, folder=file.parent)
-            client = held.enter_context(
-                connect.closing_logged(held.enter_context(made).get_client())
-            )
+            client = held.enter_context(made).get_client()
+            held.enter_context(connect.closing_logged(client))
         place = {"host": socket.gethostname(), "pid": os.getpid()}
         place["dashboard"] = connect.dashboard_of(client)
         write_atomic(file, json.dumps(client.scheduler_info(n_workers=0) | place) + "\n")
@@ -143,11 +141,12 @@ def cluster_stop(file: Path, key: str | None) -> None:
 
 def _print_scheduler(file: Path) -> None:
     written = read_scheduler_file(file)
-    page, host = written.get("dashboard", ""), written.get("host", "HOST")
+    page, host = written.get("dashboard"), written.get("host", "HOST")
     echo(f"scheduler  {written['address']} on {host}")
     echo(f"to use it  homodyne-dask fit ... --scheduler-file {file}")
-    port = urlsplit(page).port
-    echo(f"dashboard  {page}; from another machine: ssh -L {port}:127.0.0.1:{port} {host}")
+    if page:
+        port = urlsplit(page).port
+        echo(f"dashboard  {page}; from another machine: ssh -L {port}:127.0.0.1:{port} {host}")
 
 
 @click.command()
@@ -163,7 +162,7 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
     """
     if site is None:
         raise OptionError("--site is missing: give the name of a site")
-    settings = read_config(config).replaced(site=site)
+    settings = read_config(config, shared.given_of({"site": site, "jobs": jobs}))
     check_worker_options(settings)
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
@@ -199,7 +198,7 @@ def preflight(
 
     With --site, the command prints the job script, the response of sbatch, versions and folders. With
     --scheduler-file, it checks that every worker can read the stores and has the versions and settings
-    that a fit requires. --site template prints all settings of a site, for batch.yaml.
+    that a fit requires. --site template prints all settings of a site, for sites.yaml.
     """
     if site == batch.TEMPLATE:
         echo((batch.FOLDER / f"{site}.yaml").read_text(encoding="utf-8").rstrip("\n"))
@@ -208,7 +207,7 @@ def preflight(
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
     in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
     given = {"model": model or (None if in_file else "laminar_flow")}
-    config = configuration(sources, given) if sources else None
+    config = shared.configuration(sources, given) if sources else None
     results: dict[str, Any] = {}
     with printing(to_stderr=as_json):
         if site:
@@ -238,7 +237,7 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
     plans: dict[str, Any] = {}
     with connect_by_file(file) if file else nullcontext() as client:
         for store in config.data:
-            scan = selected(config, store)
+            scan = shared.selected(config, store)
             work = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
             echo(str(work))
             plans[str(store)] = plan_values(work) | {"workers_examined": client is not None}
