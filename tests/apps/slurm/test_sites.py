@@ -72,7 +72,7 @@ def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
         ({"walltime": "an hour"}, "walltime = 'an hour' .* give one such as '01:00:00'"),
         ({"memory": "much"}, "memory = 'much' .* give one such as '16GB'"),
         ({"batch": "lsf"}, "should be 'slurm' or 'pbs'"),
-        ({"patience": "-5m"}, "patience = '-5m' cannot be used"),
+        ({"patience": -5}, "patience = -5 cannot be used"),
         ({"job_extra_directives": "--qos=debug"}, "should be a valid list"),
         ({"driver": {"notise": 60}}, "generic.driver: unknown setting 'notise'"),
         ({"scheduler_options": {1: 2}}, "scheduler-options = {1: 2} cannot be used"),
