@@ -107,7 +107,7 @@ _KINDS: dict[Any, Any] = {
     "batch": Literal["slurm", "pbs"],
     "memory": Annotated[str | int, AfterValidator(parse_bytes), Field(gt=NANNY_BYTES)],
     "walltime": Annotated[str, AfterValidator(walltime_seconds)],
-    "patience": Annotated[str | float, AfterValidator(parse_timedelta), Field(ge=0)],
+    "patience": Annotated[str | float, AfterValidator(parse_timedelta)],
     int: PositiveInt,
     list: list | tuple,
     dict: dict[str, Any],
