@@ -37,7 +37,7 @@ def test_help_names_all_models_that_are_asked_for_by_name_and_all_sites():
     models = [name for name, model in hd.MODELS.items() if {*model.splines} <= {"log_density"}]
     models[models.index("frozen")] = "frozen + brownian"  # of sums alone
     assert (*models, "auto") == MODELS
-    folder = application("slurm.sites").FOLDER
+    folder = application("slurm.jobs").FOLDER
     assert {*SITES, "template"} == {file.stem for file in folder.glob("*.yaml")}
 
 

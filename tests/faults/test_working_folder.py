@@ -4,6 +4,7 @@ import importlib
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import dask.config
@@ -92,8 +93,13 @@ def test_no_command_and_no_process_it_starts_runs_it(hostile_folder):
     run("show", "A_fit")
     run("doctor")
     standing = Path("standing/scheduler.json")
-    run("cluster", "start", "--scheduler-file", str(standing))
-    try:
-        run("fit", store, "--model", "static", "--scheduler-file", str(standing), "--overwrite")
-    finally:
-        run("cluster", "stop", "--scheduler-file", str(standing))
+    start = [SCRIPT, "cluster", "start", "--scheduler-file", standing]
+    with subprocess.Popen(start, env=ENVIRONMENT | {"PYTHONSAFEPATH": ""}) as started:
+        while not standing.exists():
+            assert started.poll() is None
+            time.sleep(0.1)
+        try:
+            run("fit", store, "--model", "static", "--scheduler-file", str(standing), "--overwrite")
+        finally:
+            run("cluster", "stop", "--scheduler-file", str(standing))
+    assert started.returncode == 0

@@ -3,9 +3,7 @@
 import json
 import os
 import socket
-import subprocess
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -14,39 +12,36 @@ from urllib.parse import urlsplit
 import click
 import dask.config
 import psutil
-from distributed import Client, Status
+from distributed import Status
 
 import homodyne_dask as hd
 from homodyne_dask.apps.slurm import jobs as batch
-from homodyne_dask.apps.slurm import sites
+from homodyne_dask.cli import shared_options as shared
 from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, printing
-from homodyne_dask.cli.shared_options import configuration, options_of, selected, workers_of_options
+from homodyne_dask.cli.shared_options import options_of
 from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
 from homodyne_dask.cluster import connect
 from homodyne_dask.cluster.connect import connect_by_file, read_scheduler_file
 from homodyne_dask.cluster.local import answered, known_workers, local_cluster
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import ClusterError, OptionError
-from homodyne_dask.machine.private_folder import make_private
-from homodyne_dask.machine.running_code import code_digest, python_command
+from homodyne_dask.machine.running_code import code_digest
 from homodyne_dask.models import model_named
 from homodyne_dask.store.files import absolute, working_folder, write_atomic
 from homodyne_dask.sweep import preflight as worker_checks
-from homodyne_dask.text import counted, size
+from homodyne_dask.text import counted
 
 LOCAL = "local"  # the site of workers on this machine
-PATIENCE = 60.0  # seconds that a persistent scheduler may take to start, or to end with its jobs
+PATIENCE = 60.0  # seconds that a persistent scheduler may take to end with its jobs
 FILE = click.option(
-    "--scheduler-file", "file", type=LOCAL_PATH,
+    "--scheduler-file", "file", type=LOCAL_PATH, callback=lambda _, __, file: absolute(file),
     default=lambda: Path("~/.homodyne-dask/standing/scheduler.json").expanduser(),
-    callback=lambda _, __, file: absolute(file),
-    help="File of the scheduler; default: ~/.homodyne-dask/standing/scheduler.json. Its key is in the same "
-    "folder.",
+    help="File of the scheduler, beside its key; default: ~/.homodyne-dask/standing/scheduler.json.",
 )  # fmt: skip
-KEY = click.option("--key", type=click.Choice(["none"]), help="none if TLS is off at this site.")
+KEY = click.option("--key", type=click.Choice(["none"]), help="none for a scheduler without TLS.")
 
 
 @click.group()
@@ -62,11 +57,17 @@ def cluster() -> None:
 
 @cluster.command("start")
 @click.option("--site", default=LOCAL, help="Site of the workers; default: local (this machine).")
-@click.option("--jobs", default="", help="Number of jobs, or minimum and maximum, such as 1:20.")
-@click.option("--foreground", is_flag=True, help="Stay in the foreground (for systemd and jobs).")
+@click.option("--jobs", help="Number of jobs, or minimum and maximum, such as 1:20; default: 1.")
+@click.option("--foreground", is_flag=True, expose_value=False, help="What it always does.")
 @FILE
-def cluster_start(site: str, jobs: str, foreground: bool, file: Path) -> None:
-    """Start a scheduler and its workers; they run until `cluster stop`."""
+def cluster_start(site: str, jobs: str | None, file: Path) -> None:
+    """Run a scheduler and its workers in the foreground, until `cluster stop` or Ctrl-C.
+
+    To run it in the background: `nohup homodyne-dask cluster start ... &`. Its file exists while it can be
+    used.
+    """
+    config = shared.workers_of_options("", {"jobs": jobs, "site": None if site == LOCAL else site})
+    check_worker_options(config)
     if file.exists():
         host, process = map(read_scheduler_file(file).get, ("host", "pid"))
         if host != socket.gethostname() or psutil.pid_exists(process or 0):
@@ -75,37 +76,16 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path) -> None:
                 f"stop --scheduler-file {file}`, or, if that machine is no longer running, remove the file"
             )
         file.unlink()  # of one that was killed
-    if foreground:
-        _serve(site, workers_of_options("", {"jobs": jobs or 1}).jobs or 1, file)
-        return
-    make_private(file.parent)
-    words = ["cluster", "start", "--foreground", "--site", site, "--scheduler-file", str(file)]
-    command = python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else []))
-    log = file.with_suffix(".log")
-    log.unlink(missing_ok=True)
-    with log.open("x") as out:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        process = subprocess.Popen(command, **streams, start_new_session=True)
-    if not _wait(lambda: file.exists() or process.poll() is not None):
-        process.terminate()
-        raise ClusterError(f"the scheduler did not start within {PATIENCE:g} s: see {log}")
-    if not file.exists():
-        last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
-        raise ClusterError(last.removeprefix("error: "))
-    _print_scheduler(file)
-
-
-def _serve(site: str, jobs: int | tuple[int, int], file: Path) -> None:
-    """Run a persistent scheduler until it is stopped; `file` exists while it can be used."""
     code_digest()  # of what is loaded now: fits of other code are refused later
     with ExitStack() as held:
         held.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
-        if site == LOCAL:
+        if config.site is None:
             security = held.enter_context(connect.new_key(file.parent))
-            client: Client = held.enter_context(local_cluster(security=security))
+            client = held.enter_context(local_cluster(security=security))
         else:
-            made = held.enter_context(batch.slurm_cluster(site, jobs, folder=file.parent))
-            client = held.enter_context(connect.closing_logged(made.get_client()))
+            made = batch.slurm_cluster(config.site, config.jobs or 1, folder=file.parent)
+            client = held.enter_context(made).get_client()
+            held.enter_context(connect.closing_logged(client))
         place = {"host": socket.gethostname(), "pid": os.getpid()}
         place["dashboard"] = connect.dashboard_of(client)
         write_atomic(file, json.dumps(client.scheduler_info(n_workers=0) | place) + "\n")
@@ -122,16 +102,17 @@ def _serve(site: str, jobs: int | tuple[int, int], file: Path) -> None:
 def cluster_status(file: Path, key: str | None, as_json: bool) -> None:
     """Print the scheduler, its workers and the number of running tasks."""
     with connect_by_file(file, key) as client:
-        rows = [
-            {
-                "name": str(worker["name"]),
-                "address": address,
-                "threads": worker["nthreads"],
-                "memory_bytes": worker["metrics"].get("memory", 0),
-                "tasks_running": len(worker["metrics"].get("executing", ())),
-            }
-            for address, worker in answered(client, known_workers, client).items()
-        ]
+        workers = answered(client, known_workers, client)
+    rows = [
+        {
+            "name": str(worker["name"]),
+            "address": address,
+            "threads": worker["nthreads"],
+            "memory_bytes": worker["metrics"].get("memory", 0),
+            "tasks_running": len(worker["metrics"].get("executing", ())),
+        }
+        for address, worker in workers.items()
+    ]
     if as_json:
         written = read_scheduler_file(file)
         named = {key: written.get(key) for key in ("address", "dashboard", "host", "pid")}
@@ -140,9 +121,6 @@ def cluster_status(file: Path, key: str | None, as_json: bool) -> None:
     _print_scheduler(file)
     threads, tasks = (sum(row[key] for row in rows) for key in ("threads", "tasks_running"))
     echo(f"workers    {len(rows)}, with {counted(threads, 'thread')}; running tasks: {tasks}")
-    for row in rows:
-        threads, used = counted(row["threads"], "thread"), size(row["memory_bytes"])
-        echo(f"  {row['name']}  {row['address']}  {threads}  {used} in use")
 
 
 @cluster.command("stop")
@@ -153,25 +131,22 @@ def cluster_stop(file: Path, key: str | None) -> None:
     # a client that is shut down stays the default of Dask
     with dask.config.set(scheduler=None), connect_by_file(file, key) as client:
         client.shutdown()
-    if not _wait(lambda: not file.exists()):
-        raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
-    echo("stopped")
-
-
-def _wait(reached: Callable[[], bool]) -> bool:
     until = time.monotonic() + PATIENCE
-    while not (is_reached := reached()) and time.monotonic() < until:
+    while file.exists():
+        if time.monotonic() > until:
+            raise ClusterError(f"the scheduler of {file} did not stop within {PATIENCE:g} s")
         time.sleep(0.05)
-    return is_reached
+    echo("stopped")
 
 
 def _print_scheduler(file: Path) -> None:
     written = read_scheduler_file(file)
-    page, host = written.get("dashboard", ""), written.get("host", "HOST")
+    page, host = written.get("dashboard"), written.get("host", "HOST")
     echo(f"scheduler  {written['address']} on {host}")
     echo(f"to use it  homodyne-dask fit ... --scheduler-file {file}")
-    port = urlsplit(page).port
-    echo(f"dashboard  {page}; from another machine: ssh -L {port}:127.0.0.1:{port} {host}")
+    if page:
+        port = urlsplit(page).port
+        echo(f"dashboard  {page}; from another machine: ssh -L {port}:127.0.0.1:{port} {host}")
 
 
 @click.command()
@@ -187,14 +162,12 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
     """
     if site is None:
         raise OptionError("--site is missing: give the name of a site")
-    settings = read_config(config)
-    if settings.scheduler or settings.scheduler_file:
-        raise OptionError(f"{config} names a scheduler: remove it, because submit starts its own")
-    check_worker_options(settings.replaced(site=site))
+    settings = read_config(config, shared.given_of({"site": site, "jobs": jobs}))
+    check_worker_options(settings)
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
-    chosen = sites.site_named(site)
+    chosen = batch.site_named(site)
     words = ["fit", str(absolute(config)), "--site", site, "--resume"]
     words += ["--jobs", jobs] if jobs else []
     driver = batch.driver_script(chosen, words, working_folder())
@@ -202,9 +175,8 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
         echo(driver, nl=False)
         return
     chosen["log-directory"].mkdir(parents=True, exist_ok=True)
-    key = chosen["shared-temp-directory"] / "key"
-    sites.sbatch("--test-only", batch.script(chosen, key, longest_task_of(settings)))
-    number = sites.submit_script(driver)
+    batch.sbatch("--test-only", batch.script(chosen, longest_task_of(settings)))
+    number = batch.submit_script(driver)
     output = f"{chosen['log-directory']}/{chosen['name']}-driver-{number}.out"
     if as_json:
         echo_json({"job": number, "output": output})
@@ -228,43 +200,35 @@ def preflight(
     --scheduler-file, it checks that every worker can read the stores and has the versions and settings
     that a fit requires. --site template prints all settings of a site, for sites.yaml.
     """
-    if site == sites.TEMPLATE:
-        echo((sites.FOLDER / f"{site}.yaml").read_text(encoding="utf-8").rstrip("\n"))
+    if site == batch.TEMPLATE:
+        echo((batch.FOLDER / f"{site}.yaml").read_text(encoding="utf-8").rstrip("\n"))
         return
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
-    click.get_current_context().with_resource(printing(to_stderr=as_json))
-    options = {"model": model} if model else {}
-    if not any(source.endswith((".yaml", ".yml")) for source in sources):
-        options.setdefault("model", "laminar_flow")
-    config = configuration(sources, options) if sources else None
+    in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
+    given = {"model": model or (None if in_file else "laminar_flow")}
+    config = shared.configuration(sources, given) if sources else None
     results: dict[str, Any] = {}
-    if site:
-        task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
-        results |= {"site": site} | _site_facts(sites.site_named(site), task)
-    if config:
-        results |= {"stores": _check_stores(config, file)}
+    with printing(to_stderr=as_json):
+        if site:
+            task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
+            results |= {"site": site} | _check_site(batch.site_named(site), task)
+        if config:
+            results["stores"] = _check_stores(config, file)
     if as_json:
         echo_json(results)
 
 
-def _site_facts(site: sites.Site, task: float) -> dict[str, str]:
-    facts, shared = {}, site["shared-temp-directory"]
-    if not site["tried"]:
-        facts["note"] = (
-            f"the site {site['site']} has not been tested on the real machine: check the job script, and set "
-            f"what differs in sites.yaml (--site template)"
-        )
+def _check_site(site: batch.Site, task: float) -> dict[str, str]:
+    script = batch.script(site, task).strip()
     versions = worker_checks.package_versions().items()
-    facts["versions"] = ", ".join(f"{what} {text}" for what, text in versions)
-    facts["interface"] = site["interface"] or sites.default_interface()
-    for what, folder in (("keys", shared), ("logs", site["log-directory"])):
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        may = "writable" if os.access(there, os.W_OK) else f"{there} is not writable"
-        facts[what] = f"{folder}, {may}"
+    facts = {
+        "versions": ", ".join(f"{what} {text}" for what, text in versions),
+        "keys": str(site["shared-temp-directory"]),
+        "logs": str(site["log-directory"]),
+    }
     if site["batch"] == "slurm":
-        facts["sbatch says"] = sites.sbatch("--test-only", batch.script(site, shared / "key", task))
-    script = batch.script(site, shared / "<key>", task).strip()
+        facts["sbatch says"] = batch.sbatch("--test-only", script)
     echo("\n".join([script, "", *(f"{what:<18} {text}" for what, text in facts.items())]))
     return {"script": script, **facts}
 
@@ -273,12 +237,11 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
     plans: dict[str, Any] = {}
     with connect_by_file(file) if file else nullcontext() as client:
         for store in config.data:
-            scan = selected(config, store)
+            scan = shared.selected(config, store)
             work = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
             echo(str(work))
             plans[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:
                 worker_checks.preflight(client, scan, work)
-                what = f"all can read {store.name} and meet the requirements of a fit"
-                echo(f"{'workers':<18} {what}")
+                echo(f"workers: all can read {store.name} and meet the requirements of a fit")
     return plans

@@ -1,4 +1,7 @@
-"""The jobs of a site, their scripts, and clusters of dask-jobqueue whose workers are such jobs.
+"""Sites: their settings, scripts of their jobs, and clusters of dask-jobqueue whose workers are such jobs.
+
+The settings are those of the template, then the site's own file (both in templates/), then the user's: those
+of Dask's configuration under jobqueue.<site>.
 
 A worker with a lifetime leaves the cluster before its job's walltime, passes its tasks on, and a new
 job replaces it. The end of a lifetime interrupts the task being computed: a lifetime must be many times
@@ -6,30 +9,41 @@ as long as a task, and workers must not all leave at once.
 """
 
 import asyncio
+import os
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import dask.config
-from dask.utils import parse_bytes
+import psutil
+import yaml
+from dask.utils import parse_bytes, parse_timedelta
 from distributed import SpecCluster
+from distributed.utils import get_ip
+from pydantic import AfterValidator, Field, PositiveInt, TypeAdapter, ValidationError
 
 from homodyne_dask import errors
-from homodyne_dask.apps.slurm import sites
-from homodyne_dask.apps.slurm.sites import JOB_NUMBER, Site, walltime_seconds
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster import local as scratch
 from homodyne_dask.cluster import workers as worker_settings
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, JobCluster, Workers
-from homodyne_dask.errors import ClusterError, OptionError
+from homodyne_dask.errors import ClusterError, OptionError, one_line, shown
 from homodyne_dask.machine.running_code import SAFE_PATH, python_command
-from homodyne_dask.store.files import path_of
+from homodyne_dask.store.files import absolute, path_of
 
+FOLDER = Path(__file__).parent / "templates"
+TEMPLATE = "template"
+NANNY_BYTES = 250_000_000
+"""Bytes of a job that each worker's nanny takes, with its interpreter."""
+COMMAND_TIMEOUT = 60.0
+"""Seconds that sbatch may take."""
 START_SECONDS = 30.0
 """Seconds from the start of a job to its first task, with its libraries on a shared file system."""
 CLOSING_SECONDS = 60.0
@@ -43,11 +57,126 @@ IDLE_SECONDS = 60
 _PASSED = """cores processes memory walltime queue account job-extra-directives job-directives-skip
 shebang death-timeout """
 """Settings that are options of dask-jobqueue; further ones by batch system."""
-_OF_BATCH = {"slurm": "job-cpu job-mem", "pbs": "resource-spec"}
+_PASSED_BY_BATCH = {"slurm": "job-cpu job-mem", "pbs": "resource-spec"}
+JOB_NUMBER = r"(?m:^Submitted batch job |^)(?P<job_id>\d+)(?:;\S*| on cluster \S+|\.\S+)?\s*\Z"
+"""The number of a job in what sbatch or qsub prints last, below what a site may print."""
+Site = dict[str, Any]
+"""Settings of a site by the keys of templates/template.yaml, and its name as `site`."""
 
 
-_WAITING = """distributed.scheduler.no-workers-timeout homodyne-dask.no-progress
-homodyne-dask.first-worker"""
+def site_named(name: str, **changes: Any) -> Site:
+    """Return a site with some settings changed; raises OptionError for names, keys and values unknown."""
+    files = {file.stem: yaml.safe_load(file.read_text()) or {} for file in FOLDER.glob("*.yaml")}
+    template, configured = files.pop(TEMPLATE), dask.config.get("jobqueue", {})
+    sections = {key: section for key, section in configured.items() if isinstance(section, Mapping)}
+    theirs = [str(key) for key, section in sections.items() if "batch" in section]
+    errors.require_known(name, sorted({*files, *theirs}), f"site {name!r} is unknown")
+    arguments = {key: value for key, value in changes.items() if value is not None}
+    layers = files.get(name, {}), configured.get(name, {}), arguments
+    for layer in layers:
+        _check(layer, template, f"jobqueue.{name}")
+    site = dask.config.merge(template, *layers)
+    if site["cores"] % site["processes"]:
+        raise OptionError(
+            f"jobqueue.{name}: {site['cores']} cores cannot be shared equally by {site['processes']} "
+            f"processes: give a number of processes that divides the number of cores"
+        )
+    memory, shared = parse_bytes(site["memory"]), _path(site["shared-temp-directory"])
+    return site | {
+        "site": name,
+        "memory": memory,
+        "worker-memory": memory // site["processes"] - NANNY_BYTES,
+        "job-mem": site["job-mem"] or f"{memory // 2**20}M",  # dask-jobqueue rounds up to whole GiB
+        "shared-temp-directory": shared,
+        "log-directory": _path(site["log-directory"] or shared / "logs"),
+    }
+
+
+def walltime_seconds(text: str) -> float:
+    """Return the seconds of [hours:]minutes:seconds, or days-hours[:minutes[:seconds]]; else ValueError."""
+    short, long = r"(?:(\d+):)?(\d+):(\d+)", r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?"
+    matched = re.fullmatch(short, str(text).strip()) or re.fullmatch(long, str(text).strip())
+    if matched is None:
+        raise ValueError("not a walltime")
+    days, hours, minutes, seconds = (0, *(int(number or 0) for number in matched.groups()))[-4:]
+    return 86400.0 * days + 3600 * hours + 60 * minutes + seconds
+
+
+_ONE_VALUE = str | int | float | Path | None
+_KINDS: dict[Any, Any] = {
+    "batch": Literal["slurm", "pbs"],
+    "memory": Annotated[str | int, AfterValidator(parse_bytes), Field(gt=NANNY_BYTES)],
+    "walltime": Annotated[str, AfterValidator(walltime_seconds)],
+    "patience": Annotated[str | float, AfterValidator(parse_timedelta)],
+    int: PositiveInt,
+    list: list | tuple,
+    dict: dict[str, Any],
+}
+"""Types of settings, by their names or by the types of their defaults; any other is one value."""
+
+
+def _check(layer: Any, defaults: Site, what: str) -> None:
+    """Raise OptionError for settings that have no default, or whose values cannot be used."""
+    errors.require_type(what, layer, Mapping, "settings by name")
+    for name, value in layer.items():
+        key = str(name).replace("_", "-")
+        errors.require_known(key, defaults, f"{what}: unknown setting {key!r}")
+        kind = _KINDS.get(key) or _KINDS.get(type(defaults[key]), _ONE_VALUE)
+        try:
+            TypeAdapter(kind).validate_python(value, strict=True)
+        except ValidationError as e:
+            raise OptionError(
+                f"{what}.{key} = {shown(value)} cannot be used ({e.errors()[0]['msg']}): give one such as "
+                f"{defaults[key]!r}"
+            ) from None
+        if key == "driver":
+            _check(value, defaults[key], f"{what}.{key}")
+
+
+def _path(text: str | Path) -> Path:
+    return absolute(Path(os.path.expandvars(text)).expanduser())
+
+
+def default_interface() -> str:
+    """Return the network interface of the default route: without one, Dask listens on all of them."""
+    route = get_ip()
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == route for address in addresses):
+            return name
+    raise OptionError(
+        "no network interface has the address of the default route: set one, such as "
+        "DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
+    )
+
+
+def sbatch(option: str, script: str) -> str:
+    """Return the answer of sbatch to a script; raises ClusterError where there is none, or it refuses."""
+    streams = {"input": script, "capture_output": True, "text": True}
+    try:
+        ended = subprocess.run(["sbatch", option], **streams, timeout=COMMAND_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise ClusterError(
+            f"sbatch did not answer ({e}): use a login node of the cluster, or workers on this machine "
+            f"(without --site); if SLURM is busy, see `squeue --me` whether a job was submitted"
+        ) from None
+    words = one_line(ended.stderr + ended.stdout)
+    if ended.returncode:
+        raise ClusterError(
+            f"sbatch rejected the job ({words or f'exit status {ended.returncode}'}): change the site's "
+            f"settings or the options; if SLURM is busy or your queue is full (`squeue --me`), try again "
+            f"later; if SLURM is not set up on this machine, use a login node of the cluster"
+        )
+    return ended.stdout or words
+
+
+def submit_script(script: str) -> str:
+    printed = sbatch("--parsable", script)
+    if number := re.search(JOB_NUMBER, printed):
+        return number["job_id"]
+    raise ClusterError(
+        f"sbatch printed no number of a job ({shown(printed)}): see `squeue --me` whether it runs, and ask "
+        f"your site what its sbatch prints"
+    )
 
 
 def lifetime(walltime: float, task: float) -> tuple[float, float]:
@@ -70,17 +199,17 @@ def lifetime(walltime: float, task: float) -> tuple[float, float]:
 
 def job_options(site: Site, task: float) -> dict[str, Any]:
     """Return the options of dask-jobqueue's jobs, but for security; task: seconds that a task may take."""
-    seconds, stagger = lifetime(walltime_seconds(site["walltime"], "walltime"), task)
+    seconds, stagger = lifetime(walltime_seconds(site["walltime"]), task)
     arguments = (
         f"--memory-limit {site['worker-memory']} --lifetime {seconds:.0f}s --lifetime-stagger {stagger:.0f}s "
         f"--no-dashboard --dashboard-address 127.0.0.1:0 --preload-nanny {scratch.__name__}"
     )
-    passed = (_PASSED + _OF_BATCH[site["batch"]]).split()
+    passed = (_PASSED + _PASSED_BY_BATCH[site["batch"]]).split()
     return {key.replace("-", "_"): site[key] for key in passed} | {
         "job_name": site["name"],
         # the worker is the batch process, so that it hears SIGTERM
         "python": site["python"] or f"exec {shlex.join(python_command())}",
-        "interface": site["interface"] or sites.default_interface(),
+        "interface": site["interface"] or default_interface(),
         "local_directory": f'"${scratch.SCRATCH}"',
         "log_directory": str(site["log-directory"]),
         "job_script_prologue": [
@@ -92,13 +221,11 @@ def job_options(site: Site, task: float) -> dict[str, Any]:
     }
 
 
-def script(site: Site, key: Path, task: float = LONGEST_TASK_SECONDS) -> str:
-    """Return the job script of a site, with placeholders for address and name; key: folder of its key."""
-    options = job_options(site, task)
-    if site["security"] == "tls":
-        options |= {"security": tls.key_at(key), "protocol": "tls://"}
-    job = cluster_class(site["batch"]).job_cls("<scheduler>", name="<worker>", **options)
-    return job.job_script()
+def script(site: Site, task: float = LONGEST_TASK_SECONDS) -> str:
+    """Return the job script of a site, with placeholders for its key, the scheduler and the worker."""
+    options, key = job_options(site, task), tls.key_at(site["shared-temp-directory"] / "<key>")
+    job = cluster_class(site["batch"]).job_cls
+    return job("<scheduler>", "<worker>", security=key, protocol="tls://", **options).job_script()
 
 
 def environment(threads: int) -> list[str]:
@@ -108,6 +235,7 @@ def environment(threads: int) -> list[str]:
 
 
 def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
+    """Return the script of a job that runs the command `words` in a folder, itself submitting workers."""
     if site["batch"] != "slurm":
         raise OptionError(
             f"submit needs SLURM, but site {site['site']} has {site['batch']}: run `homodyne-dask fit "
@@ -116,12 +244,12 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
     driver = site["driver"]
     chosen = {"partition": driver["queue"] or site["queue"], "account": site["account"]}
     directives = [f"--{option}={value}" for option, value in chosen.items() if value]
-    template = (sites.FOLDER / "driver.sbatch").read_text()
+    template = (FOLDER / "driver.sbatch").read_text()
     return template.format(
         site=site,
         driver=driver,
         memory=f"{parse_bytes(driver['memory']) // 2**20}M",
-        seconds=f"{walltime_seconds(driver['walltime'], 'driver.walltime'):.0f}",
+        seconds=f"{walltime_seconds(driver['walltime']):.0f}",
         directives="\n#SBATCH ".join(["", *driver["job-extra-directives"], *directives]),
         prologue="\n".join([*site["job-script-prologue"], *environment(driver["cores"])]),
         folder=shlex.quote(str(folder)),
@@ -153,21 +281,23 @@ def slurm_cluster(
     >>> with hd.slurm_cluster("generic", jobs=(1, 4)) as cluster:  # doctest: +SKIP
     ...     hd.fit("A0123_c2.zarr", "laminar_flow", client=cluster.get_client())
     """
-    errors.require_type("site", site, str, "the name of a site")
     errors.require_type("task", task, Real, "seconds")
-    chosen, (least, most) = sites.site_named(site, **settings), bounds(jobs)
-    shared, options = chosen["shared-temp-directory"], job_options(chosen, task)
+    chosen, (least, most) = site_named(site, **settings), bounds(jobs)
+    options, shared = job_options(chosen, task), chosen["shared-temp-directory"]
     where = path_of("folder", folder) if folder else shared / f"{site}-{token_hex(3)}"
     configured = worker_settings.SCHEDULER_SETTINGS | worker_settings.MONITOR_SETTINGS
-    configured |= {"distributed.deploy.lost-worker-timeout": LOST_SECONDS}
-    configured |= dict.fromkeys(_WAITING.split(), chosen["patience"])
+    configured |= {
+        "distributed.deploy.lost-worker-timeout": LOST_SECONDS,
+        "distributed.scheduler.no-workers-timeout": chosen["patience"],
+        "homodyne-dask.no-progress": chosen["patience"],
+        "homodyne-dask.first-worker": chosen["patience"],
+    }
     chosen["log-directory"].mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         held.enter_context(dask.config.set(configured))
-        security = held.enter_context(tls.new_key(where)) if chosen["security"] == "tls" else None
         local = held.enter_context(scratch.scratch_folder())
         cluster = cluster_class(chosen["batch"])(
-            security=security,
+            security=held.enter_context(tls.new_key(where)),
             name=where.name,
             shared_temp_directory=str(shared),
             scheduler_options={"local_directory": str(local), **chosen["scheduler-options"]},
@@ -175,7 +305,7 @@ def slurm_cluster(
         )
         held.enter_context(tls.closing_logged(cluster))
         if chosen["batch"] == "slurm":
-            sites.sbatch("--test-only", cluster.job_script())
+            sbatch("--test-only", cluster.job_script())
         processes, threads = most * chosen["processes"], most * chosen["cores"]
         cluster.expected = Workers(processes, threads, processes * chosen["worker-memory"])
         cluster.task, cluster.logs = task, chosen["log-directory"]
@@ -185,18 +315,17 @@ def slurm_cluster(
             cluster.sync(asyncio.wait_for, cluster, None)  # until the batch system has answered
         except (RuntimeError, ValueError) as e:
             before, _, words = str(e).partition("stderr:")
-            raise ClusterError(f"the job was refused: {errors.one_line(words or before)}") from e
+            raise ClusterError(f"the job was refused: {one_line(words or before)}") from e
         yield cluster
 
 
 def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
-    pair = (jobs, jobs) if isinstance(jobs, int) else jobs
-    whole = isinstance(pair, tuple | list) and all(type(number) is int for number in pair)
-    if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1]:
-        raise OptionError(
-            f"jobs = {errors.shown(jobs)} cannot be used: give a number of at least 1, or (least, most)"
-        )
-    return pair[0], pair[1]
+    least, most = jobs if isinstance(jobs, tuple | list) and len(jobs) == 2 else (jobs, jobs)
+    for number in (least, most):
+        errors.require_count("jobs", number, 1)
+    if least > most:
+        raise OptionError(f"jobs = {shown(jobs)} cannot be used: give (least, most)")
+    return least, most
 
 
 class _Jobs(SpecCluster, JobCluster):

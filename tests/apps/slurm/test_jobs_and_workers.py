@@ -116,22 +116,18 @@ def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypat
         assert result_bits(fit_on(client, scan)) == result_bits(quiet)
 
 
-def fit_until_replaced(slurm, client, scan, quiet, seconds: float) -> None:
-    first = set(slurm.running())
-    until = time.monotonic() + seconds
-    while first & set(slurm.running()) and time.monotonic() < until:
-        assert result_bits(fit_on(client, scan)) == result_bits(quiet)
-    assert not first & set(slurm.running())
-    client.wait_for_workers(len(first), timeout=120)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_workers_that_reach_the_end_of_their_lives_change_no_bit(slurm, scan, quiet):
     """A walltime of 3 minutes is a lifetime of 80 to 117 s; SLURM kills nobody."""
     task = hd.plan(scan, hd.LAMINAR_FLOW).longest_task
+    until = time.monotonic() + 240
     with jobs_at_work(2, walltime="00:03:00", task=task) as (_, client):
-        fit_until_replaced(slurm, client, scan, quiet, 240)
+        first = set(slurm.running())
+        while first & set(slurm.running()) and time.monotonic() < until:
+            assert result_bits(fit_on(client, scan)) == result_bits(quiet)
+        assert not first & set(slurm.running())
+        client.wait_for_workers(2, timeout=120)
     assert "TIME LIMIT" not in slurm.logs()
     assert "worker-lifetime-reached" in slurm.logs()
 
