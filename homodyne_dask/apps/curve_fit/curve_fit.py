@@ -102,7 +102,7 @@ class CurveFit(HandedOut, Printed):
         cells = map(value_and_error, values, self.stderr)
         columns = zip(self.names, cells, self.units, strict=True)
         rows = [["parameter", "value ± stderr", "unit"], *map(list, columns)]
-        findings = [(one.severity.value, one.sentence) for one in self.findings]
+        findings = [(what.severity.value, what.sentence) for what in self.findings]
         facts = (
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"
@@ -117,10 +117,12 @@ class ResidualContext(NamedTuple):
     columns: Float[np.ndarray, "variable tile point"]
 
 
-def residuals_of(context: ResidualContext, run: Run, at: AtTheta | Directions) -> tuple[Gram, Cost]:
-    rows = np.stack([at.theta, *(at.vectors if isinstance(at, Directions) else [])])
+def residuals_of(
+    context: ResidualContext, run: Run, where: AtTheta | Directions
+) -> tuple[Gram, Cost]:
+    rows = np.stack([where.theta, *(where.vectors if isinstance(where, Directions) else [])])
     tiles = (context.columns[:, number] for number, _ in run.tiles)
-    return merge_tree(residuals.columns_gram(context.model, rows, of) for of in tiles), NO_COST
+    return merge_tree(residuals.columns_gram(context.model, rows, tile) for tile in tiles), NO_COST
 
 
 RESIDUALS = Task(residuals_of, "residuals")

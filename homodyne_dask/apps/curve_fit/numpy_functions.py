@@ -43,5 +43,5 @@ def of_jax(value: Any, made: dict[int, Any] | None = None) -> Any:
 
 
 def _names(code: CodeType) -> set[str]:
-    inside = [_names(part) for part in code.co_consts if isinstance(part, CodeType)]
+    inside = [_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)]
     return set(code.co_names).union(*inside)

@@ -87,28 +87,28 @@ def _residual(model: ResidualModel, columns: Any, theta: Any) -> Array:
 
 
 def columns_gram(
-    model: ResidualModel, at: Float[np.ndarray, "q p"], columns: Float[np.ndarray, "v n"]
+    model: ResidualModel, rows: Float[np.ndarray, "q p"], columns: Float[np.ndarray, "v n"]
 ) -> Gram:
     """Return the Gram over X = [1, r, 0, -∂r/∂theta] of the points whose variables are all known.
 
-    That is a model of y = r, f = 0 with contrast 1, which is not separable. at: theta, and below
-    it, where it has more than one row, the directions along which derivatives are taken.
+    That is a model of y = r, f = 0 with contrast 1, which is not separable. rows: theta, and below
+    it, where there is more than one row, the directions along which derivatives are taken.
     """
     with float64_on_cpu():
-        moments, points = columns_kernel(at, columns, model=model)
+        moments, points = columns_kernel(rows, columns, model=model)
         return Gram(np.asarray(moments)[None], np.asarray(points)[None].astype(np.int64))
 
 
 @kernel("model")
-def columns_kernel(at: Array, columns: Array, *, model: ResidualModel) -> tuple[Array, Array]:
+def columns_kernel(rows: Array, columns: Array, *, model: ResidualModel) -> tuple[Array, Array]:
     """Return Xᵀ W X and the number of points whose variables are all known."""
-    known = jnp.isfinite(columns).all(axis=0)
-    r, derivatives = with_derivatives(partial(_residual, model, columns), at[0])
-    if len(at) > 1:
-        derivatives = at[1:].T @ derivatives
+    complete = jnp.isfinite(columns).all(axis=0)
+    r, derivatives = with_derivatives(partial(_residual, model, columns), rows[0])
+    if len(rows) > 1:
+        derivatives = rows[1:].T @ derivatives
     X = jnp.concatenate([jnp.ones((1, len(r))), r[None], jnp.zeros((1, len(r))), -derivatives])
-    X = jnp.where(known, X, 0.0)
-    return X @ X.T, known.sum()
+    X = jnp.where(complete, X, 0.0)
+    return X @ X.T, complete.sum()
 
 
 def check_residual(
@@ -122,16 +122,18 @@ def check_residual(
     """
     written = model.written
     with float64_on_cpu(), traced_for(model):
-        shapes = [jax.ShapeDtypeStruct(of, float) for of in ((model.size,), *[(3,)] * len(columns))]
+        lengths = model.size, *[3] * len(columns)
+        shapes = [jax.ShapeDtypeStruct((length,), float) for length in lengths]
         with user.in_function(model.name, written):
             output = jax.eval_shape(user.checked(model.name, model.residual, written), *shapes)
         rule = "the function must return one value per point, shape (3,) for 3 points"
         user.require_shape(model, written, [output], [(), (1,), (3,)], rule)
         columns = columns[:, np.isfinite(columns).all(axis=0)]
-        at, half = jnp.asarray(theta), columns.shape[1] // 2
+        values_of, half = partial(_residual, model, columns), columns.shape[1] // 2
         with user.in_function(model.name, written):
-            r, derivatives = with_derivatives(partial(_residual, model, columns), at)
-            alone = np.asarray(_residual(model, columns[:, :half], at))
+            # arrays of NumPy: outside of the context JAX would use a GPU
+            r, derivatives = map(np.asarray, with_derivatives(values_of, jnp.asarray(theta)))
+            alone = np.asarray(_residual(model, columns[:, :half], jnp.asarray(theta)))
     values = np.concatenate([r[None], derivatives])
     if np.isfinite(r).all() and not np.allclose(
         alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)

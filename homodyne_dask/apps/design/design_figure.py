@@ -27,10 +27,10 @@ def _errors(axes: Axes, data: xarray.Dataset) -> None:
     for n, name in enumerate(map(str, data["parameter"].values)):
         value = abs(float(data["value"][n]))
         look = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[n % len(MARKERS)], "ms": 3}
-        known = data["stderr"].isel(parameter=n)
+        stderr = data["stderr"].isel(parameter=n)
         for line, weighting in (("--", "pairs"), ("-", "speckle")):
-            y = known.sel(weighting=weighting).values / (value or 1.0)
+            y = stderr.sel(weighting=weighting).values / (value or 1.0)
             axes.plot(varied.values, np.where(y > 0, y, np.nan), line, lw=1.2, **look)
         words = "" if value else " (absolute)"
-        words = words if np.isfinite(known).any() else " (undetermined)"
+        words = words if np.isfinite(stderr).any() else " (undetermined)"
         axes.lines[-1].set_label(plain_label(f"{name}{words}"))

@@ -110,16 +110,14 @@ class Design(HandedOut, Printed):
                 yield f"{rate} at {age:g} s", data["rate_value"].values[n, k], "", errors
 
     def _notes(self) -> list[str]:
-        data, notes = self.dataset, []
+        data, notes, where = self.dataset, [], " everywhere"
         names = data["parameter"].values
         if self.varied is None:
-            correlation = np.tril(data["correlation"].values[0, 0], -1)
+            correlation, where = np.tril(data["correlation"].values[0, 0], -1), ""
             pairs = np.argwhere(np.abs(correlation) >= CORRELATED).tolist()
             strong = [f"{names[b]} and {names[a]} {correlation[a, b]:+.3f}" for a, b in pairs]
             notes += [f"strongly correlated: {', '.join(strong)}"] if strong else []
-        lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
-        if lost.any():
-            where = " everywhere" if self.varied else ""
+        if (lost := np.isnan(data["stderr"].values).any(axis=(0, 1))).any():
             notes.append(
                 f"not determined{where}: {', '.join(map(str, names[lost]))}; fix some of them, or choose "
                 f"other angles, lags or counts"
@@ -172,16 +170,18 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> xarra
     model, free = scan.problem.model, scan.free
     point = evaluation_of(model).point(scan.problem, scan.theta, scan.time)
     size = np.where(scan.theta == 0, 1.0, np.abs(scan.theta))[free]
-    at = FittedPoint(point, scan.time, free, size)
+    fitted = FittedPoint(point, scan.time, free, size)
     averaged = _cells(scan.frames, scan.problem.min_lag)
-    bins = [_scores_of_bin(scan, b, averaged, at) for b in range(len(scan.q))]
+    bins = [_scores_of_bin(scan, b, averaged, fitted) for b in range(len(scan.q))]
     small = np.array([_covariance(scan, scores) for scores in zip(*bins, strict=True)])
     small *= np.outer(size, size)
     stderr = np.sqrt(np.einsum("wpp->wp", small))
     with np.errstate(invalid="ignore"):
         correlation = small / (stderr[:, :, None] * stderr[:, None, :])
-    rates, rate_value, rate_error = _rates(at, [expanded(one, free) for one in small], ages)
-    parameters = [p for p, fitted in zip(model.parameters, free, strict=True) if fitted]
+    rates, rate_value, rate_error = _rates(
+        fitted, [expanded(errors, free) for errors in small], ages
+    )
+    parameters = [p for p, is_free in zip(model.parameters, free, strict=True) if is_free]
     each, names = ("weighting", "point"), [p.name for p in parameters]
     return xarray.Dataset(
         {
@@ -204,29 +204,28 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> xarra
 
 def _covariance(scan: PlannedScan, bins: Sequence[_Scores]) -> Float[np.ndarray, "m m"]:
     """Return the covariance of the scaled parameters; NaN of those that are not determined."""
-    hessian = np.sum([of.weight * of.normal for of in bins], axis=0)
-    each = zip(bins, scan.pixels, strict=True)
-    variance = np.sum([of.weight**2 / pixels * of.variance for of, pixels in each], axis=0)
-    clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
-    for b, of in enumerate(bins):
+    hessian = np.sum([scores.weight * scores.normal for scores in bins], axis=0)
+    clusters, variance = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int)), 0.0
+    for b, scores in enumerate(bins):
+        variance += scores.weight**2 / scan.pixels[b] * scores.variance
         for a in np.flatnonzero(clusters[:b] == clusters[b]).tolist():  # of the same speckle
-            weight = bins[a].weight * of.weight / max(scan.pixels[a], scan.pixels[b])
-            variance += weight * (bins[a].intensity + of.intensity)
+            weight = bins[a].weight * scores.weight / max(scan.pixels[a], scan.pixels[b])
+            variance += weight * (bins[a].intensity + scores.intensity)
     scaled = eigensystem(hessian)
     inverse = scaled.pseudoinverse(SINGULAR_OF_MEANS)
     return without(inverse @ variance @ inverse, ~scaled.determined(SINGULAR_OF_MEANS))
 
 
 def _scores_of_bin(
-    scan: PlannedScan, bin: int, averaged: AveragedCells, at: FittedPoint
+    scan: PlannedScan, bin: int, averaged: AveragedCells, fitted: FittedPoint
 ) -> tuple[_Scores, ...]:
     """Return them for each weighting."""
     contrast, mu, pixels = scan.contrast[bin], float(scan.counts[bin]), scan.pixels[bin]
     place, every = (float(scan.q[bin]), float(scan.phi[bin])), np.ones(scan.frames)
     frames = BinFrames((0, scan.frames), every > 0, every, scan.problem.min_lag)
     data = BinData(bin, place, 1.0, contrast, frames, averaged, every, mu)
-    noise = noise_of_model(at, data, grid_of_weights(averaged, scan.frames, len(scan.q)))
-    size = np.append([1.0, 1.0], np.full(len(at.units), contrast))
+    noise = noise_of_model(fitted, data, grid_of_weights(averaged, scan.frames, len(scan.q)))
+    size = np.append([1.0, 1.0], np.full(len(fitted.units), contrast))
     project = _eliminating(normal := noise.weights * np.outer(size, size))
     of_scores, normal = noise.of_fields.mapped(project * size), project @ normal @ project.T
     weight = pixels / (1 / mu + contrast) ** 2
@@ -259,15 +258,15 @@ def _cells(frames: int, min_lag: int) -> AveragedCells:
 
 
 def _rates(
-    at: FittedPoint,
+    fitted: FittedPoint,
     covariances: Sequence[Float[np.ndarray, "p p"]],
     ages: Float[np.ndarray, " age"],
 ) -> tuple[list[str], Float[np.ndarray, "rate age"], Float[np.ndarray, "weighting rate age"]]:
     """Return the names of J and γ̇, their values and their standard errors; NaN after the record."""
-    model = at.point.problem.model
+    model = fitted.point.problem.model
     evaluation, names, curves = evaluation_of(model), list(model.names), {}
     if evaluation.rates is not None:
-        curves = evaluation.rates(at.point, at.time, (0, len(at.time)))
+        curves = evaluation.rates(fitted.point, fitted.time, (0, len(fitted.time)))
     rates = [name for name in curves if name in ("J", "gamma_dot")]
     values = np.full((len(rates), len(ages)), np.nan)
     errors = np.full((len(covariances), *values.shape), np.nan)
@@ -275,9 +274,9 @@ def _rates(
         at_ages = partial(np.interp, ages, curve.time, right=np.nan)
         values[n], gradient = at_ages(curve.value), np.array(list(map(at_ages, curve.gradient)))
         which = [names.index(name) for name in curve.parameters]
-        fitted = np.outer(at.which[which], at.which[which])
+        free = np.outer(fitted.which[which], fitted.which[which])
         for w, covariance in enumerate(covariances):
-            held = np.where(fitted, covariance[np.ix_(which, which)], 0.0)
+            held = np.where(free, covariance[np.ix_(which, which)], 0.0)
             errors[w, n] = rate_stderr(gradient, held)
     return rates, values, errors
 
@@ -334,7 +333,6 @@ def design(
     [610.0, 480.0]
     """
     model = scan_model(model).current()
-    known = convention_named(convention)
     width = required_gap(model, gap)
     each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
     theta, fixed = vector_of(model, params), (fixed,) if isinstance(fixed, str) else fixed
@@ -345,8 +343,9 @@ def design(
         raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
     frames = _whole("frames", frames)
     require_count("min_lag", min_lag, 1)
-    check_model(model, frames, known, "float64")
-    problem = Problem(model, known, width if model.shear else None, min_lag)
+    check_model(model, frames, convention_named(convention), "float64")
+    gap_used = width if model.shear else None
+    problem = Problem(model, convention_named(convention), gap_used, min_lag)
     scan = PlannedScan(problem, theta, free, frames, float(numbers_of("dt", dt)), **each)
     _check(scan)
     about = (
@@ -360,13 +359,13 @@ def design(
         scans = [_with(scan, varied, value) for value in values]
         attrs = {"scan": f"{about}; {varied} varied", "varied": varied}
         coordinate = "point", values, {"long_name": VARIED[varied]}
-    shortest = min(float(one.time[-1]) for one in scans)
+    shortest = min(float(planned.time[-1]) for planned in scans)
     wanted = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
     if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
         raise OptionError(
             f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
         )
-    points = [expected_errors(one, wanted) for one in scans]
+    points = [expected_errors(planned, wanted) for planned in scans]
     # values of parameters and rates are those of the first
     data = xarray.concat(
         points, "point", data_vars="minimal", coords="minimal", compat="override", join="exact"

@@ -39,6 +39,10 @@ def helped(x, a, b):
     return a * np.array([decay(x, 1, b, 0), exp(-x)]).sum(axis=0)
 
 
+def shifted(function):
+    return lambda x, a, b: function(x, a, b, 0.5)
+
+
 class Line:
     slope = 2.0
 
@@ -65,6 +69,7 @@ CASES = [
     ("a tuple of two arrays", (plane, (X, PLANE[1]), Z), {"sigma": SIGMA}),
     ("other functions", (of_many, X, Y), {}),
     ("a helper, an array and a ufunc", (helped, X, Y), {}),
+    ("a function in a function", (shifted(decay), X, Y), {}),
     ("a method", (Line().at, X, Y), {}),
     ("a part of a function", (partial(decay, c=0.5), X, Y, [2, 1]), {}),
     ("named ones and any number", (some_named, X, Y, [2, 1, 0.4]), {}),
