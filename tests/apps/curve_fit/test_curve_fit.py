@@ -86,6 +86,13 @@ def test_several_dimensions_broadcast():
     assert cut.ndata == 140
 
 
+def test_points_that_do_not_fit_in_memory_are_refused():
+    many = np.arange(100_000.0)
+    data = xarray.Dataset({"y": ("t", many)}, coords={"t": many, "z": many})
+    with pytest.raises(HomodyneDaskError, match="the points in memory would need 480 GB"):
+        hd.curve_fit(lambda x, a: a * x[0], data, coords=["t", "z"])
+
+
 def branches(x, a, b):
     return a * x if b > 0 else b * x
 
