@@ -1,40 +1,35 @@
-"""Least squares of any function over any data, with the sweep and the solver of `fit`."""
+"""Least squares of any function over any data, with the solver of `fit`."""
 
 import inspect
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from distributed import Client
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.apps.curve_fit import residuals
 from homodyne_dask.apps.curve_fit.numpy_functions import of_jax
-from homodyne_dask.cluster.workers import this_process
+from homodyne_dask.apps.curve_fit.residuals import (
+    ResidualPasses,
+    check_residual,
+    columns_of,
+    dataset_of,
+)
 from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type, shown
-from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.fit import run, run_to_completion
 from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
-from homodyne_dask.fitting.observer import (
-    FitDescription,
-    FitObserver,
-    followed,
-    require_callbacks,
-)
 from homodyne_dask.fitting.predict import numbers_of
+from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
-from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.user_function_checks import require_real
-from homodyne_dask.models.parameters import Parameter, Search, search
+from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.models.user_defined import ResidualModel, name_of_model
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.findings import Findings, finding
@@ -44,11 +39,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import determined_at, expanded
 from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.sweep.blocks import NO_COST, Cost
-from homodyne_dask.sweep.layout import Run
-from homodyne_dask.sweep.plan import Device, make_plan
-from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import AtTheta, Directions, Task
 from homodyne_dask.text import counted
 
 OPTIONS = lm.Options(
@@ -112,22 +102,6 @@ class CurveFit(HandedOut, Printed):
         return Document(self.model, [Section("Outcome", [outcome]), parameters])
 
 
-class ResidualContext(NamedTuple):
-    model: ResidualModel
-    columns: Float[np.ndarray, "variable tile point"]
-
-
-def residuals_of(
-    context: ResidualContext, run: Run, where: AtTheta | Directions
-) -> tuple[Gram, Cost]:
-    rows = np.stack([where.theta, *(where.vectors if isinstance(where, Directions) else [])])
-    tiles = (context.columns[:, number] for number, _ in run.tiles)
-    return merge_tree(residuals.columns_gram(context.model, rows, tile) for tile in tiles), NO_COST
-
-
-RESIDUALS = Task(residuals_of, "residuals")
-
-
 def fit(
     data: Any,
     model: ResidualModel,
@@ -137,18 +111,14 @@ def fit(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     absolute_sigma: bool = True,
     max_passes: int = 1000,
-    callbacks: Sequence[Callback] = (),
 ) -> CurveFit:
     """Fit a model made by `hd.model` to a dataset, or to the path of a Zarr store.
 
     absolute_sigma: residuals are divided by their standard deviations; if False, their scatter gives it.
-    callbacks: as for scans. max_passes: maximum number of passes over the data. Raises a HomodyneDaskError
-    for mistakes.
+    max_passes: maximum number of passes over the data. Raises a HomodyneDaskError for mistakes.
     """
-    record = FitRecord(time.perf_counter())
     require_count("max_passes", max_passes)
     require_type("absolute_sigma", absolute_sigma, bool, "True or False")
-    require_callbacks(callbacks)
     model = model.current()
     # nothing is eliminated: y is the residual, f is 0
     scaling = Scaling("fixed", fixed_params=np.array([[0.0, 1.0]]))
@@ -158,46 +128,20 @@ def fit(
     for name, value in zip(chosen.names, chosen.start, strict=True):
         if np.isnan(value):
             raise OptionError(f"{name} has no initial value: give initial={{{name!r}: ...}}")
-    dataset = residuals.dataset_of(data, model.variables)
-    layout = residuals.layout_of(dataset, model.variables)
-    device, workers = Device("cpu", "residuals of other data"), this_process(layout.blocks)
-    plan = make_plan(layout, workers, model.name, model.size, 1, device=device)
-    columns = residuals.columns_of(dataset, model.variables, layout)
-    residuals.check_residual(model, chosen.start, columns[:, 0])
-    description = FitDescription(
-        f"{model.name} fitted to {layout.pairs:,} points",
-        chosen.names,
-        tuple(p.unit for p in model.parameters),
-        errors=lambda _: np.full(model.size, np.nan),
-        free=int(chosen.free.sum()),
-    )
-
-    def passes(
-        _: Client | None, observer: FitObserver, record: FitRecord
-    ) -> Generator[lm.State, None, CurveFit]:
-        context, threads = ResidualContext(model, columns), workers.threads
-        sweep = Sweep(context, layout, plan.tasks, threads=threads, task=RESIDUALS)
-        sweep = observer.observed(sweep)
-        steps = minimize(request, sweep, lambda _: lm.Trial(chosen.start), record)
-        state = yield from followed(steps, observer, record)
-        result = _result(model, chosen, sweep, state, absolute_sigma)
-        observer.ended(state.outcome, result.findings, state.theta, result.stderr)
-        return result
-
-    return run_to_completion(run(passes, description, plan, None, callbacks, record))
-
-
-def _result(
-    model: ResidualModel, search: Search, sweep: Sweep, state: lm.State, absolute: bool
-) -> CurveFit:
+    columns = columns_of(dataset_of(data, model.variables), model.variables)
+    check_residual(model, chosen.start, columns[0])
+    passes: Any = ResidualPasses(model, columns)  # of what `Passes` lists it has what is called
+    before = compilations()
+    record = FitRecord(time.perf_counter())
+    *_, state = minimize(request, passes, lambda _: lm.Trial(chosen.start), record)
     reduced = state.reduced
-    freedom = reduced.ndata - int(search.free.sum())
+    freedom = reduced.ndata - int(chosen.free.sum())
     redchi = reduced.chisqr / freedom if freedom > 0 else np.nan
-    scale = 1.0 if absolute else redchi
-    inverse = _inverse(sweep, state, search.free_inside_bounds(state.theta))
-    unknown = determined_at(search, state).undetermined
+    scale = 1.0 if absolute_sigma else redchi
+    inverse = _inverse(passes, state, chosen.free_inside_bounds(state.theta))
+    unknown = determined_at(chosen, state).undetermined
     return CurveFit(
-        names=search.names,
+        names=chosen.names,
         popt=state.theta.copy(),
         pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
         outcome=state.outcome,
@@ -208,12 +152,12 @@ def _result(
         findings=Findings(finding("undetermined", names) for names in unknown),
         model=model.name,
         units=tuple(p.unit for p in model.parameters),
-        compilations=sweep.compilations(),
+        compilations={name: n - before.get(name, 0) for name, n in compilations().items()},
     )
 
 
 def _inverse(
-    sweep: Sweep, state: lm.State, moved: Bool[np.ndarray, " p"]
+    passes: ResidualPasses, state: lm.State, moved: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "p p"] | None:
     """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the eigenvectors of JᵀJ.
 
@@ -227,7 +171,7 @@ def _inverse(
         return None
     n, directions = int(moved.sum()), np.zeros((len(moved), len(moved)))
     directions[moved, :n] = scaled.inverse_root
-    gram = sweep.over(RESIDUALS, Directions(state.theta, directions))
+    gram = passes.along(state.theta, directions)
     nearly_one, along = gram.moments[0, 3 : 3 + n, 3 : 3 + n], scaled.inverse_root
     return expanded(along @ np.linalg.solve(nearly_one, along.T), moved)
 

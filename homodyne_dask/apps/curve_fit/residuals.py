@@ -1,7 +1,9 @@
 """Residuals of a model over an xarray dataset: its points as columns, and the kernel that sums over them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -13,7 +15,7 @@ import xarray
 from jax import Array
 from jaxtyping import Float
 
-from homodyne_dask.cluster.workers import require_memory
+from homodyne_dask.cluster.workers import require_memory, this_process
 from homodyne_dask.errors import (
     OptionError,
     SelectionError,
@@ -25,12 +27,12 @@ from homodyne_dask.kernels import user_function_checks as user
 from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.compiled import kernel, traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.models.user_defined import ResidualModel
-from homodyne_dask.sweep.layout import Layout
+from homodyne_dask.sweep.blocks import NO_COST
 
-SIDE = 128
-"""Of a tile of points, which are its square: they are processed at once."""
+POINTS_PER_TILE = 2**14
+"""They are processed at once; the last tile is padded."""
 
 
 def dataset_of(data: Any, variables: Sequence[str]) -> xarray.Dataset:
@@ -53,33 +55,48 @@ def dataset_of(data: Any, variables: Sequence[str]) -> xarray.Dataset:
     return dataset.reset_coords()[list(dict.fromkeys(variables))]
 
 
-def layout_of(dataset: xarray.Dataset, variables: Sequence[str]) -> Layout:
-    """Return how the points are cut: a pair is a point, as of one bin, and has a float64 per variable."""
+def columns_of(
+    dataset: xarray.Dataset, variables: Sequence[str]
+) -> Float[np.ndarray, "tile variable point"]:
+    """Return the variables, broadcast to all dimensions, as columns; NaN beyond the last point."""
     points = math.prod(dataset.sizes.values())
     if not points:
         raise SelectionError(f"the variables {', '.join(variables)} contain no points")
-    tiles = tuple((number, -1) for number in range(-(-points // SIDE**2)))
-    return Layout(SIDE, 2 * len(variables), ((0,),), tiles, points, datum="points")
-
-
-def columns_of(
-    dataset: xarray.Dataset, variables: Sequence[str], layout: Layout
-) -> Float[np.ndarray, "variable tile point"]:
-    """Return the variables, broadcast to all dimensions, as columns; NaN beyond the last point."""
-    require_memory("the points in memory", 2 * layout.resident_bytes)  # and as they are loaded
+    tiles = -(-points // POINTS_PER_TILE)
+    require_memory(
+        "the points in memory", 2 * 8 * len(variables) * points
+    )  # also as they are loaded
     try:
         loaded = dataset.compute(scheduler="synchronous")
     except (OSError, RuntimeError, ValueError) as e:
         raise StoreError(f"{', '.join(variables)} cannot be read: {e}") from e
-    columns = np.full((len(variables), layout.blocks * SIDE**2), np.nan)
+    columns = np.full((len(variables), tiles * POINTS_PER_TILE), np.nan)
     each = xarray.broadcast(*(loaded[name] for name in variables))
     for name, column, values in zip(variables, columns, each, strict=True):
-        column[: values.size] = values.values.ravel()
+        column[:points] = values.values.ravel()
         if np.isinf(column).any():
             raise SelectionError(
                 f"{name!r} is infinite at some points: correct these, or set them to NaN to leave them out"
             )
-    return columns.reshape(len(columns), layout.blocks, -1)
+    return columns.reshape(len(columns), tiles, -1).swapaxes(0, 1)
+
+
+@dataclass
+class ResidualPasses:
+    """The sums of a fit over points in memory: of tiles on threads, added in the order of the tiles."""
+
+    model: ResidualModel
+    columns: Float[np.ndarray, "tile variable point"]
+    cost, peak, factor = NO_COST, 0, 1
+
+    def gram(self, theta: Float[np.ndarray, " p"], linear_params: object = None) -> Gram:
+        return self.along(theta, [])
+
+    def along(self, theta: Float[np.ndarray, " p"], directions: Iterable[np.ndarray]) -> Gram:
+        """Return the sum of `columns_gram`, with derivatives along directions where there are any."""
+        tile_gram = partial(columns_gram, self.model, np.stack([theta, *directions]))
+        with ThreadPoolExecutor(this_process(len(self.columns)).threads) as threads:
+            return merge_tree(threads.map(tile_gram, self.columns))
 
 
 def _residual(model: ResidualModel, columns: Any, theta: Any) -> Array:

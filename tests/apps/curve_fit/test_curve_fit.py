@@ -9,7 +9,6 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.events import on_progress
 from tests.apps.curve_fit.nist import CERTIFIED, FUNCTIONS, data
 
 
@@ -174,21 +173,6 @@ def test_certified_values_are_reached_from_both_starts(name, which):
     if held["rss"] > 1e-20:  # that of Lanczos1 is rounding of its data
         np.testing.assert_allclose(result.stderr, held["deviation"], rtol=1e-7)
         assert result.chisqr == pytest.approx(held["rss"], rel=1e-9)
-
-
-def test_a_fit_of_any_data_can_be_watched():
-    model = hd.model(lambda theta, x, y: y - decay(x, *theta), [hd.Parameter(n) for n in "abc"])
-    seen = []
-    result = hd.fit(
-        decay_data(),
-        model,
-        initial={"a": 2, "b": 1, "c": 0.4},
-        callbacks=[on_progress(seen.append)],
-    )
-    assert seen[-1].outcome == "CONVERGED"
-    assert seen[-1].passes == result.passes
-    assert seen[-1].title.endswith("fitted to 200 points")
-    np.testing.assert_array_equal(seen[-1].stderr, result.stderr)
 
 
 @pytest.mark.parametrize("where", ["in memory", "in a store"])
