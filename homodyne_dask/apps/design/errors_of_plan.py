@@ -85,15 +85,17 @@ class Design(HandedOut, Printed):
         if self.varied is None:
             rows = [["", *weightings]]
             for name, value, unit, errors in quantities:
-                rows.append([name, *(_with_error(value, error, unit) for error in errors[:, 0])])
+                texts = (with_unit(value_and_error(value, error), unit) for error in errors[:, 0])
+                lost = np.isnan(errors[:, 0])
+                rows.append([name, *np.where(lost, "-", list(texts)).tolist()])
             tables = [Table("", rows)]
         else:
             tables = []
             for w, weighting in enumerate(weightings):
                 rows = [[self.varied, *(name for name, *_ in quantities)]]
                 for n, value in enumerate(data["varied"].values):
-                    errors = (format_error(errors[w, n]) for *_, errors in quantities)
-                    rows.append([f"{value:.4g}", *errors])
+                    texts = (format_error(errors[w, n]) for *_, errors in quantities)
+                    rows.append([f"{value:.4g}", *texts])
                 tables.append(Table(f"standard errors with {weighting}", rows, 0))
         scan, notes = Sentences([data.attrs["scan"]]), Sentences(self._notes())
         return Document("", [Section("Scan", [scan, *tables, notes])])
@@ -102,7 +104,7 @@ class Design(HandedOut, Printed):
         """Yield name, value, unit and errors of each parameter, and of each rate at each age."""
         data = self.dataset
         for n, name in enumerate(data["parameter"].values):
-            unit = data["unit"].values[n].removesuffix("1")
+            unit = str(data["unit"].values[n]) if data["unit"].values[n] != "1" else ""
             yield str(name), data["value"].values[n], unit, data["stderr"].values[..., n]
         for n, rate in enumerate(data["rate"].values):
             for k, age in enumerate(data["age"].values):
@@ -123,10 +125,6 @@ class Design(HandedOut, Printed):
                 f"other angles, lags or counts"
             )
         return notes
-
-
-def _with_error(value: float, error: float, unit: str) -> str:
-    return "-" if np.isnan(error) else with_unit(value_and_error(value, float(error)), unit)
 
 
 @dataclass(frozen=True)
