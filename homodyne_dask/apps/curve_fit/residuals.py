@@ -63,9 +63,8 @@ def columns_of(
     if not points:
         raise SelectionError(f"the variables {', '.join(variables)} contain no points")
     tiles = -(-points // POINTS_PER_TILE)
-    require_memory(
-        "the points in memory", 2 * 8 * len(variables) * points
-    )  # also as they are loaded
+    # as columns, and as they are loaded
+    require_memory("the points in memory", 2 * 8 * len(variables) * points)
     try:
         loaded = dataset.compute(scheduler="synchronous")
     except (OSError, RuntimeError, ValueError) as e:
