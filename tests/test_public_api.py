@@ -216,8 +216,7 @@ ARGUMENTS = {
     "select": ["q", "phi", "label", "frames", "time"],
     "cuts": ["min_lag"],
     "slurm_cluster": ["site", "jobs", "folder", "task", "walltime", "cores", "wall_time"],
-    "fit of a residual": ["data", "initial", "fixed", "bounds", "absolute_sigma", "client", "max_passes",
-                          "callbacks"],
+    "fit of a residual": ["data", "initial", "fixed", "bounds", "absolute_sigma", "max_passes"],
 }  # fmt: skip
 """Of functions whose signature does not name them."""
 

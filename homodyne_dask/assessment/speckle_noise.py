@@ -361,7 +361,7 @@ def noise_of_bin(
 ) -> list[BinNoise] | None:
     """Return the noise of bins that repeat each other, with `of_pairs` of sums over pairs, too; None with too
     few cells. made: a cache of the noise of the model of other scans, which is used where it holds."""
-    model = _noise_of_model(at, repeats[0], grid, of_pairs, made)
+    model = noise_of_model(at, repeats[0], grid, of_pairs, made)
     cells, slopes = model.cells, model.cells.slopes.T
     if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and at.effective is not None:
         slopes = slopes @ at.effective
@@ -398,8 +398,12 @@ def _contiguous(fit: NoiseFit) -> NoiseFit:
     return fit._replace(**{name: np.ascontiguousarray(getattr(fit, name)) for name in arrays})
 
 
-def _noise_of_model(
-    at: FittedPoint, data: BinData, grid: CellGrid, of_pairs: bool, made: list[NoiseOfModel] | None
+def noise_of_model(
+    at: FittedPoint,
+    data: BinData,
+    grid: CellGrid,
+    of_pairs: bool = True,
+    made: list[NoiseOfModel] | None = None,
 ) -> NoiseOfModel:
     model = BinModel(at, *data.place)
     fine = bin_averages(data.averaged, model) if data.means is None else data.means

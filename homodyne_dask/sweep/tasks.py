@@ -86,13 +86,6 @@ class ManyThetas(NamedTuple):
     thetas: Float[np.ndarray, "point p"]
 
 
-class Directions(NamedTuple):
-    """Argument of a task: theta, and the directions along which derivatives are taken, one a row."""
-
-    theta: Float[np.ndarray, " p"]
-    vectors: Float[np.ndarray, "p p"]
-
-
 class Report(NamedTuple):
     worker: str
     process: int

@@ -1,57 +1,44 @@
-"""Least squares of any function over any data, with the sweep and the solver of `fit`."""
+"""Least squares of any function over any data, with the solver of `fit`."""
 
 import inspect
-import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from distributed import Client
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.apps.curve_fit import residuals
-from homodyne_dask.cluster.local import require_client, workers_of
-from homodyne_dask.cluster.workers import Workers, this_process
+from homodyne_dask.apps.curve_fit.numpy_functions import of_jax
+from homodyne_dask.apps.curve_fit.residuals import (
+    ResidualPasses,
+    check_residual,
+    columns_of,
+    dataset_of,
+)
 from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type, shown
-from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.fit import run, run_to_completion
 from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
-from homodyne_dask.fitting.observer import (
-    FitDescription,
-    FitObserver,
-    followed,
-    require_callbacks,
-)
 from homodyne_dask.fitting.predict import numbers_of
+from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
-from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.models.user_defined import ResidualModel, name_of_model
 from homodyne_dask.read_only import HandedOut
-from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import undetermined_names
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.covariance import determined_at
+from homodyne_dask.solver.covariance import determined_at, expanded
 from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.sweep.blocks import NO_COST, Cost
-from homodyne_dask.sweep.layout import Run
-from homodyne_dask.sweep.plan import Device, Plan, make_plan, workers_here
-from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import AtTheta, Directions, Task
 from homodyne_dask.text import counted
 
 OPTIONS = lm.Options(
@@ -105,7 +92,7 @@ class CurveFit(HandedOut, Printed):
         cells = map(value_and_error, values, self.stderr)
         columns = zip(self.names, cells, self.units, strict=True)
         rows = [["parameter", "value ± stderr", "unit"], *map(list, columns)]
-        findings = [(one.severity.value, one.sentence) for one in self.findings]
+        findings = [(what.severity.value, what.sentence) for what in self.findings]
         facts = (
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"
@@ -113,23 +100,6 @@ class CurveFit(HandedOut, Printed):
         outcome = Outcome(self.converged, self.outcome.value, findings)
         parameters = Section("Parameters", [Table("", rows, 3), Sentences([facts])])
         return Document(self.model, [Section("Outcome", [outcome]), parameters])
-
-
-class ResidualContext(NamedTuple):
-    points: residuals.Points
-    model: ResidualModel
-    budget: int
-    """Bytes of columns a worker process may keep."""
-
-
-def residuals_of(context: ResidualContext, run: Run, at: AtTheta | Directions) -> tuple[Gram, Cost]:
-    points, vectors = context.points, at.vectors if isinstance(at, Directions) else []
-    rows = np.stack([at.theta, *vectors])
-    chunks = (points.columns(number, context.budget) for number, _ in run.tiles)
-    return merge_tree([residuals.columns_gram(context.model, rows, of) for of in chunks]), NO_COST
-
-
-RESIDUALS = Task(residuals_of, "residuals")
 
 
 def fit(
@@ -140,20 +110,15 @@ def fit(
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     absolute_sigma: bool = True,
-    client: Client | None = None,
     max_passes: int = 1000,
-    callbacks: Sequence[Callback] = (),
 ) -> CurveFit:
     """Fit a model made by `hd.model` to a dataset, or to the path of a Zarr store.
 
     absolute_sigma: residuals are divided by their standard deviations; if False, their scatter gives it.
-    client, callbacks: as for scans. max_passes: maximum number of passes over the data. Raises a
-    HomodyneDaskError for mistakes.
+    max_passes: maximum number of passes over the data. Raises a HomodyneDaskError for mistakes.
     """
-    record = FitRecord(time.perf_counter())
     require_count("max_passes", max_passes)
     require_type("absolute_sigma", absolute_sigma, bool, "True or False")
-    require_callbacks(callbacks)
     model = model.current()
     # nothing is eliminated: y is the residual, f is 0
     scaling = Scaling("fixed", fixed_params=np.array([[0.0, 1.0]]))
@@ -163,59 +128,20 @@ def fit(
     for name, value in zip(chosen.names, chosen.start, strict=True):
         if np.isnan(value):
             raise OptionError(f"{name} has no initial value: give initial={{{name!r}: ...}}")
-    points = residuals.points_of(data, model.variables)
-    some = points.columns(0)[:, : residuals.POINTS_PER_STEP]
-    residuals.check_residual(model, chosen.start, some)
-    device = Device("cpu", "residuals of other data than scans")
-    workers = _workers(points, client)
-    plan = make_plan(points.layout, workers, model.name, model.size, 1, device=device)
-    description = FitDescription(
-        f"{model.name} fitted to {plan.layout.pairs:,} points",
-        chosen.names,
-        tuple(p.unit for p in model.parameters),
-        errors=lambda _: np.full(model.size, np.nan),
-        free=int(chosen.free.sum()),
-    )
-    context = ResidualContext(points, model, plan.budget)
-    passes = partial(_passes, context, request, plan, absolute_sigma)
-    return run_to_completion(run(passes, description, plan, client, callbacks, record))
-
-
-def _workers(points: residuals.Points, client: Client | None) -> Workers:
-    require_client(client)
-    in_process = all(in_memory(points.dataset, name) for name in points.variables)
-    if in_process and client is not None:
-        raise OptionError(
-            "the data are in the memory of this process, where workers cannot read them: leave client out, "
-            "or write them with to_zarr and give the path"
-        )
-    if client is not None:
-        return workers_of(client)
-    return this_process(points.layout.blocks) if in_process else workers_here(points.layout)
-
-
-def _passes(
-    context: ResidualContext,
-    request: SolverRequest,
-    plan: Plan,
-    absolute: bool,
-    client: Client | None,
-    observer: FitObserver,
-    record: FitRecord,
-) -> Generator[lm.State, None, CurveFit]:
-    threads = plan.workers.threads
-    sweep = observer.observed(Sweep(context, plan.layout, plan.tasks, client, threads, RESIDUALS))
-    model, search = context.model, request.search
-    steps = minimize(request, sweep, lambda _: lm.Trial(search.start), record)
-    state = yield from followed(steps, observer, record)
+    columns = columns_of(dataset_of(data, model.variables), model.variables)
+    check_residual(model, chosen.start, columns[0])
+    passes: Any = ResidualPasses(model, columns)  # of what `Passes` lists it has what is called
+    before = compilations()
+    record = FitRecord(time.perf_counter())
+    *_, state = minimize(request, passes, lambda _: lm.Trial(chosen.start), record)
     reduced = state.reduced
-    inverse = _inverse(sweep, state, search.free_inside_bounds(state.theta))
-    freedom = reduced.ndata - int(search.free.sum())
+    freedom = reduced.ndata - int(chosen.free.sum())
     redchi = reduced.chisqr / freedom if freedom > 0 else np.nan
-    scale = 1.0 if absolute else redchi
-    unknown = determined_at(search, state).undetermined
-    result = CurveFit(
-        names=search.names,
+    scale = 1.0 if absolute_sigma else redchi
+    inverse = _inverse(passes, state, chosen.free_inside_bounds(state.theta))
+    unknown = determined_at(chosen, state).undetermined
+    return CurveFit(
+        names=chosen.names,
         popt=state.theta.copy(),
         pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
         outcome=state.outcome,
@@ -226,14 +152,12 @@ def _passes(
         findings=Findings(finding("undetermined", names) for names in unknown),
         model=model.name,
         units=tuple(p.unit for p in model.parameters),
-        compilations=sweep.compilations(),
+        compilations={name: n - before.get(name, 0) for name, n in compilations().items()},
     )
-    observer.ended(state.outcome, result.findings, state.theta, result.stderr)
-    return result
 
 
 def _inverse(
-    sweep: Sweep, state: lm.State, moved: Bool[np.ndarray, " p"]
+    passes: ResidualPasses, state: lm.State, moved: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "p p"] | None:
     """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the eigenvectors of JᵀJ.
 
@@ -245,14 +169,11 @@ def _inverse(
     scaled = eigensystem(state.reduced.hessian[np.ix_(moved, moved)])
     if not scaled.above_rounding(state.reduced.relative_hessian_rounding[moved]).all():
         return None
-    n = int(moved.sum())
-    directions = np.zeros((len(moved), len(moved)))
-    directions[np.flatnonzero(moved), :n] = scaled.inverse_root
-    gram = sweep.over(RESIDUALS, Directions(state.theta, directions))
-    nearly_one = gram.moments[0, 3 : 3 + n, 3 : 3 + n]
-    inverse = directions[:, :n] @ np.linalg.solve(nearly_one, directions[:, :n].T)
-    inverse[~moved] = inverse[:, ~moved] = np.nan
-    return inverse
+    n, directions = int(moved.sum()), np.zeros((len(moved), len(moved)))
+    directions[moved, :n] = scaled.inverse_root
+    gram = passes.along(state.theta, directions)
+    nearly_one, along = gram.moments[0, 3 : 3 + n, 3 : 3 + n], scaled.inverse_root
+    return expanded(along @ np.linalg.solve(nearly_one, along.T), moved)
 
 
 @dataclass(frozen=True)
@@ -263,17 +184,16 @@ class _Curve:
     stacked: bool
     """x is an array with a row for each coordinate; else there is one coordinate."""
     weighted: bool
-    numpy: bool = False
-
-    def at(self, x: Sequence[Any], theta: Any) -> Any:
-        f = residuals.with_numpy(self.f) if self.numpy else self.f
-        return f(jnp.stack(x) if self.stacked else x[0], *theta)
 
     def __call__(self, theta: Any, *columns: Any) -> Any:
-        *x, y, sigma = columns if self.weighted else (*columns, None)
-        values = self.at(x, theta)
+        *x, y, sigma = columns if self.weighted else (*columns, 1.0)
+        given = jnp.stack(x) if self.stacked else x[0], *theta
+        try:
+            values = self.f(*given)
+        except jax.errors.TracerArrayConversionError:  # it calls NumPy
+            values = of_jax(self.f)(*given)
         require_real(name_of_model(None, self.f), self.f, values)
-        return y - values if sigma is None else (y - values) / sigma
+        return (y - values) / sigma
 
 
 def curve_fit(
@@ -287,7 +207,6 @@ def curve_fit(
     bounds: Any = (-np.inf, np.inf),
     coords: str | Sequence[str] = "x",
     data_var: str = "y",
-    client: Client | None = None,
     max_passes: int = 1000,
 ) -> CurveFit:
     """Fit f(x, *params) to data by least squares; popt, pcov = curve_fit(...).
@@ -298,13 +217,12 @@ def curve_fit(
     f: a function of jax.numpy or NumPy that returns one value per point. Each value may depend only on its
     own point, because f is called with subsets of the points. xdata: M values, or (k, M), or k arrays of M
     values: f then gets an array of k rows. ydata: M values. dataset, in place of xdata: an xarray Dataset, or
-    the path of a Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it; with a
-    list of coords, which are broadcast together, f gets an array with a row for each. p0: initial values; by
-    default 1, or the middle of finite bounds, as in scipy. sigma: standard deviations: a number, one for each
-    point, or for a dataset the name of a variable. absolute_sigma: whether sigma is absolute; if False, pcov
-    is scaled to a reduced χ² of 1. bounds: (low, high), each a number or one per parameter, or scipy's
-    Bounds. client: as in `fit`; data in memory, and fewer than four million points, are fitted in this
-    process. max_passes: maximum number of passes over the data.
+    the path of a Zarr store; coords, data_var: variables of it; with a list of coords, which are broadcast
+    together, f gets an array with a row for each. p0: initial values; by default 1, or the middle of finite
+    bounds, as in scipy. sigma: standard deviations: a number, one for each point, or for a dataset the name
+    of a variable. absolute_sigma: whether sigma is absolute; if False, pcov is scaled to a reduced χ² of 1.
+    bounds: (low, high), each a number or one per parameter, or scipy's Bounds. max_passes: maximum number of
+    passes over the data.
 
     Points with NaN in any variable are excluded; infinite values are an error, as in scipy. If the data do
     not determine every parameter, pcov is None (in scipy it is infinite). Raises a HomodyneDaskError for
@@ -326,64 +244,55 @@ def curve_fit(
     require_type("coords", coords, str | list | tuple, "the name of a variable, or a list of names")
     require_type("sigma", sigma, str | None, "the name of a variable of the dataset")
     given = None if p0 is None else numbers_of("p0", p0).ravel()
-    parameters = _parameters(_names(f, given), bounds)
-    if given is None:
-        given = [_feasible(*p.bounds) for p in parameters]
-    if len(given) != len(parameters):
+    names = _names(f, given)
+    low, high = _bounds(names, bounds)
+    if given is None:  # the middle of finite bounds, 1 beside a bound, as in scipy
+        below = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 2, 0.0))
+        given = (below + np.where(np.isfinite(high), high, below + 2)) / 2
+    if len(given) != len(names):
         raise OptionError(
-            f"p0 has {counted(len(given), 'value')} for {counted(len(parameters), 'parameter')}: give one "
-            f"for each of {', '.join(p.name for p in parameters)}"
+            f"p0 has {counted(len(given), 'value')} for {counted(len(names), 'parameter')}: give one "
+            f"for each of {', '.join(names)}"
         )
-    initial = {p.name: float(value) for p, value in zip(parameters, given, strict=True)}
+    each = zip(names, zip(low.tolist(), high.tolist(), strict=True), strict=True)
+    parameters = tuple(Parameter(name, bounds=limits) for name, limits in each)
     stacked = not isinstance(coords, str)
-    names = list(coords) if stacked else [coords]
+    coordinates = list(coords) if stacked else [coords]
+    variables = (*coordinates, data_var, *([sigma] if isinstance(sigma, str) else []))
     curve = _Curve(f, stacked, sigma is not None)
-    number, column = (jax.ShapeDtypeStruct(shape, float) for shape in ((), (3,)))
-    arguments = [column] * len(names), [number] * len(parameters)
-    curve = replace(curve, numpy=residuals.needs_numpy(curve.at, *arguments))
-    variables = (*names, data_var, *([sigma] if isinstance(sigma, str) else []))
     model = ResidualModel(name_of_model(None, f), parameters, curve, variables, f)
-    options = {"client": client, "max_passes": max_passes}
-    return fit(xdata, model, initial=initial, absolute_sigma=absolute_sigma, **options)
+    initial = dict(zip(names, given.tolist(), strict=True))
+    options = {"absolute_sigma": absolute_sigma, "max_passes": max_passes}
+    return fit(xdata, model, initial=initial, **options)
 
 
-def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> Sequence[str]:
+def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> list[str]:
     """Return the arguments of f after x; those of *p have the names p0, p1, ..., by their place in `p0`."""
-    signature = inspect.signature(f).parameters.values()
-    arguments = [a for a in signature if a.kind is not a.KEYWORD_ONLY]
-    named = arguments[1:] or arguments
-    if p0 is not None and named and named[-1].kind is inspect.Parameter.VAR_POSITIONAL:
-        named = named[:-1]
-        more = [f"p{n}" for n in range(len(named), len(p0))]
-        if all(a.kind is a.POSITIONAL_OR_KEYWORD for a in named):
-            return [*(a.name for a in named), *more]
-    if len(arguments) < 2 or any(a.kind is not a.POSITIONAL_OR_KEYWORD for a in named):
+    every = inspect.signature(f).parameters.values()
+    arguments = [a for a in every if a.kind is not a.KEYWORD_ONLY]
+    names = [
+        a.name for a in arguments[1:] if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)
+    ]
+    if p0 is not None and arguments and arguments[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+        return [*names, *(f"p{n}" for n in range(len(names), len(p0)))]
+    if not names or len(names) + 1 < len(arguments):
         raise OptionError(
             f"the parameters of {name_of_model(None, f)!r} cannot be read from its arguments: "
             f"write f(x, a, b), or give p0 for f(x, a, *p)"
         )
-    return [a.name for a in named]
+    return names
 
 
-def _parameters(names: Sequence[str], bounds: Any) -> tuple[Parameter, ...]:
-    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
-        bounds = bounds.lb, bounds.ub
+def _bounds(names: Sequence[str], bounds: Any) -> list[Float[np.ndarray, " p"]]:
     try:
-        low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
+        pair = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+        low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in pair)
     except (TypeError, ValueError):
         raise OptionError(
             f"bounds = {shown(bounds)} cannot be used: give (low, high), each a number or one value "
             f"for each of {', '.join(names)}"
         ) from None
-    each = zip(names, low.tolist(), high.tolist(), strict=True)
-    return tuple(Parameter(name, bounds=(low, high)) for name, low, high in each)
-
-
-def _feasible(low: float, high: float) -> float:
-    """Return the initial value that scipy takes without p0."""
-    if math.isfinite(low):
-        return 0.5 * (low + high) if math.isfinite(high) else low + 1
-    return high - 1 if math.isfinite(high) else 1.0
+    return [low, high]
 
 
 def _points_from_arrays(

@@ -90,8 +90,8 @@ def design(
             "--picture needs a quantity to plot the errors against: also give --vary, such as --vary "
             "frames=100:3000"
         )
-    found = _planned(given) if fit is None else _like(fit, store, given)
-    echo_found(found, as_json, picture)
+    plan = _planned(given) if fit is None else _like(fit, store, given)
+    echo_found(plan, as_json, picture)
 
 
 def _planned(given: dict[str, Any]) -> hd.Design:
@@ -118,18 +118,18 @@ def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
 
 def _varied(text: str) -> dict[str, list[float]]:
     name, _, values = text.partition("=")
-    is_range = values.count(":") == 1
     try:
-        numbers = [float(value) for value in values.split(":" if is_range else ",")]
-        if is_range and not 0 < numbers[0] < numbers[1]:
-            raise ValueError
+        numbers = [float(value) for value in values.replace(":", ",").split(",")]
+        if ":" in values:
+            low, high = numbers
+            if not 0 < low < high:
+                raise ValueError
+            numbers = np.geomspace(low, high, BETWEEN).tolist()
     except ValueError:
         raise OptionError(
             f"--vary {text!r} is neither NAME=LOW:HIGH nor NAME=VALUE,VALUE: give it in one of these forms, "
             "such as --vary frames=100:3000"
         ) from None
-    if is_range:
-        numbers = np.geomspace(numbers[0], numbers[1], BETWEEN)
-        whole = name in ("frames", "angles", "pixels")
-        numbers = (numbers.round() if whole else numbers).tolist()
+    if ":" in values and name in ("frames", "angles", "pixels"):
+        numbers = np.round(numbers).tolist()
     return {name: list(dict.fromkeys(numbers))}

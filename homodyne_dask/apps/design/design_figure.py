@@ -10,15 +10,6 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.style import COLOURS, MARKERS, plain_label
 
-AXIS = {
-    "frames": "frames",
-    "counts": "counts per pixel and frame",
-    "pixels": "pixels per bin",
-    "contrast": "contrast",
-    "angles": "angles, with the same total number of pixels",
-    "exposure": "frame time [s], with the same total time and dose",
-}
-
 
 def draw_design(data: xarray.Dataset) -> draw.FitFigure:
     """Draw errors relative to the parameters, errors themselves of parameters that are 0."""
@@ -30,15 +21,16 @@ def draw_design(data: xarray.Dataset) -> draw.FitFigure:
 
 
 def _errors(axes: Axes, data: xarray.Dataset) -> None:
-    lines = "dashed: --weighting pairs; solid: speckle"
-    draw.label_axes(axes, AXIS[data.attrs["varied"]], "standard error / value", lines, log="xy")
+    varied, lines = data["varied"], "dashed: --weighting pairs; solid: speckle"
+    label = varied.attrs["long_name"]
+    draw.label_axes(axes, label, "standard error / value", lines, log="xy")
     for n, name in enumerate(map(str, data["parameter"].values)):
         value = abs(float(data["value"][n]))
         look = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[n % len(MARKERS)], "ms": 3}
-        known = data["stderr"].isel(parameter=n)
+        stderr = data["stderr"].isel(parameter=n)
         for line, weighting in (("--", "pairs"), ("-", "speckle")):
-            y = known.sel(weighting=weighting).values / (value or 1.0)
-            axes.plot(data["varied"].values, np.where(y > 0, y, np.nan), line, lw=1.2, **look)
+            y = stderr.sel(weighting=weighting).values / (value or 1.0)
+            axes.plot(varied.values, np.where(y > 0, y, np.nan), line, lw=1.2, **look)
         words = "" if value else " (absolute)"
-        words = words if np.isfinite(known).any() else " (undetermined)"
+        words = words if np.isfinite(stderr).any() else " (undetermined)"
         axes.lines[-1].set_label(plain_label(f"{name}{words}"))

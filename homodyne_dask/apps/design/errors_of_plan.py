@@ -1,8 +1,9 @@
 """The errors that a planned scan will give, from speckle and counting noise alone; no data are simulated."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,17 +12,10 @@ from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, cell_points
-from homodyne_dask.assessment.speckle_blocks import (
-    BinFrames,
-    BinModel,
-    FittedPoint,
-    blocks_of,
-    divided,
-    noise_of_fields,
-)
-from homodyne_dask.assessment.speckle_noise import bin_averages, merged_averages
+from homodyne_dask.assessment.speckle_blocks import BinFrames, FittedPoint
+from homodyne_dask.assessment.speckle_noise import SMALLEST_CONTRAST, BinData, noise_of_model
 from homodyne_dask.document.blocks import Document, Printed, Section, Sentences, Table
-from homodyne_dask.errors import OptionError, require_known, shown
+from homodyne_dask.errors import OptionError, require_count, require_known, shown
 from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, vector_of
 from homodyne_dask.fitting.speckle_weighting import grid_of_weights
 from homodyne_dask.kernels.backend import check_model, evaluation_of
@@ -36,13 +30,14 @@ from homodyne_dask.results.data.numbers_and_intervals import format_error, value
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.covariance import expanded, without
 from homodyne_dask.solver.normal_matrix import SINGULAR_OF_MEANS, eigensystem, pseudoinverse
-from homodyne_dask.solver.speckle import regular, sum_over_stretches
+from homodyne_dask.solver.speckle import regular
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.store.schema import RANGES
-from homodyne_dask.text import with_unit
+from homodyne_dask.text import counted, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,57 +80,51 @@ class Design(HandedOut, Printed):
         return plain_values({"scan": data.attrs["scan"], "varied": self.varied, "errors": rows})
 
     def _document(self) -> Document:
-        data = self.dataset
-        tables = self._one_scan(data.isel(point=0)) if self.varied is None else self._errors(data)
-        scan, notes = Sentences([data.attrs["scan"]]), Sentences(self._notes(data))
+        data, quantities = self.dataset, list(self._quantities())
+        weightings = [f"--weighting {name}" for name in data["weighting"].values]
+        if self.varied is None:
+            rows = [["", *weightings]]
+            for name, value, unit, errors in quantities:
+                texts = (with_unit(value_and_error(value, error), unit) for error in errors[:, 0])
+                lost = np.isnan(errors[:, 0])
+                rows.append([name, *np.where(lost, "-", list(texts)).tolist()])
+            tables = [Table("", rows)]
+        else:
+            tables = []
+            for w, weighting in enumerate(weightings):
+                rows = [[self.varied, *(name for name, *_ in quantities)]]
+                for n, value in enumerate(data["varied"].values):
+                    texts = (format_error(errors[w, n]) for *_, errors in quantities)
+                    rows.append([f"{value:.4g}", *texts])
+                tables.append(Table(f"standard errors with {weighting}", rows, 0))
+        scan, notes = Sentences([data.attrs["scan"]]), Sentences(self._notes())
         return Document("", [Section("Scan", [scan, *tables, notes])])
 
-    def _errors(self, data: xarray.Dataset) -> list[Table]:
-        rates = [f"{rate}({at:g} s)" for rate in data["rate"].values for at in data["age"].values]
-        tables = []
-        for n, name in enumerate(data["weighting"].values):
-            rows = [[str(self.varied), *map(str, data["parameter"].values), *rates]]
-            columns = (data[key].values[n] for key in ("stderr", "rate_stderr"))
-            for value, errors, of_rates in zip(data["varied"].values, *columns, strict=True):
-                each = map(format_error, [*errors, *of_rates.ravel()])
-                rows.append([f"{value:.4g}", *each])
-            tables.append(Table(f"standard errors with --weighting {name}", rows, 0))
-        return tables
+    def _quantities(self) -> Iterator[tuple[str, float, str, Float[np.ndarray, "weighting point"]]]:
+        """Yield name, value, unit and errors of each parameter, and of each rate at each age."""
+        data = self.dataset
+        for n, name in enumerate(data["parameter"].values):
+            unit = str(data["unit"].values[n]) if data["unit"].values[n] != "1" else ""
+            yield str(name), data["value"].values[n], unit, data["stderr"].values[..., n]
+        for n, rate in enumerate(data["rate"].values):
+            for k, age in enumerate(data["age"].values):
+                errors = data["rate_stderr"].values[..., n, k]
+                yield f"{rate} at {age:g} s", data["rate_value"].values[n, k], "", errors
 
-    def _one_scan(self, data: xarray.Dataset) -> list[Table]:
-        rows = [["", *(f"--weighting {name}" for name in data["weighting"].values)]]
-        for name in map(str, data["parameter"].values):
-            one = data.sel(parameter=name)
-            unit = "" if one["unit"] == "1" else one["unit"].item()
-            rows.append([name, *_with_errors(one["value"].item(), one["stderr"].values, unit)])
-        for rate, age in product(data["rate"].values, data["age"].values):
-            one = data.sel(rate=rate, age=age)
-            cells = _with_errors(one["rate_value"].item(), one["rate_stderr"].values)
-            rows.append([f"{rate} at {age:g} s", *cells])
-        return [Table("", rows)]
-
-    def _notes(self, data: xarray.Dataset) -> list[str]:
-        names, notes = data["parameter"].values, []
+    def _notes(self) -> list[str]:
+        data, notes, where = self.dataset, [], " everywhere"
+        names = data["parameter"].values
         if self.varied is None:
-            correlation = data.isel(point=0)["correlation"].isel(weighting=0).values
-            pairs = np.argwhere(np.abs(np.tril(correlation, -1)) >= CORRELATED).tolist()
+            correlation, where = np.tril(data["correlation"].values[0, 0], -1), ""
+            pairs = np.argwhere(np.abs(correlation) >= CORRELATED).tolist()
             strong = [f"{names[b]} and {names[a]} {correlation[a, b]:+.3f}" for a, b in pairs]
             notes += [f"strongly correlated: {', '.join(strong)}"] if strong else []
-        lost = np.isnan(data["stderr"].values).any(axis=(0, 1))
-        if lost.any():
-            where = " everywhere" if self.varied else ""
+        if (lost := np.isnan(data["stderr"].values).any(axis=(0, 1))).any():
             notes.append(
                 f"not determined{where}: {', '.join(map(str, names[lost]))}; fix some of them, or choose "
                 f"other angles, lags or counts"
             )
         return notes
-
-
-def _with_errors(value: float, errors: np.ndarray, unit: str = "") -> list[str]:
-    return [
-        "-" if np.isnan(error) else with_unit(value_and_error(value, float(error)), unit)
-        for error in errors
-    ]
 
 
 @dataclass(frozen=True)
@@ -161,148 +150,144 @@ class PlannedScan:
         return self.dt * np.arange(self.frames)
 
 
-class ExpectedErrors(NamedTuple):
-    covariance: Float[np.ndarray, "weighting p p"]
-    """Of theta; NaN where a parameter is fixed or not determined."""
-    rates: tuple[str, ...]
-    rate_value: Float[np.ndarray, "rate age"]
-    """NaN at ages outside the scan."""
-    rate_stderr: Float[np.ndarray, "weighting rate age"]
-
-
-@one_blas_thread()
-def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> ExpectedErrors:
-    """Return the covariance of the parameters for each weighting, and the errors of rates at ages [s]."""
-    averaged = _cells(scan.frames, scan.problem.min_lag)
-    at, m = _fitted_point(scan, averaged), int(scan.free.sum())
-    scores = [_of_bin(scan, b, averaged, at) for b in range(len(scan.q))]
-    clusters = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int))
-    covariance = np.full((len(WEIGHTINGS), *(len(scan.theta),) * 2), np.nan)
-    for whole, name in zip(covariance, WEIGHTINGS, strict=True):
-        hessian, variance = np.zeros((2, m, m))
-        for b, of in enumerate(of_bin[name] for of_bin in scores):
-            hessian += of.hessian
-            variance += of.variance
-            for a in np.flatnonzero(clusters[:b] == clusters[b]):  # they see the same speckle
-                other, most = scores[a][name], max(scan.pixels[a], scan.pixels[b])
-                variance += other.weight * of.weight / most * (other.intensity + of.intensity)
-        inverse = _inverse(hessian)
-        scaled = inverse @ variance @ inverse * np.outer(at.units, at.units)
-        whole[np.ix_(scan.free, scan.free)] = scaled
-    return ExpectedErrors(covariance, *_rates(scan, covariance, ages))
-
-
 class _Scores(NamedTuple):
-    """What a bin adds to the normal equations of the scaled parameters."""
+    """What a bin adds to the normal equations of the scaled parameters, its data weighted by 1."""
 
-    hessian: Float[np.ndarray, "m m"]
+    normal: Float[np.ndarray, "m m"]
     variance: Float[np.ndarray, "m m"]
-    """Of its scores."""
+    """Of the scores, of one pixel."""
     intensity: Float[np.ndarray, "m m"]
-    """The part of their variance of one pixel that bins of the same speckle share, over `weight`²."""
+    """The part of it that bins of the same speckle share."""
     weight: float
     """Of its pairs, 1/σ² with σ from counts as `ingest` computes it; of weighted averages the pixels."""
 
 
-def _of_bin(
-    scan: PlannedScan, bin: int, averaged: AveragedCells, at: FittedPoint
-) -> dict[str, _Scores]:
-    contrast, mu, pixels = scan.contrast[bin], float(scan.counts[bin]), scan.pixels[bin]
-    model = BinModel(at, float(scan.q[bin]), float(scan.phi[bin]))
-    frames = BinFrames(
-        (0, scan.frames), np.ones(scan.frames, bool), np.ones(scan.frames), scan.problem.min_lag
+@one_blas_thread()
+def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> xarray.Dataset:
+    """Return the errors of the free parameters and of rates at ages [s], as in `Design`, of one point."""
+    model, free = scan.problem.model, scan.free
+    point = evaluation_of(model).point(scan.problem, scan.theta, scan.time)
+    size = np.where(scan.theta == 0, 1.0, np.abs(scan.theta))[free]
+    fitted = FittedPoint(point, scan.time, free, size)
+    averaged = _cells(scan.frames, scan.problem.min_lag)
+    bins = [_scores_of_bin(scan, b, averaged, fitted) for b in range(len(scan.q))]
+    small = np.array([_covariance(scan, scores) for scores in zip(*bins, strict=True)])
+    small *= np.outer(size, size)
+    stderr = np.sqrt(np.einsum("wpp->wp", small))
+    with np.errstate(invalid="ignore"):
+        correlation = small / (stderr[:, :, None] * stderr[:, None, :])
+    rates, rate_value, rate_error = _rates(
+        fitted, [expanded(errors, free) for errors in small], ages
     )
-    grid = grid_of_weights(averaged, scan.frames, len(scan.q))
-    division = divided(model, frames, averaged, grid)
-    parts = [blocks_of(model, frames, stretch, contrast) for stretch in division.stretches]
-    size = np.append([1.0, 1.0], np.full(int(scan.free.sum()), contrast))
+    parameters = [p for p, is_free in zip(model.parameters, free, strict=True) if is_free]
+    each, names = ("weighting", "point"), [p.name for p in parameters]
+    return xarray.Dataset(
+        {
+            "value": ("parameter", scan.theta[free]),
+            "unit": ("parameter", [p.unit for p in parameters]),
+            "stderr": ((*each, "parameter"), stderr[:, None]),
+            "correlation": ((*each, "parameter", "other"), correlation[:, None]),
+            "rate_value": (("rate", "age"), rate_value),
+            "rate_stderr": ((*each, "rate", "age"), rate_error[:, None]),
+        },
+        coords={
+            "weighting": list(WEIGHTINGS),
+            "parameter": names,
+            "other": names,
+            "rate": np.array(rates, dtype=str),
+            "age": ("age", ages, {"units": "s"}),
+        },
+    )
 
-    each = (noise_of_fields(part, frames.min_lag) for part in parts)
-    noises, squares = zip(*each, strict=True)
-    of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
-    project = _eliminating(weights * np.outer(size, size)) * size
-    of_scores = of_fields.mapped(project)
-    w = pixels / (1 / mu + contrast) ** 2
-    hessian, variance = w * project @ weights @ project.T, w**2 / pixels * of_scores.at(mu)
-    found = {PAIRS: _Scores(hessian, variance, of_scores.constant, w)}
-    fine = bin_averages(averaged, model)
-    cells, noise = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
-    X = np.column_stack([np.ones(len(cells.f)), cells.f, cells.slopes.T]) * size
-    weighted = np.linalg.solve(regular(noise.at(mu)), X)
-    normal = X.T @ weighted
-    project = _eliminating(normal)
-    shared = project @ weighted.T @ noise.constant @ weighted @ project.T
-    information = project @ normal @ project.T * pixels
-    return found | {SPECKLE_WEIGHTS: _Scores(information, information, shared, pixels)}
+
+def _covariance(scan: PlannedScan, bins: Sequence[_Scores]) -> Float[np.ndarray, "m m"]:
+    """Return the covariance of the scaled parameters; NaN of those that are not determined."""
+    hessian = np.sum([scores.weight * scores.normal for scores in bins], axis=0)
+    clusters, variance = friedel_clusters(scan.q, scan.phi, np.ones(len(scan.q), int)), 0.0
+    for b, scores in enumerate(bins):
+        variance += scores.weight**2 / scan.pixels[b] * scores.variance
+        for a in np.flatnonzero(clusters[:b] == clusters[b]).tolist():  # of the same speckle
+            weight = bins[a].weight * scores.weight / max(scan.pixels[a], scan.pixels[b])
+            variance += weight * (bins[a].intensity + scores.intensity)
+    scaled = eigensystem(hessian)
+    inverse = scaled.pseudoinverse(SINGULAR_OF_MEANS)
+    return without(inverse @ variance @ inverse, ~scaled.determined(SINGULAR_OF_MEANS))
+
+
+def _scores_of_bin(
+    scan: PlannedScan, bin: int, averaged: AveragedCells, fitted: FittedPoint
+) -> tuple[_Scores, ...]:
+    """Return them for each weighting."""
+    contrast, mu, pixels = scan.contrast[bin], float(scan.counts[bin]), scan.pixels[bin]
+    place, every = (float(scan.q[bin]), float(scan.phi[bin])), np.ones(scan.frames)
+    frames = BinFrames((0, scan.frames), every > 0, every, scan.problem.min_lag)
+    data = BinData(bin, place, 1.0, contrast, frames, averaged, every, mu)
+    noise = noise_of_model(fitted, data, grid_of_weights(averaged, scan.frames, len(scan.q)))
+    size = np.append([1.0, 1.0], np.full(len(fitted.units), contrast))
+    project = _eliminating(normal := noise.weights * np.outer(size, size))
+    of_scores, normal = noise.of_fields.mapped(project * size), project @ normal @ project.T
+    weight = pixels / (1 / mu + contrast) ** 2
+    of_pairs = _Scores(normal, of_scores.at(mu), of_scores.constant, weight)
+    f, slopes = noise.cells.f, noise.cells.slopes
+    X = np.column_stack([np.ones(len(f)), f, slopes.T]) * size
+    weighted = np.linalg.solve(regular(noise.of_cells.at(mu)), X)
+    project = _eliminating(normal := X.T @ weighted)
+    of_scores, normal = noise.of_cells.mapped(project @ weighted.T), project @ normal @ project.T
+    return of_pairs, _Scores(normal, normal, of_scores.constant, pixels)
 
 
 def _eliminating(normal: Float[np.ndarray, "column column"]) -> Float[np.ndarray, "m column"]:
     """Return the map from sums with offset, contrast and parameters to scores without offset and contrast."""
-    own, across = normal[:2, :2], normal[2:, :2]
-    return np.concatenate([-across @ pseudoinverse(own), np.eye(len(across))], axis=1)
-
-
-def _inverse(hessian: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
-    """Return the inverse, NaN on the diagonal of parameters that are not determined."""
-    scaled = eigensystem(hessian)
-    inverse = scaled.pseudoinverse(SINGULAR_OF_MEANS)
-    lost = ~scaled.determined(SINGULAR_OF_MEANS)
-    inverse[lost] = inverse[:, lost] = 0.0
-    inverse[lost, lost] = np.nan
-    return inverse
+    across = -normal[2:, :2] @ pseudoinverse(normal[:2, :2])
+    return np.concatenate([across, np.eye(len(across))], axis=1)
 
 
 def _cells(frames: int, min_lag: int) -> AveragedCells:
     ages, lags = age_edges(frames), np.unique([*lag_edges(frames), min_lag])
     every = [
-        Interval(first, stop, max(shortest, 1), end)
+        Interval(first, stop, shortest, end)
         for first, stop in pairwise(ages.tolist())
-        for shortest, end in pairwise(lags.tolist())
-        if shortest >= min_lag and first + max(shortest, 1) < frames
+        for shortest, end in pairwise(lags[lags >= min_lag].tolist())
+        if first + shortest < frames
     ]
     points = cell_points(every, np.ones(frames, bool))
     pairs = np.round(np.bincount(points.cell, points.weight, len(every))).astype(np.int64)
     return AveragedCells(every, np.zeros((1, len(every))), pairs[None], [points], ages, lags)
 
 
-def _fitted_point(scan: PlannedScan, averaged: AveragedCells) -> FittedPoint:
-    """Return the model, with units of the free parameters in which no derivative of f is far from 1."""
-    point = evaluation_of(scan.problem.model).point(scan.problem, scan.theta, scan.time)
-    at = FittedPoint(point, scan.time, scan.free, np.ones(int(scan.free.sum())))
-    largest = np.zeros(len(at.units))
-    for b in {0, len(scan.q) // 2, len(scan.q) - 1, int(np.argmax(np.nan_to_num(scan.q)))}:
-        model = BinModel(at, scan.q[b], scan.phi[b])
-        slopes = model.f_and_slopes(*map(model.time, averaged.points[0][:2]))[1]
-        largest = np.maximum(largest, np.sqrt(np.mean(slopes**2, axis=1)))
-    return at._replace(units=np.where(largest > 0, 1 / np.where(largest > 0, largest, 1.0), 1.0))
-
-
 def _rates(
-    scan: PlannedScan,
-    covariance: Float[np.ndarray, "weighting p p"],
+    fitted: FittedPoint,
+    covariances: Sequence[Float[np.ndarray, "p p"]],
     ages: Float[np.ndarray, " age"],
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Return the names of the rates, their values and their standard errors; NaN after the record."""
-    evaluation, names = evaluation_of(scan.problem.model), list(scan.problem.model.names)
-    curves = {}
+) -> tuple[list[str], Float[np.ndarray, "rate age"], Float[np.ndarray, "weighting rate age"]]:
+    """Return the names of J and γ̇, their values and their standard errors; NaN after the record."""
+    model = fitted.point.problem.model
+    evaluation, names, curves = evaluation_of(model), list(model.names), {}
     if evaluation.rates is not None:
-        at = evaluation.point(scan.problem, scan.theta, scan.time)
-        curves = evaluation.rates(at, scan.time, (0, scan.frames))
-    rates = tuple(name for name in curves if name in ("J", "gamma_dot"))
+        curves = evaluation.rates(fitted.point, fitted.time, (0, len(fitted.time)))
+    rates = [name for name in curves if name in ("J", "gamma_dot")]
     values = np.full((len(rates), len(ages)), np.nan)
-    errors, inside = np.full((len(covariance), *values.shape), np.nan), ages <= scan.time[-1]
+    errors = np.full((len(covariances), *values.shape), np.nan)
     for n, curve in enumerate(curves[name] for name in rates):
-        values[n, inside] = np.interp(ages, curve.time, curve.value)[inside]
-        gradient = np.array([np.interp(ages, curve.time, one) for one in curve.gradient])
+        at_ages = partial(np.interp, ages, curve.time, right=np.nan)
+        values[n], gradient = at_ages(curve.value), np.array(list(map(at_ages, curve.gradient)))
         which = [names.index(name) for name in curve.parameters]
-        moved = np.outer(scan.free[which], scan.free[which])
-        for w, of in enumerate(covariance):
-            error = rate_stderr(gradient, np.where(moved, of[np.ix_(which, which)], 0.0))
-            errors[w, n, inside] = error[inside]
+        free = np.outer(fitted.which[which], fitted.which[which])
+        for w, covariance in enumerate(covariances):
+            held = np.where(free, covariance[np.ix_(which, which)], 0.0)
+            errors[w, n] = rate_stderr(gradient, held)
     return rates, values, errors
 
 
-VARIED = ("frames", "counts", "pixels", "contrast", "angles", "exposure")
+VARIED = {
+    "frames": "frames",
+    "counts": "counts per pixel and frame",
+    "pixels": "pixels per bin",
+    "contrast": "contrast",
+    "angles": "angles, with the same total number of pixels",
+    "exposure": "frame time [s], with the same total time and dose",
+}
+"""What can be varied, and its label in figures."""
 FEWEST_FRAMES = 10
 MOST_FRAMES = 1_000_000
 MOST_BINS = 1000
@@ -346,7 +331,6 @@ def design(
     [610.0, 480.0]
     """
     model = scan_model(model).current()
-    known = convention_named(convention)
     width = required_gap(model, gap)
     each = over_bins({"q": q, "phi": phi, "contrast": contrast, "counts": counts, "pixels": pixels})
     theta, fixed = vector_of(model, params), (fixed,) if isinstance(fixed, str) else fixed
@@ -356,20 +340,35 @@ def design(
     if not free.any():
         raise OptionError("fixed: all parameters are fixed, so there is no error to compute")
     frames = _whole("frames", frames)
-    check_model(model, frames, known, "float64")
-    problem = Problem(model, known, width if model.shear else None, min_lag)
+    require_count("min_lag", min_lag, 1)
+    check_model(model, frames, convention_named(convention), "float64")
+    gap_used = width if model.shear else None
+    problem = Problem(model, convention_named(convention), gap_used, min_lag)
     scan = PlannedScan(problem, theta, free, frames, float(numbers_of("dt", dt)), **each)
     _check(scan)
-    varied, values = _varied(vary)
-    scans = [_with(scan, varied, value) for value in values]
-    shortest = min(float(one.time[-1]) for one in scans)
+    about = (
+        f"{model.name}, {counted(len(scan.q), 'bin')}, {frames} frames of {scan.dt:g} s, contrast "
+        f"{scan.contrast.mean():.3g}, {scan.counts.mean():.3g} counts per pixel and frame, "
+        f"{scan.pixels.mean():.4g} independent pixels per bin"
+    )
+    scans, attrs, coordinate = [scan], {"scan": about}, ("point", [np.nan])
+    if vary:
+        varied, values = _varied(vary)
+        scans = [_with(scan, varied, value) for value in values]
+        attrs = {"scan": f"{about}; {varied} varied", "varied": varied}
+        coordinate = "point", values, {"long_name": VARIED[varied]}
+    shortest = min(float(planned.time[-1]) for planned in scans)
     wanted = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
     if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
         raise OptionError(
             f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
         )
-    found = [expected_errors(one, wanted) for one in scans]
-    return Design(_dataset(scan, varied, values, wanted, found))
+    points = [expected_errors(planned, wanted) for planned in scans]
+    # values of parameters and rates are those of the first
+    data = xarray.concat(
+        points, "point", data_vars="minimal", coords="minimal", compat="override", join="exact"
+    )
+    return Design(data.assign_coords(varied=coordinate).assign_attrs(attrs))
 
 
 def _whole(name: str, value: Any) -> int:
@@ -386,7 +385,7 @@ def _check(scan: PlannedScan) -> None:
         )
     for name, lowest, highest, what in (
         ("frames", FEWEST_FRAMES, MOST_FRAMES, f"a number from {FEWEST_FRAMES} to {MOST_FRAMES}"),
-        ("contrast", 1e-9, 1.0, "positive numbers of at most 1"),
+        ("contrast", SMALLEST_CONTRAST, 1.0, f"numbers from {SMALLEST_CONTRAST:g} to 1"),
         ("counts", 1e-12, 1e12, "positive numbers of at most 1e12"),
         ("pixels", 1e-3, 1e12, "positive numbers of at most 1e12"),
         ("q", *RANGES["q"][:2], "positive numbers of at most 1000, in 1/Å"),
@@ -399,81 +398,33 @@ def _check(scan: PlannedScan) -> None:
             raise OptionError(f"{name} = {shown(values.tolist())} cannot be used: give {what}")
 
 
-def _varied(vary: Mapping[str, ArrayLike] | None) -> tuple[str | None, list[float]]:
-    if not vary:
-        return None, [np.nan]
+def _varied(vary: Mapping[str, ArrayLike]) -> tuple[str, list[float]]:
     if len(vary) > 1:
         raise OptionError(f"vary = {shown(dict(vary))} cannot be used: vary one quantity at a time")
-    name, given = next(iter(vary.items()))
+    ((name, given),) = vary.items()
     require_known(name, VARIED, f"vary: {name!r} cannot be varied")
-    values = np.atleast_1d(numbers_of(name, given)).ravel()
-    if not ((values > 0) & np.isfinite(values)).all():
-        raise OptionError(f"vary: {name} = {shown(given)} are not positive numbers")
+    values = numbers_of(name, given).ravel()
+    if not len(values) or not ((values > 0) & np.isfinite(values)).all():
+        raise OptionError(f"vary: {name} = {shown(given)} cannot be used: give positive numbers")
     return name, values.tolist()
 
 
-def _with(scan: PlannedScan, varied: str | None, value: float) -> PlannedScan:
+def _with(scan: PlannedScan, varied: str, value: float) -> PlannedScan:
     """Return the scan with one quantity changed; a ring of as many pixels in so many bins over 180°."""
-    changes: dict[str, Any] = {}
     if varied == "frames":
-        changes["frames"] = _whole("frames", value)
+        changed = replace(scan, frames=_whole("frames", value))
     elif varied == "exposure":
-        changes = {"frames": round(scan.frames * scan.dt / value), "dt": value}
-        changes["counts"] = scan.counts * value / scan.dt
+        frames, counts = round(scan.frames * scan.dt / value), scan.counts * value / scan.dt
+        changed = replace(scan, frames=frames, dt=value, counts=counts)
     elif varied == "angles":
         n = _whole("vary: angles", value)
-        changes = {name: np.full(n, getattr(scan, name)[0]) for name in ("q", "contrast", "counts")}
-        changes["phi"] = scan.phi[0] + 180 / n * np.arange(n)
-        changes["pixels"] = np.full(n, scan.pixels.sum() / n)
-    elif varied is not None:
-        changes[varied] = np.full(len(scan.q), value)
-    changed = replace(scan, **changes)
+        ring = {name: np.full(n, getattr(scan, name)[0]) for name in ("q", "contrast", "counts")}
+        phi, pixels = scan.phi[0] + 180 / n * np.arange(n), np.full(n, scan.pixels.sum() / n)
+        changed = replace(scan, phi=phi, pixels=pixels, **ring)
+    else:
+        changed = replace(scan, **{varied: np.full(len(scan.q), value)})
     _check(changed)
     return changed
-
-
-def _dataset(
-    scan: PlannedScan,
-    varied: str | None,
-    values: list[float],
-    ages: Float[np.ndarray, " age"],
-    found: list[ExpectedErrors],
-) -> xarray.Dataset:
-    model, free = scan.problem.model, scan.free
-    covariance = np.stack([one.covariance[:, free][..., free] for one in found], axis=1)
-    rate_stderr = np.stack([one.rate_stderr for one in found], axis=1)
-    stderr = np.sqrt(np.einsum("wpaa->wpa", covariance))
-    parameters = [p for p, one in zip(model.parameters, free, strict=True) if one]
-    with np.errstate(invalid="ignore"):
-        correlation = covariance / (stderr[..., :, None] * stderr[..., None, :])
-    about = (
-        f"{model.name}, {len(scan.q)} {'bin' if len(scan.q) == 1 else 'bins'}, {scan.frames} frames of "
-        f"{scan.dt:g} s, contrast {scan.contrast.mean():.3g}, {scan.counts.mean():.3g} counts per pixel and "
-        f"frame, {scan.pixels.mean():.4g} independent pixels per bin"
-    )
-    attrs = {"scan": about}
-    if varied is not None:
-        attrs = {"scan": f"{about}; {varied} varied", "varied": varied}
-    each, names = ("weighting", "point"), [p.name for p in parameters]
-    return xarray.Dataset(
-        {
-            "value": ("parameter", scan.theta[free]),
-            "unit": ("parameter", [p.unit for p in parameters]),
-            "stderr": ((*each, "parameter"), stderr),
-            "correlation": ((*each, "parameter", "other"), correlation),
-            "rate_value": (("rate", "age"), found[0].rate_value),
-            "rate_stderr": ((*each, "rate", "age"), rate_stderr),
-        },
-        coords={
-            "weighting": list(WEIGHTINGS),
-            "parameter": names,
-            "other": names,
-            "rate": np.array(found[0].rates, dtype=str),
-            "age": ("age", ages, {"units": "s"}),
-            "varied": ("point", values),
-        },
-        attrs=attrs,
-    )
 
 
 def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> Design:
@@ -489,27 +440,27 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     'frames'
     """
     scan = fitted_scan(result) if scan is None else as_selected(scan, result)
-    table, config = result.parameters, result.config
+    table, config, noise = result.parameters, result.config, result.errors.noise
     bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
     value = dict(zip(table["param"].values.tolist(), table["optimum"].values.tolist(), strict=True))
     time = scan.time[scan.use]
     given: dict[str, Any] = {
         "q": q_or_one(scan)[bins],
         "phi": np.nan_to_num(scan.phi[bins]),
-        "contrast": np.clip(result.scaling["contrast"].values[bins], 1e-6, 1.0),
+        "contrast": np.clip(result.scaling["contrast"].values[bins], SMALLEST_CONTRAST, 1.0),
         "frames": len(time),
         "dt": float((time[-1] - time[0]) / (len(time) - 1)),
         "gap": config["gap_angstrom"],
         "fixed": table["param"].values[table["fixed"].values].tolist(),
         "min_lag": config["min_lag"],
         "convention": config["convention"],
-    }
-    noise, unknown = result.errors.noise, np.full(len(bins), np.nan)
-    for name, column in (("counts", "mean_counts"), ("pixels", "pixels")):
-        given[name] = (unknown if noise is None else noise[column].values)[bins]
-        if name not in changes and not (np.isfinite(given[name]) & (given[name] > 0)).all():
+        "counts": np.nan if noise is None else noise["mean_counts"].values[bins],
+        "pixels": np.nan if noise is None else noise["pixels"].values[bins],
+    } | changes
+    for name in ("counts", "pixels"):
+        if name not in changes and not np.all(given[name] > 0):
             raise OptionError(
                 f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
                 f"pixels (per bin)"
             )
-    return design(result.provenance.fitted_model(), value, **given | changes)
+    return design(result.provenance.fitted_model(), value, **given)

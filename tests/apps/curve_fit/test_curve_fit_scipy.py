@@ -1,12 +1,14 @@
 """curve_fit called as scipy's: arrays, functions of NumPy, p0 and sigma; popt and pcov are scipy's."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
 import xarray
+from numpy import exp
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
@@ -33,6 +35,21 @@ def of_many(x, a, b, c):
     return a * far + b * scipy.special.erf(x) + np.clip(c, -10, 10) * np.maximum(x, 1.0) ** 0.5
 
 
+def helped(x, a, b):
+    return a * np.array([decay(x, 1, b, 0), exp(-x)]).sum(axis=0)
+
+
+def shifted(function):
+    return lambda x, a, b: function(x, a, b, 0.5)
+
+
+class Line:
+    slope = 2.0
+
+    def at(self, x, a):
+        return self.slope * np.multiply(a, x)
+
+
 def some_named(x, a, *rest):
     return a * np.exp(-rest[0] * x) + rest[1]
 
@@ -51,6 +68,10 @@ CASES = [
     ("an array of two rows", (plane, PLANE, Z), {}),
     ("a tuple of two arrays", (plane, (X, PLANE[1]), Z), {"sigma": SIGMA}),
     ("other functions", (of_many, X, Y), {}),
+    ("a helper, an array and a ufunc", (helped, X, Y), {}),
+    ("a function in a function", (shifted(decay), X, Y), {}),
+    ("a method", (Line().at, X, Y), {}),
+    ("a part of a function", (partial(decay, c=0.5), X, Y, [2, 1]), {}),
     ("named ones and any number", (some_named, X, Y, [2, 1, 0.4]), {}),
     ("whole numbers", (lambda x, a, b: a * x + b, np.arange(9), 2 * np.arange(9) % 5), {}),
 ]  # fmt: skip
@@ -88,7 +109,7 @@ MISTAKES = [
     ("a short sigma", (decay, X, Y), {"sigma": [1, 2]}, r"sigma of shape \(2,\) does not match 60 points"),
     ("math", (lambda x, a: np.exp(x) * math.exp(a), X, Y), {}, "instead of numpy, math and float"),
     ("if", (lambda x, a: np.exp(x) if a > 0 else x, X, Y), {}, "a Python `if`"),
-    ("an array made inside", (lambda x, a: np.array([a, a]) @ x, X, Y), {}, "use np.stack"),
+    ("no such function", (lambda x, a: a * scipy.special.j0(x), X, Y), {}, "has no attribute 'j0'"),
     ("a mean", (lambda x, a, b: a * (x - x.mean()) + b, X, Y), {}, "depends on other points"),
 ]  # fmt: skip
 

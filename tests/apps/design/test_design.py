@@ -88,7 +88,9 @@ def test_what_a_scan_does_not_determine_has_no_error():
     flow = hd.design("laminar_flow", values, fixed=FIXED, gap=2e6, phi=[35.0], **PLAN)
     assert np.isnan(errors(flow)["phi0"])
     assert np.isnan(errors(flow)["gamma_dot_t0"])
-    assert np.isfinite(errors(flow)["D0"])
+    held = hd.design("laminar_flow", values, fixed=(*FIXED, "phi0"), gap=2e6, phi=[35.0], **PLAN)
+    for name in ("D0", "alpha", "beta"):  # one bin sees one component of the flow
+        assert errors(flow)[name] == pytest.approx(errors(held)[name], rel=1e-6)
     assert "not determined: gamma_dot_t0, phi0" in str(flow)
     assert np.isnan(flow.dataset["rate_stderr"].sel(rate="gamma_dot").values).all()
 
@@ -157,6 +159,7 @@ def test_blocks_that_become_longer_leave_no_cell_without_its_noise():
         ({"vary": {"frames": [100], "counts": [1]}}, "one quantity"),
         ({"vary": {"counts": [0.0]}}, "positive"),
         ({"ages": -1.0}, "ages"),
+        ({"min_lag": 0}, "min_lag = 0 cannot be used"),
     ],
 )
 def test_values_that_no_scan_has_are_refused_with_their_name(change, words):
@@ -178,28 +181,30 @@ def test_a_scan_like_that_of_a_fit_is_planned_with_its_counts_and_pixels(tmp_pat
 
 
 CASES = [
-    ("one ring", replace(RING, mean=0.5), STATIC),
+    ("one ring", replace(RING, mean=0.5, pixels=2400), STATIC),
     ("six angles", SIX, SHEAR),
     ("five rings", RINGS, DIFFUSION),
     ("full contrast", Photons(STILL / 5, frames=60, mean=3.0, modes=1, pixels=1000), STATIC),
 ]
-REPEATS = 100
+REPEATS = 200
+"""The scatter of so many is known to 6 %, of 100 to 8 %. Errors of one ring are 8 %: of 400 pixels they were
+20 %, and estimates of 700 scans scattered by a tenth more, with long tails."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("photons", "options"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_estimates_scatter_as_was_expected(photons, options, tmp_path):
-    design = planned(photons, options)
-    for weighting in ("pairs", "speckle"):
-        expected = errors(design, weighting)
-        found = []
-        for seed in range(REPEATS):
-            scan = store(photons.scan(seed), tmp_path)
-            table = hd.fit(scan, **options, weighting=weighting).parameters
-            found.append(table["value"].sel(param=list(expected)).values)
-        middle = np.median(found, axis=0)
-        scatter = np.sqrt(np.mean((np.array(found) - middle) ** 2, axis=0))
-        ratio = np.array(list(expected.values())) / scatter
+    design, found = planned(photons, options), {"pairs": [], "speckle": []}
+    names = design.dataset["parameter"].values
+    for seed in range(REPEATS):
+        scan = store(photons.scan(seed), tmp_path)
+        for weighting, values in found.items():
+            table = hd.fit(scan, **options, weighting=weighting).parameters.sel(param=names)
+            # without a value where only a limit is known
+            values.append(table["value"].fillna(table["optimum"]).values)
+    for weighting, values in found.items():
+        scatter = np.sqrt(np.mean((np.array(values) - np.median(values, axis=0)) ** 2, axis=0))
+        ratio = np.array(list(errors(design, weighting).values())) / scatter
         print(weighting, np.round(ratio, 2))
-        assert ((ratio > 0.85) & (ratio < 1.2)).all(), (weighting, ratio)
+        assert ((ratio > 0.83) & (ratio < 1.2)).all(), (weighting, ratio)
