@@ -6,12 +6,8 @@ happens where it is missing.
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
-
-if TYPE_CHECKING:
-    import xarray
 
 
 class _DaskArrays:
@@ -39,17 +35,3 @@ def load_dask_arrays_late() -> None:
     except ImportError:
         return
     known.setdefault("dask", _DaskArrays())  # pyright: ignore[reportArgumentType]
-
-
-def in_memory(dataset: "xarray.Dataset", name: str) -> bool:
-    """Return whether the values of a variable are in the memory of this process.
-
-    Private: `Variable._in_memory`, seen in xarray 2026.9; the public `chunks` tells only whether a
-    variable is one of Dask. Where it is missing, a variable without chunks counts as in memory if its
-    dataset names no source: data of a store that were loaded are then read again by workers.
-    """
-    variable = dataset[name].variable
-    try:
-        return bool(variable._in_memory)
-    except AttributeError:
-        return variable.chunks is None and "source" not in dataset.encoding

@@ -3,16 +3,13 @@
 import pickle
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import dask.array
 import numpy as np
 import pytest
-import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.result_classes import FitSeries
@@ -114,31 +111,6 @@ def test_an_unpickled_result_prints_itself_in_a_bare_process_without_html_or_mat
     )
     assert ran.returncode == 0, ran.stderr.decode()
     assert ran.stdout.decode() == f"{shown}\n"
-
-
-@pytest.fixture
-def datasets(tmp_path):
-    """The same variable in memory, as an array of Dask, and in a store."""
-    here = xarray.Dataset({"y": ("x", np.arange(4.0))})
-    here.to_zarr(tmp_path / "y.zarr", consolidated=False)
-    stored = xarray.open_zarr(tmp_path / "y.zarr", chunks=None, consolidated=False)
-    return {"here": here, "dask": here.chunk({"x": 2}), "stored": stored}
-
-
-def without_private_name(dataset):
-    variable = SimpleNamespace(chunks=dataset["y"].variable.chunks)
-
-    class Stripped(dict):
-        encoding = dataset.encoding
-
-    return Stripped(y=SimpleNamespace(variable=variable))
-
-
-def test_only_what_is_loaded_is_in_memory(datasets):
-    for shape in (lambda of: of, without_private_name):
-        found = {name: in_memory(shape(of), "y") for name, of in datasets.items()}
-        assert found == {"here": True, "dask": False, "stored": False}
-    assert in_memory(datasets["stored"].load(), "y")
 
 
 FIT = """
