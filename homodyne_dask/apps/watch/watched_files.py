@@ -27,14 +27,10 @@ class Stamp(NamedTuple):
     mtime_ns: int
 
 
-def is_temporary(name: str) -> bool:
-    return _TEMPORARY.search(name) is not None
-
-
 def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
     """Return the files whose names match, without temporary ones; raises OSError for no folder."""
     found = [file for file in folder.iterdir() if any(fnmatch(file.name, p) for p in patterns)]
-    stamps = {file.name: stamp_of(file) for file in found if not is_temporary(file.name)}
+    stamps = {file.name: stamp_of(file) for file in found if not _TEMPORARY.search(file.name)}
     return {name: stamp for name, stamp in stamps.items() if stamp is not None}
 
 
@@ -55,8 +51,6 @@ class WatchedFolder(Options):
 
     once: bool = option(False, use=COMMON)
     """Exit when all present files are fitted (for cron)."""
-    newest_first: bool = option(False, use=COMMON)
-    """Fit the newest file first, not the oldest."""
     stores: Literal["keep", "delete"] = option("keep", use=COMMON)
     """Whether to keep the ingested data in stores/ after their fit is written."""
     files: Names = option(PATTERNS, DATA, use=COMMON)
