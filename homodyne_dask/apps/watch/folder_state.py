@@ -77,14 +77,10 @@ def open_state(results: Path, fit: Mapping[str, object]) -> WatchState:
     """
     file, stores, state = results / STATE, results / STORES, WatchState(results, fit)
     if stores.is_symlink():
-        raise OptionError(
-            f"{stores} is a link to {stores.resolve()}: remove the link, or give another --output"
-        )
+        raise OptionError(f"{stores} is a link: remove it, or give another --output")
     if not file.exists():
         if any(index.exists() for index in index_files(results, SCANS)):
-            raise OptionError(
-                f"{results} contains the index of another set of scans: give another --output"
-            )
+            raise OptionError(f"{results} contains the index of other scans: give another --output")
         state.write({})
         return state
     remedy = "give another --output, or remove that folder"

@@ -65,7 +65,6 @@ class ScanTable:
         self.changed = False
 
 
-def row_line(row: FitRow, seconds: float) -> str:
+def row_line(row: FitRow) -> str:
     values = ", ".join(f"{name} {quantity}" for name, quantity in row.quantities.items())
-    outcome = f"{row.outcome_words}, reduced χ² {row.redchi:.4g}"
-    return f"{row.name}: {outcome}; {values} ({seconds:.1f} s)"
+    return f"{row.name}: {row.outcome_words}, reduced χ² {row.redchi:.4g}; {values}"

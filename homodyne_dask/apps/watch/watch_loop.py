@@ -3,7 +3,6 @@
 What may pass by itself, as a full disk, is said once and waited for. The workers stay warm between fits.
 """
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -31,7 +30,6 @@ from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
 from homodyne_dask.results.files.result_folder import FolderInUse, locked_folder
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import load_result
-from homodyne_dask.store.files import open_without_waiting
 
 ALL, PAGE = "folders, disk and workers", "the page"
 """What is waited for beside single files: what every file needs, and the page."""
@@ -48,7 +46,7 @@ def waits_for(error: BaseException, name: str) -> str:
     cause = error if isinstance(error, OSError) else error.__cause__
     if isinstance(error, errors.ClusterError):
         return "" if type(cause).__name__ == "KilledWorker" else ALL  # it kills the next ones, too
-    if isinstance(error, FolderInUse | errors.FileReadError):
+    if isinstance(error, FolderInUse | errors.FileReadError) or isinstance(cause, PermissionError):
         return name
     known = isinstance(error, OSError | errors.HomodyneDaskError)
     if known and isinstance(cause, OSError) and not isinstance(error, errors.SourceError):
@@ -83,9 +81,7 @@ class ScanFitter:
         if store.is_symlink():
             raise errors.StoreError(f"{store} is a link to {store.resolve()}: remove the link")
         store.parent.mkdir(exist_ok=True)
-        with open(source, "rb", opener=open_without_waiting) as file:  # a refusal may pass
-            large = os.fstat(file.fileno()).st_size >= MIN_BYTES_FOR_WORKERS
-        client = self.client if large else None
+        client = self.client if source.stat().st_size >= MIN_BYTES_FOR_WORKERS else None
         try:
             hd.ingest(source, store, client=client, **self.reading.model_dump())
         except errors.StoreError as e:
@@ -104,7 +100,6 @@ class ScanFitter:
 
 class InWork(NamedTuple):
     stamp: Stamp
-    began: float
     held: ExitStack
     fit: BegunFit
 
@@ -190,11 +185,11 @@ class FolderWatch:
 
     def look(self) -> None:
         self.next_look = time.monotonic() + self.options.interval
-        found = listed(self.folder, self.options.files or PATTERNS)
-        self.still = {name: stamp for name, stamp in found.items() if self.seen.get(name) == stamp}
-        self.seen, self.looks = found, self.looks + 1
+        files = listed(self.folder, self.options.files or PATTERNS)
+        self.still = {name: stamp for name, stamp in files.items() if self.seen.get(name) == stamp}
+        self.seen, self.looks = files, self.looks + 1
         refused = {name for name, file in self.state.ended.items() if file.problem}
-        for name in (refused | self.waiting.keys()) - {*found, ALL, PAGE}:
+        for name in (refused | self.waiting.keys()) - {*files, ALL, PAGE}:
             self.state.forget(name)  # if it comes back, it is tried again
             self._resolved(name)
             self.table.remove(name)
@@ -207,9 +202,8 @@ class FolderWatch:
             return False
         name = min(ready, key=lambda name: (ready[name].mtime_ns, name))
         with self._alone(name, ready[name]):
-            began = time.monotonic()
             begun_fit = self.fits.begin(self.folder / name, *self.state.places(name))
-            self.in_work[name] = InWork(ready[name], began, *begun_fit)
+            self.in_work[name] = InWork(ready[name], *begun_fit)
             self.table.changed = True
         return True
 
@@ -217,17 +211,17 @@ class FolderWatch:
         name = next((name for name, work in self.in_work.items() if work.fit.ended()), None)
         if name is None:
             return False
-        stamp, began, held, fit = self.in_work.pop(name)
+        stamp, held, fit = self.in_work.pop(name)
         with self._alone(name, stamp):
             with held:
                 result, error, *_ = fit.output(lambda *_: nullcontext(()))
+            damaged = isinstance(error, errors.StoreError)  # it is ingested again
+            if damaged or (result is not None and self.options.stores == "delete"):
+                remove_store(self.state.places(name)[0])
             if result is None:
                 raise error or AssertionError
-            if self.options.stores == "delete":
-                remove_store(self.state.places(name)[0])
             self.state.note(name, EndedFile(stamp))
-            row = self._show(name, stamp, result)
-            say(row_line(row, time.monotonic() - began))
+            say(row_line(self._show(name, stamp, result)))
             self.statuses[name] = 0 if result.converged else NOT_CONVERGED
             self._resolved(name)
             self._resolved(ALL)
@@ -288,10 +282,8 @@ class FolderWatch:
         if not last and not (self.table.changed and self._is_time(PAGE)):
             return
         work, every = ", ".join(sorted(self.in_work)) or "nothing", self.options.interval
-        does = (
-            "is not being watched" if last else f"is checked every {every:g} s; in progress: {work}"
-        )
-        said = [f"{self.folder} {does}"]
+        does = f"is checked every {every:g} s; in progress: {work}"
+        said = [f"{self.folder} {'is not being watched' if last else does}"]
         said += [f"waiting for {what}: {why}" for what, why in self.waiting.items()]
         try:
             self.state.check_place()

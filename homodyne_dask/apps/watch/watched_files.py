@@ -3,7 +3,6 @@
 import re
 import stat
 from collections.abc import Sequence
-from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -29,21 +28,20 @@ class Stamp(NamedTuple):
 
 def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
     """Return the files whose names match, without temporary ones; raises OSError for no folder."""
-    found = [file for file in folder.iterdir() if any(fnmatch(file.name, p) for p in patterns)]
-    stamps = {file.name: stamp_of(file) for file in found if not _TEMPORARY.search(file.name)}
+    files = [file for file in folder.iterdir() if any(fnmatch(file.name, p) for p in patterns)]
+    stamps = {file.name: _stamp_of(file) for file in files if not _TEMPORARY.search(file.name)}
     return {name: stamp for name, stamp in stamps.items() if stamp is not None}
 
 
-def stamp_of(path: Path) -> Stamp | None:
+def _stamp_of(path: Path) -> Stamp | None:
     """Return what a look shows of a file, of a link that cannot be followed its own; None for none."""
-    with suppress(FileNotFoundError):
-        try:
-            status = path.stat()
-        except OSError:
-            status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode):
-            return Stamp(status.st_size, status.st_mtime_ns)
-    return None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        status = path.lstat()
+    return None if stat.S_ISDIR(status.st_mode) else Stamp(status.st_size, status.st_mtime_ns)
 
 
 class WatchedFolder(Options):

@@ -120,6 +120,20 @@ def test_what_is_no_store_is_never_removed(watched):
     assert not [*Path("out/stores").glob("A0001*")]
 
 
+@pytest.mark.long
+def test_a_damaged_store_is_ingested_again_when_its_file_is_touched(watched):
+    Path("in/A0002_results.hdf").unlink()
+    assert run(*WATCH).exit_code == 0
+    shutil.rmtree("out/A0001_results.hdf_fit")
+    chunk = Path("out/stores/A0001_results.hdf.zarr/c2/c/0/0/0")
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    Path("in/A0001_results.hdf").touch()
+    assert run(*WATCH).exit_code == 2
+    assert "its checksum is wrong" in rows()[0]["message"]
+    Path("in/A0001_results.hdf").touch()
+    assert run(*WATCH).exit_code == 0
+
+
 MISTAKES = [
     (("watch", "nowhere", "-o", "out"), "nowhere is not a directory"),
     (
@@ -129,7 +143,7 @@ MISTAKES = [
     (("watch", "in", "-o", "out"), "model is missing"),
     (("watch", "in", "-o", "out", "--model", "auto"), "auto applies only to a single new fit"),
     (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint cannot be used here"),
-    (("watch", "in", "-o", "other", "--model", "static"), "contains the index of another set"),
+    (("watch", "in", "-o", "other", "--model", "static"), "contains the index of other scans"),
 ]
 
 
