@@ -54,8 +54,8 @@ class ScanTable:
         """Write scans.csv and scans.html; said: what is done and waited for; reload: seconds of the page."""
         rows = []
         for written, row in sorted(self.rows.values(), key=lambda entry: (entry[0], entry[1].name)):
-            at = {"number": len(rows) + 1, "time": local_time(written)}
-            rows.append(replace(row, at=at))
+            columns = {"number": len(rows) + 1, "time": local_time(written)}
+            rows.append(replace(row, at=columns))
         names = quantity_names(rows, self.names)
         title = f"{len(rows)} scans, the latest {rows[-1].name}" if rows else "No scan yet"
         said = [f"{said[0]}; written {local_time(time.time())}", *said[1:]]

@@ -48,8 +48,8 @@ def waits_for(error: BaseException, name: str) -> str:
         return "" if type(cause).__name__ == "KilledWorker" else ALL  # it kills the next ones, too
     if isinstance(error, FolderInUse | errors.FileReadError) or isinstance(cause, PermissionError):
         return name
-    known = isinstance(error, OSError | errors.HomodyneDaskError)
-    if known and isinstance(cause, OSError) and not isinstance(error, errors.SourceError):
+    expected = isinstance(error, OSError | errors.HomodyneDaskError)
+    if expected and isinstance(cause, OSError) and not isinstance(error, errors.SourceError):
         return ALL if cause.errno in exit_status.DISK_FULL else name
     return ""
 

@@ -109,11 +109,11 @@ def watch_until(watch: FolderWatch, reached: Callable[[], object]) -> None:
 
 
 def last_results(watch: FolderWatch) -> dict[str, str]:
-    found = {}
+    results = {}
     for name, file in watch.state.ended.items():
         folder = watch.state.places(name)[1]
-        found[name] = "bad" if file.problem else (folder / "result").read_text()
-    return found
+        results[name] = "bad" if file.problem else (folder / "result").read_text()
+    return results
 
 
 def expected_results(folder: Path) -> dict[str, str]:
@@ -135,6 +135,6 @@ def check_ends(watch: FolderWatch, most: int = 1) -> None:
     assert isinstance(watch.fits, InstantFits)
     assert all(number <= most for number in watch.fits.fitted().values())
     listed = {row["scan"]: row for row in table_rows(watch.state.results)}
-    for name, found in last_results(watch).items():
-        assert (listed[name]["outcome"] == "FAILED") == (found == "bad")
+    for name, result in last_results(watch).items():
+        assert (listed[name]["outcome"] == "FAILED") == (result == "bad")
     assert not [*watch.state.results.rglob("*.partial")]

@@ -16,7 +16,7 @@ from homodyne_dask.apps.watch.folder_state import STATE, WatchState
 from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watch_loop import ALL
 from homodyne_dask.apps.watch.watched_files import listed
-from homodyne_dask.errors import ClusterError, FileReadError
+from homodyne_dask.errors import ClusterError, FileReadError, SourceError
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import json_files
 from tests.apps.watch.instant_fits import (
@@ -264,11 +264,13 @@ def fail_times(number: int, error: Exception, real):
 
 
 FULL = OSError(28, "No space left on device", "out/x")
+UNREADABLE = SourceError("A.h5 cannot be read: Permission denied")
+UNREADABLE.__cause__ = PermissionError(13, "Permission denied")
 PASSING = {
     "a full disk": ("begin", FULL, ALL),
     "a disk that is full at the end": ("output", FULL, ALL),
     "workers that are lost": ("begin", ClusterError("no scheduler answers: is it running?"), ALL),
-    "a file that may not be read": ("begin", PermissionError(13, "no", "{source}/A.h5"), "A.h5"),
+    "a file that may not be read": ("begin", UNREADABLE, "A.h5"),
     "a folder in place of a report": ("output", IsADirectoryError(21, "no", "{source}/report"), "A.h5"),
     "a file that is copied there again": ("begin", FileReadError("A.h5 changed: it was replaced"), "A.h5"),
 }  # fmt: skip
