@@ -28,11 +28,7 @@ OF_FILES = [name for name in FileOptions.model_fields if name not in FitConfig.m
 @options_of(FileOptions, OF_FILES)
 @options_of(FitConfig, [name for name in FitConfig.model_fields if name not in NOT_OF_WATCHED])
 @click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=LOCAL_PATH,
-    help="Folder of all results, scans.csv and scans.html.",
+    "--output", "-o", required=True, type=LOCAL_PATH, help="Folder of all results and scans.html."
 )
 def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     """Ingest and fit each result file that appears in FOLDER, with the options of FIT.yaml.
@@ -44,9 +40,7 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     Exit status with --once: 0 all new fits converged, 3 one did not, 2 a file cannot be fitted.
     """
     if not folder.is_dir():
-        raise OptionError(
-            f"{folder} is not a directory: give the directory in which result files appear"
-        )
+        raise OptionError(f"{folder} is not a directory: give that in which result files appear")
     if folder.resolve() == options["output"].resolve():
         raise OptionError(
             f"--output = {folder} is the watched folder: give another one, such as {folder / 'fits'}"
@@ -58,9 +52,8 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     # lazy: xarray and all of a fit, which the help does not need
     from homodyne_dask.apps.watch import watch_loop
 
-    pictures = format_of(how.pictures)
-    fits = watch_loop.ScanFitter(config, pictures, how.nexus, reading)
-    click.get_current_context().exit(watch_loop.run_watch(folder, config, how, fits))
+    fits = watch_loop.ScanFitter(config, reading, format_of(how.pictures), how.nexus)
+    click.get_current_context().exit(watch_loop.run_watch(folder, how, fits))
 
 
 def _reading(options: dict[str, Any]) -> FileOptions:
@@ -73,10 +66,7 @@ def _reading(options: dict[str, Any]) -> FileOptions:
 
 def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:
     data: list[Any] = [absolute(folder)]
-    if fit_yaml is None:
-        config = FitConfig(**given, data=data)
-    else:
-        config = read_config(fit_yaml, given, data)
+    config = read_config(fit_yaml, given, data) if fit_yaml else FitConfig(**given, data=data)
     if config.model == "auto":
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one scan first"

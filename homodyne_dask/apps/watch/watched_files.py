@@ -3,7 +3,6 @@
 import re
 import stat
 from collections.abc import Sequence
-from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -27,27 +26,22 @@ class Stamp(NamedTuple):
     mtime_ns: int
 
 
-def is_temporary(name: str) -> bool:
-    return _TEMPORARY.search(name) is not None
-
-
 def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
     """Return the files whose names match, without temporary ones; raises OSError for no folder."""
-    found = [file for file in folder.iterdir() if any(fnmatch(file.name, p) for p in patterns)]
-    stamps = {file.name: stamp_of(file) for file in found if not is_temporary(file.name)}
+    files = [file for file in folder.iterdir() if any(fnmatch(file.name, p) for p in patterns)]
+    stamps = {file.name: _stamp_of(file) for file in files if not _TEMPORARY.search(file.name)}
     return {name: stamp for name, stamp in stamps.items() if stamp is not None}
 
 
-def stamp_of(path: Path) -> Stamp | None:
+def _stamp_of(path: Path) -> Stamp | None:
     """Return what a look shows of a file, of a link that cannot be followed its own; None for none."""
-    with suppress(FileNotFoundError):
-        try:
-            status = path.stat()
-        except OSError:
-            status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode):
-            return Stamp(status.st_size, status.st_mtime_ns)
-    return None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        status = path.lstat()
+    return None if stat.S_ISDIR(status.st_mode) else Stamp(status.st_size, status.st_mtime_ns)
 
 
 class WatchedFolder(Options):
@@ -55,8 +49,6 @@ class WatchedFolder(Options):
 
     once: bool = option(False, use=COMMON)
     """Exit when all present files are fitted (for cron)."""
-    newest_first: bool = option(False, use=COMMON)
-    """Fit the newest file first, not the oldest."""
     stores: Literal["keep", "delete"] = option("keep", use=COMMON)
     """Whether to keep the ingested data in stores/ after their fit is written."""
     files: Names = option(PATTERNS, DATA, use=COMMON)

@@ -40,7 +40,7 @@ class FitRow(HandedOut):
     """None if the fit failed, and in the table of a watched folder, which keeps the numbers alone."""
     message: str = ""
     at: Mapping[str, Any] = field(default_factory=dict)
-    """Of a part q [1/Å] and age [s], or age, from and to [s]; of a watched file number, time and contrast."""
+    """Of a part q [1/Å] and age [s], or age, from and to [s]; of a watched file number and time."""
     outcome: str = FAILED
     outcome_words: str = "failed"
     """'converged', 'max passes', 'converged, misfit'."""
@@ -51,8 +51,6 @@ class FitRow(HandedOut):
     """Parameters and what follows from them (`quantities_of`), with rates at the mean age."""
     findings: Findings = field(default_factory=Findings)
     """Those that are no chance in one of all fits of the series (`without_chance`)."""
-    warnings: tuple[str, ...] = ()
-    """What changed against the scans before, in a watched folder."""
 
     def __repr__(self) -> str:
         return f"<fit of {self.name}: {self.outcome_words}>"

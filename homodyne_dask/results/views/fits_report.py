@@ -89,10 +89,9 @@ def report_of_fits(
     good = bool(rows) and all(as_wanted) and len(rows) == of
     counts, notes = fit_rows.outcome_counts(rows, of, prefix), []
     findings = [
-        (label, f"{row.name}: {words}")
+        ("failed", f"{row.name}: {row.message}")
         for row in (reversed(rows) if watcher else rows)
-        for label, said in (("failed", [row.message]), ("note", row.warnings))
-        for words in filter(None, said)
+        if row.message
     ]
     findings += [] if watcher else _found(rows)
     if watcher:

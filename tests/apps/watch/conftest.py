@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.apps.watch import scans_page as table
-from homodyne_dask.apps.watch import watch_loop
+from homodyne_dask.apps.watch import scans_page, watch_loop
 from tests.apps.watch.instant_fits import load_instant
 
 
@@ -24,4 +23,4 @@ def results(tmp_path) -> Path:
 @pytest.fixture
 def no_page_pictures(monkeypatch):
     """Draw no figures on the page, which take longest."""
-    monkeypatch.setattr(table, "live_pictures", lambda *_: [])
+    monkeypatch.setattr(scans_page, "pictures_of", lambda _: [])

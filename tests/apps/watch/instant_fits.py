@@ -4,15 +4,16 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
-from homodyne_dask.apps.watch.folder_state import read_state
+from homodyne_dask.apps.watch.folder_state import open_state
 from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watch_loop import FolderWatch
 from homodyne_dask.apps.watch.watched_files import WatchedFolder
-from homodyne_dask.errors import SourceError, StoreError
+from homodyne_dask.errors import SourceError
+from homodyne_dask.fitting.series.many_fits import FitOutput
 from homodyne_dask.results.result_classes import FitResult
-from homodyne_dask.store.schema import WORK_FOLDER
 from tests.results.made_results import changed, flow_result
 from tests.run_command import csv_rows
 
@@ -35,10 +36,7 @@ class InstantFit:
     def ended(self) -> bool:
         return True
 
-    def close(self) -> None:
-        pass
-
-    def result(self) -> FitResult:
+    def output(self, _: object) -> FitOutput:
         content = (self.store / "content").read_text()
         self.folder.mkdir(exist_ok=True)
         written = self.folder / "result"
@@ -46,7 +44,7 @@ class InstantFit:
             with self.fits.log.open("a") as log:
                 log.write(f"{self.folder.name}:{content}\n")
             written.write_text(content)
-        return load_instant(self.folder)
+        return FitOutput(load_instant(self.folder))
 
 
 def load_instant(folder: Path) -> FitResult:
@@ -68,16 +66,13 @@ class InstantFits:
     def close(self) -> None:
         pass
 
-    def begin(self, source: Path, store: Path, folder: Path) -> InstantFit:
+    def begin(self, source: Path, store: Path, folder: Path) -> tuple[ExitStack, InstantFit]:
         content = source.read_bytes()
         if not content.startswith(GOOD):
             raise SourceError(f"{source} is no scan: copy it again")
-        held = store / "content"
-        if held.exists() and held.read_text() != digest_of(content):
-            raise StoreError(f"{store} contains another file: give --overwrite to replace it")
-        (store / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
-        held.write_text(digest_of(content))
-        return InstantFit(self, store, folder)
+        store.mkdir(parents=True, exist_ok=True)
+        (store / "content").write_text(digest_of(content))
+        return ExitStack(), InstantFit(self, store, folder)
 
     def fitted(self) -> Counter[str]:
         return Counter(self.log.read_text().split() if self.log.exists() else ())
@@ -85,7 +80,7 @@ class InstantFits:
 
 def watch_of(folder: Path, results: Path, **options) -> FolderWatch:
     results.mkdir(exist_ok=True)
-    state = read_state(results, {"model": "m"})
+    state = open_state(results, {"model": "m"})
     looks = WatchedFolder(files="*.h5").model_copy(update={"interval": 0.02} | options)
     return FolderWatch(folder, state, InstantFits(results), ScanTable(NAMES), looks, retry=0.05)
 
@@ -114,11 +109,11 @@ def watch_until(watch: FolderWatch, reached: Callable[[], object]) -> None:
 
 
 def last_results(watch: FolderWatch) -> dict[str, str]:
-    found = {}
-    for name, record in watch.state.files.items():
-        folder = watch.state.places(name, record)[1]
-        found[name] = "bad" if record.problem else (folder / "result").read_text()
-    return found
+    results = {}
+    for name, file in watch.state.ended.items():
+        folder = watch.state.places(name)[1]
+        results[name] = "bad" if file.problem else (folder / "result").read_text()
+    return results
 
 
 def expected_results(folder: Path) -> dict[str, str]:
@@ -140,6 +135,6 @@ def check_ends(watch: FolderWatch, most: int = 1) -> None:
     assert isinstance(watch.fits, InstantFits)
     assert all(number <= most for number in watch.fits.fitted().values())
     listed = {row["scan"]: row for row in table_rows(watch.state.results)}
-    for name, found in last_results(watch).items():
-        assert (listed[name]["outcome"] == "FAILED") == (found == "bad")
+    for name, result in last_results(watch).items():
+        assert (listed[name]["outcome"] == "FAILED") == (result == "bad")
     assert not [*watch.state.results.rglob("*.partial")]

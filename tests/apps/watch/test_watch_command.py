@@ -41,18 +41,18 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     assert [row["outcome"] for row in rows()] == ["CONVERGED", "FAILED"]
     assert [row["number"] for row in rows()] == ["1", "2"]
     assert "cannot be opened as HDF5" in rows()[1]["message"]
-    fitted = load_result("out/A0001_fit")
+    fitted = load_result("out/A0001_results.hdf_fit")
     assert fitted.config["fixed"] == {"D_offset": 0.0}
     assert float(rows()[0]["D0"]) == fitted.parameters["value"].values[0]
     page = ParsedPage(Path("out/scans.html").read_text())
     assert "1 of 2 scans converged, 1 failed" in page.text
     assert 'http-equiv="refresh"' not in Path("out/scans.html").read_text()
-    assert Path("out/stores/A0001_c2.zarr").is_dir()
-    before = Path("out/A0001_fit/summary.json").stat().st_mtime_ns
+    assert Path("out/stores/A0001_results.hdf.zarr").is_dir()
+    before = Path("out/A0001_results.hdf_fit/summary.json").stat().st_mtime_ns
     again = run(*WATCH)
     assert again.exit_code == 0, again.output
     assert again.stderr == ""
-    assert Path("out/A0001_fit/summary.json").stat().st_mtime_ns == before
+    assert Path("out/A0001_results.hdf_fit/summary.json").stat().st_mtime_ns == before
     assert len(rows()) == 2
     with locked_folder(Path("out"), ".scans.lock"):
         refused = run(*WATCH)
@@ -77,7 +77,7 @@ def test_files_of_a_layout_of_their_own_are_read_as_by_ingest(watched):
     words = (*words, "--q", "0.0054", "--phi", "0", "--dt", "100 ms")
     result = run(*words)
     assert result.exit_code == 0, result.output
-    scan = hd.open_dataset("out/stores/own_c2.zarr")
+    scan = hd.open_dataset("out/stores/own.h5.zarr")
     assert scan.attrs["frame_time"] == 0.1
     assert float(scan.q[0]) == 0.0054
     other = run(*words[:-1], "50 ms")
@@ -88,17 +88,50 @@ def test_files_of_a_layout_of_their_own_are_read_as_by_ingest(watched):
 def test_an_overwritten_file_is_fitted_again_and_a_touched_one_keeps_its_result(watched, made):
     Path("in/A0002_results.hdf").unlink()
     file = Path("in/A0001_results.hdf")
-    summary, digests = Path("out/A0001_fit/summary.json"), []
+    summary, digests = Path("out/A0001_results.hdf_fit/summary.json"), []
     for more in (b"", b"", b"1"):
         # HDF5 takes no notice of what follows its end
         file.write_bytes((made / "A_results.hdf").read_bytes() + more)
         result = run(*WATCH)
         assert result.exit_code == 0, result.output
-        digest = load_result("out/A0001_fit").provenance.inputs["source_sha256"]
+        digest = load_result("out/A0001_results.hdf_fit").provenance.inputs["source_sha256"]
         digests.append((digest, summary.stat().st_mtime_ns))
     assert digests[0] == digests[1]
     assert digests[1][0] != digests[2][0]
     assert len(rows()) == 1
+
+
+@pytest.mark.long
+def test_what_is_no_store_is_never_removed(watched):
+    notes = Path("out/stores/A0001_results.hdf.zarr/notes.txt")
+    Path("elsewhere").mkdir()
+    notes.parent.mkdir(parents=True)
+    notes.write_text("precious")
+    Path("out/stores/A0002_results.hdf.zarr").symlink_to("../../elsewhere")
+    result = run(*WATCH, "--stores", "delete")
+    assert result.exit_code == 2
+    assert notes.read_text() == "precious"
+    assert "exists and is not a store of homodyne_dask" in rows()[0]["message"]
+    assert f"is a link to {watched}/elsewhere: remove the link" in rows()[1]["message"]
+    notes.unlink()
+    notes.parent.rmdir()
+    Path("in/A0001_results.hdf").touch()
+    assert run(*WATCH, "--stores", "delete").exit_code == 0
+    assert not [*Path("out/stores").glob("A0001*")]
+
+
+@pytest.mark.long
+def test_a_damaged_store_is_ingested_again_when_its_file_is_touched(watched):
+    Path("in/A0002_results.hdf").unlink()
+    assert run(*WATCH).exit_code == 0
+    shutil.rmtree("out/A0001_results.hdf_fit")
+    chunk = Path("out/stores/A0001_results.hdf.zarr/c2/c/0/0/0")
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    Path("in/A0001_results.hdf").touch()
+    assert run(*WATCH).exit_code == 2
+    assert "its checksum is wrong" in rows()[0]["message"]
+    Path("in/A0001_results.hdf").touch()
+    assert run(*WATCH).exit_code == 0
 
 
 MISTAKES = [
@@ -110,7 +143,7 @@ MISTAKES = [
     (("watch", "in", "-o", "out"), "model is missing"),
     (("watch", "in", "-o", "out", "--model", "auto"), "auto applies only to a single new fit"),
     (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint cannot be used here"),
-    (("watch", "in", "-o", "other", "--model", "static"), "contains the index of another set"),
+    (("watch", "in", "-o", "other", "--model", "static"), "contains the index of other scans"),
 ]
 
 

@@ -72,7 +72,7 @@ def test_the_memory_of_a_watcher_is_flat_over_many_scans(tmp_path):
             with h5py.File(aside, "a") as file:
                 file.attrs["number"] = number
             aside.rename(tmp_path / "in" / f"A{number:04d}_results.hdf")
-            while not (tmp_path / f"out/A{number:04d}_fit/summary.json").exists():
+            while not (tmp_path / f"out/A{number:04d}_results.hdf_fit/summary.json").exists():
                 assert watcher.poll() is None, (tmp_path / "said").read_text()
                 time.sleep(0.05)
             used.append(sum(map(allocated, family(watcher))))
