@@ -1,12 +1,14 @@
-"""The draws of a posterior, and the DataTree of them in the form of ArviZ 1.
+"""The draws of a posterior, their DataTree in the form of ArviZ 1, and its netCDF file.
 
 Groups: posterior, sample_stats, log_likelihood, prior, observed_data, constant_data. Numbers that are not
 known or not finite are absent from the attributes.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,17 +16,24 @@ import xarray
 from jaxtyping import Float
 from xarray import DataTree
 
-from homodyne_dask.errors import in_line
+from homodyne_dask.errors import OptionError, SourceError, in_line, why_unreadable
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fit_result import DATASET_UNITS
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import quoted_sign, rates_in
+from homodyne_dask.results.files.json_files import MAX_BYTES
 from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.store.files import path_of, read_with_tail, replace_file
+from homodyne_dask.store.hdf5_files import check_contents
 from homodyne_dask.store.scan import Scan
 
 FORMAT, VERSION = "homodyne_dask posterior", 2
+FILE = "posterior.nc"
+_SIZE = 64
+"""Bytes of the checksum at the end of a file: the SHA-256 of all others."""
+_REMEDY = "give posterior.nc of a fit, or recreate it with `homodyne-dask posterior`"
 NUMBERS = (
     *("adjust", "adjust_note", "design_effect", "dof", "r_hat", "effective_draws", "seed"),
     *("columns", "checked", "largest_error"),
@@ -179,3 +188,49 @@ def _sampled(variables: dict[str, Any]) -> xarray.Dataset:
     shape = next(iter(variables.values()))[1].shape
     coords = {name: (name, np.arange(n)) for name, n in zip(SAMPLE, shape, strict=False)}
     return xarray.Dataset(variables, coords)
+
+
+def write_netcdf(tree: DataTree, path: str | Path) -> None:
+    """Write a tree as netCDF-4, atomically, and its checksum after it, where readers of HDF5 do not look.
+
+    It is made in memory: HDF5 crashes where it cannot write to a disk.
+    """
+    path = path_of("path", path)
+    if path.suffix != ".nc":
+        raise OptionError(f"{path} cannot be written as netCDF: give a name that ends with .nc")
+    content = tree.to_netcdf(engine="h5netcdf")
+    assert content is not None  # no path was given
+    replace_file(path, bytes(content) + _digest(bytes(content)))
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def read_tree(path: Path) -> DataTree:
+    """Return the tree of a posterior, all in memory; raises SourceError for what is none."""
+    try:
+        content, checksum = read_with_tail(path, MAX_BYTES, _SIZE)
+        if _digest(content) != checksum:
+            raise SourceError(
+                f"{path} is not a {FORMAT} as it was written (its checksum does not match), but damaged or "
+                f"another file: {_REMEDY}"
+            )
+        check_contents(path)
+        with xarray.open_datatree(path, engine="h5netcdf", phony_dims="sort") as opened:
+            declared = opened.nbytes  # of all groups
+            if declared > len(content):  # it is not compressed
+                raise ValueError(f"it declares {declared:,} bytes in {len(content):,}")
+            tree = opened.load()
+    except OSError as e:
+        raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {_REMEDY}") from e
+    except (ValueError, KeyError, TypeError, RuntimeError) as e:
+        raise SourceError(f"{path} is damaged, {why_unreadable(e)}: {_REMEDY}") from e
+    if str(tree.attrs.get("format")) != FORMAT:
+        raise SourceError(f"{path} is not a {FORMAT}: {_REMEDY}")
+    if tree.attrs.get("format_version") != VERSION:
+        raise SourceError(
+            f"{path} has format version {tree.attrs.get('format_version')}, but this program reads "
+            f"{VERSION}: recreate it with `homodyne-dask posterior`"
+        )
+    return tree

@@ -13,8 +13,16 @@ import xarray
 from jaxtyping import Float
 from xarray import DataTree
 
-from homodyne_dask.apps.posterior.arviz_tree import FORMAT, VERSION, Draws, theta_in, tree_of
-from homodyne_dask.apps.posterior.netcdf_file import FILE, read_tree, write_netcdf
+from homodyne_dask.apps.posterior.arviz_tree import (
+    FILE,
+    FORMAT,
+    VERSION,
+    Draws,
+    read_tree,
+    theta_in,
+    tree_of,
+    write_netcdf,
+)
 from homodyne_dask.apps.posterior.posterior_summary import (
     nan_if_none,
     plain_summary,
@@ -193,16 +201,14 @@ def posterior_section(
     factor, dof = nan_if_none(held["design_effect"]), nan_if_none(held["dof"])
     words = [f"log-likelihood divided by {factor:.3g} on average"] * (factor != 1)
     words += [f"t kernel with {dof:.1f} degrees of freedom"] * math.isfinite(dof)
-    draws, made = numbers.format_count(held["draws"]), ""
-    if "r_hat" in held:
-        r_hat, effective = (nan_if_none(held[key]) for key in ("r_hat", "effective_draws"))
-        made = f" by Markov chains ({effective:.0f} effective draws, R-hat {r_hat:.3f})"
+    r_hat, effective = (nan_if_none(held.get(key)) for key in ("r_hat", "effective_draws"))
     error = nan_if_none(held["largest_error"])
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     sentences = [
         held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else ""),
         f"priors: {priors}",
-        f"{draws} draws{made}, seed {held['seed']}",
+        f"{numbers.format_count(held['draws'])} draws by Markov chains ({effective:.0f} effective draws, "
+        f"R-hat {r_hat:.3f}), seed {held['seed']}",
         f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
         f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
         f"compared{beyond}",
@@ -254,23 +260,17 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
 
 
 def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
-    """Draw the figures, each with medians and intervals, of rates at the last frame, as text alternative."""
-    plain, paths = posterior.plain, []
-    quantiles = {"posterior_corner": {n: of["quantiles"] for n, of in plain["parameters"].items()}}
-    pictures = {"posterior_corner": posterior.plot.corner}
+    """Draw the figures, with medians and intervals of the parameters as their text alternative."""
+    plain, pictures = posterior.plain, {"posterior_corner": posterior.plot.corner}
     if "J" in posterior.tree["posterior"].dataset:
         pictures["posterior_rates"] = posterior.plot.rates
-        quantiles["posterior_rates"] = {
-            name: {p: values[-1] for p, values in of.items()}
-            for name, of in posterior.values()["rates"].items()
-        }
-    for picture, draw in pictures.items():
-        words = (
-            f"{name} {q['50']:.4g}, 95 % interval from {q['2.5']:.4g} to {q['97.5']:.4g}"
-            for name, q in quantiles[picture].items()
-        )
-        alternative = why_unreliable(plain) or f"Median: {'; '.join(words)}."
-        paths.append(folder / f"{picture}.png")
-        about = {"Title": CAPTIONS[picture], "Description": alternative}
-        write_file(paths[-1], png_of(draw(), about))
-    return paths
+    quantiles = {name: row["quantiles"] for name, row in plain["parameters"].items()}
+    medians = (
+        f"{name} {q['50']:.4g}, 95 % interval from {q['2.5']:.4g} to {q['97.5']:.4g}"
+        for name, q in quantiles.items()
+    )
+    words = why_unreliable(plain) or f"Median: {'; '.join(medians)}."
+    for name, draw in pictures.items():
+        about = {"Title": CAPTIONS[name], "Description": words}
+        write_file(folder / f"{name}.png", png_of(draw(), about))
+    return [folder / f"{name}.png" for name in pictures]

@@ -7,7 +7,6 @@ import click
 from pydantic import Field
 
 import homodyne_dask as hd
-from homodyne_dask.apps.posterior.netcdf_file import check_netcdf_path
 from homodyne_dask.cli import path_arguments as paths
 from homodyne_dask.cli import worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
@@ -75,8 +74,7 @@ def posterior(
     workers = {name: given.pop(name) for name in CLUSTER}
     chosen = PosteriorOptions(**given_of(given))
     paths.require_one_fit(folder)
-    if output is not None:
-        paths.check_new(check_netcdf_path(output), overwrite)
+    paths.check_new(output, overwrite, (".nc",))
     result = hd.load_result(folder)
     data = data_of(result, folder, paths.WITH_STORE, store)
     scan = as_fitted(data, result)

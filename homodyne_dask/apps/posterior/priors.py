@@ -3,8 +3,7 @@
     normal(mean, sd)       lognormal(median, sigma)        halfnormal(sd)
     uniform(low, high)     loguniform(low, high)           truncnormal(mean, sd, low, high)
 
-sigma is the standard deviation of log x, and log(median) its mean: the mu of other packages. All are normal
-or flat in x or in log x, between two ends.
+sigma is the standard deviation of log x, and log(median) its mean: the mu of other packages.
 
 A rate a t^b + c of which nothing is known but its bounds has a prior of its own. Log-uniform amplitudes would
 give every decade too small to be seen the same weight, and there b means nothing; uniform ones prefer large a
@@ -28,35 +27,30 @@ from homodyne_dask.text import with_unit
 
 
 class _Form(NamedTuple):
-    """The numbers of a distribution, those above 0, its words, and what it is."""
+    """The numbers of a distribution, those above 0, its words, and what SciPy calls it."""
 
     numbers: tuple[str, ...]
     positive: tuple[str, ...]
     words: str
-    shape: Callable[..., tuple[float, float, float, float]]
-    """Mean and standard deviation, inf for a flat one, of x or of log x; the ends of x."""
-    log: bool = False
+    distribution: Callable[..., Any]
 
 
-_ENDS, _INF = ("low", "high"), np.inf
+_ENDS = ("low", "high")
 _FORMS = {
-    "normal": _Form(
-        ("mean", "sd"), ("sd",), "normal, {0:g} ± {1:g}", lambda mean, sd: (mean, sd, -_INF, _INF)
-    ),
+    "normal": _Form(("mean", "sd"), ("sd",), "normal, {0:g} ± {1:g}", stats.norm),
     "lognormal": _Form(
         *(("median", "sigma"), ("sigma", "median"), "lognormal, sigma {1:g}, median {0:g}"),
-        lambda median, sigma: (np.log(median), sigma, 0.0, _INF),
-        log=True,
+        lambda median, sigma: stats.lognorm(sigma, scale=median),
     ),
-    "halfnormal": _Form(("sd",), ("sd",), "halfnormal, sd {0:g}", lambda sd: (0.0, sd, 0.0, _INF)),
+    "halfnormal": _Form(("sd",), ("sd",), "halfnormal, sd {0:g}", lambda sd: stats.halfnorm(0, sd)),
     "truncnormal": _Form(
         *(("mean", "sd", *_ENDS), ("sd",), "truncated normal, {0:g} ± {1:g} within {ends}"),
-        lambda *numbers: numbers,
+        lambda mean, sd, *ends: stats.truncnorm(*(np.array(ends) - mean) / sd, mean, sd),
     ),
-    "uniform": _Form(_ENDS, (), "uniform, {ends}", lambda *ends: (0.0, _INF, *ends)),
-    "loguniform": _Form(
-        _ENDS, ("low",), "log-uniform, {ends}", lambda *ends: (0.0, _INF, *ends), log=True
+    "uniform": _Form(
+        _ENDS, (), "uniform, {ends}", lambda low, high: stats.uniform(low, high - low)
     ),
+    "loguniform": _Form(_ENDS, ("low",), "log-uniform, {ends}", stats.loguniform),
 }
 FLAT_IN_RATE = "flat in the rate"
 """The words for a prior of amplitude or exponent of a rate that is one of its shape and size."""
@@ -65,17 +59,14 @@ _TRIED, _SMALLEST = 200_000, 1e-9
 
 
 class Prior(NamedTuple):
-    """The prior of one parameter between two ends: normal or flat in y, which is x or log x."""
+    """The prior of one parameter, cut at two ends."""
 
     text: str
     """In words: 'normal, 2500 ± 300 Å²/s'."""
     low: float
     high: float
-    log: bool
-    mean: float
-    """Of y, without the ends."""
-    sd: float
-    """Of y; inf where it is flat."""
+    distribution: Any
+    """Of scipy.stats."""
     origin: float
     """A periodic parameter is counted from here."""
     period: float
@@ -84,21 +75,15 @@ class Prior(NamedTuple):
         """Return the logarithm of the density at x, up to a constant; -inf outside."""
         if np.isfinite(self.period):
             x = (x - self.origin) % self.period + self.origin
-        with np.errstate(all="ignore"):  # of x outside
-            y = np.log(x) if self.log else x
-            density = -(((y - self.mean) / self.sd) ** 2) / 2 - (y if self.log else 0.0)
-        return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
+        inside = (x >= self.low) & (x <= self.high)
+        return np.where(inside, self.distribution.logpdf(x), -np.inf)
 
     def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, " n"]:
-        ends = np.array([self.low, self.high])
-        if self.log:
-            ends = np.log(np.maximum(ends, np.finfo(float).tiny))
-        if np.isinf(self.sd):
-            y = rng.uniform(ends[0], ends[1], n)
-        else:
-            within = (ends - self.mean) / self.sd
-            y = stats.truncnorm.rvs(*within, self.mean, self.sd, size=n, random_state=rng)
-        return np.clip(np.exp(y) if self.log else y, self.low, self.high)
+        beyond, at_share = self.distribution.cdf, self.distribution.ppf
+        if beyond(self.low) > 0.5:  # there the other tail has the digits
+            beyond, at_share = self.distribution.sf, self.distribution.isf
+        shares = rng.uniform(*sorted(beyond([self.low, self.high])), n)
+        return np.clip(at_share(shares), self.low, self.high)
 
 
 def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) -> Prior:
@@ -117,10 +102,10 @@ def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) 
         require_known(given.name, _FORMS, f"{given.words}: unknown distribution {given.name!r}")
         given.require(_FORMS[given.name].numbers, _FORMS[given.name].positive)
     form = _FORMS[given.name]
-    mean, sd, start, end = form.shape(*given.numbers)
-    origin = low
+    distribution, origin = form.distribution(*given.numbers), low
+    start, end = distribution.support()
     if given.name == "normal" and np.isfinite(period):  # of each of its means
-        origin, low, high = mean - period / 2, mean - period / 2, mean + period / 2
+        origin, low, high = (given.numbers[0] + turn * period for turn in (-0.5, -0.5, 0.5))
     inside = max(low, start), min(high, end)
     if not inside[0] < inside[1]:
         raise OptionError(
@@ -128,7 +113,7 @@ def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) 
             f"{high:g}: change one of them"
         )
     words = form.words.format(*given.numbers, ends="{:g} to {:g}".format(*inside))
-    return Prior(with_unit(words, parameter.unit), *inside, form.log, mean, sd, origin, period)
+    return Prior(with_unit(words, parameter.unit), *inside, distribution, origin, period)
 
 
 def posterior_priors(

@@ -1,7 +1,6 @@
 """A posterior in the folder of its fit: files, report, pictures."""
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +57,7 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
     assert max(map(len, text.splitlines())) <= 100
     page = (saved / "report.html").read_text()
     assert page.count("<figure>") == 2
-    assert re.search(r'alt="Median: J \d', page)
+    assert page.count('alt="Median: D0') == 2
 
 
 @pytest.mark.long
