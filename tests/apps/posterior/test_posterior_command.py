@@ -101,8 +101,6 @@ def test_what_cannot_be_drawn_from_is_a_sentence(given, fitted):
     assert "--prior = 'D0' cannot be used" in refused("A_fit", "--prior", "D0")
     assert "'dyadic' is unknown" in refused("A_fit", "--adjust", "dyadic")
     assert "A_c2.zarr cannot be written" in refused("A_fit", "-o", "A_c2.zarr")
-        "A_fit", "-o", "A_c2.zarr"
-    )
     assert "from 100 to a million" in refused("A_fit", "--draws", "5")
     Path("series/1").mkdir(parents=True)
     shutil.copy("A_fit/summary.json", "series/1")
