@@ -82,8 +82,8 @@ class Prior(NamedTuple):
         beyond, at_share = self.distribution.cdf, self.distribution.ppf
         if beyond(self.low) > 0.5:  # there the other tail has the digits
             beyond, at_share = self.distribution.sf, self.distribution.isf
-        shares = rng.uniform(*sorted(beyond([self.low, self.high])), n)
-        return np.clip(at_share(shares), self.low, self.high)
+        least, most = np.sort(beyond([self.low, self.high]))
+        return np.clip(at_share(rng.uniform(least, most, n)), self.low, self.high)
 
 
 def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) -> Prior:
