@@ -213,7 +213,7 @@ class ViewPage:
         self.maps["data"].title.text = f"data: {cells}"
         self.cut.title.text = f"at age t₁ = {self.t1:.4g} s"
         low, high = cut.c2 - cut.stderr, cut.c2 + cut.stderr
-        self.averages.data = {"x": cut.x, "c2": cut.c2, "low": low, "high": high}
+        self.averages.data = {"x": cut.lag, "c2": cut.c2, "low": low, "high": high}
         self.curve.data = dict(zip(("x", "c2"), curve, strict=True))
 
     def _evaluated(

@@ -189,14 +189,12 @@ def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " 
 AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
 """Ages shown, as fractions of the selected time."""
 MIN_LAGS = 4
-NEAR_LAG = 1.5
-"""Factor within which lags of a cut at one lag are."""
 CURVE_POINTS = 200
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One bin at one age, or at one lag: means over the pairs of cells."""
+    """One bin at one age: means over the pairs of cells."""
 
     t1: Float[np.ndarray, " l"]
     lag: Float[np.ndarray, " l"]
@@ -204,22 +202,15 @@ class Cut:
     c2: Float[np.ndarray, " l"]
     stderr: Float[np.ndarray, " l"]
     """Of the mean over the cell, as if its pairs were independent."""
-    at_one_lag: bool = False
-
-    @property
-    def x(self) -> Float[np.ndarray, " l"]:
-        """The ages [s] of a cut at one lag, or the lags."""
-        return self.t1 if self.at_one_lag else self.lag
 
     @property
     def line(self) -> tuple[Float[np.ndarray, " n"], ...]:
-        """x, t1 and t2 of a smooth curve through the cells, whose mean t1 depends on the lag."""
-        if len(self.x) < 2:
+        """Lag, t1 and t2 of a smooth curve through the cells, whose mean t1 depends on the lag."""
+        if len(self.lag) < 2:
             return (np.empty(0),) * 3
-        spaced = np.linspace if self.at_one_lag else np.geomspace
-        x = spaced(self.x[0], self.x[-1], CURVE_POINTS)
-        t1, lag = (np.interp(x, self.x, of) for of in (self.t1, self.lag))
-        return x, t1, t1 + lag
+        lag = np.geomspace(self.lag[0], self.lag[-1], CURVE_POINTS)
+        t1 = np.interp(lag, self.lag, self.t1)
+        return lag, t1, t1 + lag
 
 
 def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
@@ -236,25 +227,9 @@ def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
 
 def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
     cells = np.flatnonzero((read.age == age) & _known(read, bin))
-    return _cut(scan, read, bin, cells[np.argsort(read.lag[cells])])
-
-
-def cut_at_lag(scan: Scan, read: Cuts, bin: int, lag: float) -> Cut:
-    """Return the cell of each age of one bin whose lag is nearest to `lag` [s], sorted by age."""
-    cells = np.flatnonzero(_known(read, bin))
-    apart = np.abs(np.log((read.t2 - read.t1)[cells] / lag))
-    order = np.lexsort((apart, read.age[cells]))
-    cells, apart = cells[order], apart[order]
-    first = np.flatnonzero(np.diff(read.age[cells], prepend=-1))
-    near = cells[first[apart[first] < np.log(NEAR_LAG)]]
-    return _cut(scan, read, bin, near, at_one_lag=True)
-
-
-def _cut(
-    scan: Scan, read: Cuts, bin: int, cells: Int[np.ndarray, " l"], at_one_lag: bool = False
-) -> Cut:
+    cells = cells[np.argsort(read.lag[cells])]
     t1, stderr = read.t1[cells], cell_errors(scan, read, cells)[bin]
-    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr, at_one_lag)
+    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr)
 
 
 def cell_errors(scan: Scan, read: Cuts, cells: Int[np.ndarray, " l"]) -> Float[np.ndarray, "bin l"]:

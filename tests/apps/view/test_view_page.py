@@ -147,9 +147,9 @@ def test_the_cut_is_at_the_age_of_the_click_and_the_model_goes_through_it(small)
     first, stop = edges[np.searchsorted(edges, 30, side="right") - 1 :][:2]
     assert cut.c2[0] == pytest.approx(np.mean([square[t, t + 1] for t in range(first, stop)]))
     x, c2 = shown.fit.curve(1, cut)
-    away = (cut.c2 - np.interp(cut.x, x, c2)) / cut.stderr
+    away = (cut.c2 - np.interp(cut.lag, x, c2)) / cut.stderr
     assert np.sqrt(np.mean(away**2)) < 1.5
-    assert not len(shown.at_age(1, 14.99).x)
+    assert not len(shown.at_age(1, 14.99).lag)
 
 
 def test_what_cannot_be_shown_is_said(small, tmp_path):
