@@ -15,7 +15,7 @@ import xarray
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.apps.curve_fit.numpy_functions import of_jax
+from homodyne_dask.apps.curve_fit.numpy_functions import with_numpy
 from homodyne_dask.apps.curve_fit.residuals import (
     ResidualPasses,
     check_residual,
@@ -191,7 +191,7 @@ class _Curve:
         try:
             values = self.f(*given)
         except jax.errors.TracerArrayConversionError:  # it calls NumPy
-            values = of_jax(self.f)(*given)
+            values = with_numpy(self.f)(*given)
         require_real(name_of_model(None, self.f), self.f, values)
         return (y - values) / sigma
 
@@ -274,8 +274,9 @@ def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> list[st
         a.name for a in arguments[1:] if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)
     ]
     if p0 is not None and arguments and arguments[-1].kind is inspect.Parameter.VAR_POSITIONAL:
-        return [*names, *(f"p{n}" for n in range(len(names), len(p0)))]
-    if not names or len(names) + 1 < len(arguments):
+        names += [f"p{n}" for n in range(len(names), len(p0))]
+        arguments = [*arguments[:1], *names]
+    if not names or len({*names}) + 1 < len(arguments):
         raise OptionError(
             f"the parameters of {name_of_model(None, f)!r} cannot be read from its arguments: "
             f"write f(x, a, b), or give p0 for f(x, a, *p)"

@@ -1,7 +1,6 @@
 """Functions of users that call NumPy, as JAX can trace them."""
 
-from functools import partial
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -9,39 +8,64 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
-MODULES = {"numpy": jnp, "scipy": jax.scipy, "scipy.special": special}
+
+def with_numpy(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: _unwrapped(f(*_wrapped(arguments)))
 
 
-def of_jax(value: Any, made: dict[int, Any] | None = None) -> Any:
-    """Return a function with jax.numpy in place of NumPy, as in the functions that it calls by name.
+class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array of JAX that passes functions of NumPy and scipy.special on to those of one name in JAX."""
 
-    Of a module or a function of NumPy and scipy.special that of the same name in JAX; other values as
-    they are. made: what has been returned, by the identity of what was given.
-    """
-    made = {} if made is None else made
-    name, module = getattr(value, "__name__", ""), getattr(value, "__module__", None) or ""
-    if isinstance(value, ModuleType):
-        return MODULES.get(name, value)
-    if isinstance(value, np.ufunc) or module.partition(".")[0] == "numpy":
-        return getattr(jnp, name, None) or getattr(special, name, value)
-    if isinstance(value, MethodType):
-        return MethodType(of_jax(value.__func__, made), value.__self__)
-    if isinstance(value, partial):
-        return partial(of_jax(value.func, made), *value.args, **value.keywords)
-    if not isinstance(value, FunctionType) or module.partition(".")[0] == "jax":
-        return value
-    if id(value) not in made:
-        names: dict[str, Any] = {}
-        cells = tuple(CellType() for _ in value.__closure__ or ())
-        copy = FunctionType(value.__code__, names, value.__name__, value.__defaults__, cells)
-        copy.__kwdefaults__, made[id(value)] = value.__kwdefaults__, copy
-        used = _names(value.__code__) & value.__globals__.keys()
-        names |= {name: of_jax(value.__globals__[name], made) for name in used}
-        for cell, given in zip(cells, value.__closure__ or (), strict=True):
-            cell.cell_contents = of_jax(given.cell_contents, made)
-    return made[id(value)]
+    def __init__(self, value: jax.Array) -> None:
+        self.value = value
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method != "__call__" or "out" in options:
+            raise TypeError(
+                f"np.{ufunc.__name__}.{method} is not supported here: use another function"
+            )
+        return self.__array_function__(ufunc, None, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        name = function.__name__
+        counterpart = getattr(jnp, name, None) or getattr(special, name, None)
+        if counterpart is None:
+            raise TypeError(f"JAX has no function {name}: express it with other functions")
+        return _wrapped(counterpart(*_unwrapped(arguments), **_unwrapped(options)))
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("NumPy cannot make an array from arguments of f here: use np.stack")
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.value, name)
+        if not callable(attribute):
+            return _wrapped(attribute)
+        return lambda *given, **options: _wrapped(
+            attribute(*_unwrapped(given), **_unwrapped(options))
+        )
+
+    def __getitem__(self, where: Any) -> "TracedArray":
+        return TracedArray(self.value[_unwrapped(where)])
+
+    def __jax_array__(self) -> jax.Array:
+        return self.value
+
+    def __iter__(self) -> Iterator["TracedArray"]:
+        return map(TracedArray, self.value)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
 
 
-def _names(code: CodeType) -> set[str]:
-    inside = [_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)]
-    return set(code.co_names).union(*inside)
+def _wrapped(values: Any) -> Any:
+    return jax.tree.map(lambda v: TracedArray(v) if isinstance(v, jax.Array) else v, values)
+
+
+def _unwrapped(values: Any) -> Any:
+    return jax.tree.map(lambda v: v.value if isinstance(v, TracedArray) else v, values)

@@ -31,8 +31,8 @@ from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.sweep.blocks import NO_COST
 
-POINTS_PER_TILE = 2**14
-"""They are processed at once; the last tile is padded."""
+POINTS_PER_TILE = 2**12
+"""Most points that are processed at once; tiles are padded to it, a single one to a power of 2."""
 
 
 def dataset_of(data: Any, variables: Sequence[str]) -> xarray.Dataset:
@@ -62,14 +62,15 @@ def columns_of(
     points = math.prod(dataset.sizes.values())
     if not points:
         raise SelectionError(f"the variables {', '.join(variables)} contain no points")
-    tiles = -(-points // POINTS_PER_TILE)
+    side = min(POINTS_PER_TILE, 2 ** math.ceil(math.log2(max(points, 2))))
+    tiles = -(-points // side)
     # as columns, and as they are loaded
     require_memory("the points in memory", 2 * 8 * len(variables) * points)
     try:
         loaded = dataset.compute(scheduler="synchronous")
     except (OSError, RuntimeError, ValueError) as e:
         raise StoreError(f"{', '.join(variables)} cannot be read: {e}") from e
-    columns = np.full((len(variables), tiles * POINTS_PER_TILE), np.nan)
+    columns = np.full((len(variables), tiles * side), np.nan)
     each = xarray.broadcast(*(loaded[name] for name in variables))
     for name, column, values in zip(variables, columns, each, strict=True):
         column[:points] = values.values.ravel()
@@ -144,15 +145,15 @@ def check_residual(
             output = jax.eval_shape(user.checked(model.name, model.residual, written), *shapes)
         rule = "the function must return one value per point, shape (3,) for 3 points"
         user.require_shape(model, written, [output], [(), (1,), (3,)], rule)
-        columns = columns[:, np.isfinite(columns).all(axis=0)]
-        values_of, half = partial(_residual, model, columns), columns.shape[1] // 2
+        columns = jnp.asarray(columns[:, np.isfinite(columns).all(axis=0)])
+        values_of = partial(_residual, model, columns)
         with user.in_function(model.name, written):
             # arrays of NumPy: outside of the context JAX would use a GPU
             r, derivatives = map(np.asarray, with_derivatives(values_of, jnp.asarray(theta)))
-            alone = np.asarray(_residual(model, columns[:, :half], jnp.asarray(theta)))
+            alone = np.asarray(_residual(model, columns[:, 1::2], jnp.asarray(theta)))
     values = np.concatenate([r[None], derivatives])
     if np.isfinite(r).all() and not np.allclose(
-        alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)
+        alone, r[1::2], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)
     ):
         raise OptionError(
             f"model {model.name!r}, {user.line_of(written)}: the residual at a point depends on other "

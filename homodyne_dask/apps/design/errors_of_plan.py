@@ -15,7 +15,7 @@ from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, cel
 from homodyne_dask.assessment.speckle_blocks import BinFrames, FittedPoint
 from homodyne_dask.assessment.speckle_noise import SMALLEST_CONTRAST, BinData, noise_of_model
 from homodyne_dask.document.blocks import Document, Printed, Section, Sentences, Table
-from homodyne_dask.errors import OptionError, require_count, require_known, shown
+from homodyne_dask.errors import OptionError, require_count, require_known, require_type, shown
 from homodyne_dask.fitting.predict import numbers_of, over_bins, required_gap, vector_of
 from homodyne_dask.fitting.speckle_weighting import grid_of_weights
 from homodyne_dask.kernels.backend import check_model, evaluation_of
@@ -352,6 +352,9 @@ def design(
         f"{scan.pixels.mean():.4g} independent pixels per bin"
     )
     scans, attrs, coordinate = [scan], {"scan": about}, ("point", [np.nan])
+    require_type(
+        "vary", vary, Mapping | None, "a quantity and its values, such as {'frames': [300, 600]}"
+    )
     if vary:
         varied, values = _varied(vary)
         scans = [_with(scan, varied, value) for value in values]

@@ -196,7 +196,7 @@ def write_netcdf(tree: DataTree, path: str | Path) -> None:
     It is made in memory: HDF5 crashes where it cannot write to a disk.
     """
     path = path_of("path", path)
-    if path.suffix != ".nc":
+    if path.suffix.lower() != ".nc":
         raise OptionError(f"{path} cannot be written as netCDF: give a name that ends with .nc")
     content = tree.to_netcdf(engine="h5netcdf")
     assert content is not None  # no path was given

@@ -201,14 +201,16 @@ def posterior_section(
     factor, dof = nan_if_none(held["design_effect"]), nan_if_none(held["dof"])
     words = [f"log-likelihood divided by {factor:.3g} on average"] * (factor != 1)
     words += [f"t kernel with {dof:.1f} degrees of freedom"] * math.isfinite(dof)
-    r_hat, effective = (nan_if_none(held.get(key)) for key in ("r_hat", "effective_draws"))
+    draws, made = numbers.format_count(held["draws"]), ""
+    if "r_hat" in held:
+        r_hat, effective = (nan_if_none(held[key]) for key in ("r_hat", "effective_draws"))
+        made = f" by Markov chains ({effective:.0f} effective draws, R-hat {r_hat:.3f})"
     error = nan_if_none(held["largest_error"])
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     sentences = [
         held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else ""),
         f"priors: {priors}",
-        f"{numbers.format_count(held['draws'])} draws by Markov chains ({effective:.0f} effective draws, "
-        f"R-hat {r_hat:.3f}), seed {held['seed']}",
+        f"{draws} draws{made}, seed {held['seed']}",
         f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
         f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
         f"compared{beyond}",

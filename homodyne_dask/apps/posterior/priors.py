@@ -3,7 +3,8 @@
     normal(mean, sd)       lognormal(median, sigma)        halfnormal(sd)
     uniform(low, high)     loguniform(low, high)           truncnormal(mean, sd, low, high)
 
-sigma is the standard deviation of log x, and log(median) its mean: the mu of other packages.
+sigma is the standard deviation of log x, and log(median) its mean: the mu of other packages. All are normal
+or flat in x or in log x, between two ends.
 
 A rate a t^b + c of which nothing is known but its bounds has a prior of its own. Log-uniform amplitudes would
 give every decade too small to be seen the same weight, and there b means nothing; uniform ones prefer large a
@@ -27,30 +28,35 @@ from homodyne_dask.text import with_unit
 
 
 class _Form(NamedTuple):
-    """The numbers of a distribution, those above 0, its words, and what SciPy calls it."""
+    """The numbers of a distribution, those above 0, its words, and what it is."""
 
     numbers: tuple[str, ...]
     positive: tuple[str, ...]
     words: str
-    distribution: Callable[..., Any]
+    shape: Callable[..., tuple[float, float, float, float]]
+    """Mean and standard deviation, inf for a flat one, of x or of log x; the ends of x."""
+    log: bool = False
 
 
-_ENDS = ("low", "high")
+_ENDS, _INF = ("low", "high"), np.inf
 _FORMS = {
-    "normal": _Form(("mean", "sd"), ("sd",), "normal, {0:g} ± {1:g}", stats.norm),
+    "normal": _Form(
+        ("mean", "sd"), ("sd",), "normal, {0:g} ± {1:g}", lambda mean, sd: (mean, sd, -_INF, _INF)
+    ),
     "lognormal": _Form(
         *(("median", "sigma"), ("sigma", "median"), "lognormal, sigma {1:g}, median {0:g}"),
-        lambda median, sigma: stats.lognorm(sigma, scale=median),
+        lambda median, sigma: (np.log(median), sigma, 0.0, _INF),
+        log=True,
     ),
-    "halfnormal": _Form(("sd",), ("sd",), "halfnormal, sd {0:g}", lambda sd: stats.halfnorm(0, sd)),
+    "halfnormal": _Form(("sd",), ("sd",), "halfnormal, sd {0:g}", lambda sd: (0.0, sd, 0.0, _INF)),
     "truncnormal": _Form(
         *(("mean", "sd", *_ENDS), ("sd",), "truncated normal, {0:g} ± {1:g} within {ends}"),
-        lambda mean, sd, *ends: stats.truncnorm(*(np.array(ends) - mean) / sd, mean, sd),
+        lambda *numbers: numbers,
     ),
-    "uniform": _Form(
-        _ENDS, (), "uniform, {ends}", lambda low, high: stats.uniform(low, high - low)
+    "uniform": _Form(_ENDS, (), "uniform, {ends}", lambda *ends: (0.0, _INF, *ends)),
+    "loguniform": _Form(
+        _ENDS, ("low",), "log-uniform, {ends}", lambda *ends: (0.0, _INF, *ends), log=True
     ),
-    "loguniform": _Form(_ENDS, ("low",), "log-uniform, {ends}", stats.loguniform),
 }
 FLAT_IN_RATE = "flat in the rate"
 """The words for a prior of amplitude or exponent of a rate that is one of its shape and size."""
@@ -59,14 +65,17 @@ _TRIED, _SMALLEST = 200_000, 1e-9
 
 
 class Prior(NamedTuple):
-    """The prior of one parameter, cut at two ends."""
+    """The prior of one parameter between two ends: normal or flat in y, which is x or log x."""
 
     text: str
     """In words: 'normal, 2500 ± 300 Å²/s'."""
     low: float
     high: float
-    distribution: Any
-    """Of scipy.stats."""
+    log: bool
+    mean: float
+    """Of y, without the ends."""
+    sd: float
+    """Of y; inf where it is flat."""
     origin: float
     """A periodic parameter is counted from here."""
     period: float
@@ -75,15 +84,21 @@ class Prior(NamedTuple):
         """Return the logarithm of the density at x, up to a constant; -inf outside."""
         if np.isfinite(self.period):
             x = (x - self.origin) % self.period + self.origin
-        inside = (x >= self.low) & (x <= self.high)
-        return np.where(inside, self.distribution.logpdf(x), -np.inf)
+        with np.errstate(all="ignore"):  # of x outside
+            y = np.log(x) if self.log else x
+            density = -(((y - self.mean) / self.sd) ** 2) / 2 - (y if self.log else 0.0)
+        return np.where((x >= self.low) & (x <= self.high), density, -np.inf)
 
     def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, " n"]:
-        beyond, at_share = self.distribution.cdf, self.distribution.ppf
-        if beyond(self.low) > 0.5:  # there the other tail has the digits
-            beyond, at_share = self.distribution.sf, self.distribution.isf
-        least, most = np.sort(beyond([self.low, self.high]))
-        return np.clip(at_share(rng.uniform(least, most, n)), self.low, self.high)
+        ends = np.array([self.low, self.high])
+        if self.log:
+            ends = np.log(np.maximum(ends, np.finfo(float).tiny))
+        if np.isinf(self.sd):
+            y = rng.uniform(ends[0], ends[1], n)
+        else:
+            within = (ends - self.mean) / self.sd
+            y = stats.truncnorm.rvs(*within, self.mean, self.sd, size=n, random_state=rng)
+        return np.clip(np.exp(y) if self.log else y, self.low, self.high)
 
 
 def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) -> Prior:
@@ -102,10 +117,10 @@ def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) 
         require_known(given.name, _FORMS, f"{given.words}: unknown distribution {given.name!r}")
         given.require(_FORMS[given.name].numbers, _FORMS[given.name].positive)
     form = _FORMS[given.name]
-    distribution, origin = form.distribution(*given.numbers), low
-    start, end = distribution.support()
+    mean, sd, start, end = form.shape(*given.numbers)
+    origin = low
     if given.name == "normal" and np.isfinite(period):  # of each of its means
-        origin, low, high = (given.numbers[0] + turn * period for turn in (-0.5, -0.5, 0.5))
+        origin, low, high = mean - period / 2, mean - period / 2, mean + period / 2
     inside = max(low, start), min(high, end)
     if not inside[0] < inside[1]:
         raise OptionError(
@@ -113,7 +128,7 @@ def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) 
             f"{high:g}: change one of them"
         )
     words = form.words.format(*given.numbers, ends="{:g} to {:g}".format(*inside))
-    return Prior(with_unit(words, parameter.unit), *inside, distribution, origin, period)
+    return Prior(with_unit(words, parameter.unit), *inside, form.log, mean, sd, origin, period)
 
 
 def posterior_priors(

@@ -1,7 +1,7 @@
 """curve_fit called as scipy's: arrays, functions of NumPy, p0 and sigma; popt and pcov are scipy's."""
 
 import math
-from functools import partial
+from functools import partial, wraps
 
 import numpy as np
 import pytest
@@ -36,7 +36,26 @@ def of_many(x, a, b, c):
 
 
 def helped(x, a, b):
-    return a * np.array([decay(x, 1, b, 0), exp(-x)]).sum(axis=0)
+    return a * np.stack([decay(x, 1, b, 0), exp(-x)]).sum(axis=0)
+
+
+def summed(x, a, b):
+    _, (weight,) = np.polynomial.legendre.leggauss(1)
+    with np.errstate(all="ignore"):
+        return a * weight * np.exp(-b * x)
+
+
+@wraps(np.log)
+def lower_log(x):
+    return np.log(np.maximum(x, 1e-3))
+
+
+FUNCTIONS = {"decay": decay, "power of 2": partial(np.power, 2.0)}
+
+
+class Helper:
+    def __call__(self, x, a, b):
+        return FUNCTIONS["decay"](x, a, b, 0.5)
 
 
 def shifted(function):
@@ -72,6 +91,10 @@ CASES = [
     ("a function in a function", (shifted(decay), X, Y), {}),
     ("a method", (Line().at, X, Y), {}),
     ("a part of a function", (partial(decay, c=0.5), X, Y, [2, 1]), {}),
+    ("NumPy of constants", (summed, X, Y), {}),
+    ("a function with the name of NumPy's", (lambda x, a, b: a * lower_log(x) + b, X, Y), {}),
+    ("an object that calls NumPy", (Helper(), X, Y, [2, 1]), {}),
+    ("a part of one of NumPy", (lambda x, a, b: a * FUNCTIONS["power of 2"](-b * x), X, Y, [2, 1]), {}),
     ("named ones and any number", (some_named, X, Y, [2, 1, 0.4]), {}),
     ("whole numbers", (lambda x, a, b: a * x + b, np.arange(9), 2 * np.arange(9) % 5), {}),
 ]  # fmt: skip
@@ -109,7 +132,11 @@ MISTAKES = [
     ("a short sigma", (decay, X, Y), {"sigma": [1, 2]}, r"sigma of shape \(2,\) does not match 60 points"),
     ("math", (lambda x, a: np.exp(x) * math.exp(a), X, Y), {}, "instead of numpy, math and float"),
     ("if", (lambda x, a: np.exp(x) if a > 0 else x, X, Y), {}, "a Python `if`"),
-    ("no such function", (lambda x, a: a * scipy.special.j0(x), X, Y), {}, "has no attribute 'j0'"),
+    ("an array made inside", (lambda x, a: np.array([a, a]) @ x, X, Y), {}, "use np.stack"),
+    ("no such function", (lambda x, a: a * scipy.special.j0(x), X, Y), {}, "JAX has no function j0"),
+    ("names", (lambda x, p1, *p: p1 * x + p[0], X, Y, [1, 1, 1]), {}, "cannot be read from its arguments"),
+    ("nothing to fit", (lambda x, *p: x, X, Y, []), {}, "cannot be read from its arguments"),
+    ("the first point", (lambda x, a, b: a * np.exp(-b * (x - x[0])), X, Y), {}, "depends on other points"),
     ("a mean", (lambda x, a, b: a * (x - x.mean()) + b, X, Y), {}, "depends on other points"),
 ]  # fmt: skip
 
