@@ -15,6 +15,7 @@ from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.shared_options import CLUSTER
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fit_rows import SCANS
 from homodyne_dask.results.files import json_files
 from homodyne_dask.results.files.result_folder import index_files
@@ -67,7 +68,7 @@ class WatchState:
 def fit_identity(config: FitConfig, reading: FileOptions) -> Mapping[str, object]:
     """Return what tells the fits of a configuration from others: model, options, selection, reading."""
     values = config.model_dump(mode="json", exclude={*_NOT_OF_THE_FIT})
-    return values | {"reading": reading.model_dump(mode="json")}
+    return plain_values(values | {"reading": reading.model_dump(mode="json")})
 
 
 def open_state(results: Path, fit: Mapping[str, object]) -> WatchState:

@@ -46,7 +46,8 @@ def waits_for(error: BaseException, name: str) -> str:
     cause = error if isinstance(error, OSError) else error.__cause__
     if isinstance(error, errors.ClusterError):
         return "" if type(cause).__name__ == "KilledWorker" else ALL  # it kills the next ones, too
-    if isinstance(error, FolderInUse | errors.FileReadError) or isinstance(cause, PermissionError):
+    passing = FolderInUse | errors.FileReadError | errors.StoreInUse
+    if isinstance(error, passing) or isinstance(cause, PermissionError):
         return name
     expected = isinstance(error, OSError | errors.HomodyneDaskError)
     if expected and isinstance(cause, OSError) and not isinstance(error, errors.SourceError):

@@ -3,6 +3,7 @@
 import re
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -35,13 +36,14 @@ def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
 
 def _stamp_of(path: Path) -> Stamp | None:
     """Return what a look shows of a file, of a link that cannot be followed its own; None for none."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    except OSError:
-        status = path.lstat()
-    return None if stat.S_ISDIR(status.st_mode) else Stamp(status.st_size, status.st_mtime_ns)
+    with suppress(FileNotFoundError):
+        try:
+            status = path.stat()
+        except OSError:
+            status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            return Stamp(status.st_size, status.st_mtime_ns)
+    return None
 
 
 class WatchedFolder(Options):

@@ -69,7 +69,8 @@ def read_with_checksum(
         )
     if (other := read.get("format_version")) != version:
         raise SourceError(
-            f"{path} has format version {other}, but this program reads {version}: fit again"
+            f"{path} has format version {other}, but this program reads {version}: "
+            f"{remedy if required else 'fit again'}"
         )
     return read
 

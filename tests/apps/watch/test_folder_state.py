@@ -4,10 +4,13 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from homodyne_dask.apps.watch import folder_state
 from homodyne_dask.apps.watch.folder_state import STATE, STORES, open_state, remove_store
+from homodyne_dask.cli.commands.ingest import FileOptions
+from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.results.files.json_files import write_with_checksum
 from tests.apps.watch.instant_fits import watch_of
@@ -39,6 +42,16 @@ def test_a_state_without_its_values_or_its_checksum_is_refused(results):
     (results / STATE).write_text(json.dumps(state))
     with pytest.raises(SourceError, match=r"its checksum does not match\): give another output"):
         open_state(results, {"model": "m"})
+
+
+def test_bounds_without_an_end_are_those_of_the_same_fits(results):
+    results.mkdir()
+    config = FitConfig(model="static", data=["A.zarr"], bounds={"D0": (0.0, np.inf)})
+    identity = folder_state.fit_identity(config, FileOptions())
+    for _ in range(2):
+        assert open_state(results, identity).ended == {}
+    with pytest.raises(OptionError, match="contains fits with another bounds"):
+        open_state(results, {**identity, "bounds": {"D0": [1.0, 2.0]}})
 
 
 def test_a_link_in_place_of_a_store_is_not_followed_when_it_is_removed(tmp_path):

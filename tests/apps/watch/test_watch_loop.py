@@ -16,7 +16,7 @@ from homodyne_dask.apps.watch.folder_state import STATE, WatchState
 from homodyne_dask.apps.watch.scans_page import ScanTable
 from homodyne_dask.apps.watch.watch_loop import ALL
 from homodyne_dask.apps.watch.watched_files import listed
-from homodyne_dask.errors import ClusterError, FileReadError, SourceError
+from homodyne_dask.errors import ClusterError, FileReadError, SourceError, StoreInUse
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import json_files
 from tests.apps.watch.instant_fits import (
@@ -272,6 +272,7 @@ PASSING = {
     "workers that are lost": ("begin", ClusterError("no scheduler answers: is it running?"), ALL),
     "a file that may not be read": ("begin", UNREADABLE, "A.h5"),
     "a folder in place of a report": ("output", IsADirectoryError(21, "no", "{source}/report"), "A.h5"),
+    "a store that is being written": ("begin", StoreInUse("stores/A.h5.zarr is in use"), "A.h5"),
     "a file that is copied there again": ("begin", FileReadError("A.h5 changed: it was replaced"), "A.h5"),
 }  # fmt: skip
 """The step that fails twice, with what, and what is waited for."""
@@ -337,6 +338,7 @@ LINKS = {
     "A.h5": "Too many levels of symbolic links",
     "n" * 300: "File name too long",
     "no_folder/A.h5": "Not a directory",
+    "nowhere": "No such file or directory",
 }
 
 
