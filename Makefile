@@ -72,10 +72,10 @@ chromium:  ## the browser that looks at the pages in the tests, from Debian's pa
 	command -v chromium || { $(CHROMIUM); }
 
 test-browser: install chromium  ## the live page and the report in headless Chromium; leaves artefacts/browser/*.png
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest tests/browser tests/apps -k "browser or chromium" -m ""
 
 test-chaos: install  ## the long part of tests/faults: kills at random moments, 10⁵ damaged files, ten minutes of fits
-	$(BIN)/python -m pytest tests/faults -m slow --ignore=tests/faults/test_long.py
+	$(BIN)/python -m pytest tests/faults tests/apps/watch -m slow --ignore=tests/faults/test_long.py
 	# in a process of its own: its memory is measured, and the heap that other tests leave is full of holes
 	$(BIN)/python -m pytest tests/faults/test_long.py -m slow
 
