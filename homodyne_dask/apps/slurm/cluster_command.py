@@ -167,6 +167,7 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
+    batch.bounds(1 if settings.jobs is None else settings.jobs)
     chosen = batch.site_named(site)
     words = ["fit", str(absolute(config)), "--site", site, "--resume"]
     words += ["--jobs", jobs] if jobs else []

@@ -68,25 +68,26 @@ def site_named(name: str, **changes: Any) -> Site:
     """Return a site with some settings changed; raises OptionError for names, keys and values unknown."""
     files = {file.stem: yaml.safe_load(file.read_text()) or {} for file in FOLDER.glob("*.yaml")}
     template, configured = files.pop(TEMPLATE), dask.config.get("jobqueue", {})
-    sections = {key: section for key, section in configured.items() if isinstance(section, Mapping)}
-    theirs = [str(key) for key, section in sections.items() if "batch" in section]
+    errors.require_type("jobqueue", configured, Mapping, "sites by name")
+    theirs = [str(key) for key, s in configured.items() if isinstance(s, Mapping) and "batch" in s]
     errors.require_known(name, sorted({*files, *theirs}), f"site {name!r} is unknown")
     arguments = {key: value for key, value in changes.items() if value is not None}
     layers = files.get(name, {}), configured.get(name, {}), arguments
     for layer in layers:
         _check(layer, template, f"jobqueue.{name}")
     site = dask.config.merge(template, *layers)
-    if site["cores"] % site["processes"]:
-        raise OptionError(
-            f"jobqueue.{name}: {site['cores']} cores cannot be shared equally by {site['processes']} "
-            f"processes: give a number of processes that divides the number of cores"
-        )
     memory, shared = parse_bytes(site["memory"]), _path(site["shared-temp-directory"])
+    if site["cores"] % site["processes"] or memory // site["processes"] <= NANNY_BYTES:
+        raise OptionError(
+            f"jobqueue.{name}: {site['processes']} processes cannot share {site['cores']} cores and memory "
+            f"of {site['memory']}: give a divisor of the cores, leaving each over {NANNY_BYTES // 10**6} MB"
+        )
     return site | {
         "site": name,
         "memory": memory,
         "worker-memory": memory // site["processes"] - NANNY_BYTES,
         "job-mem": site["job-mem"] or f"{memory // 2**20}M",  # dask-jobqueue rounds up to whole GiB
+        "death-timeout": parse_timedelta(site["death-timeout"]),
         "shared-temp-directory": shared,
         "log-directory": _path(site["log-directory"] or shared / "logs"),
     }
@@ -102,17 +103,31 @@ def walltime_seconds(text: str) -> float:
     return 86400.0 * days + 3600 * hours + 60 * minutes + seconds
 
 
+def _path(text: str | Path) -> Path:
+    return absolute(Path(os.path.expandvars(text)).expanduser())
+
+
 _ONE_VALUE = str | int | float | Path | None
+type _Duration = Annotated[str | float, AfterValidator(parse_timedelta), Field(gt=0)]
+type _Folder = Annotated[str | Path, AfterValidator(_path)]
 _KINDS: dict[Any, Any] = {
     "batch": Literal["slurm", "pbs"],
     "memory": Annotated[str | int, AfterValidator(parse_bytes), Field(gt=NANNY_BYTES)],
     "walltime": Annotated[str, AfterValidator(walltime_seconds)],
-    "patience": Annotated[str | float, AfterValidator(parse_timedelta)],
+    "patience": _Duration,
+    "death-timeout": _Duration | None,
+    "shared-temp-directory": _Folder,
+    "log-directory": _Folder | None,
     int: PositiveInt,
     list: list | tuple,
     dict: dict[str, Any],
 }
 """Types of settings, by their names or by the types of their defaults; any other is one value."""
+_FORMS: dict[Any, str] = {
+    "patience": "a duration, such as 10m", list: "a list of text, such as `['--exclusive']`",
+    "log-directory": "a folder, such as ~/logs", "python": "a command, such as python3", type(None): "text",
+}  # fmt: skip
+_GONE = {"security": "remove it: jobs always use TLS", "tried": "remove it"}
 
 
 def _check(layer: Any, defaults: Site, what: str) -> None:
@@ -120,21 +135,20 @@ def _check(layer: Any, defaults: Site, what: str) -> None:
     errors.require_type(what, layer, Mapping, "settings by name")
     for name, value in layer.items():
         key = str(name).replace("_", "-")
+        wrong = f"{what}.{key} = {shown(value)} cannot be used"
+        if key in _GONE:
+            raise OptionError(f"{wrong}: {_GONE[key]}")
         errors.require_known(key, defaults, f"{what}: unknown setting {key!r}")
-        kind = _KINDS.get(key) or _KINDS.get(type(defaults[key]), _ONE_VALUE)
+        default = defaults[key]
+        kind = _KINDS.get(key) or _KINDS.get(type(default), _ONE_VALUE)
         try:
             TypeAdapter(kind).validate_python(value, strict=True)
-        except ValidationError as e:
-            raise OptionError(
-                f"{what}.{key} = {shown(value)} cannot be used ({e.errors()[0]['msg']}): give one such as "
-                f"{defaults[key]!r}"
-            ) from None
+        except (ValueError, LookupError, OverflowError, RuntimeError) as e:
+            why = f" ({e.errors()[0]['msg']})" if isinstance(e, ValidationError) else ""
+            form = _FORMS.get(key) or _FORMS.get(type(default), f"one such as {default!r}")
+            raise OptionError(f"{wrong}{why}: give {form}") from None
         if key == "driver":
-            _check(value, defaults[key], f"{what}.{key}")
-
-
-def _path(text: str | Path) -> Path:
-    return absolute(Path(os.path.expandvars(text)).expanduser())
+            _check(value, default, f"{what}.{key}")
 
 
 def default_interface() -> str:

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import dask.config
 import pytest
+from click.testing import CliRunner
 
 from homodyne_dask.apps.slurm import jobs
 from homodyne_dask.apps.slurm.jobs import driver_script, site_named
+from homodyne_dask.cli import main
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import ClusterError, OptionError
 from tests.apps.slurm.loopback import HERE
 
 SCRIPTS = HERE / "scripts"
+JOBS = ("4:1", "0", "-3")
 OURS = ("generic", "perlmutter", "esrf", "alcf")
 
 
@@ -68,12 +71,36 @@ def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
             {"cores": 0},
             r"cores = 0 cannot be used \(Input should be greater than 0\): give one such as 8",
         ),
-        ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
+        ({"cores": 5, "processes": 2}, "2 processes cannot share 5 cores"),
+        (
+            {"memory": "1GB", "processes": 8},
+            "8 processes cannot share .* memory of 1GB: .* over 250 MB",
+        ),
         ({"walltime": "an hour"}, "walltime = 'an hour' .* give one such as '01:00:00'"),
         ({"memory": "much"}, "memory = 'much' .* give one such as '16GB'"),
         ({"batch": "lsf"}, "should be 'slurm' or 'pbs'"),
-        ({"patience": -5}, "patience = -5 cannot be used"),
-        ({"job_extra_directives": "--qos=debug"}, "should be a valid list"),
+        *(
+            (
+                {"patience": value},
+                f"patience = {value!r} cannot be used.*: give a duration, such as 10m",
+            )
+            for value in (-300, "soon", "", float("nan"), "10min", "1e999s", 0)
+        ),
+        ({"death_timeout": "soon"}, "death-timeout = 'soon' cannot be used: give one such as 60"),
+        (
+            {"job_extra_directives": "--qos=debug"},
+            r"valid list\): give a list .* `\['--exclusive'\]`",
+        ),
+        ({"python": []}, r"python = \[\] .*: give a command, such as python3"),
+        ({"shared-temp-directory": 5}, "directory = 5 .*: give one such as '~/.homodyne-dask'"),
+        (
+            {"shared-temp-directory": "~nobody_x/y"},
+            "'~nobody_x/y' cannot be used: give one such as",
+        ),
+        ({"log-directory": "~nobody_x/y"}, "'~nobody_x/y' cannot be used: give a folder"),
+        ({"security": "tls"}, "security = 'tls' cannot be used: remove it: jobs always use TLS"),
+        ({"security": "none"}, "remove it: jobs always use TLS"),
+        ({"tried": True}, "tried = True cannot be used: remove it$"),
         ({"driver": {"notise": 60}}, "generic.driver: unknown setting 'notise'"),
         ({"scheduler_options": {1: 2}}, "scheduler-options = {1: 2} cannot be used"),
     ],
@@ -84,6 +111,31 @@ def test_a_setting_that_cannot_be_used_is_named(given, said):
         site_named("generic", **given)
     with pytest.raises(OptionError, match="did you mean 'generic'"):
         site_named("generik", **given)
+
+
+@pytest.mark.parametrize("section", [None, {"generic": {"shared-temp-directory": None}}])
+def test_a_section_without_what_it_needs_is_named(section):
+    with dask.config.set(jobqueue=section), pytest.raises(OptionError, match="= None cannot be"):
+        site_named("generic")
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"), [("60s", "60"), ("1 minute", "60"), (1.5, "1.5"), (None, "60")]
+)
+def test_a_worker_waits_for_its_scheduler_for_seconds_in_a_form_of_dask(given, passed):
+    with dask.config.set({"jobqueue.generic.death-timeout": given}):
+        text = jobs.script(site_named("generic", interface="eth0"))
+    assert f"--death-timeout {passed} " in text
+
+
+@pytest.mark.parametrize(("given", "more"), [*((n, "") for n in JOBS), *(("", n) for n in JOBS)])
+def test_jobs_that_no_site_can_run_are_refused_before_a_fit_is_submitted(given, more, tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "fit.yaml").write_text(f"data: a.zarr\nmodel: static\njobs: {more}\n")
+    words = ["submit", str(tmp_path / "fit.yaml"), "--site", "generic", "--dry-run"]
+    ended = CliRunner().invoke(main, [*words, *(["--jobs", given] if given else [])])
+    assert ended.exit_code == 2
+    assert re.search(r"jobs = \S+( 1\))? cannot be used: give", ended.output)
 
 
 WALLTIMES = {
