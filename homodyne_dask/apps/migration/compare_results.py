@@ -103,7 +103,10 @@ def _distance(ours: FitResult, off: pandas.Series) -> list[str]:
         return []
     inside = covariance.sel(cov_i=off.index, cov_j=off.index).values
     error = np.sqrt(np.diag(inside))
-    squared = float(np.dot(off, np.linalg.solve(inside / np.outer(error, error), off)))
+    try:
+        squared = float(np.dot(off, np.linalg.solve(inside / np.outer(error, error), off)))
+    except np.linalg.LinAlgError:  # two parameters that the data do not tell apart
+        return []
     if not 0 <= squared < math.inf:
         return []
     mean = math.sqrt(squared / len(off))

@@ -5,7 +5,8 @@ A table says which keys are converted, and why the others are not. An error name
 
 import json
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,10 +43,11 @@ def unconverted_keys(
     names = {key.removeprefix(start).partition(".")[0] for key in REASONS if key.startswith(start)}
     for name, value in content.items():
         path = f"{start}{name}"
-        if path in REASONS:
+        if str(name) not in names:  # nor is a path with dots, which may be one of REASONS
+            nested = "did you mean {2!r} inside the section {0!r}?".format(*path.rpartition("."))
+            unknown[path] = nested if path in REASONS else nearest(str(name), sorted(names))
+        elif path in REASONS:
             ignored |= {path: REASONS[path]} if REASONS[path] else {}
-        elif str(name) not in names:
-            unknown[path] = nearest(str(name), sorted(names))
         elif isinstance(value, Mapping):
             inside = unconverted_keys(value, f"{path}.")
             ignored, unknown = ignored | inside[0], unknown | inside[1]
@@ -172,9 +174,10 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
     """
     where = path_of("path", path)
     content = read_yaml(where, "check the name")
-    content = _of_today(where, content) if isinstance(content, dict) else {}
-    ignored, unknown = unconverted_keys(content)
+    unknown: dict[str, str] = {}
     try:
+        content = _of_today(content) if isinstance(content, dict) else {}
+        ignored, unknown = unconverted_keys(content)
         config, command, remarks = _translated(HomodyneYaml(content))
     except OptionError as e:
         likely = [f"{key}: {like}" for key, like in unknown.items() if "did you mean" in like]
@@ -185,7 +188,7 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
     return Translation(where, config, command, tuple(remarks), ignored, unknown)
 
 
-def _of_today(where: Path, content: dict[str, Any]) -> dict[str, Any]:
+def _of_today(content: dict[str, Any]) -> dict[str, Any]:
     """Return what a file of homodyne-analysis (JSON) or of an older homodyne says as homodyne 2.x says it.
 
     The mode may be in metadata or be the model of the parameter space, times in a section of their own, and
@@ -193,10 +196,10 @@ def _of_today(where: Path, content: dict[str, Any]) -> dict[str, Any]:
     """
     if "analysis_mode" not in content:
         if {"model", "data"} <= content.keys():
-            raise OptionError(f"{where} is one of homodyne-dask: run `homodyne-dask fit` with it")
+            raise OptionError("it is one of homodyne-dask: run `homodyne-dask fit` with it")
         if "parameters" in content:
             raise OptionError(
-                f"{where} is a configuration of heterodyne, which is not converted: the model is "
+                "it is a configuration of heterodyne, which is not converted: the model is "
                 "two_component_xpcsjax; give its parameters as initial, bounds and fixed"
             )
     theirs = HomodyneYaml(content)
@@ -207,7 +210,7 @@ def _of_today(where: Path, content: dict[str, Any]) -> dict[str, Any]:
         del analyzer["temporal"]
         for key, value in times.items():
             if analyzer.setdefault(key, value) != value:
-                raise OptionError(f"{where}: analyzer_parameters has {key} twice: remove one")
+                raise OptionError(f"analyzer_parameters has {key} twice: remove one")
         today["analyzer_parameters"] = analyzer
     initial = theirs.read("initial_parameters", dict, {})
     keys = ("values", "active_parameters", "parameter_names")
@@ -231,7 +234,7 @@ def _translated(theirs: HomodyneYaml) -> tuple[FitConfig, str, list[str]]:
     if not source.exists():
         remarks.append(f"data: {source} does not exist, seen from here: check its folder and name")
     options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
-    command = ["homodyne-dask ingest", str(source), f"--sigma {SIGMA}"]
+    command = ["homodyne-dask ingest", shlex.quote(str(source)), f"--sigma {SIGMA}"]
     *options["frames"], offset = _frames(theirs, source, remarks)
     options["scaling"] = _scaling(theirs, remarks)
     if model == hd.LAMINAR_FLOW.name:
@@ -279,7 +282,8 @@ def _ranges(theirs: HomodyneYaml) -> list[tuple[float, float]]:
     if not theirs.get("phi_filtering.enabled"):
         return []
     ranges, path = [], "phi_filtering.target_ranges"
-    for item in theirs.read(path, list[dict[str, Any]], []):
+    keys = Literal["min_angle", "max_angle", "description"]
+    for item in theirs.read(path, list[dict[keys, Any]], []):
         low = checked(f"{path}: min_angle", item.get("min_angle", -180), Finite)
         high = checked(f"{path}: max_angle", item.get("max_angle", 180), Finite)
         ranges += [(low, high)] if low <= high else [(low, 180.0), (-180.0, high)]
@@ -314,7 +318,8 @@ def _scaling(theirs: HomodyneYaml, remarks: list[str]) -> str:
     mode = theirs.read(f"{path}.per_angle_mode", Literal[*SCALING_OF_MODE], "auto")
     scaling, remark = SCALING_OF_MODE[mode]
     if mode == "fourier":
-        scaling += str(theirs.read(f"{path}.fourier_order", Literal[1, 2, 3], 2))
+        order = theirs.read(f"{path}.fourier_order", types.Integer, 2)
+        scaling += str(checked(f"{path}.fourier_order", order, Literal[1, 2, 3]))
     remarks.append(f"scaling {scaling}: {remark}")
     return scaling
 
@@ -324,7 +329,7 @@ def _parameters(theirs: HomodyneYaml, names: tuple[str, ...], remarks: list[str]
     start = _start(theirs, names, remarks)
     key = "initial_parameters.fixed_parameters"
     given = theirs.read(key, dict, {})
-    fixed = _by_name(key, given, names)
+    fixed = _by_name(key, given.items(), names)
     key = "initial_parameters.active_parameters"
     active = [_name(key, name, names) for name in theirs.read(key, list, [])]
     for name in names if active else ():
@@ -350,7 +355,7 @@ def _start(theirs: HomodyneYaml, names: tuple[str, ...], remarks: list[str]) -> 
     listed = theirs.read("initial_parameters.parameter_names", list[str], [])
     if len(values) != len(listed):
         raise OptionError(f"{path} has {len(values)} values: give {len(listed)}, one for each name")
-    return _by_name(path, dict(zip(listed, values, strict=True)), names)
+    return _by_name(path, zip(listed, values, strict=True), names)
 
 
 def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -359,6 +364,8 @@ def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[flo
     usual = (*names, *hd.LAMINAR_FLOW.names[3:])
     for item in theirs.read(path, list[dict[str, Any]], []):
         name = _name(f"{path}: name", item.get("name"), usual)
+        if name in bounds:
+            raise OptionError(f"{path} has {name} twice: remove one")
         if name in names:
             low = checked(f"{path} of {name}: min", item.get("min"), Finite)
             high = checked(f"{path} of {name}: max", item.get("max"), Finite)
@@ -366,13 +373,15 @@ def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[flo
     return bounds
 
 
-def _by_name(path: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> dict[str, float]:
+def _by_name(path: str, pairs: Iterable[Any], names: tuple[str, ...]) -> dict[str, float]:
     """Return numbers by parameter name; contrast and offset are not parameters here."""
-    return {
-        name: checked(f"{path} of {key}", value, Finite)
-        for key, value in given.items()
-        if (name := _name(path, key, names)) not in ELIMINATED
-    }
+    numbers: dict[str, float] = {}
+    for key, value in pairs:
+        if (name := _name(path, key, names)) in numbers:
+            raise OptionError(f"{path} has {name} twice: remove one")
+        if name not in ELIMINATED:
+            numbers[name] = checked(f"{path} of {key}", value, Finite)
+    return numbers
 
 
 def _name(path: str, given: Any, names: tuple[str, ...]) -> str:

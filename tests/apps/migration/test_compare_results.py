@@ -2,9 +2,11 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.apps.migration.compare_results import compare_with_homodyne
@@ -81,6 +83,14 @@ def test_an_unknown_error_is_no_number(tmp_path):
     said = compared(tmp_path, results, result)
     assert "uncertainties of homodyne" not in said
     assert "nan" not in said
+
+
+def test_parameters_that_the_data_do_not_tell_apart_have_no_distance(tmp_path):
+    known = ours(convention="homodyne", scaling="shared")
+    covariance = xarray.ones_like(known.errors.covariance)
+    result = changed(known, errors=replace(known.errors, covariance=covariance))
+    results = homodyne_results(tmp_path / "results", of_ours())
+    assert "with correlations" not in compared(tmp_path, results, result)
 
 
 @pytest.mark.parametrize(

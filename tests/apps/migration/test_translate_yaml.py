@@ -1,6 +1,7 @@
 """A configuration of homodyne or xpcsjax becomes one that describes the same fit."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,12 @@ def test_keys_that_both_programs_know_are_converted(tmp_path):
     assert config.initial == dict(zip(FLOW_NAMES, [1000, -0.5, 10, 0.01, 0, 0, 0], strict=True))
     assert translation.ingest == 'homodyne-dask ingest data/E.hdf --sigma 0.01 --gap "2000000 A"'
     assert translation.unknown == {}
+
+
+def test_the_command_that_writes_the_store_quotes_its_file(tmp_path):
+    data = {"file_path": "my data/it's E.hdf"}
+    words = shlex.split(translated(tmp_path, experimental_data=data).ingest)
+    assert words[:3] == ["homodyne-dask", "ingest", "my data/it's E.hdf"]
 
 
 FRAMES = {
@@ -81,6 +88,18 @@ def test_a_file_of_homodyne_analysis_selects_the_same_frames(tmp_path):
         ("analyzer_parameters", {"scattering": {"q_unit": "1/nm"}}, "give a number in 1/A"),
         ("analyzer_parameters", {"first_frame": 20}, "first_frame is unknown, and may decide"),
         ("phi_filtering", {"enabled": True, "range": [0, 1]}, "range is unknown, and may decide"),
+        (
+            "analyzer_parameters.start_frame",
+            {},
+            "'start_frame' inside the section 'analyzer_parameters'",
+        ),
+        ("phi_filtering.enabled", {}, "phi_filtering.enabled is unknown, and may decide"),
+        (
+            "analyzer_parameters.scattering.wavevector_q",
+            {},
+            "wavevector_q is unknown, and may decide",
+        ),
+        ("analyzer_parameters", {"scattering.wavevector_q": 1}, "wavevector_q is unknown, and may"),
         ("parameters", {"reference": {}}, "of heterodyne, which is not converted"),
     ],
 )
@@ -134,13 +153,18 @@ def test_modes_of_contrast_and_offset_become_scalings_with_a_remark(tmp_path, mo
 
 
 def test_the_order_of_the_fourier_series_is_kept(tmp_path):
-    mode = {"per_angle_mode": "fourier", "fourier_order": 3}
-    translation = translated(tmp_path, optimization__nlsq__anti_degeneracy=mode)
-    assert translation.config.scaling == "fourier3"
-    assert not translation.unknown
-    wrong = mode | {"fourier_order": 9}
-    with pytest.raises(OptionError, match="fourier_order = 9: Input should be 1, 2 or 3"):
-        translated(tmp_path, optimization__nlsq__anti_degeneracy=wrong)
+    def of_order(order: object):
+        mode = {"per_angle_mode": "fourier", "fourier_order": order}
+        return translated(tmp_path, optimization__nlsq__anti_degeneracy=mode)
+
+    assert of_order(3).config.scaling == of_order("3").config.scaling == "fourier3"
+    assert not of_order(3).unknown
+    for order, why in {
+        9: "9: Input should be 1, 2 or 3",
+        True: "True: Value error, a truth",
+    }.items():
+        with pytest.raises(OptionError, match=f"fourier_order = {why}"):
+            of_order(order)
 
 
 STATIC = ("static", "STATIC", "static_isotropic", "static_anisotropic")
@@ -240,7 +264,8 @@ UNKNOWN = {
         "auto",
         "did you mean 'per_angle_mode'?",
     ),
-}
+    "flat": ("optimization.nlsq.loss", "x", "did you mean 'loss' inside the section 'optimization.nlsq'?"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("word", UNKNOWN)
@@ -278,6 +303,17 @@ WRONG = {
     "few values": ({"initial_parameters__values": [1.0]}, "has 1 values: give 7, one for each"),
     "value": ({"initial_parameters__values": ["a"] * 7}, "values of D0 = 'a': Input should be a valid"),
     "infinite": ({"initial_parameters__values": [float("inf")] * 7}, "of D0 = inf: Input should be a finite"),
+    "name twice": (
+        {"initial_parameters__parameter_names": [*FLOW_NAMES[:6], "D0"]}, "values has D0 twice: remove one",
+    ),
+    "older name twice": (
+        {"initial_parameters__fixed_parameters": {"phi_0": 1, "phi0": 2}}, "parameters has phi0 twice",
+    ),
+    "bounds twice": (
+        {"parameter_space__bounds": [{"name": "D0", "min": 1, "max": high} for high in (2, 3)]},
+        "parameter_space.bounds has D0 twice: remove one",
+    ),
+    "metadata": ({"metadata": "text"}, "metadata.analysis_mode = 'text' is not a section with keys"),
     "name": ({"initial_parameters__fixed_parameters": {"betta": 0}}, "did you mean 'beta'"),
     "fixed": ({"initial_parameters__fixed_parameters": ["beta"]}, r"\['beta'\]: Input should be a valid"),
     "inactive": (
@@ -289,6 +325,10 @@ WRONG = {
     "half": ({"analyzer_parameters__start_frame": 1.5}, "start_frame = 1.5: Input should be a valid integer"),
     "scaling": ({"optimization__nlsq__anti_degeneracy__per_angle_mode": "none"}, "should be 'auto'"),
     "range": ({"phi_filtering__target_ranges": [[0, 1]]}, r"target_ranges.0 = \[0, 1\]: Input should be"),
+    "key of a range": (
+        {"phi_filtering__target_ranges": [{"min_angel": -10, "max_angle": 10}]},
+        "'min_angel': Input should be 'min_angle', 'max_angle' or 'description'",
+    ),
 }  # fmt: skip
 
 
