@@ -8,7 +8,6 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
@@ -203,15 +202,6 @@ def test_an_error_in_f_is_one_sentence_with_model_and_line(tmp_path, f, message)
         hd.fit(store(relaxing_scan(bins=1), tmp_path), model, initial={"k": 1.0, "m": 0.0})
     assert f"model {f.__name__!r}" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_residual_of_a_parameter_it_has_not_is_refused():
-    model = hd.model(lambda theta, x: theta[-2] * x, [hd.Parameter("k")], name="line")
-    points = xarray.Dataset({"x": ("i", np.arange(3.0))})
-    with pytest.raises(
-        OptionError, match=r"model 'line', .*index -2 out of bounds .* theta has one"
-    ):
-        hd.fit(points, model, initial={"k": 1.0})
 
 
 def test_other_errors_are_named_too(tmp_path):

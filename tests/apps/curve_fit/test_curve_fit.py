@@ -8,7 +8,7 @@ import scipy.optimize
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.errors import HomodyneDaskError, OptionError
 from tests.apps.curve_fit.nist import CERTIFIED, FUNCTIONS, data
 
 
@@ -192,3 +192,12 @@ def test_data_that_changed_between_two_fits_are_read_again(tmp_path, where):
     columns = after["x"].values, after["y"].values
     popt, _ = scipy.optimize.curve_fit(decay, *columns, ftol=1e-14, xtol=1e-14)
     np.testing.assert_allclose(hd.curve_fit(decay, placed(after)).popt, popt, rtol=1e-6)
+
+
+def test_a_residual_of_a_parameter_it_has_not_is_refused():
+    model = hd.model(lambda theta, x: theta[-2] * x, [hd.Parameter("k")], name="line")
+    points = xarray.Dataset({"x": ("i", np.arange(3.0))})
+    with pytest.raises(
+        OptionError, match=r"model 'line', .*index -2 out of bounds .* theta has one"
+    ):
+        hd.fit(points, model, initial={"k": 1.0})
