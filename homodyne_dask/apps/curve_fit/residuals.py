@@ -145,12 +145,13 @@ def check_residual(
             output = jax.eval_shape(user.checked(model.name, model.residual, written), *shapes)
         rule = "the function must return one value per point, shape (3,) for 3 points"
         user.require_shape(model, written, [output], [(), (1,), (3,)], rule)
-        columns = jnp.asarray(columns[:, np.isfinite(columns).all(axis=0)])
-        values_of = partial(_residual, model, columns)
+        columns = columns[:, np.isfinite(columns).all(axis=0)]
+        points = jnp.asarray(columns)
+        values_of = partial(_residual, model, points)
         with user.in_function(model.name, written):
             # arrays of NumPy: outside of the context JAX would use a GPU
             r, derivatives = map(np.asarray, with_derivatives(values_of, jnp.asarray(theta)))
-            alone = np.asarray(_residual(model, columns[:, 1::2], jnp.asarray(theta)))
+            alone = np.asarray(_residual(model, points[:, 1::2], jnp.asarray(theta)))
     values = np.concatenate([r[None], derivatives])
     if np.isfinite(r).all() and not np.allclose(
         alone, r[1::2], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)
