@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, nearest
+from homodyne_dask.store.hdf5_files import UNREADABLE
 from homodyne_dask.text import some_of
 from ingest.readers import hdf5
 from ingest.readers.options_and_units import IngestOptions, converted, decimals
@@ -283,10 +284,11 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, tuple[int, ...]]]:
             try:
                 held = hdf5.dataset(file, name)
                 cells = [hdf5.dataset(file, cell) for cell in _referenced(file, name)]
-            except HomodyneDaskError:
+                first = cells[0] if cells else None
+                shape = None if first is None or first.shape is None else _shape(first)
+            except (HomodyneDaskError, *UNREADABLE):
                 continue
-            first = cells[0] if cells else None
             if held is None and member != REFERENCED:
                 waiting.append(name)
-            elif first is not None and first.dtype.kind in "fiu" and first.shape is not None:
-                yield name, _shape(first) if first == held else (len(cells), *_shape(first))
+            elif first is not None and shape is not None and first.dtype.kind in "fiu":
+                yield name, shape if first == held else (len(cells), *shape)

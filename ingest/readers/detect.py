@@ -132,7 +132,8 @@ def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | st
         return open_any(path, options)
     with hdf5.open_hdf5(path) as file:
         reader = next((reader for is_in, reader in HDF5_READERS if is_in(file)), None)
-        g2, content = g2_in(file), what_is_in(file)
+        g2 = None if reader else g2_in(file)
+        content = "" if reader or g2 else what_is_in(file)
     if reader is not None:
         return reader(path, options)
     if g2 is not None:

@@ -369,3 +369,17 @@ def test_a_dataset_that_is_no_matrix_is_refused_in_one_sentence(tmp_path, damage
     with pytest.raises(HomodyneDaskError) as raised:
         ingest.ingest(hdf5(tmp_path / "A.h5", c2=value), dataset="c2", **NUMBERS)
     assert "A.h5" in str(raised.value)
+
+
+def test_a_dataset_whose_attributes_are_damaged_is_left_out_of_what_a_file_has(
+    tmp_path, monkeypatch
+):
+    with h5py.File(tmp_path / "A.h5", "w") as file:
+        file["c2"] = np.ones((3, 20, 20))
+
+    def damaged(*_: object) -> bool:
+        raise RuntimeError("unknown datatype class found")
+
+    monkeypatch.setattr(h5py.AttributeManager, "__contains__", damaged)
+    with pytest.raises(SourceError, match="no dataset in it has two axes of equal length"):
+        ingest.ingest(tmp_path / "A.h5", tmp_path / "A.zarr")
