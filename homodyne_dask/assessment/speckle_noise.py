@@ -405,6 +405,10 @@ def noise_of_model(
     of_pairs: bool = True,
     made: list[NoiseOfModel] | None = None,
 ) -> NoiseOfModel:
+    """Return the noise of a bin at a fitted point, by the model alone (docs/explanation/speckle_noise.md).
+
+    made: of other scans, one of which is taken where it holds for this bin.
+    """
     model = BinModel(at, *data.place)
     fine = bin_averages(data.averaged, model) if data.means is None else data.means
     for noise in made or ():

@@ -50,7 +50,9 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
         with connect_by_file(config.scheduler_file, config.key) as client:
             yield client
     elif config.site:
-        made = hd.slurm_cluster(config.site, config.jobs or 1, task=longest_task_of(config))
+        made = hd.slurm_cluster(
+            config.site, 1 if config.jobs is None else config.jobs, task=longest_task_of(config)
+        )
         with made as cluster, cluster.get_client() as client:
             yield client
     elif config.workers:

@@ -284,11 +284,16 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, tuple[int, ...]]]:
             try:
                 held = hdf5.dataset(file, name)
                 cells = [hdf5.dataset(file, cell) for cell in _referenced(file, name)]
-                first = cells[0] if cells else None
-                shape = None if first is None or first.shape is None else _shape(first)
+                shape = _shape_of_numbers(cells[0]) if cells else None
             except (HomodyneDaskError, *UNREADABLE):
                 continue
             if held is None and member != REFERENCED:
                 waiting.append(name)
-            elif first is not None and shape is not None and first.dtype.kind in "fiu":
-                yield name, shape if first == held else (len(cells), *shape)
+            elif shape is not None:
+                yield name, shape if cells == [held] else (len(cells), *shape)
+
+
+def _shape_of_numbers(held: h5py.Dataset | None) -> tuple[int, ...] | None:
+    if held is None or held.shape is None or held.dtype.kind not in "fiu":
+        return None
+    return _shape(held)

@@ -83,7 +83,9 @@ def cluster_start(site: str, jobs: str | None, file: Path) -> None:
             security = held.enter_context(connect.new_key(file.parent))
             client = held.enter_context(local_cluster(security=security))
         else:
-            made = batch.slurm_cluster(config.site, config.jobs or 1, folder=file.parent)
+            made = batch.slurm_cluster(
+                config.site, 1 if config.jobs is None else config.jobs, folder=file.parent
+            )
             client = held.enter_context(made).get_client()
             held.enter_context(connect.closing_logged(client))
         place = {"host": socket.gethostname(), "pid": os.getpid()}
@@ -206,6 +208,8 @@ def preflight(
         return
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
+    if not sources and (model or file):
+        raise OptionError("--model and --scheduler-file apply to stores: give them, or only --site")
     in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
     given = {"model": model or (None if in_file else "laminar_flow")}
     config = shared.configuration(sources, given) if sources else None

@@ -64,6 +64,8 @@ def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = Non
             sources.append(open_dataset(path))
     if not sources:
         raise OptionError("there is nothing to view: give a store or the folder of a fit")
+    if any((exclude or {}).values()) and not any(isinstance(s, Scan) for s in sources):
+        raise OptionError("a fit is shown with the pairs it used: leave out what is to be excluded")
     return [s.select(exclude=exclude) if isinstance(s, Scan) else s for s in sources]
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import dask.config
+import dask_jobqueue  # noqa: F401 - its settings are there before tests change them
 import pytest
 from click.testing import CliRunner
 

@@ -153,6 +153,9 @@ def test_the_cut_is_at_the_age_of_the_click_and_the_model_goes_through_it(small)
 
 
 def test_what_cannot_be_shown_is_said(small, tmp_path):
+    with pytest.raises(OptionError, match="a fit is shown with the pairs it used"):
+        sources_of([small[1]], {"frames": [(0, 2)]})
+    assert sources_of([small[1]], {"frames": None})
     with pytest.raises(OptionError, match="there is nothing to view"):
         sources_of([])
     with pytest.raises(OptionError, match="or the path of a store, of a fit"):
