@@ -23,7 +23,6 @@ from homodyne_dask.kernels.transport_backend import robust_gram as transport_rob
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
-from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.cells import age_edges, lag_edges
@@ -215,7 +214,7 @@ def solve(
 
 
 def asked(scans: Scans, **given) -> Search:
-    laws = power_laws(scans.model.names, scans.model.power_laws, scans.time)
+    laws = scans.model.laws_over(scans.time)
     return search(scans.model.parameters, **given, laws=laws)
 
 

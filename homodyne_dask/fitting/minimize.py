@@ -190,17 +190,19 @@ def _resumed(
 
 
 def identity(request: Request) -> dict[str, Any]:
-    config, names = request.config, request.search.names
+    options, names, model = request.options, request.search.names, request.problem.model
     return {
         "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
         "excluded frames": [list(one) for one in request.scan.excluded_frames],
         "excluded chunks": [list(chunk) for chunk in request.scan.excluded],
-        "model": config["model"],
-        "gap_angstrom": config["gap_angstrom"],
+        "model": model.name,
+        "gap_angstrom": request.gap_angstrom,
         **{
-            o.name: config[o.name] for o in FitOptions.options().values() if CHANGEABLE not in o.use
+            o.name: getattr(options, o.name)
+            for o in FitOptions.options().values()
+            if CHANGEABLE not in o.use
         },
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],
@@ -208,9 +210,9 @@ def identity(request: Request) -> dict[str, Any]:
         "lower": [one if np.isfinite(one) else str(one) for one in request.search.lower.tolist()],
         "upper": [one if np.isfinite(one) else str(one) for one in request.search.upper.tolist()],
         # sums on a GPU differ in the last bits
-        **({"device": "gpu"} if config.get("computed_on", {}).get("name") == "gpu" else {}),
-        "code of the model": request.problem.model.digest,
-        "power laws of the model": [list(law) for law in request.problem.model.power_laws],
+        **({"device": "gpu"} if request.notes.get("computed_on", {}).get("name") == "gpu" else {}),
+        "code of the model": model.digest,
+        "power laws of the model": [list(law) for law in model.power_laws],
         # other versions round differently: the bits would not be those of an uninterrupted fit
         **{f"version of {name}": version_of(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
         f"version of the {OUR_CODE}": code_digest(),

@@ -12,7 +12,6 @@ from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.models.spline_rates import with_coefficients
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 
@@ -46,7 +45,7 @@ def predict(
     if time.ndim != 1:
         raise OptionError(f"times = {shown(times)} is not a list of times in seconds")
     number = len(params) if isinstance(params, Mapping) else np.size(params)
-    model = with_coefficients(scan_model(model), number, time)
+    model = scan_model(model).with_coefficients(number, time)
     theta = vector_of(model, params)
     known = convention_named(convention)
     width = required_gap(model, gap)
@@ -57,10 +56,7 @@ def predict(
 
 
 def required_gap(model: Model, gap: str | float | None) -> float | None:
-    if model.shear and gap is None:
-        raise OptionError(
-            f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
-        )
+    model.require_gap(gap, "gap='200 um'")
     return None if gap is None else gap_in_angstrom(gap)
 
 

@@ -10,7 +10,8 @@ from homodyne_dask.kernels.backend_interface import COMPILATIONS, Backend, Evalu
 from homodyne_dask.kernels.tied_backend import TiedBackend
 from homodyne_dask.models import Convention, Model, TransportModel
 from homodyne_dask.models.derived_models import TiedModel
-from homodyne_dask.models.spline_rates import RATE, SplineModel
+from homodyne_dask.models.rate_forms import RATE
+from homodyne_dask.models.stretched_exponentials import SplineModel
 from homodyne_dask.models.transport import Shear
 
 

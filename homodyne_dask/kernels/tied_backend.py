@@ -47,7 +47,7 @@ def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
 
 def untied(problem: Problem) -> Problem:
     base = copy(problem)  # `replace` would look again at what functions read
-    object.__setattr__(base, "model", problem.model.base)
+    object.__setattr__(base, "model", problem.model.untied)
     return base
 
 

@@ -6,10 +6,9 @@ from contextlib import suppress
 from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
-from homodyne_dask.models import spline_rates as spline_models
 from homodyne_dask.models import stretched_exponentials, transport, two_component
 from homodyne_dask.models.derived_models import FROZEN, TiedModel, composed, parsed
-from homodyne_dask.models.parameters import OPERATORS, Parametrized
+from homodyne_dask.models.parametrized import OPERATORS, Parametrized
 from homodyne_dask.models.transport import (
     BROWNIAN,
     COUETTE,
@@ -63,7 +62,7 @@ MODELS: dict[str, Model] = {
         *two_component.MODELS,
         *stretched_exponentials.MODELS,
         *transport.FREE_MODELS,
-        *spline_models.SPLINE_MODELS,
+        *stretched_exponentials.SPLINE_MODELS,
         FROZEN,
     )
 }

@@ -24,7 +24,8 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_known, shown
-from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import FREE_FORMS, Parametrized
 from homodyne_dask.models.rate_forms import (
     POWER_LAW_FORM,
     RATES,
@@ -78,6 +79,53 @@ class TransportModel(Parametrized):
     shear: Shear
     J: RateForm = POWER_LAW_FORM
     gamma_dot: RateForm = POWER_LAW_FORM
+
+    @property
+    def derivatives_by_hand(self) -> bool:
+        return True
+
+    @property
+    def needs_gap(self) -> bool:
+        return bool(self.shear)
+
+    @property
+    def depends_on_age(self) -> bool:
+        return True
+
+    @property
+    def start(self) -> str:
+        return "transport splines" if self.splines else "transport"
+
+    @property
+    def law(self) -> "TransportModel":
+        """The model of the same flow in which both rates are power laws a t^b + c."""
+        return next(law for law in LAWS if law.shear is self.shear)
+
+    @property
+    def model_of_free_rates(self) -> str:
+        return super().model_of_free_rates or ("" if self.splines else self.law.name)
+
+    def with_splines(self, splines: Mapping[str, SplineForm]) -> "TransportModel":
+        if not splines:
+            return self
+        return _model(self.name, self.shear, simpler=self.simpler, splines=splines)
+
+    def from_law(self, theta: Theta, t: Times) -> Theta:
+        """Return the parameters nearest to those of its power law; t: times above 0 [s]."""
+        nearest, law = np.empty(self.size), self.law
+        nearest[self.direction] = theta[law.direction]
+        for name, (form, place) in self.rates.items():
+            form_of_law, place_in_law = law.rates[name]
+            values = theta[place_in_law]
+            if isinstance(form, SplineForm):
+                values = form.projected(t, form_of_law.at(t, values, None)[0])
+            nearest[place] = values
+        return nearest
+
+    def shear_rate_at(self, theta: Theta, t: Times) -> Times | None:
+        if not self.shear:
+            return None
+        return self.gamma_dot.at(t, theta[self.shear_rate], None)[0]
 
     @property
     def diffusion(self) -> slice:
@@ -146,12 +194,6 @@ def frame_spacing(time: Times, convention: Convention = Convention.PHYSICAL) -> 
                 f"{steps[at]:g} s apart, and most others {spacing:g} s: use convention='physical'"
             )
     return spacing
-
-
-def shear_rate_at(model: Parametrized, theta: Theta, t: Times) -> Times | None:
-    if not isinstance(model, TransportModel) or not model.shear:
-        return None
-    return model.gamma_dot.at(t, theta[model.shear_rate], None)[0]
 
 
 def tables(
@@ -287,12 +329,6 @@ def _model(
     )
 
 
-def with_splines(model: TransportModel, splines: Mapping[str, SplineForm]) -> TransportModel:
-    if not splines:
-        return model
-    return _model(model.name, model.shear, simpler=model.simpler, splines=splines)
-
-
 BROWNIAN = _model("brownian", Shear.NONE, "alpha", "D_offset")
 POWER_LAW = _model("power_law", Shear.NONE, "D_offset", simpler="brownian")
 STATIC = _model("static", Shear.NONE, simpler="power_law")
@@ -317,14 +353,11 @@ def _free_forms(law: TransportModel) -> dict[str, TransportModel]:
     }
 
 
+LAWS = STATIC, LAMINAR_FLOW, POISEUILLE_FLOW
 STATIC_FREE = _free("static_free", STATIC, "J")
-FREE_FORMS = {
-    **{
-        law: dict.fromkeys(("spline", "J=spline"), STATIC_FREE)
-        for law in (STATIC, BROWNIAN, POWER_LAW)
-    },
-    **{law: _free_forms(law) for law in (LAMINAR_FLOW, POISEUILLE_FLOW)},
-}
-"""Models with rates of free form in place of power laws, by the option `rates`."""
-LAMINAR_FLOW_FREE = FREE_FORMS[LAMINAR_FLOW]["spline"]
-FREE_MODELS = tuple(dict.fromkeys(of for forms in FREE_FORMS.values() for of in forms.values()))
+_FLOWS_FREE = {law.name: _free_forms(law) for law in LAWS[1:]}
+LAMINAR_FLOW_FREE = _FLOWS_FREE["laminar_flow"]["spline"]
+FREE_MODELS = STATIC_FREE, *(free for forms in _FLOWS_FREE.values() for free in forms.values())
+for _law in (STATIC, BROWNIAN, POWER_LAW):
+    FREE_FORMS[_law.name] = {"spline": STATIC_FREE, "J=spline": STATIC_FREE}
+FREE_FORMS.update(_FLOWS_FREE)

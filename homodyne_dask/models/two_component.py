@@ -24,7 +24,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from homodyne_dask.models.parameters import Beat, Parameter
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import Beat
 from homodyne_dask.models.rate_forms import SplineForm, integrated
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 

@@ -22,7 +22,8 @@ from zict import LRU
 
 from homodyne_dask.errors import OptionError, nearest, require_function, require_type, shown
 from homodyne_dask.models.fingerprint import Reading, fingerprint
-from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import Parametrized
 from homodyne_dask.plugins import EntryPointError, loaded, offered_in, unusable, warn_of
 
 GROUP = "homodyne_dask.models"
@@ -55,7 +56,6 @@ class UserDefined(Parametrized):
     def functions(self) -> tuple[Callable[..., Any] | None, ...]: ...
 
     def current(self) -> Self:
-        """Return the model with the digest of its functions and of what they read now."""
         if self.received:
             return self
         digest = fingerprint(*self.functions)
@@ -168,8 +168,6 @@ class SeparableModel(UserDefined):
 
     f: Callable[..., Any]
     precompute: Callable[..., Any] | None = None
-
-    shear = False
 
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:

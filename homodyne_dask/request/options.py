@@ -298,6 +298,31 @@ class FitOptions(Options):
     """What to do if chunks of the store cannot be read: end the fit (raise), or exclude all such chunks
     before the first pass and report them (skip)."""
 
+    def check(self, of_table: bool) -> None:
+        """Raise OptionError for options that exclude each other, or that a table of g2 does not allow."""
+        if self.loss == "linear":
+            if self.loss_scale is not None:
+                raise OptionError(
+                    f"loss_scale = {self.loss_scale!r} is given, but the loss is the sum of squares: choose "
+                    f"a loss, such as loss='huber'"
+                )
+        elif self.precision != "float64":
+            raise OptionError(
+                f"precision {self.precision!r} is too coarse for the loss {self.loss!r}: its steps "
+                f"are smaller than the rounding of the sums; use precision 'float64'"
+            )
+        elif self.weighting != PAIRS:
+            raise OptionError(
+                f"weighting {self.weighting!r} minimizes squares, but the loss is {self.loss!r}: leave out "
+                f"one of them"
+            )
+        for name, needs in _NEED_TWO_TIMES.items() if of_table else ():
+            if getattr(self, name) != FitOptions.model_fields[name].default:
+                raise OptionError(
+                    f"{name} = {getattr(self, name)} needs two-time data, and a table of g2 has only delays, "
+                    f"not {needs}; leave out {name}"
+                )
+
     def values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FitOptions.model_fields}
 
@@ -309,6 +334,14 @@ class FitOptions(Options):
             for name, value in self.values().items()
             if Use.UNLISTED not in known[name].use and value not in (None, known[name].default)
         ]
+
+
+_NEED_TWO_TIMES = {
+    "weighting": "the noise of speckle",
+    "min_lag": "frames: remove the first lines of the table instead",
+    "friedel": "the noise of speckle",
+    "rates": "ages",
+}
 
 
 def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -7,7 +7,7 @@ from scipy.optimize import least_squares
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.rate_forms import LogDensityForm, SplineForm
-from homodyne_dask.models.spline_rates import THIRD, slopes_of, weights_of
+from homodyne_dask.models.stretched_exponentials import slopes_of, weights_of
 from homodyne_dask.results.data.rate_curves import distribution_in
 from homodyne_dask.results.files.result_folder import write_result
 from tests import reference
@@ -129,7 +129,7 @@ def test_a_distribution_is_that_of_dense_penalized_least_squares(word, tmp_path)
         log = c @ form.basis(form.nodes)
         weight = np.exp(log - log.max())
         g = weight / weight.sum() @ np.exp(-rates[:, None] * TAU)
-        bends = [np.diff(c, 2), THIRD * np.diff(c, 3)]
+        bends = [np.diff(c, 2), LogDensityForm.third * np.diff(c, 3)]
         return np.concatenate(
             [(x[0] + x[1] * g**2 - g2) / ERROR, np.sqrt(strength) * np.concatenate(bends)]
         )

@@ -22,7 +22,6 @@ from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
 from homodyne_dask.kernels.transport_backend import gram as transport_gram
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
-from homodyne_dask.models.spline_rates import on_times, with_free_rates
 from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
 from tests.kernels.user_functions import INTEGRATED, STRETCHED
 from tests.synthetic import FLOW, blocks, measured, without_some
@@ -197,7 +196,7 @@ def test_both_agree_for_functions_of_a_user(model):
 @pytest.mark.slow
 def test_both_agree_for_rates_without_a_formula():
     scans = without_some(measured(FLOW, 120, PHI))
-    model = on_times(with_free_rates(hd.LAMINAR_FLOW, "spline"), scans.time, 6)
+    model = hd.LAMINAR_FLOW.with_rates("spline").over(scans.time, 6)
     rng = np.random.default_rng(2)
     theta = np.concatenate([rng.uniform(1e3, 2e3, 6), rng.uniform(-1e-3, 1e-3, 6), [4.0]])
     problem = replace(scans.problem(min_lag=3), model=model)

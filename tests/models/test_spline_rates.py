@@ -14,8 +14,7 @@ from homodyne_dask.kernels.transport_backend import robust_gram as transport_rob
 from homodyne_dask.kernels.transport_evaluation import point as transport_point
 from homodyne_dask.models import Convention
 from homodyne_dask.models.rate_forms import Smoothness, SplineForm
-from homodyne_dask.models.spline_rates import of_power_law
-from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
+from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduce import reduce
@@ -42,7 +41,7 @@ def test_a_straight_line_is_in_the_splines_and_costs_no_roughness():
 @pytest.mark.parametrize("exponent", [0.0, 2.0])
 def test_a_penalty_is_a_quadratic_form_with_the_slope_that_it_says(exponent):
     form, rng = SplineForm(9, 0.0, 10.0), np.random.default_rng(0)
-    smoothness = Smoothness({"J": slice(1, 10)}, {"J": form.ages}, {}, np.arange(3))
+    smoothness = Smoothness({"J": slice(1, 10)}, {"J": form}, {}, np.arange(3))
     theta, strengths, exponents = rng.normal(size=11), np.array([3.0]), np.array([exponent])
     S = smoothness.matrices(11, exponents)[0]
     assert smoothness.penalties(theta, exponents) == pytest.approx(theta @ S @ theta)
@@ -52,7 +51,7 @@ def test_a_penalty_is_a_quadratic_form_with_the_slope_that_it_says(exponent):
 
 
 def _free(model, n):
-    return with_splines(model, dict.fromkeys(model.splines, SplineForm(n, 0.0, 39 / 3)))
+    return model.with_splines(dict.fromkeys(model.splines, SplineForm(n, 0.0, 39 / 3)))
 
 
 def _columns(model, convention, theta, scans, b):
@@ -81,7 +80,7 @@ def _columns(model, convention, theta, scans, b):
 )
 def test_the_gram_is_that_of_the_jacobian(model, convention):
     scans, free = measured(FLOW, 40, (10.0, 80.0)), _free(model, 6)
-    theta = of_power_law(free, FLOW if model.shear else FLOW[:3], np.maximum(scans.time, 1 / 6))
+    theta = free.from_law(FLOW if model.shear else FLOW[:3], np.maximum(scans.time, 1 / 6))
     problem = Problem(free, Convention(convention), GAP)
     at = transport_point(problem, theta, scans.time)
     linear = Problem(free, Convention(convention), GAP, loss="huber", loss_scale=1e6)

@@ -342,7 +342,7 @@ def design(
     frames = _whole("frames", frames)
     require_count("min_lag", min_lag, 1)
     check_model(model, frames, convention_named(convention), "float64")
-    gap_used = width if model.shear else None
+    gap_used = width if model.needs_gap else None
     problem = Problem(model, convention_named(convention), gap_used, min_lag)
     scan = PlannedScan(problem, theta, free, frames, float(numbers_of("dt", dt)), **each)
     _check(scan)

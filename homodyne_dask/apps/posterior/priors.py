@@ -21,8 +21,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from homodyne_dask.errors import OptionError, require_known
-from homodyne_dask.models.parameter_priors import Distribution, given_priors
-from homodyne_dask.models.parameters import Parameter, Search
+from homodyne_dask.models.parameters import Distribution, Parameter, Search, given_priors
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.text import with_unit
 

@@ -17,7 +17,7 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.observer import require_callbacks
-from homodyne_dask.fitting.prepare import prepare, require_gap
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.many_fits import Job, run_many
 from homodyne_dask.fitting.series.parts import (
     OVER,
@@ -202,7 +202,7 @@ def fit_each(
     if own:
         return fit_parts_together(scans, model, parts, own, axis, client, callbacks, options)
     for scan in scans:
-        require_gap(prepare(scan, model, **options))
+        prepare(scan, model, **options).require_gap()
     each = zip(parts, scans, strict=True)
     jobs = [job for inner, scan in each for job in jobs_of(inner, scan, options, Path())]
     return FitSeries(axis, tuple(_rows_of(jobs, model, client, callbacks)))
@@ -255,7 +255,7 @@ def fit_parts_together(
 
     stores = [prepare(scan, model, **options) for scan in scans]
     for store in stores:
-        require_gap(store)
+        store.require_gap()
     every, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
     together, results = fit_together(stores, every, tuple(own), client, callbacks, what)
     both = zip(every, results, strict=True)

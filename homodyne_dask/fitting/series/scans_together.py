@@ -44,7 +44,6 @@ from homodyne_dask.fitting.start.initial_values import averages_of, find_initial
 from homodyne_dask.fitting.start.transport_search import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram, stacked
 from homodyne_dask.models.parameters import GaussianPriors, Search
-from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
@@ -193,7 +192,7 @@ def global_request(
         scans.append(FittedScan(request, number, store, alone, bins, members, place))
         scan_of_bin[members] = n
     times = np.concatenate([store.scan.time[store.scan.use] for store in stores])
-    laws = power_laws(search.names, model.power_laws, times)
+    laws = model.laws_over(times)
     together = replace(
         first,
         others=tuple(store.scan for store in others),
@@ -211,8 +210,7 @@ def _is_part_of(part: Part, whole: Request) -> bool:
 
 def _check_alike(stores: Sequence[Request]) -> None:
     model = stores[0].problem.model
-    splines = model.splines or (model.beat is not None and model.beat.law)
-    if len(stores) > 1 and splines:
+    if len(stores) > 1 and model.of_one_record:
         raise OptionError(
             f"the splines of {model.name} are spread over the record of one scan, but {len(stores)} stores "
             f"are given: choose a model whose parameters all scans share"

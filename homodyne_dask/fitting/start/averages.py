@@ -38,7 +38,6 @@ from homodyne_dask.models.transport import (
     BinScales,
     Convention,
     Shear,
-    TransportModel,
     bin_scales,
     frame_spacing,
     positive_times,
@@ -145,7 +144,7 @@ class BinnedAverages:
 
     def __call__(self, theta: Theta) -> Gram:
         model = self.problem.model
-        of_model = self._transport_moments if isinstance(model, TransportModel) else self._moments
+        of_model = self._transport_moments if model.derivatives_by_hand else self._moments
         with float64_on_cpu():
             return Gram(np.asarray(of_model(theta)), (self.weight > 0).sum(1))
 

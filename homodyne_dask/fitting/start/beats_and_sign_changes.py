@@ -26,7 +26,8 @@ from homodyne_dask.fitting.start.grid_scan import (
     given_or,
     local_minima,
 )
-from homodyne_dask.models.parameters import Beat, Search
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.parametrized import Beat
 from homodyne_dask.models.rate_forms import integrated
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.cell_sums import AgeAndLagEdges

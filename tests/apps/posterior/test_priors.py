@@ -7,9 +7,8 @@ from scipy import stats
 from homodyne_dask.apps.posterior.log_density import coordinates, log_volume, rate_values
 from homodyne_dask.apps.posterior.priors import posterior_priors, rate_draws
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.prepare import gaussian_priors
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.models.parameters import Parameter, search
+from homodyne_dask.models.parameters import Parameter, gaussian_priors, search
 from homodyne_dask.models.rate_forms import PowerLaw
 
 LAW = PowerLaw(at=(0, 1, 2), first=0.5, ratio=3.0)
