@@ -13,7 +13,7 @@ from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.transport import frame_spacing
-from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.request.option_types import gap_in_angstrom
 
 
 def predict(
@@ -102,6 +102,13 @@ def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:
     return dict(zip(per_bin, np.broadcast_arrays(*per_bin.values()), strict=True))
 
 
+def _number_of(name: str, value: Any) -> float:
+    number = numbers_of(name, value)
+    if number.size != 1:
+        raise OptionError(f"{name} = {shown(value)} is not a single number")
+    return float(number.item())
+
+
 def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
     constants = {p.name: p.constant for p in model.parameters if p.constant is not None}
     wanted = [name for name in model.names if name not in constants]
@@ -115,16 +122,13 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
         params = dict(zip(wanted, values.tolist(), strict=True))
     theta = constants.copy()
     for name, given in params.items():
-        number = numbers_of(str(name), given)
-        if number.size != 1:
-            raise OptionError(f"{name} = {shown(given)} is not a single number")
-        theta[name] = float(number.item())
+        theta[name] = _number_of(str(name), given)
         require_known(name, model.names, f"{model.name} has no parameter {name!r}")
         if name in constants and theta[name] != constants[name]:
             raise OptionError(
                 f"{name} is {constants[name]:g} in {model.name}, but {theta[name]:g} was given: leave it out"
             )
-    missing = [name for name in wanted if name not in theta]
-    if missing:
-        raise OptionError(f"{model.name} needs a value of {missing[0]}: give all parameters")
+    for name in wanted:
+        if name not in theta:
+            raise OptionError(f"{model.name} needs a value of {name}: give all parameters")
     return np.array([theta[name] for name in model.names], float)

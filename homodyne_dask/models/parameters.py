@@ -198,19 +198,15 @@ def search(
     bounds = _checked_names("bounds", bounds, names, constants)
     for name in sorted(set(initial) & set(fixed)):
         raise OptionError(f"{name} is in both initial and fixed: give it in only one of them")
-    chosen = {p.name: p.bounds for p in parameters} | bounds
-    limits = {name: _checked_bounds(name, pair) for name, pair in chosen.items()}
-    start = np.full(len(names), np.nan)
-    for name, value in initial.items():
-        start[names.index(name)] = _value("initial", name, value, limits[name])
+    limits = {p.name: _checked_bounds(p.name, bounds.get(p.name, p.bounds)) for p in parameters}
+    start = {name: _value("initial", name, value, limits[name]) for name, value in initial.items()}
     for name, value in fixed.items():
-        inside = limits[name] if name in bounds else None
-        start[names.index(name)] = _value("fixed", name, value, inside)
+        start[name] = _value("fixed", name, value, limits[name] if name in bounds else None)
     lower, upper = np.array(list(limits.values())).T.copy()
     period = np.array([math.inf if p.period is None else p.period for p in parameters])
     return Search(
         names=names,
-        start=start,
+        start=np.array([start.get(name, math.nan) for name in names]),
         lower=lower,
         upper=upper,
         free=np.array([name not in fixed for name in names]),

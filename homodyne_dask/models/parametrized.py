@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -92,6 +92,9 @@ class Parametrized(Printed):
     ordered_times: bool = field(default=False, kw_only=True)
     """Whether f is known at t2 > t1 alone, as that of a user; of others it is 1 at t2 = t1, too."""
 
+    derivatives_by_hand: ClassVar[bool] = False
+    """Whether f has kernels of its own; that of others is a function that JAX differentiates."""
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(p.name for p in self.parameters)
@@ -139,11 +142,6 @@ class Parametrized(Printed):
     def all_parameters(self, theta: Times) -> Times:
         """Return the parameters of `untied`."""
         return theta
-
-    @property
-    def derivatives_by_hand(self) -> bool:
-        """Whether f has kernels of its own: those of others are of their functions, differentiated by JAX."""
-        return False
 
     @property
     def needs_gap(self) -> bool:

@@ -80,9 +80,7 @@ class TransportModel(Parametrized):
     J: RateForm = POWER_LAW_FORM
     gamma_dot: RateForm = POWER_LAW_FORM
 
-    @property
-    def derivatives_by_hand(self) -> bool:
-        return True
+    derivatives_by_hand = True
 
     @property
     def needs_gap(self) -> bool:

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.models.parameters import Parameter, Search
-from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.request.option_types import gap_in_angstrom
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_modes import Scaling

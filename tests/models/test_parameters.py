@@ -8,7 +8,7 @@ import pytest
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import Parameter, search
-from homodyne_dask.models.units import gap_in_angstrom, length_in_angstrom
+from homodyne_dask.request.option_types import gap_in_angstrom, length_in_angstrom
 
 
 def test_by_default_all_is_free_and_unknown():
