@@ -303,20 +303,9 @@ class TiedModel(Parametrized):
     def untied(self) -> TransportModel | SeparableModel:
         return self.base
 
-    def all_parameters(self, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, " p"]:
-        return self.ties.expand(theta)
-
     @property
     def needs_gap(self) -> bool:
         return self.base.needs_gap
-
-    @property
-    def depends_on_age(self) -> bool:
-        return self.base.depends_on_age
-
-    @property
-    def direction_of_fringes(self) -> str:
-        return self.base.direction_of_fringes
 
     @property
     def digest(self) -> str:

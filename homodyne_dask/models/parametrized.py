@@ -139,18 +139,10 @@ class Parametrized(Printed):
         """The model of all parameters, of which this one may have some tied to others."""
         return self
 
-    def all_parameters(self, theta: Times) -> Times:
-        """Return the parameters of `untied`."""
-        return theta
-
     @property
     def needs_gap(self) -> bool:
         """Whether f depends on the distance between the plates, and on φ."""
         return False
-
-    @property
-    def direction_of_fringes(self) -> str:
-        return "" if self.beat is None else self.beat.direction
 
     @property
     def depends_on_age(self) -> bool:
@@ -252,14 +244,15 @@ class Parametrized(Printed):
 
     def check_data(self, phi: Float[np.ndarray, " bin"], time: Times) -> None:
         """Raise SelectionError for unknown angles [degree] or times in use [s] for which f is not defined."""
-        unknown, directed = int(np.isnan(phi).sum()), self.direction_of_fringes
+        unknown, beat = int(np.isnan(phi).sum()), self.untied.beat
+        directed = beat is not None and beat.direction
         if unknown and (self.needs_gap or directed):
             instead = ", or fit damped_cosine, which needs none" if directed else ""
             raise SelectionError(
                 f"{self.name} needs φ, which is unknown for {unknown} of {len(phi)} selected bins: "
                 f"ingest with --phi, or select the other bins with label{instead}"
             )
-        if self.depends_on_age and time[0] < 0:
+        if self.untied.depends_on_age and time[0] < 0:
             raise SelectionError(
                 f"the selected times begin at {time[0]:g} s, but the rates of {self.name} are those of the "
                 f"time since 0 s: select later times (--time 0:...), or ingest again with another "

@@ -38,8 +38,7 @@ from homodyne_dask.fitting.fit_scan import fit_run, raise_nonfinite
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.observer import FitObserver, followed
 from homodyne_dask.fitting.series.parts import Part, check_measured_once
-from homodyne_dask.fitting.start.averages import Theta, binned_averages
-from homodyne_dask.fitting.start.grid_scan import BinnedFits
+from homodyne_dask.fitting.start.averages import BinnedFits, Theta, binned_averages
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_search import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram, stacked

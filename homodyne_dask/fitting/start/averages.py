@@ -1,8 +1,10 @@
-"""The averages over age and lag from which initial values are found: their Grams, the best of many points."""
+"""The averages over age and lag from which initial values are found: Grams, the best of many points, fits."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NoReturn
+from itertools import islice
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.user_function_checks import check_finite
-from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.models.shear_factor import (
     decay,
     parabolic_factor,
@@ -44,7 +46,10 @@ from homodyne_dask.models.transport import (
     rows_of,
 )
 from homodyne_dask.models.user_defined import Bin, SeparableModel
+from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
 from homodyne_dask.store.scan import Cuts, Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import edges_inside
 from homodyne_dask.sweep.sweep import Passes
@@ -314,3 +319,105 @@ def _moments_of_points(
         return jax.vmap(of_bin)(c2, weight, bins)
 
     return jax.lax.map(at_point, points)
+
+
+AVERAGES_OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
+"""An approximate optimum of the averages is enough."""
+
+
+@dataclass(frozen=True)
+class BinnedFit:
+    """The state of a fit to averages, or of several that reached the same minimum."""
+
+    state: lm.State
+    starts: int = 1
+
+    @property
+    def lowest(self) -> lm.State:
+        return self.state.lowest
+
+    @property
+    def chisqr(self) -> float:
+        return self.lowest.reduced.chisqr
+
+    def minimum(self, free: int | None = None) -> "Minimum":
+        variance = np.nan if free is None else self.lowest.reduced.variance(free)
+        return Minimum(self.lowest.theta, self.chisqr, self.starts, variance)
+
+
+class Minimum(NamedTuple):
+    theta: Theta
+    chisqr: float
+    """On the averages; NaN where the user gave theta."""
+    starts: int
+    variance: float = np.nan
+
+
+@dataclass(frozen=True)
+class BinnedFits:
+    summary: Callable[[Theta], Gram]
+    search: Search
+    mode: str
+    limits: ScalingPrior | None = None
+    """Bounds and priors of contrast and offset; not used where f alone determines the parameters."""
+
+    def started(self, thetas: Sequence[Theta]) -> list[BinnedFit]:
+        evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
+        return [
+            BinnedFit(lm.initial_state(self.search, theta, reduced, AVERAGES_OPTIONS))
+            for theta, reduced in zip(thetas, evaluated, strict=True)
+        ]
+
+    def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
+        states = [end.state for end in ends]
+        passes_of_all = lm.iterate_several(self.search, self._evaluated, states, AVERAGES_OPTIONS)
+        for after in islice(passes_of_all, passes):
+            states = after
+        return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
+
+    def ends(self, thetas: Sequence[Theta], passes: int) -> list[BinnedFit]:
+        return self.merged(self.advanced(self.started(thetas), passes))
+
+    def chisqr_at(self, thetas: Sequence[Theta]) -> list[float]:
+        """Return χ² at each theta, without penalties; infinite where it is not a number."""
+        found = [at.chisqr for at in self._evaluated([lm.Trial(theta) for theta in thetas])]
+        return [value if np.isfinite(value) else np.inf for value in found]
+
+    def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
+        found = []
+        for trial in trials:
+            gram = self.summary(trial.theta)
+            if self.mode == "shared":  # one contrast and offset: the sum of all bins
+                gram = gram.wide
+                gram = Gram(gram.moments.sum(0)[None], gram.pairs.sum(keepdims=True))
+            prior = self.search.prior_terms(trial.theta)
+            found.append(reduce(gram, Scaling(prior=self.limits), prior=prior))
+        return found
+
+    def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
+        distinct: list[BinnedFit] = []
+        finite = [end for end in ends if end.lowest.reduced.finite]
+        for end in sorted(finite, key=lambda end: end.chisqr):
+            for n, other in enumerate(distinct):
+                if self.same_minimum(other, end):
+                    distinct[n] = replace(other, starts=other.starts + end.starts)
+                    break
+            else:
+                distinct.append(end)
+        return distinct
+
+    def same_minimum(self, one: BinnedFit, other: BinnedFit) -> bool:
+        """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
+        low, high = one.lowest, other.lowest
+        variance = low.reduced.variance(int(self.search.free.sum()))
+        difference = shortest(high.theta - low.theta, self.search.period)
+        distance = difference @ low.reduced.hessian @ difference
+        better = abs(high.reduced.chisqr - low.reduced.chisqr)
+        close = max(variance, low.reduced.rounding)
+        return bool(better < close and distance < 9 * close)
+
+
+def promising(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
+    finite = [end for end in ends if end.lowest.reduced.finite]
+    lowest = min((end.chisqr for end in finite), default=np.inf)
+    return [end for end in finite if end.chisqr <= times * lowest]

@@ -17,10 +17,14 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.start.averages import BinnedAverages, Theta, chisqr_at_points
-from homodyne_dask.fitting.start.grid_scan import (
+from homodyne_dask.fitting.start.averages import (
+    BinnedAverages,
     BinnedFit,
     BinnedFits,
+    Theta,
+    chisqr_at_points,
+)
+from homodyne_dask.fitting.start.transport_search import (
     chisqr_with_best_scaling,
     distinct,
     given_or,

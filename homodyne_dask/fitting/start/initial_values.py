@@ -18,6 +18,9 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
+    BinnedFit,
+    BinnedFits,
+    Minimum,
     Theta,
     averaged_over_scans,
     best_points,
@@ -32,11 +35,9 @@ from homodyne_dask.fitting.start.beats_and_sign_changes import (
     single_lags,
     with_sign_changes,
 )
-from homodyne_dask.fitting.start.grid_scan import BinnedFit, BinnedFits
 from homodyne_dask.fitting.start.transport_search import (
     N_STARTS,
     PASSES_TO_MINIMUM,
-    Minimum,
     competing_minima,
     followed,
     transport_minima,
@@ -113,10 +114,12 @@ def averages_of(
 
 def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> None:
     """Raise OptionError where f of a user is not a number at theta, as `check_finite` does."""
-    scan, problem = request.scan, untied(request.problem)
+    scan, model, problem = request.scan, request.problem.model, untied(request.problem)
+    if problem.model is not model:
+        theta = model.ties.expand(theta)
     if not problem.model.derivatives_by_hand:
-        theta, bins = request.problem.model.all_parameters(theta), (q_or_one(scan), scan.phi)
-        check_finite(problem, theta, scan.time, np.flatnonzero(scan.use), *bins, everywhere)
+        frames, bins = np.flatnonzero(scan.use), (q_or_one(scan), scan.phi)
+        check_finite(problem, theta, scan.time, frames, *bins, everywhere)
 
 
 class _Start:
