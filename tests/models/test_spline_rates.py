@@ -176,20 +176,12 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
     assert again.diagnosis.smoothing.equals(fitted.diagnosis.smoothing)
 
 
-MISTAKES = [
-    ("cumulant", {"rates": "spline"}), ("static", {"rates": "gamma_dot=spline"}), ("static", {"knots": 9}),
-    ("static", {"smoothness": {"J": 1.0}}), ("static_free", {"knots": 3}),
-    ("static_free", {"smoothness": {"j": 1.0}}), ("static_free", {"smoothness": {"J": -1.0}}),
-    ("static_free", {"bounds": {"J": (-1, 1)}}), ("static_free", {"profile": ["J_1"]}),
-    ("static_free", {"profile": ["J"]}), ("static_free", {"prior": {"J": (2500, 10)}}),
-    ("static_free", {"fixed": {"J": 1.0, "J_1": 2.0}}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("model", "options"), MISTAKES, ids=str)
-def test_mistakes_are_told(stepped, model, options):
-    with pytest.raises(OptionError, match=f"{next(iter(options))}|J|rates"):
-        hd.fit(stepped[0], model, **options)
+def test_of_a_flow_whose_rates_of_free_form_are_all_fixed_the_direction_is_found(tmp_path):
+    """Its search asked for the exponent of a power law that it has not."""
+    flow = measured((2500.0, 0, 0, 2e-4, 0, 0, 30.0), 30, angles(6), sigma=0.01)
+    fixed = {"J": 2500.0, "gamma_dot": 2e-4}
+    result = hd.fit(store(flow, tmp_path), "laminar_flow", rates="spline", gap=GAP, fixed=fixed)
+    assert result.params["phi0"].value == pytest.approx(30, abs=5)
 
 
 @pytest.mark.long

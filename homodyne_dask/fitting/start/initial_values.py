@@ -131,6 +131,15 @@ class _Start:
         self.mode, self.starts = request.scaling.mode_for_initial_values, request.options.starts
 
     def minima(self) -> list[Minimum]:
+        stored, free = self.stored(), int(self.search.free.sum())
+        return self.given or [end.minimum(free) for end in self.ends(stored)]
+
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        summary = averaged_over_scans(stored, self.scan)
+        fits = BinnedFits(summary, self.search, self.mode)
+        return fits.ends(self.points(summary), PASSES_TO_MINIMUM)
+
+    def points(self, summary: BinnedAverages) -> list[Theta]:
         raise NotImplementedError
 
     @property
@@ -169,10 +178,6 @@ class _OfTies(_Start):
 class _OfTransportSplines(_Start):
     """Fits from those of power laws; where data show it, with a shear rate of either sign."""
 
-    def minima(self) -> list[Minimum]:
-        stored = self.stored()
-        return self.given or [end.minimum(int(self.search.free.sum())) for end in self.ends(stored)]
-
     def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
         points = self.points(stored)[: self.starts or MAX_SPLINE_STARTS]
         rate = self.model.places.get("gamma_dot")
@@ -207,13 +212,8 @@ class _OfTransportSplines(_Start):
         return self.search.with_given(np.where(nearest < floor, floor, nearest))
 
 
-class _OfRateSplines(_OfTransportSplines):
+class _OfRateSplines(_Start):
     """Fits from those of the model in which the rate is a power law."""
-
-    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
-        summary = averaged_over_scans(stored, self.scan)
-        fits = BinnedFits(summary, self.search, self.mode)
-        return fits.ends(self.points(summary), PASSES_TO_MINIMUM)
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
         t, points = positive_times(self.scan.time[self.scan.use], summary.spacing), []
@@ -225,7 +225,7 @@ class _OfRateSplines(_OfTransportSplines):
         return points
 
 
-class _OfDistribution(_OfRateSplines):
+class _OfDistribution(_Start):
     def points(self, summary: BinnedAverages) -> list[Theta]:
         """Of lognormals one: of fits from several the lowest χ² would be that of the roughest."""
         points = np.array([self.search.with_given(at) for at in lognormals(self.model.form)])
@@ -237,12 +237,14 @@ class _OfFunction(_Start):
         stored = self.stored()
         if np.isfinite(self.search.start).all():
             require_finite(self.request, self.search.start)
-        return self.given or [end.minimum() for end in self.ends(self.averages(stored))]
+        return self.given or [end.minimum() for end in self.ends(stored)]
 
-    def averages(self, stored: BinnedAverages) -> BinnedAverages:
-        return averaged_over_scans(stored, self.scan)
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        return self.followed(averaged_over_scans(stored, self.scan))
 
-    def ends(self, summary: BinnedAverages, limits: ScalingPrior | None = None) -> list[BinnedFit]:
+    def followed(
+        self, summary: BinnedAverages, limits: ScalingPrior | None = None
+    ) -> list[BinnedFit]:
         fits, points = BinnedFits(summary, self.search, self.mode, limits), self.points(summary)
         ends = followed(fits, points, self.starts)
         if not ends:
@@ -257,8 +259,9 @@ class _OfFunction(_Start):
 class _OfFrozenPart(_OfFunction):
     """Several frozen fractions, and fits of what moves alone, whose rates are half."""
 
-    def ends(self, summary: BinnedAverages, limits: ScalingPrior | None = None) -> list[BinnedFit]:
-        return super().ends(summary, self.request.scaling.prior)
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        summary = averaged_over_scans(stored, self.scan)
+        return self.followed(summary, self.request.scaling.prior)
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
         moving = self.minima_of(self.model.parts[1])[:MAX_SPLINE_STARTS]
@@ -267,16 +270,14 @@ class _OfFrozenPart(_OfFunction):
 
 
 class _OfFringes(_OfFunction):
-    def averages(self, stored: BinnedAverages) -> BinnedAverages:
-        return single_lags(self.scan, self.data, stored)
-
     @property
     def given(self) -> list[Minimum]:
         """None where there is something to search: what a user gives may be another number of turns."""
         return [] if self.search.free.any() else super().given
 
-    def ends(self, summary: BinnedAverages, limits: ScalingPrior | None = None) -> list[BinnedFit]:
-        search, ends = self.search, super().ends(summary)
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        summary, search = single_lags(self.scan, self.data, stored), self.search
+        ends = self.followed(summary)
         if not np.isfinite(search.start).all():
             return ends
         # beside the fit from that point those that are lower: labels stay where they tie
