@@ -47,12 +47,12 @@ def predict(
     number = len(params) if isinstance(params, Mapping) else np.size(params)
     model = scan_model(model).with_coefficients(number, time)
     theta = vector_of(model, params)
-    known = convention_named(convention)
+    convention_used = convention_named(convention)
     width = required_gap(model, gap)
     per_bin = over_bins({"q": q, "phi": phi, "contrast": contrast, "offset": offset})
-    frame_spacing(time, known)
-    at = evaluation_of(model).point(Problem(model, known, width), theta, time)
-    return c2_of_point(at, time, *per_bin.values())
+    frame_spacing(time, convention_used)
+    point = evaluation_of(model).point(Problem(model, convention_used, width), theta, time)
+    return c2_of_point(point, time, *per_bin.values())
 
 
 def required_gap(model: Model, gap: str | float | None) -> float | None:
@@ -61,16 +61,16 @@ def required_gap(model: Model, gap: str | float | None) -> float | None:
 
 
 def c2_of_point(
-    at: ModelPoint,
+    point: ModelPoint,
     time: Float[np.ndarray, " n"],
     q: Float[np.ndarray, " bin"],
     phi: Float[np.ndarray, " bin"],
     contrast: Float[np.ndarray, " bin"],
     offset: Float[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "bin t1 t2"]:
-    f_at, t1, t2 = evaluation_of(at.problem.model).f_at, time[:, None], time[None, :]
+    f_at, t1, t2 = evaluation_of(point.problem.model).f_at, time[:, None], time[None, :]
     bins = zip(q[:, None], phi[:, None], strict=True)
-    f = np.concatenate([f_at(at, time, *of_bin, t1, t2) for of_bin in bins])
+    f = np.concatenate([f_at(point, time, *of_bin, t1, t2) for of_bin in bins])
     return offset[:, None, None] + contrast[:, None, None] * f
 
 

@@ -214,8 +214,8 @@ def _field(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
         return _mean_field(part.parts, theta, t1, t2, bin)
     if isinstance(part, SeparableModel):
         f = xp.asarray(part.f(theta, t1, t2, bin))
-        known = f > TINY
-        return xp.where(known, xp.sqrt(xp.where(known, f, 1.0)), 0.0)
+        positive = f > TINY
+        return xp.where(positive, xp.sqrt(xp.where(positive, f, 1.0)), 0.0)
     q, phi = xp.asarray(bin.q), xp.asarray(bin.phi)
     scales = bin_scales(part, Convention.PHYSICAL, theta, q, phi, bin.gap, 0.0)
     g = xp.exp(-0.5 * scales.k * (t2[-1] - t1[-1]))
@@ -279,15 +279,15 @@ class Ties:
 
     @property
     def free(self) -> tuple[Parameter, ...]:
-        return tuple(one for one in self.parameters if one.name not in self.tied)
+        return tuple(p for p in self.parameters if p.name not in self.tied)
 
     def expand(self, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, " p"]:
         """Return all parameters of the model from those that are not tied; of JAX where theta is."""
         xp = theta.__array_namespace__()
-        values: dict[str, Any] = {one.name: theta[n] for n, one in enumerate(self.free)}
+        values: dict[str, Any] = {p.name: theta[n] for n, p in enumerate(self.free)}
         for name, text in self.expressions:
             values[name] = _value(ast.parse(text, mode="eval").body, values, xp)
-        return xp.stack([xp.asarray(values[one.name], dtype=float) for one in self.parameters])
+        return xp.stack([xp.asarray(values[p.name], dtype=float) for p in self.parameters])
 
 
 @dataclass(frozen=True, repr=False)
@@ -341,7 +341,7 @@ def with_ties(
     ties = Ties(base.parameters, tuple(_ordered(dict(given))))
     if not ties.free:
         raise OptionError("tie leaves no parameter to fit: remove one of the expressions")
-    names = {one.name for one in ties.free}
+    names = {p.name for p in ties.free}
     return TiedModel(
         base.name,
         ties.free,

@@ -23,7 +23,9 @@ class Reading:
         self._seen, self._read = dict[int, tuple[int, Any]](), dict[str, dict[str, Any]]()
         self._add(*functions, given=True)  # the code of these is read even where it is installed
         done, names = set[tuple[str, str]](), self.attributes
-        while read := {(m, a) for m, of in self._read.items() for a in names & of.keys()} - done:
+        while (
+            read := {(m, a) for m, space in self._read.items() for a in names & space.keys()} - done
+        ):
             self._add(*((m, a, self._read[m][a]) for m, a in sorted(read)))
             done |= read
 

@@ -67,9 +67,9 @@ class GaussianPriors:
         return (self.deviation(theta) ** 2).sum(-1)
 
     def at(self, theta: Theta) -> PriorTerms:
-        known = np.isfinite(self.mean)
-        inverse, away = np.where(known, 1 / self.sd, 0.0), self.deviation(theta)
-        size = np.where(known, np.abs(theta) + np.abs(self.mean), 0.0) * inverse
+        has_prior = np.isfinite(self.mean)
+        inverse, away = np.where(has_prior, 1 / self.sd, 0.0), self.deviation(theta)
+        size = np.where(has_prior, np.abs(theta) + np.abs(self.mean), 0.0) * inverse
         eps = float(np.finfo(float).eps)
         return PriorTerms(
             float((away**2).sum()),
@@ -156,18 +156,18 @@ class Search:
 
     def moved(self, theta: Theta, step: Theta) -> Theta:
         """Return theta after a step, curved along power laws; an offset at its bound stays there."""
-        there = theta + step
+        end = theta + step
         for law in self.laws:
-            at, c = list(law.at), law.at[2]
+            abc, c = list(law.at), law.at[2]
             bounds = np.array([self.lower[c], self.upper[c]])
-            bound = self.free[c] & np.isclose(there[c], bounds, rtol=1e-15, atol=0)
+            bound = self.free[c] & np.isclose(end[c], bounds, rtol=1e-15, atol=0)
             for plain in [True] if bound.any() else [False, True]:
                 bent = law.after(theta, step, plain)
-                allowed = (bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]
+                allowed = (bent >= self.lower[abc]) & (bent <= self.upper[abc]) | ~self.free[abc]
                 if np.isfinite(bent).all() and allowed.all():
-                    there[at] = bent
+                    end[abc] = bent
                     break
-        return self.inside(there)
+        return self.inside(end)
 
     def free_inside_bounds(self, theta: Theta) -> Bool[np.ndarray, " p"]:
         at_bound = (theta <= self.lower) | (theta >= self.upper)
@@ -350,11 +350,11 @@ def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> Gaussian
                 f"prior is {prior.name}: give it to posterior instead"
             )
         prior.require(("mean", "sd"), ("sd",))
-        at = search.names.index(name)
-        mean[at], sd[at] = prior.numbers
-        if sd[at] < np.finfo(float).eps * abs(mean[at]):
+        n = search.names.index(name)
+        mean[n], sd[n] = prior.numbers
+        if sd[n] < np.finfo(float).eps * abs(mean[n]):
             raise OptionError(
-                f"prior of {name}: sd = {sd[at]:g} is below the rounding of {mean[at]:g}: to keep {name} at "
+                f"prior of {name}: sd = {sd[n]:g} is below the rounding of {mean[n]:g}: to keep {name} at "
                 f"this value, use fixed"
             )
     return GaussianPriors(mean, sd, search.period)

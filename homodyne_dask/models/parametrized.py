@@ -112,7 +112,7 @@ class Parametrized(Printed):
     def places(self) -> dict[str, slice]:
         """Positions in theta of the coefficients of these, name_1 and so on."""
         first = {name: self.names.index(f"{name}_1") for name in self.splines}
-        return {name: slice(at, at + self.splines[name].size) for name, at in first.items()}
+        return {name: slice(n, n + self.splines[name].size) for name, n in first.items()}
 
     def __add__(self, other: object) -> Any:
         return OPERATORS["+"](self, other)
@@ -186,7 +186,7 @@ class Parametrized(Printed):
             return self
         if rates in forms:
             return forms[rates]
-        if self.name in {of[rates].name for of in FREE_FORMS.values() if rates in of}:
+        if self.name in {free[rates].name for free in FREE_FORMS.values() if rates in free}:
             return self
         if forms:
             raise OptionError(

@@ -141,15 +141,15 @@ def unresolved_ends(
     form: SplineForm, coefficients: Coefficients, covariance: Float[np.ndarray, "size size"]
 ) -> list[tuple[float, float]]:
     """Return the times [s] of end pieces where a rate changes too fast for its splines."""
-    found = []
+    pieces = []
     for end, step in ((form.first, form.step), (form.last, -form.step)):
         slopes = np.diff(form.basis(end + step * np.arange(4)), axis=1)
         first, *after = np.abs(coefficients @ slopes)
-        known = first > _SURE * np.sqrt(slopes[:, 0] @ covariance @ slopes[:, 0])
+        is_sure = first > _SURE * np.sqrt(slopes[:, 0] @ covariance @ slopes[:, 0])
         # fewer than 6 splines have no three pieces
-        if form.size > 5 and known and first > _STEEP * max(after):
-            found.append((min(end, end + step), max(end, end + step)))
-    return found
+        if form.size > 5 and is_sure and first > _STEEP * max(after):
+            pieces.append((min(end, end + step), max(end, end + step)))
+    return pieces
 
 
 @dataclass(frozen=True)
@@ -170,48 +170,48 @@ class Smoothness:
 
     def matrices(self, p: int, exponents: OfRates) -> Float[np.ndarray, "rate p p"]:
         """Return S of each rate: its penalty is λ thetaᵀ S theta; differences weigh their age ** exponent."""
-        found = np.zeros((len(self.places), p, p))
-        for S, (at, terms) in zip(found, self._terms(exponents), strict=True):
+        of_rates = np.zeros((len(self.places), p, p))
+        for S, (c, terms) in zip(of_rates, self._terms(exponents), strict=True):
             for order, weight in terms:
-                D = weight[:, None] * np.diff(np.eye(at.stop - at.start), order, axis=0)
-                S[at, at] += D.T @ D
-        return found
+                D = weight[:, None] * np.diff(np.eye(c.stop - c.start), order, axis=0)
+                S[c, c] += D.T @ D
+        return of_rates
 
     def penalties(self, theta: Theta, exponents: OfRates) -> OfRates:
         """Return thetaᵀ S theta of each rate, to rounding of the differences."""
         squares = [
-            sum(float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in terms)
-            for at, terms in self._terms(exponents)
+            sum(float(((weight * np.diff(theta[c], order)) ** 2).sum()) for order, weight in terms)
+            for c, terms in self._terms(exponents)
         ]
         return np.array(squares)
 
     def slope(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> Theta:
-        found = np.zeros_like(theta)
-        for strength, (at, terms) in zip(strengths, self._terms(exponents), strict=True):
+        total = np.zeros_like(theta)
+        for strength, (c, terms) in zip(strengths, self._terms(exponents), strict=True):
             for order, weight in terms:
-                d = weight**2 * np.diff(theta[at], order)
-                found[at] += strength * np.convolve(d, np.diff(np.eye(order + 1), order, axis=0)[0])
-        return found
+                d = weight**2 * np.diff(theta[c], order)
+                total[c] += strength * np.convolve(d, np.diff(np.eye(order + 1), order, axis=0)[0])
+        return total
 
     def _terms(
         self, exponents: OfRates
     ) -> list[tuple[slice, list[tuple[int, Float[np.ndarray, " difference"]]]]]:
         """Return the place of the coefficients of each rate; orders of differences, and weights of these."""
         terms = []
-        for (name, at), exponent in zip(self.places.items(), exponents, strict=True):
+        for (name, place), exponent in zip(self.places.items(), exponents, strict=True):
             form = self.forms[name]
             differences = [(2, form.ages**exponent)]
             if form.third:
                 differences.append((3, np.full(form.size - 3, form.third)))
-            terms.append((at, differences))
+            terms.append((place, differences))
         return terms
 
     def rounding(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> float:
         """Return the accuracy of Σ λ thetaᵀ S theta."""
         sizes = [
-            sum(np.abs(weight * np.diff(theta[at], order)).sum() for order, weight in of)
-            * np.abs(theta[at]).max()
-            for at, of in self._terms(exponents)
+            sum(np.abs(weight * np.diff(theta[c], order)).sum() for order, weight in terms)
+            * np.abs(theta[c]).max()
+            for c, terms in self._terms(exponents)
         ]
         return 8 * float(np.finfo(float).eps * (strengths @ np.array(sizes)))
 
@@ -256,8 +256,8 @@ POWER_LAW_FORM = PowerLawForm()
 def rate(
     t: Times, theta: Float[np.ndarray, " 3"], floor: float | None
 ) -> tuple[Times, Float[np.ndarray, "3 n"]]:
-    found = POWER_LAW_FORM.at(t, theta, floor)
-    return found[0], found[1:]
+    values = POWER_LAW_FORM.at(t, theta, floor)
+    return values[0], values[1:]
 
 
 def integrated(rate: Any, steps: Any) -> Any:
@@ -270,19 +270,19 @@ def rate_stderr(gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray
     """Return one standard error of a rate by the delta method; NaN where rounding leaves nothing."""
     variance = np.einsum("in,ij,jn->n", gradient, covariance, gradient)
     terms = np.einsum("in,ij,jn->n", np.abs(gradient), np.abs(covariance), np.abs(gradient))
-    known = (variance > ROUNDING * terms) | ~gradient.any(0)
-    return np.sqrt(np.where(known, variance, np.nan))
+    above_rounding = (variance > ROUNDING * terms) | ~gradient.any(0)
+    return np.sqrt(np.where(above_rounding, variance, np.nan))
 
 
 def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:
     """Return at most so many of the numbers from 0 to n - 1, both included, denser at the beginning."""
     if n <= most:
         return np.arange(n)
-    found = [1]
+    ages = [1]
     for left in range(most - 1, 0, -1):
-        last = found[-1]
-        found.append(max(last + 1, round(last * (n / last) ** (1 / left))))
-    return np.array(found) - 1
+        last = ages[-1]
+        ages.append(max(last + 1, round(last * (n / last) ** (1 / left))))
+    return np.array(ages) - 1
 
 
 class PowerLaw(NamedTuple):

@@ -210,16 +210,16 @@ def distribution_of_rates(form: LogDensityForm) -> SplineModel:
 
 def lognormals(form: LogDensityForm) -> Float[np.ndarray, "point size"]:
     """Return coefficients of one and of two lognormal distributions, of some widths, shares and rates."""
-    x, middle, found = form.centres, form.size // 2, []
+    x, middle, points = form.centres, form.size // 2, []
     peaks = {
-        (at, width): -(((x - at) / width) ** 2) / 2 for at in x[1:-1:2] for width in START_WIDTHS
+        (x0, width): -(((x - x0) / width) ** 2) / 2 for x0 in x[1:-1:2] for width in START_WIDTHS
     }
-    for (first, width), here in peaks.items():
-        found.append(here)
-        for (second, other), there in peaks.items():
+    for (first, width), low in peaks.items():
+        points.append(low)
+        for (second, other), high in peaks.items():
             if first < second and width == other:
-                found += [np.logaddexp(np.log(p / (1 - p)) + here, there) for p in START_SHARES]
-    return np.array([of - of[middle] for of in found])
+                points += [np.logaddexp(np.log(p / (1 - p)) + low, high) for p in START_SHARES]
+    return np.array([log - log[middle] for log in points])
 
 
 STRETCHED_FREE = stretched_free(SplineForm())

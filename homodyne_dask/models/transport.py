@@ -186,10 +186,10 @@ def frame_spacing(time: Times, convention: Convention = Convention.PHYSICAL) -> 
     if convention is Convention.HOMODYNE:
         uneven = np.flatnonzero(np.abs(steps - spacing) > 1e-6 * spacing)
         if len(uneven):
-            at = int(uneven[0])
+            first = int(uneven[0])
             raise OptionError(
-                f"the homodyne convention needs evenly spaced frames, but frames {at} and {at + 1} are "
-                f"{steps[at]:g} s apart, and most others {spacing:g} s: use convention='physical'"
+                f"the homodyne convention needs evenly spaced frames, but frames {first} and {first + 1} are "
+                f"{steps[first]:g} s apart, and most others {spacing:g} s: use convention='physical'"
             )
     return spacing
 
@@ -221,11 +221,11 @@ def rows_of(
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
     integrals = [
-        integrated(form.at(t, theta[of], convention.floor_of(name)), steps)
-        for name, (form, of) in model.rates.items()
+        integrated(form.at(t, theta[row], convention.floor_of(name)), steps)
+        for name, (form, row) in model.rates.items()
     ]
     xp = theta.__array_namespace__()
-    slopes, values = [of[1:] for of in integrals], [of[:1] for of in reversed(integrals)]
+    slopes, values = [row[1:] for row in integrals], [row[:1] for row in reversed(integrals)]
     return xp.concatenate([xp.ones((1, len(t))), *slopes, *values])
 
 
@@ -268,16 +268,16 @@ def true_rates(
     model, parameters: as a simulated file has them, of a transport model or of temperature_step, never
     fitted: J = J_before + (J_after - J_before) / (1 + exp(-(t - t_step) / width)). None without rates.
     """
-    names, given = {*parameters}, parameters
+    names, values = {*parameters}, parameters
     if model == "temperature_step" and names == {*STEP}:
-        rise = 0.5 * (1 + np.tanh((t - given["t_step"]) / (2 * given["width"])))
-        return {"J": given["J_before"] + (given["J_after"] - given["J_before"]) * rise}
+        rise = 0.5 * (1 + np.tanh((t - values["t_step"]) / (2 * values["width"])))
+        return {"J": values["J_before"] + (values["J_after"] - values["J_before"]) * rise}
     if names - {DIRECTION} not in ({*RATES["J"]}, {*RATES["J"], *RATES["gamma_dot"]}):
         return None
     return {
-        name: rate(t, np.array([given[one] for one in of], float), convention.floor_of(name))[0]
-        for name, of in RATES.items()
-        if names.issuperset(of)
+        name: rate(t, np.array([values[p] for p in law], float), convention.floor_of(name))[0]
+        for name, law in RATES.items()
+        if names.issuperset(law)
     }
 
 
@@ -303,16 +303,16 @@ def _model(
 ) -> TransportModel:
     """Return the model in which these parameters are 0 and these rates, J or gamma_dot, are of free form."""
     parameters, laws, splines = [], [], splines or {}
-    for of, of_law in (("J", _DIFFUSION), ("gamma_dot", _SHEAR[:3]))[: 1 + bool(shear)]:
-        law = RATES[of]
-        if of in splines:
-            unit, power = ("Å²/s", 2) if of == "J" else ("1/s", 0)
+    for which, of_rate in (("J", _DIFFUSION), ("gamma_dot", _SHEAR[:3]))[: 1 + bool(shear)]:
+        law = RATES[which]
+        if which in splines:
+            unit, power = ("Å²/s", 2) if which == "J" else ("1/s", 0)
             parameters += [
-                Parameter(f"{of}_{n + 1}", unit, (0.0, np.inf), q_power=power)
-                for n in range(splines[of].size)
+                Parameter(f"{which}_{n + 1}", unit, (0.0, np.inf), q_power=power)
+                for n in range(splines[which].size)
             ]
             continue
-        parameters += [replace(p, constant=0.0 if p.name in constant else None) for p in of_law]
+        parameters += [replace(p, constant=0.0 if p.name in constant else None) for p in of_rate]
         laws += [law] if law[1] not in constant else []
     parameters += _SHEAR[3:] if shear else ()
     return TransportModel(

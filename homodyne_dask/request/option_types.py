@@ -38,7 +38,7 @@ def parts(value: Any) -> list[Any]:
     members = members if isinstance(members, list | tuple) else [members]
     words = (m.split(",") if isinstance(m, str) else [m] for m in members)
     return [
-        part.strip() if isinstance(part, str) else part for of in words for part in of if part != ""
+        part.strip() if isinstance(part, str) else part for w in words for part in w if part != ""
     ]
 
 
@@ -90,12 +90,12 @@ def _by_group(value: Any) -> Any:
     if isinstance(value, str):
         value = [word.split(maxsplit=1) for word in value.split(",")]
     if isinstance(value, list | tuple):
-        if not all(isinstance(one, list | tuple) and len(one) == 2 for one in value):
+        if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
             raise ValueError("not GROUP NAME")
-        found: dict[str, list[Any]] = {}
+        by_group: dict[str, list[Any]] = {}
         for group, names in value:
-            found.setdefault(str(group), []).extend(parts(names))
-        value = found
+            by_group.setdefault(str(group), []).extend(parts(names))
+        value = by_group
     return None if value == {} else value
 
 
@@ -121,15 +121,15 @@ def _frames(value: Any, files: bool = True) -> list[Any]:
             f"exclude_frames = [{a}, {b}] may be a range or two frames: write {a}:{b} for the range, "
             f"{a},{b} without brackets for the frames"
         )
-    found: list[Any] = []
+    ranges: list[Any] = []
     for part in parts(value):
         if alone := re.fullmatch(r"(\d+)(?:-(\d+))?", str(part)):
-            found.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
+            ranges.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
         elif files and isinstance(part, str) and (text := _text_of(part)) is not None:
-            found += _frames(",".join(text.replace(",", " ").split()), files=False)
+            ranges += _frames(",".join(text.replace(",", " ").split()), files=False)
         else:
-            found.append(_pair(part))
-    return found
+            ranges.append(_pair(part))
+    return ranges
 
 
 def _text_of(path: str) -> str | None:
@@ -162,18 +162,18 @@ def _scaling_values(value: Any) -> Any:
 
 def length_in_angstrom(text: str | float) -> float:
     """Return a length in Å from text with a unit, as '200 um'; a bare number is refused."""
-    found = _LENGTH.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _LENGTH.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise OptionError(
             f"gap {text!r} has no unit: write a number and a unit, such as '200 um' or '2e6 A'"
         )
-    number, unit = found.groups()
+    number, unit = match.groups()
     # the capital of MM or UM would be another unit; only a lone A and words are taken in any case
-    known = _ANGSTROM.get(unit, _ANGSTROM.get(unit.lower() if len(unit) != 2 else unit))
-    if known is None:
+    factor = _ANGSTROM.get(unit, _ANGSTROM.get(unit.lower() if len(unit) != 2 else unit))
+    if factor is None:
         raise OptionError(f"gap {text!r}: unit {unit!r} is unknown; use A, nm, um, mm or m")
     try:
-        value = float(number) * known
+        value = float(number) * factor
     except ValueError:
         raise OptionError(f"gap {text!r}: {number!r} is not a number") from None
     if not 0 < value < math.inf:

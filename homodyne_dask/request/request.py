@@ -42,11 +42,11 @@ class Request:
 
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
-        found, after = [], 0
+        numbers, after = [], 0
         for scan in (self.scan, *self.others):
-            found.append(after + speckle_clusters(scan, self.options.friedel))
-            after = int(found[-1].max()) + 1
-        return np.concatenate(found)
+            numbers.append(after + speckle_clusters(scan, self.options.friedel))
+            after = int(numbers[-1].max()) + 1
+        return np.concatenate(numbers)
 
     @property
     def sum_rounding(self) -> float:

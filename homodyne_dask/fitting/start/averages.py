@@ -84,10 +84,10 @@ class BinnedAverages:
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
         t = positive_times(nodes, self.spacing)
         rows = rows_of(problem.model, problem.convention, theta, t, steps)
-        here, there = (
+        at_t1, at_t2 = (
             rows[:, n] + (rows[:, n + 1] - rows[:, n]) * share for n, share in self._places
         )
-        return there - here
+        return at_t2 - at_t1
 
     def shear_factor(self, phase: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
         """Return the factor that shear of a phase makes of f."""
@@ -98,10 +98,10 @@ class BinnedAverages:
         return np.sinc(phase / np.pi) ** power
 
     def at_cells(
-        self, at: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
+        self, cells: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
     ) -> "BinnedAverages":
-        c2, weight = self.c2[:, at], self.weight[:, at]
-        return replace(self, c2=c2, weight=weight, t1=self.t1[at], t2=self.t2[at])
+        c2, weight = self.c2[:, cells], self.weight[:, cells]
+        return replace(self, c2=c2, weight=weight, t1=self.t1[cells], t2=self.t2[cells])
 
     def of_bins(self, bins: list[int]) -> "BinnedAverages":
         parts = {name: getattr(self, name)[bins] for name in ("c2", "weight", "q", "phi")}
@@ -117,12 +117,12 @@ class BinnedAverages:
         )
 
     def of_cells(
-        self, sums: Float[np.ndarray, "bin cell 4"], at: Int[np.ndarray, " some"]
+        self, sums: Float[np.ndarray, "bin cell 4"], cells: Int[np.ndarray, " some"]
     ) -> "BinnedAverages":
         """Return averages over other cells; sums: of the weights, and of these times c2 - 1, t1 and t2."""
-        weight, total = sums[:, at, 0], sums[:, at].sum(0)
+        weight, total = sums[:, cells, 0], sums[:, cells].sum(0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            c2 = np.nan_to_num(1 + sums[:, at, 1] / weight, nan=1.0)
+            c2 = np.nan_to_num(1 + sums[:, cells, 1] / weight, nan=1.0)
         t1, t2 = total[:, 2] / total[:, 0], total[:, 3] / total[:, 0]
         return replace(self, c2=c2, weight=weight, t1=t1, t2=t2)
 
@@ -133,19 +133,19 @@ class BinnedAverages:
     @cached_property
     def _nodes(self) -> Float[np.ndarray, " node"]:
         """The frame times between which the rates are integrated."""
-        at, last = [0], len(self.time) - 1
-        while at[-1] < last:
-            at.append(min(at[-1] + max(1, at[-1] // STEPS_PER_AGE), last))
-        return self.time[at]
+        frames, last = [0], len(self.time) - 1
+        while frames[-1] < last:
+            frames.append(min(frames[-1] + max(1, frames[-1] // STEPS_PER_AGE), last))
+        return self.time[frames]
 
     @cached_property
     def _places(self) -> list[tuple[Int[np.ndarray, " cell"], Float[np.ndarray, " cell"]]]:
         """Of t1 and of t2 of the cells the nodes before them, and how far they are to the next."""
-        nodes, found = self._nodes, []
+        nodes, places = self._nodes, []
         for t in (self.t1, self.t2):
             below = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
-            found.append((below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
-        return found
+            places.append((below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
+        return places
 
     def __call__(self, theta: Theta) -> Gram:
         model = self.problem.model
@@ -162,12 +162,12 @@ class BinnedAverages:
         )  # fmt: skip
 
     def _moments(self, theta: Theta) -> Array:
-        at = separable_point(self.problem, theta, self.time)
-        tables = at.tables, at.derivatives
-        here, there = (at_times(tables, self.time, t) for t in (self.t1, self.t2))
+        point = separable_point(self.problem, theta, self.time)
+        tables = point.tables, point.derivatives
+        at_t1, at_t2 = (at_times(tables, self.time, t) for t in (self.t1, self.t2))
         bins = bin_argument(self.problem, self.q, self.phi)
-        given = self.c2, self.weight, at.theta, here, there, bins
-        return _moments(*given, model=self.problem.model)
+        data = self.c2, self.weight, point.theta, at_t1, at_t2, bins
+        return _moments(*data, model=self.problem.model)
 
 
 def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
@@ -288,11 +288,11 @@ def chisqr_at_points(
 
 @plain_kernel("model")
 def _moments(
-    c2: Array, weight: Array, theta: Array, here: tuple[Tables, Tables],
-    there: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
+    c2: Array, weight: Array, theta: Array, at_t1: tuple[Tables, Tables],
+    at_t2: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
 ) -> Array:  # fmt: skip
     def of_bin(y: Array, w: Array, bin: Bin) -> Array:
-        f, derivatives = f_with_derivatives(model, theta, here, there, bin, y.shape)
+        f, derivatives = f_with_derivatives(model, theta, at_t1, at_t2, bin, y.shape)
         return _products(y, w, f, *derivatives)
 
     return jax.vmap(of_bin)(c2, weight, bins)
@@ -380,19 +380,19 @@ class BinnedFits:
 
     def chisqr_at(self, thetas: Sequence[Theta]) -> list[float]:
         """Return χ² at each theta, without penalties; infinite where it is not a number."""
-        found = [at.chisqr for at in self._evaluated([lm.Trial(theta) for theta in thetas])]
-        return [value if np.isfinite(value) else np.inf for value in found]
+        evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
+        return [end.chisqr if np.isfinite(end.chisqr) else np.inf for end in evaluated]
 
     def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
-        found = []
+        evaluated = []
         for trial in trials:
             gram = self.summary(trial.theta)
             if self.mode == "shared":  # one contrast and offset: the sum of all bins
                 gram = gram.wide
                 gram = Gram(gram.moments.sum(0)[None], gram.pairs.sum(keepdims=True))
             prior = self.search.prior_terms(trial.theta)
-            found.append(reduce(gram, Scaling(prior=self.limits), prior=prior))
-        return found
+            evaluated.append(reduce(gram, Scaling(prior=self.limits), prior=prior))
+        return evaluated
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
         distinct: list[BinnedFit] = []
@@ -406,9 +406,9 @@ class BinnedFits:
                 distinct.append(end)
         return distinct
 
-    def same_minimum(self, one: BinnedFit, other: BinnedFit) -> bool:
+    def same_minimum(self, lower: BinnedFit, higher: BinnedFit) -> bool:
         """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
-        low, high = one.lowest, other.lowest
+        low, high = lower.lowest, higher.lowest
         variance = low.reduced.variance(int(self.search.free.sum()))
         difference = shortest(high.theta - low.theta, self.search.period)
         distance = difference @ low.reduced.hessian @ difference

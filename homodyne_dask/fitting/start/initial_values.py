@@ -86,13 +86,13 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
 
 def of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Request:
     """Return the request for another model: what is given of parameters of both models holds for it."""
-    scan, known, model = request.scan, request.search, problem.model
+    scan, given, model = request.scan, request.search, problem.model
     parameters = model.parameters_for(scan.q, needs_q)
     whole, common = search(parameters, laws=model.laws_over(scan.time[scan.use])), {}
-    there, here = np.nonzero(np.array(whole.names)[:, None] == np.array(known.names))
+    in_whole, in_given = np.nonzero(np.array(whole.names)[:, None] == np.array(given.names))
     for name in ("start", "lower", "upper", "free", "period"):
         common[name] = getattr(whole, name).copy()
-        common[name][there] = getattr(known, name)[here]
+        common[name][in_whole] = getattr(given, name)[in_given]
     whole, prior = replace(whole, **common), request.options.prior or {}
     priors = gaussian_priors({name: prior[name] for name in whole.names if name in prior}, whole)
     whole = replace(whole, priors=priors)
@@ -201,7 +201,7 @@ class _OfTransportSplines(_Start):
         minima = transport_minima(averages, of_law.search, self.mode, self.starts)
         t = positive_times(self.scan.time[self.scan.use], averages.spacing)
         highest = MAX_SPLINE_START_CHISQR_RATIO * minima[0].chisqr
-        return [self.splines_near(at.theta, t) for at in minima if at.chisqr <= highest]
+        return [self.splines_near(low.theta, t) for low in minima if low.chisqr <= highest]
 
     def splines_near(self, theta: Theta, t: Float[np.ndarray, " n"]) -> Theta:
         nearest, shear = self.model.from_law(theta, t), self.model.places.get("gamma_dot", slice(0))
@@ -228,7 +228,7 @@ class _OfRateSplines(_Start):
 class _OfDistribution(_Start):
     def points(self, summary: BinnedAverages) -> list[Theta]:
         """Of lognormals one: of fits from several the lowest χ² would be that of the roughest."""
-        points = np.array([self.search.with_given(at) for at in lognormals(self.model.form)])
+        points = np.array([self.search.with_given(p) for p in lognormals(self.model.form)])
         return best_points(summary, self.search, self.mode, self.starts or 1, points)
 
 
@@ -282,9 +282,9 @@ class _OfFringes(_OfFunction):
             return ends
         # beside the fit from that point those that are lower: labels stay where they tie
         fits = BinnedFits(summary, search, self.mode)
-        [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
-        close = own.lowest.reduced.variance(int(search.free.sum()))
-        return fits.merged([own, *(end for end in ends if end.chisqr < own.chisqr - close)])
+        [start] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
+        close = start.lowest.reduced.variance(int(search.free.sum()))
+        return fits.merged([start, *(end for end in ends if end.chisqr < start.chisqr - close)])
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
         search, beat = self.search, self.model.beat
@@ -292,7 +292,8 @@ class _OfFringes(_OfFunction):
         if given[search.free].any() and not given.all():
             searches.append(search)
         of_search = self.points_of_speeds if beat.law else beat_points
-        return [at for one in searches for at in of_search(summary, beat, one, self.mode)]
+        of_searches = [of_search(summary, beat, searched, self.mode) for searched in searches]
+        return [theta for points in of_searches for theta in points]
 
     def points_of_speeds(
         self, summary: BinnedAverages, beat: Beat, search: Search, mode: str
@@ -316,7 +317,7 @@ class _OfFringes(_OfFunction):
         ends = [*points_of_all_lags(summary, search, mode, points, first), *points]
         given = np.isfinite(search.start[speeds]).any()
         signs = [1.0 if given or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
-        return [np.where(speeds, sign * at, at) for sign, at in zip(signs, ends, strict=True)]
+        return [np.where(speeds, sign * end, end) for sign, end in zip(signs, ends, strict=True)]
 
 
 STARTS: dict[str, type[_Start]] = {
@@ -367,12 +368,12 @@ def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) ->
     trim_memory()
     record.minima = [
         {
-            "theta": dict(zip(request.search.names, at.theta.tolist(), strict=True)),
+            "theta": dict(zip(request.search.names, minimum.theta.tolist(), strict=True)),
             # unknown where the user gave the point
-            "chisqr": at.chisqr if np.isfinite(at.chisqr) else None,
-            "starts": at.starts,
+            "chisqr": minimum.chisqr if np.isfinite(minimum.chisqr) else None,
+            "starts": minimum.starts,
         }
-        for at in minima
+        for minimum in minima
     ]
     record.timings["start"] = time.perf_counter() - record.started
     linear = request.problem.loss == "linear"
@@ -442,5 +443,5 @@ def _fit_level(
 
 def adequate(request: Request, theta: Theta, factor: int) -> bool:
     scan, backend = request.scan, backend_of(request.problem.model)
-    at = backend.point(request.problem, theta, scan.time)
-    return backend.adequate(at, q_or_one(scan), scan.phi, scan.frames, factor)
+    point = backend.point(request.problem, theta, scan.time)
+    return backend.adequate(point, q_or_one(scan), scan.phi, scan.frames, factor)

@@ -65,7 +65,7 @@ def scan_points(grid: "Grid", best: int) -> list[Theta]:
     chisqr = grid.chisqr_of_pairs(summary, S)
     if not has_shear:
         order = np.argsort(chisqr.sum(0)[:, 0])
-        return [grid.theta(*at) for at in _distant(order[:, None], best)]
+        return [grid.theta(*place) for place in _distant(order[:, None], best)]
     chisqr = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), len(grid.strains))
     # each bin at its own best strain rate: no direction of flow can be lower
     pairs = np.argsort(chisqr.min(3).sum(0).min(1))[:MAX_DIFFUSION_PAIRS]
@@ -80,7 +80,7 @@ def scan_points(grid: "Grid", best: int) -> list[Theta]:
         flow, beta = divmod(int(np.argmin(total[:, :, shear, angle])), total.shape[1])
         minima.append((flow, beta, shear, angle))
     chosen = dict.fromkeys([*distant[:N_BEST_FIRST], *minima, *distant[N_BEST_FIRST:]])
-    return [grid.theta(int(pairs[flow]), *at) for flow, *at in list(chosen)[:best]]
+    return [grid.theta(int(pairs[flow]), *place) for flow, *place in list(chosen)[:best]]
 
 
 def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, int]]:
@@ -91,8 +91,8 @@ def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, in
     for up in (0, 1, 2):
         for turn in (-1, 0, 1):
             low &= chisqr <= np.roll(walled, turn, axis=1)[up : up + rows]
-    at = np.argwhere(low)
-    return [(int(n), int(m)) for n, m in at[np.argsort(chisqr[low])]]
+    lowest = np.argwhere(low)
+    return [(int(n), int(m)) for n, m in lowest[np.argsort(chisqr[low])]]
 
 
 def distinct[Point](
@@ -109,8 +109,8 @@ def distinct[Point](
 
 def _distant(points: Int[np.ndarray, "point axis"], best: int) -> list[tuple[int, ...]]:
 
-    def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-        return max(abs(a - b) for a, b in zip(one, other, strict=True)) <= 1
+    def near(point: tuple[int, ...], chosen: tuple[int, ...]) -> bool:
+        return max(abs(a - b) for a, b in zip(point, chosen, strict=True)) <= 1
 
     return distinct(map(tuple, points.tolist()), near, best)
 
@@ -119,10 +119,10 @@ def given_or(search: Search, name: str, otherwise: ArrayLike) -> Float[np.ndarra
     """Return the value that a user gave, or the others inside its bounds; 0 where a model has no such."""
     if name not in search.names:
         return np.zeros(1)
-    at = search.names.index(name)
-    if np.isfinite(search.start[at]):
-        return search.start[at : at + 1]
-    return np.unique(np.clip(otherwise, search.lower[at], search.upper[at]))
+    place = search.names.index(name)
+    if np.isfinite(search.start[place]):
+        return search.start[place : place + 1]
+    return np.unique(np.clip(otherwise, search.lower[place], search.upper[place]))
 
 
 class Grid:
@@ -155,13 +155,13 @@ class Grid:
         given = search.start[search.names.index("gamma_dot_t0")]
         shears = self.strains / float(np.median(self.reach))
         self.shears = np.array([given]) if np.isfinite(given) else shears
-        at = search.names.index("phi0")
-        low, width = search.lower[at], min(search.upper[at] - search.lower[at], 180.0)
+        place = search.names.index("phi0")
+        low, width = search.lower[place], min(search.upper[place] - search.lower[place], 180.0)
         self.angles = given_or(search, "phi0", low + (np.arange(N_ANGLES) + 0.5) / N_ANGLES * width)
 
     def _exponents(self, name: str) -> list[float]:
-        at = self.search.names.index(name)
-        low, high = self.search.lower[at], self.search.upper[at]
+        place = self.search.names.index(name)
+        low, high = self.search.lower[place], self.search.upper[place]
         inside = [x for x in EXPONENTS if low <= x <= high]
         return given_or(self.search, name, inside or [(low + high) / 2]).tolist()
 
@@ -193,7 +193,7 @@ class Grid:
         self, summary: BinnedAverages, S: Float[np.ndarray, "bin shear cell"]
     ) -> Float[np.ndarray, "bin flow shear"]:
         of_rates = [(*pair, self.offset) for pair in self.diffusion_pairs]
-        thetas = [summary.problem.model.with_parts(diffusion=of) for of in of_rates]
+        thetas = [summary.problem.model.with_parts(diffusion=rate) for rate in of_rates]
         dC = np.array([summary.differences(theta)[-1] for theta in thetas])
         k = summary.scales(thetas[-1], summary.phi).k
         chisqr = np.empty((len(k), len(dC), S.shape[1]))
@@ -303,11 +303,11 @@ def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     shear_rate = grid.whole.problem.model.shear_rate
     given = grid.search.start[shear_rate]
     whole = bool(np.isnan(given).all())
-    found = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
+    minima = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
     if np.isnan(given[0]):
         powers = [np.array([grid.middle**-beta, beta, 0.0]) for beta in grid.betas]
-        found += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
-    return [point for value, point in found if value < below]
+        minima += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
+    return [point for value, point in minima if value < below]
 
 
 def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
@@ -352,8 +352,8 @@ def _points(
 
 
 def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
-    at = grid.search.names.index("phi0")
-    low, high = grid.search.lower[at], grid.search.upper[at]
+    place = grid.search.names.index("phi0")
+    low, high = grid.search.lower[place], grid.search.upper[place]
     blind = np.unique(np.round(np.mod(grid.summary.phi + 90.0, 180.0), 3))
     if len(blind) > MAX_BLIND_ANGLES:
         angles = np.arange(0, 180.0, EVEN_STEP)
@@ -406,10 +406,10 @@ def _minima(
         tried = log_size + beside[0] * step[0] * shorter, angle + beside[1] * step[1] * shorter
         values = table.at(np.exp(tried[0]), tried[1])
         best = np.argmin(values, axis=0)
-        log_size, angle = (of[best, each] for of in tried)
+        log_size, angle = (moved[best, each] for moved in tried)
         lowest = values[best, each]
-    found = zip(lowest.tolist(), np.exp(log_size).tolist(), angle.tolist(), strict=True)
-    return sorted(found)
+    minima = zip(lowest.tolist(), np.exp(log_size).tolist(), angle.tolist(), strict=True)
+    return sorted(minima)
 
 
 MAX_EXPONENTS = 3
@@ -462,8 +462,8 @@ def transport_minima(
     ends = _searched(summary, fits, unaided, starts)
     given = np.isfinite(search.start)
     if given.all():
-        own = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
-        ends = fits.merged([*ends, *own])
+        from_given = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
+        ends = fits.merged([*ends, *from_given])
     elif given[search.free].any():
         ends = fits.merged([*ends, *_searched(summary, fits, search, starts)])
     return [end.minimum(int(search.free.sum())) for end in ends]
@@ -487,12 +487,12 @@ def _searched(
 
 def competing_minima(minima: list[Minimum]) -> list[Theta]:
     lowest = minima[0].chisqr
-    return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
+    return [low.theta for low in minima if not low.chisqr > COMPETING_CHISQR_RATIO * lowest]
 
 
 def undecided_minima(minima: list[Minimum]) -> list[Theta]:
     lowest = minima[0]
-    close = [at.theta for at in minima[1:] if at.chisqr - lowest.chisqr < lowest.variance]
+    close = [low.theta for low in minima[1:] if low.chisqr - lowest.chisqr < lowest.variance]
     return [lowest.theta, *close[: MAX_UNDECIDED - 1]]
 
 
