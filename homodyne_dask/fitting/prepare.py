@@ -95,12 +95,9 @@ _MAX_CHANGE = 1e-7
 def _check_age(problem: Problem, search: Search, q: float, phi: float) -> None:
     """Raise OptionError for a model whose f depends on age at some point within its bounds."""
     share = np.random.default_rng(0).uniform(0.3, 0.7, len(search.names))
-    low = np.where(np.isfinite(search.lower), search.lower, 1)
-    high = np.where(np.isfinite(search.upper), search.upper, 2)
-    log = search.log & (low > 0)
-    low, high = (np.where(log, np.log(np.where(log, end, 1)), end) for end in (low, high))
-    theta = low + share * (high - low)
-    theta = np.where(log, np.exp(np.where(log, theta, 0)), theta)
+    lower = np.where(np.isfinite(search.lower), search.lower, 1)
+    upper = np.where(np.isfinite(search.upper), search.upper, 2)
+    theta = search.between(share, lower, upper)
     theta = np.where(np.isfinite(search.start), search.start, theta)
     evaluation, bins = evaluation_of(problem.model), (np.array([q]), np.array([phi]))
     for scale in _SCALES:

@@ -151,6 +151,14 @@ class Search:
     def with_given(self, theta: Thetas) -> Thetas:
         return self.inside(np.where(np.isnan(self.start), theta, self.start))
 
+    def between(self, share: Thetas, lower: Theta, upper: Theta) -> Thetas:
+        """Return points at shares of the way from lower to upper, on the scale of each parameter."""
+        log = self.log & (lower > 0)
+        low, high = (np.where(log, np.log(np.where(log, end, 1)), end) for end in (lower, upper))
+        with np.errstate(invalid="ignore"):  # some may be infinite
+            points = low + share * (high - low)
+        return np.where(log, np.exp(np.where(log, points, 0)), points)
+
     def without_initial_values(self) -> Self:
         return replace(self, start=np.where(self.free, np.nan, self.start))
 

@@ -351,15 +351,10 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
                 f"or the other"
             )
     number = min(MAX_POINTS, POINTS_PER_PARAMETER * int(searched.sum()))
-    log = search.log & (lower > 0)
-    low, high = (np.where(log, np.log(np.where(log, v, 1)), v) for v in (lower, upper))
     rng = np.random.default_rng(0)
     strata = np.array([rng.permutation(number) for _ in searched]).T
     share = (strata + rng.random(strata.shape)) / number
-    with np.errstate(invalid="ignore"):  # bounds of the others may be infinite
-        inside = low + share * (high - low)
-    points = np.where(log, np.exp(np.where(log, inside, 0)), inside)
-    return np.where(searched, points, search.start)
+    return np.where(searched, search.between(share, lower, upper), search.start)
 
 
 def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) -> lm.Trial:
