@@ -18,8 +18,7 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import with_outcome
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import no_room, path_of

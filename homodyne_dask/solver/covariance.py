@@ -36,8 +36,7 @@ from homodyne_dask.solver.cluster_robust import (
 from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of, parameter_scales
-from homodyne_dask.solver.reduce import slope_known
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, slope_known
 from homodyne_dask.solver.state import State
 
 _WEAK_EIGENVALUE = 1e-7

@@ -31,7 +31,7 @@ from homodyne_dask.solver.normal_matrix import (
     sizes,
 )
 from homodyne_dask.solver.penalty_strength import penalized
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem
 from homodyne_dask.solver.state import (
     POOR_RATIO,
     Damping,

@@ -19,8 +19,7 @@ from homodyne_dask.solver.normal_matrix import (
     parameter_scales,
 )
 from homodyne_dask.solver.penalty_strength import penalized
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
+from homodyne_dask.solver.reduce import ReducedProblem, Strengths, reduce
 from homodyne_dask.solver.scaling_modes import Scaling
 
 GOOD_RATIO, POOR_RATIO, MIN_RATIO = 0.75, 0.25, 1e-4

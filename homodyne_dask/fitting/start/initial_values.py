@@ -59,8 +59,7 @@ from homodyne_dask.models.user_defined import SeparableModel
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
