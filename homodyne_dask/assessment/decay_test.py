@@ -20,9 +20,9 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import BinNumbers, LinearParams, PerBin, Theta
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_DECAY, MIN_BLOCKS, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import clusters_in
+from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.reduce import CONSTANT_F
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks
 from homodyne_dask.sweep.blocks import NO_COST, Cost

@@ -25,11 +25,11 @@ from homodyne_dask.assessment.speckle_noise import (
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
+from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
 from homodyne_dask.solver.speckle import log_variances
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan
 

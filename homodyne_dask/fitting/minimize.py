@@ -17,10 +17,8 @@ from homodyne_dask.request.options import CHANGEABLE, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import with_outcome
 from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import no_room, path_of
 
 if TYPE_CHECKING:
@@ -153,10 +151,11 @@ class CheckpointFile(NamedTuple):
     def save(self, state: lm.State, record: FitRecord) -> None:
         if not state.reduced.finite:
             return
-        saved_state, best = state.saved(), state.best and state.best.saved()
+        best = state.best and checkpoints.saved_state(state.best)
         saved = checkpoints.Checkpoint(
-            self.identity, state.passes, saved_state, best, record.history, record.minima
-        )
+            self.identity, state.passes, checkpoints.saved_state(state), best,
+            record.history, record.minima,
+        )  # fmt: skip
         try:
             checkpoints.save(self.path, saved)
         except OSError as e:
@@ -175,17 +174,17 @@ def _resumed(
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
 
-    def state(of: SavedState, best: lm.State | None = None) -> lm.State:
-        n_bins, p = len(of.gram.pairs), len(request.search.names)
-        if len(of.theta) != p or n_bins != len(bins):
-            raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
-        restored = lm.State.restored(
-            of, request.search, request.scaling, request.sum_rounding, saved.passes, best
+    def restored(state: checkpoints.SavedState, best: lm.State | None = None) -> lm.State:
+        n_bins, p = len(state.gram.pairs), len(request.search.names)
+        if len(state.theta) != p or n_bins != len(bins):
+            raise ValueError(f"{len(state.theta)} parameters and {n_bins} bins")
+        options = request.search, request.scaling, request.sum_rounding, saved.passes, best
+        return lm.with_outcome(
+            request.search, checkpoints.restored_state(state, *options), request.solver
         )
-        return with_outcome(request.search, restored, request.solver)
 
     with checkpoints.foreign_content(checkpoint.path):
-        return state(saved.state, saved.best and state(saved.best))
+        return restored(saved.state, saved.best and restored(saved.best))
 
 
 def identity(request: Request) -> dict[str, Any]:
