@@ -138,16 +138,15 @@ class FrameBlocks(NamedTuple):
 
 
 def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Cost]:
-    at, problem = blocks.at, context.problem
-    linear = None if at.linear_params is None else at.linear_params[list(run.members)]
+    problem, (theta, linear) = context.problem, blocks.at.of_run(run)
     cells = cells_of(context.source)
     if cells is not None:
-        [means], cost = means_over_cells(*context, run, [at.theta])
+        [means], cost = means_over_cells(*context, run, [theta])
         # cells outside the selected frames have no weight, wherever they go
         place = np.clip(cells.middle // blocks.length - blocks.first, 0, blocks.number - 1)
         return cell_block_grams(means, problem, linear, place, blocks.number), cost
     scan = open_selection(context.source.selection)
-    point = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
+    point = backend_of(problem.model).point(problem, theta, scan.time, 1, scan.frames)
     grams = tasks.merged(
         context,
         run,

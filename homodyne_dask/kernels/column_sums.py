@@ -5,8 +5,6 @@ all tiles, and the sums of all tiles are fetched at once.
 """
 
 import math
-from collections.abc import Callable
-from math import gcd
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -16,7 +14,12 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.backend_interface import Problem, TileWork, subblock_shape
+from homodyne_dask.kernels.backend_interface import (
+    GramColumns,
+    Problem,
+    TileWork,
+    subblock_shape,
+)
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.devices import float64_beside
 from homodyne_dask.kernels.gram import Gram
@@ -28,8 +31,6 @@ LinearParams = Float[np.ndarray, "bin 2"]
 
 _STRIP_ROWS = 8
 """Rows of a sub-block taken at once: f of 40 thetas there fits the second-level cache."""
-type Common = Callable[[SubBlock], Any]
-"""Returns what all bins share on a sub-block."""
 
 
 class AtFrames(NamedTuple):
@@ -41,6 +42,20 @@ class AtFrames(NamedTuple):
 
 
 class Columns(Protocol):
+    """What sums are made of, while JAX traces a kernel: f and ∂f/∂theta, or f at several thetas."""
+
+    def shared(self, at: SubBlock) -> Any:
+        """Return what all bins share on a sub-block."""
+        ...
+
+    def of_bin(
+        self, shared: Any, pairs: BinPairs, known: Bool[Array, "R S"], /
+    ) -> list[Float[Array, "some R S"]]:
+        """Return the columns of a bin, in parts; f at several thetas is 0 where a pair is not known."""
+        ...
+
+
+class Family(Protocol):
     """A family of models that one kernel is compiled for."""
 
     @property
@@ -55,12 +70,12 @@ class Columns(Protocol):
         """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""
         ...
 
-    def at_points(self, tables: Any) -> tuple[Common, Callable[[Any, BinPairs, Array], Array]]:
-        """Return what all bins share on a sub-block, and f (point R S), 0 where a pair is not known."""
+    def at_theta(self, tables: Any) -> Columns:
+        """Return the columns f and ∂f/∂theta."""
         ...
 
-    def columns(self, tables: Any) -> tuple[Common, Callable[[Any, BinPairs], list[Array]]]:
-        """Return what all bins share on a sub-block, and f and ∂f/∂theta of a bin, in parts (some R S)."""
+    def at_points(self, tables: Any) -> Columns:
+        """Return the columns f at several thetas, in one part."""
         ...
 
 
@@ -71,17 +86,17 @@ def wide_kernel(
     data: Float[Array, "padded 4"],
     fresh: Bool[Array, ""],
     *,
-    family: Columns,
+    family: Family,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
     """Return Xᵀ W X over 1, y - 1, f_0, f_1 - f_0 ..., and the sums of the data; fresh: to be computed."""
     rows, m = subblock_shape(block.c2.shape[-1])[0], len(tables[0]) + 2
-    common, f_of = family.at_points(tables)
+    columns = family.at_points(tables)
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
         known = jnp.isfinite(pairs.c2) & pairs.at.counted
         root = jnp.where(known, jnp.sqrt(pairs.w_i)[:, None] * jnp.sqrt(pairs.w_j), 0.0)
         y = jnp.where(known, pairs.c2.astype(jnp.float64) - 1, 0.0)
-        f = lax.optimization_barrier(f_of(shared, pairs, known))
+        (f,) = lax.optimization_barrier(columns.of_bin(shared, pairs, known))
         first = jnp.stack([root, y * root, f[0] * root])
         X = lax.optimization_barrier(jnp.concatenate([first, (f[1:] - f[0]) * root]))
         X = X.reshape(m, -1)
@@ -89,8 +104,8 @@ def wide_kernel(
 
     data = lax.cond(fresh, block.data_sums, lambda: data)
     start = jnp.zeros((len(block.c2), m, m))
-    strips = rows // gcd(rows, _STRIP_ROWS)
-    moments = block.summed((0, block.n_active), start, common, add, strips=strips)
+    strips = rows // math.gcd(rows, _STRIP_ROWS)
+    moments = block.summed((0, block.n_active), start, columns.shared, add, strips=strips)
     w, wy, wyy = data[:, 0], data[:, 1], data[:, 2]
     of_data = jnp.stack([jnp.stack([w, wy], -1), jnp.stack([wy, wyy], -1)], -2)
     return moments.at[:, :2, :2].set(of_data), data
@@ -103,19 +118,20 @@ def cells_kernel(
     cell: Int[Array, "T T"],
     sums: Float[Array, "padded cell 1+p"],
     *,
-    family: Columns,
+    family: Family,
 ) -> Float[Array, "padded cell 1+p"]:
     """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
-    common, columns_of = family.columns(tables)
+    columns = family.at_theta(tables)
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
         counted = pairs.at.counted
-        fields = jnp.where(counted, jnp.concatenate(columns_of(shared, pairs)), 0.0)
+        parts = columns.of_bin(shared, pairs, counted)
+        fields = jnp.where(counted, jnp.concatenate(parts), 0.0)
         of_pair = lax.dynamic_slice(cell, (pairs.at.i, pairs.at.j), counted.shape)
         values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
         return sums.at[pairs.bin, of_pair.ravel()].add(values)
 
-    return block.summed((0, block.n_active), sums, common, add)
+    return block.summed((0, block.n_active), sums, columns.shared, add)
 
 
 FEW_COLUMNS = 12
@@ -134,18 +150,18 @@ def packed(tree: Any) -> tuple[np.ndarray, Any]:
 
 
 def unpacked(numbers: Any, form: Any) -> Any:
-    (structure, kinds), leaves, first = form, [], 0
-    for shape, dtype in kinds:
+    (structure, arrays), leaves, first = form, [], 0
+    for shape, dtype in arrays:
         part = numbers[first : first + math.prod(shape)].reshape(shape)
         leaves.append((part if dtype.kind == "c" else part.real).astype(dtype))
         first += part.size
     return jax.tree.unflatten(structure, leaves)
 
 
-@kernel("family", "fields", "columns", "loss", "form")
+@kernel("family", "which", "columns", "loss", "form")
 def tiles_kernel(
     tiles: tuple[tuple[Array, Array, Array], ...], sent: Array, *,
-    family: Columns, fields: str, columns: int, loss: str, form: Any,
+    family: Family, which: GramColumns, columns: int, loss: str, form: Any,
 ) -> Float[Array, "tile bin sum"]:  # fmt: skip
     """Return Xᵀ W X of every tile and bin, its upper triangle; then the sums of a loss, and the pairs."""
     firsts, n_tiles, min_lag, scale, linear_params, at_frames = unpacked(sent, form)
@@ -165,7 +181,7 @@ def tiles_kernel(
         def of_bin(own: Any, linear: Array, *data: Array) -> Array:
             tables = family.of_tile(at_frames._replace(of_bin=own), t1, t2)
             pairs = BinPairs(zero, at, *data)
-            return _sums(family, fields, tables, pairs, loss, (*linear, scale))
+            return _sums(family, which, tables, pairs, loss, (*linear, scale))
 
         data = here, w_i, weight_columns[tile]
         return add_at(sums, jax.vmap(of_bin)(at_frames.of_bin, linear_params, *data), (tile,))
@@ -176,11 +192,17 @@ def tiles_kernel(
 
 
 def _sums(
-    family: Columns, which: str, tables: Any, pairs: BinPairs, loss: str, of_loss: tuple[Array, ...]
-) -> Float[Array, " sum"]:
+    family: Family, which: GramColumns, tables: Any, pairs: BinPairs, loss: str,
+    of_loss: tuple[Array, ...],
+) -> Float[Array, " sum"]:  # fmt: skip
     known = jnp.isfinite(pairs.c2) & pairs.at.counted
     y = pairs.c2.astype(family.dtype) - 1
-    fields = _fields(family, which, tables, pairs, known)
+    derivatives = which is GramColumns.DERIVATIVES
+    columns = family.at_theta(tables) if derivatives else family.at_points(tables)
+    parts = columns.of_bin(columns.shared(pairs.at), pairs, known)
+    fields = [field for part in parts for field in part]
+    if which is GramColumns.CHANGES:
+        fields = fields[:1] + [f - fields[0] for f in fields[1:]]
     if not family.finite:
         fields = [jnp.where(known, field, 0) for field in fields]
     X = [jnp.ones_like(y), jnp.where(known, y, 0), *fields]
@@ -195,17 +217,6 @@ def _sums(
     return jnp.concatenate([_products(X, W), jnp.stack(sums)])
 
 
-def _fields(
-    family: Columns, which: str, tables: Any, pairs: BinPairs, known: Bool[Array, "R S"]
-) -> list[Float[Array, "R S"]]:
-    if which == "derivatives":
-        common, columns_of = family.columns(tables)
-        return [field for part in columns_of(common(pairs.at), pairs) for field in part]
-    common, f_of = family.at_points(tables)
-    first, *others = f_of(common(pairs.at), pairs, known)
-    return [first, *(f - first if which == "changes" else f for f in others)]
-
-
 def _products(X: list[Float[Array, "R S"]], W: Float[Array, "R S"]) -> Float[Array, " sum"]:
     """Return Σ W x_a x_b of every pair of columns, a <= b."""
     a, b = np.triu_indices(len(X))
@@ -217,32 +228,28 @@ def _products(X: list[Float[Array, "R S"]], W: Float[Array, "R S"]) -> Float[Arr
 
 
 def grams_of_tiles(
-    family: Columns, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
+    family: Family, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     """Return Grams and sums of the data of tiles; fewer than `at_once` are followed by skipped copies."""
     first, loss, linear = work.blocks[0], problem.loss, work.linear_params
     bins, missing = len(first.q), work.at_once - len(work.blocks)
     if linear is None:
         loss, linear = "linear", np.zeros((bins, 2))
-    tables = jax.tree.map(lambda of: _extended(of, work.n_frames, -1), at.tables)
-    of_bin, linear = jax.tree.map(lambda of: _extended(of, len(first.c2), 0), (at.of_bin, linear))
+    tables = jax.tree.map(lambda values: _extended(values, work.n_frames, -1), at.tables)
+    of_bin, linear = jax.tree.map(
+        lambda values: _extended(values, len(first.c2), 0), (at.of_bin, linear)
+    )
     firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * missing)
     counts = len(work.blocks), min_lag, float(problem.loss_scale)
     sent, form = packed((firsts, *counts, linear, AtFrames(tables, at.common, of_bin)))
     tiles: Any = [(block.c2, block.weight_rows, block.weight_columns) for block in work.blocks]
     tiles += tiles[:1] * missing
-    static = {
-        "family": family,
-        "fields": work.fields,
-        "columns": columns,
-        "loss": loss,
-        "form": form,
-    }
+    static = {"family": family, "which": work.columns, "columns": columns, "loss": loss}
     with float64_beside(tiles[0][0]):
-        found = np.asarray(tiles_kernel(tuple(tiles), sent, **static))
+        sums = np.asarray(tiles_kernel(tuple(tiles), sent, **static, form=form))
     return [
-        _gram(sums, known, columns, work.fields)
-        for sums, known in zip(found[: len(work.blocks), :bins], work.known, strict=True)
+        _gram(of_tile, known, columns, work.columns)
+        for of_tile, known in zip(sums[: len(work.blocks), :bins], work.known, strict=True)
     ]
 
 
@@ -252,7 +259,7 @@ def _extended(values: Any, length: int, axis: int) -> np.ndarray:
 
 
 def _gram(
-    sums: Float[np.ndarray, "bin sum"], known: DataSums | None, m: int, fields: str
+    sums: Float[np.ndarray, "bin sum"], known: DataSums | None, m: int, which: GramColumns
 ) -> tuple[Gram, Float[np.ndarray, "bin 4"]]:
     a, b = np.triu_indices(m)
     moments = np.empty((len(sums), m, m))
@@ -261,7 +268,7 @@ def _gram(
         known = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, sums[:, -1]], axis=1)
     known = known[: len(sums)]
     moments[:, [0, 0, 1, 1], [0, 1, 0, 1]] = known[:, [0, 1, 1, 2]]
-    if fields == "points":
+    if which is GramColumns.POINTS:
         of_point = np.array([(0, 1, n) for n in range(2, m)])
         moments = moments[:, of_point[:, :, None], of_point[:, None, :]]
     of_loss = sums[:, len(a) : -1]

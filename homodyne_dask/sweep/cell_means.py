@@ -36,7 +36,7 @@ def cells_of(source: BlockSource) -> Cells | None:
 
 def means_over_cells(
     source: BlockSource, problem: Problem, budget: int, run: Run,
-    thetas: Sequence[Float[np.ndarray, " p"]],
+    thetas: Sequence[Float[np.ndarray, " p"]] | Float[np.ndarray, "point p"],
 ) -> tuple[list[CellMeans], Cost]:  # fmt: skip
     """Return means of f and its derivatives over the cells of a run at every theta; budget: bytes to keep."""
     scan, backend = open_selection(source.selection), backend_of(problem.model)

@@ -30,7 +30,6 @@ from homodyne_dask.sweep.tasks import (
     GRAM,
     WIDE_GRAM,
     AtTheta,
-    ManyThetas,
     Report,
     Task,
     TaskContext,
@@ -141,11 +140,11 @@ class Sweep:
     def candidates(self, thetas: Thetas) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each MAX_CANDIDATES of them."""
         shares = np.split(thetas, range(MAX_CANDIDATES, len(thetas), MAX_CANDIDATES))
-        passes = (self.over(CANDIDATES, ManyThetas(share)) for share in shares if len(share))
+        passes = (self.over(CANDIDATES, share) for share in shares if len(share))
         return [gram for grams in passes for gram in grams.each()]
 
     def wide(self, thetas: Thetas) -> Gram:
-        return self.over(WIDE_GRAM, ManyThetas(thetas))
+        return self.over(WIDE_GRAM, thetas)
 
     def cells(self, edges: AgeAndLagEdges) -> CellSums:
         return self.over(CELL_SUMS, edges)

@@ -7,7 +7,7 @@ times, it returns a Gram of the same bits.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.backend_interface import (
     MAX_CANDIDATES,
     Block,
+    GramColumns,
     ModelPoint,
     Problem,
     TileWork,
@@ -46,6 +47,7 @@ from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
 
 LinearParams = Float[np.ndarray, "bin 2"]
+Thetas = Float[np.ndarray, "point p"]
 
 type Sums = Float[np.ndarray, "padded 4"]
 """Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
@@ -70,20 +72,16 @@ class TaskContext(NamedTuple):
 
 
 class AtTheta(NamedTuple):
-    theta: Float[np.ndarray, " p"]
+    theta: Float[np.ndarray, " p"] | Float[np.ndarray, "bin p"]
+    """Or the parameters of every selected bin, the same in all bins of a group."""
     linear_params: LinearParams | None = None
     """(offset - 1, contrast) of every bin, under a loss: its weights depend on the residuals."""
 
-
-class AtThetaOfBins(NamedTuple):
-    """Argument of a task: the parameters of every selected bin, the same in all bins of a group."""
-
-    thetas: Float[np.ndarray, "bin p"]
-    linear_params: LinearParams | None = None
-
-
-class ManyThetas(NamedTuple):
-    thetas: Float[np.ndarray, "point p"]
+    def of_run(self, run: Run) -> tuple[Float[np.ndarray, " p"], LinearParams | None]:
+        """Return the parameters of the group of a run, and those of its bins."""
+        theta = self.theta if np.ndim(self.theta) == 1 else self.theta[run.members[0]]
+        linear = self.linear_params
+        return theta, None if linear is None else linear[list(run.members)]
 
 
 class Report(NamedTuple):
@@ -116,71 +114,78 @@ class Task[G]:
         return result, Report(worker_address(), os.getpid(), seconds, compiled, cost, peak)
 
 
-def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins) -> tuple[Gram, Cost]:
+@dataclass(frozen=True)
+class BlockGrams:
+    """The Gram of each of some blocks, on a device of all in one call, and the sums of its data."""
+
+    context: TaskContext
+    points: Sequence[ModelPoint]
+    columns: GramColumns
+    linear_params: LinearParams | None = None
+    """Under a loss."""
+
+    def __call__(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        grams = self._on_device(leaves) if self.context.source.device else self._by_block(leaves)
+        if self.columns is GramColumns.DERIVATIVES and self.linear_params is None:
+            for leaf, (_, sums) in zip(leaves, grams, strict=True):
+                SUMS[self.context.source, leaf.place, self.context.problem.min_lag] = sums
+        return grams
+
+    def _on_device(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        source, backend = self.context.source, backend_of(self.context.problem.model)
+        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+        frames = len(open_selection(source.selection).time)
+        of_loss = self.linear_params
+        work = TileWork(blocks, known, source.tiles_at_once, frames, self.columns, of_loss)
+        return backend.tile_grams(self.points, work)
+
+    def _by_block(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        backend, points, linear = (
+            backend_of(self.context.problem.model), self.points, self.linear_params,
+        )  # fmt: skip
+        if linear is not None:
+            robust = partial(backend.robust_gram, points[0])
+            return [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
+        if self.columns is GramColumns.POINTS:
+            return [(backend.candidate_grams(points, leaf.data), None) for leaf in leaves]
+        gram = partial(backend.gram, points[0])
+        if self.columns is GramColumns.CHANGES:
+            gram = partial(backend.wide_gram, points)
+        return [gram(leaf.data, leaf.sums) for leaf in leaves]
+
+
+def gram_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
-    linear = None if at.linear_params is None else at.linear_params[list(run.members)]
-    theta = at.thetas[run.members[0]] if isinstance(at, AtThetaOfBins) else at.theta
+    theta, linear = at.of_run(run)
     problem = context.problem
     if cells_of(context.source) is not None:
         [means], cost = means_over_cells(*context, run, [theta])
         return cell_gram(means, problem, linear), cost
     points = _points(context, [theta])
-    grams = partial(block_grams, context, points, "derivatives", linear)
+    grams = BlockGrams(context, points, GramColumns.DERIVATIVES, linear)
     # under a loss every residual counts
     columns = problem.model.size + 3 if linear is None else None
     return merged(context, run, grams, points, columns)
 
 
-def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
+def candidates_of(context: TaskContext, run: Run, thetas: Thetas) -> tuple[Gram, Cost]:
     if cells_of(context.source) is not None:
-        means, cost = means_over_cells(*context, run, list(at.thetas))
+        means, cost = means_over_cells(*context, run, thetas)
         return cell_candidate_grams(means), cost
-    number, thetas = len(at.thetas), at.thetas
+    number = len(thetas)
     if context.source.device:  # so that its program is compiled once
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
-    points = _points(context, thetas)
-    gram = merged(context, run, partial(block_grams, context, points, "points", None))[0]
+    grams = BlockGrams(context, _points(context, thetas), GramColumns.POINTS)
+    gram = merged(context, run, grams, grams.points)[0]
     return gram._replace(moments=gram.moments[:, :number]), NO_COST
 
 
-def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
+def wide_gram_of(context: TaskContext, run: Run, thetas: Thetas) -> tuple[Gram, Cost]:
     if cells_of(context.source) is not None:
-        means, cost = means_over_cells(*context, run, list(at.thetas))
+        means, cost = means_over_cells(*context, run, thetas)
         return wide_cell_gram(means), cost
-    points = _points(context, at.thetas)
-    grams = partial(block_grams, context, points, "changes", None)
-    return merged(context, run, grams, points, len(points) + 2)[0], NO_COST
-
-
-def block_grams(
-    context: TaskContext,
-    points: Sequence[ModelPoint],
-    fields: str,
-    linear: LinearParams | None,
-    leaves: Sequence[Leaf],
-) -> list[tuple[Gram, Any]]:
-    """Return the Gram of each block, on a device of all in one call, and the sums of its data."""
-    grams: list[tuple[Gram, Any]]
-    source, backend = context.source, backend_of(context.problem.model)
-    if source.device:
-        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
-        frames = len(open_selection(source.selection).time)
-        work = TileWork(blocks, known, source.tiles_at_once, frames, fields, linear)
-        grams = backend.tile_grams(points, work)
-    elif linear is not None:
-        robust = partial(backend.robust_gram, points[0])
-        grams = [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
-    elif fields == "points":
-        grams = [(backend.candidate_grams(points, leaf.data), None) for leaf in leaves]
-    else:
-        gram = partial(backend.gram, points[0])
-        if fields == "changes":
-            gram = partial(backend.wide_gram, points)
-        grams = [gram(leaf.data, leaf.sums) for leaf in leaves]
-    if fields == "derivatives" and linear is None:
-        for leaf, (_, sums) in zip(leaves, grams, strict=True):
-            SUMS[source, leaf.place, context.problem.min_lag] = sums
-    return grams
+    grams = BlockGrams(context, _points(context, thetas), GramColumns.CHANGES)
+    return merged(context, run, grams, grams.points, len(thetas) + 2)[0], NO_COST
 
 
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
@@ -189,13 +194,12 @@ def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMean
 
 
 def _points(
-    context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]
+    context: TaskContext, thetas: Sequence[Float[np.ndarray, " p"]] | Thetas
 ) -> Sequence[ModelPoint]:
     """Return the model at each theta: that of the run before, where it is the same pass of this process."""
-    thetas = list(thetas)
     key = tuple(np.asarray(theta).tobytes() for theta in thetas)
-    of, at, points = _LAST[0]
-    if of is not context or at != key:
+    last_context, last_key, points = _LAST[0]
+    if last_context is not context or last_key != key:
         scan = open_selection(context.source.selection)
         where = scan.time, context.source.factor, scan.frames
         point = backend_of(context.problem.model).point
@@ -252,9 +256,9 @@ def merged[G: AnyGram](
         for some in batched(read(turns), at_once):
             with_data = [leaf for leaf in some if leaf.data is not None]
             with metered("gram"):
-                found = iter(compute(with_data) if with_data else [])
+                computed = iter(compute(with_data) if with_data else [])
             for leaf in some:
-                gram, sums = (None, leaf.sums) if leaf.data is None else next(found)
+                gram, sums = (None, leaf.sums) if leaf.data is None else next(computed)
                 if columns is not None and not leaf.cost.computed:
                     assert sums is not None
                     gram = gram_of_data(sums[: len(leaf.place.members)], columns)
@@ -280,7 +284,7 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
         leaf = Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))
-        block_grams(context, _points(context, [theta]), "derivatives", of_loss, [leaf])
+        BlockGrams(context, _points(context, [theta]), GramColumns.DERIVATIVES, of_loss)([leaf])
     elif cells is not None:
         nowhere = np.zeros((side, side), np.int32)
         backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))

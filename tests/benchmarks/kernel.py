@@ -74,7 +74,7 @@ def run(precision: str = "float64") -> dict[str, float]:
 
 def separable() -> dict[str, float]:
     """Pairs per second of laminar_flow as a user writes it: seven parameters, differentiated by JAX."""
-    model = hd.separable(flow_decay, LAMINAR_FLOW.parameters, precompute=integrals)
+    model = hd.separable(flow_decay, LAMINAR_FLOW.parameters, precompute=integrals).current()
     backend, scan = backend_of(model), blocks()
     point = backend.point(Problem(model, min_lag=MIN_LAG), THETA, TIME)
     pairs = float(sum(backend.gram(point, block)[0].pairs.sum() for block in scan))

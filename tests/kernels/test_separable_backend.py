@@ -33,7 +33,7 @@ from tests.synthetic import FLOW, angles, blocks, fit_here, measured, store, wit
 @pytest.mark.long
 def test_the_traced_grams_of_laminar_flow_are_those_made_by_hand():
     scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
-    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals).current()
     linear_params, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
     at = transport_point(scans.problem(**options), FLOW, scans.time)
     here = backend_of(model).point(Problem(model, **options), FLOW, scans.time)
@@ -50,7 +50,7 @@ def test_the_traced_grams_of_laminar_flow_are_those_made_by_hand():
 
 
 def test_a_level_averages_the_tables_as_its_data_are_averaged():
-    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals).current()
     time = 0.1 * np.arange(50)
     coarse = backend_of(model).point(Problem(model), FLOW, time, 4)
     C = np.asarray(integrals(FLOW, time)["C"])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import Block, Problem
-from homodyne_dask.kernels.column_sums import FEW_COLUMNS, TileWork, packed, unpacked
+from homodyne_dask.kernels.backend_interface import Block, GramColumns, Problem, TileWork
+from homodyne_dask.kernels.column_sums import FEW_COLUMNS, packed, unpacked
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.devices import on_device
 from homodyne_dask.kernels.gram import merge_tree
@@ -59,14 +59,14 @@ def assert_same(left, right, tolerance=EXACT):
         np.testing.assert_allclose(left.loss, right.loss, rtol=1e-12, atol=1e-300)
 
 
-def tile_grams(points, pieces, fields="derivatives", known=None, **more):
+def tile_grams(points, pieces, columns=GramColumns.DERIVATIVES, known=None, **more):
     """The Grams of tiles whose data are on a device, in calls for at most two of them."""
     backend = backend_of(points[0].problem.model)
     there = [on_device(one, "cpu:0") for one in pieces]
     found, known = [], known or [None] * len(there)
     for n in range(0, len(there), 2):
         some = there[n : n + 2], known[n : n + 2]
-        found += backend.tile_grams(points, TileWork(*some, 2, FRAMES, fields, **more))
+        found += backend.tile_grams(points, TileWork(*some, 2, FRAMES, columns, **more))
     return [gram for gram, _ in found], [sums for _, sums in found]
 
 
@@ -100,8 +100,8 @@ def compared(problem, thetas, scans, side=64, tolerance=EXACT):
         there = [
             tile_grams(points[:1], padded)[0],
             tile_grams(points[:1], padded, linear_params=linear)[0],
-            tile_grams(points, padded, "points")[0],
-            tile_grams(points, padded, "changes")[0],
+            tile_grams(points, padded, GramColumns.POINTS)[0],
+            tile_grams(points, padded, GramColumns.CHANGES)[0],
         ]
         for grams, wanted in zip(there, here, strict=True):
             for gram, one in zip(grams, wanted, strict=True):
@@ -180,7 +180,7 @@ def test_both_agree_in_mixed_precision(word, theta):
     problem = scans.problem(precision="mixed")
     points = [transport_point(problem, theta * by, scans.time) for by in (1, 1.01)]
     pieces = [block for _, block in blocks(scans)]
-    there = tile_grams(points[:1], pieces)[0], tile_grams(points, pieces, "points")[0]
+    there = tile_grams(points[:1], pieces)[0], tile_grams(points, pieces, GramColumns.POINTS)[0]
     for block, gram, several in zip(pieces, *there, strict=True):
         assert_same(gram, transport_gram(points[0], block)[0], MIXED)
         assert_same(several, transport_candidate_grams(points, block), MIXED)
@@ -230,11 +230,11 @@ def test_all_kernels_are_translated_for_cuda(model, monkeypatch):
 
     monkeypatch.setattr(Kernel, "__call__", translated)
     several = [at] * FEW_COLUMNS
-    for points, fields, linear in (
-        ([at], "derivatives", None),
-        ([at], "derivatives", np.zeros((3, 2))),
-        (several[:8], "points", None),
-        (several, "changes", None),
+    for points, columns, linear in (
+        ([at], GramColumns.DERIVATIVES, None),
+        ([at], GramColumns.DERIVATIVES, np.zeros((3, 2))),
+        (several[:8], GramColumns.POINTS, None),
+        (several, GramColumns.CHANGES, None),
     ):
         with pytest.raises(InPlaceOfComputingError):
-            tile_grams(points, pieces, fields, linear_params=linear)
+            tile_grams(points, pieces, columns, linear_params=linear)

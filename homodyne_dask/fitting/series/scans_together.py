@@ -63,7 +63,7 @@ from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
+from homodyne_dask.sweep.tasks import GRAM, AtTheta
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -301,7 +301,7 @@ def _passes(
         thetas = request.of_stores(theta[place])
         lines = repeat(None) if linear or params is None else request.of_stores(params)
         each = zip(sweeps, thetas, lines, strict=False)
-        grams = [sweep.over(GRAM, AtThetaOfBins(at, line)) for sweep, at, line in each]
+        grams = [sweep.over(GRAM, AtTheta(at, line)) for sweep, at, line in each]
         for other in others:  # the record of a pass is that of all
             data.cost, data.peak = data.cost.plus(other.cost), max(data.peak, other.peak)
         return stacked(grams)._replace(place=place)

@@ -9,7 +9,7 @@ import xarray
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.tied_backend import slopes
+from homodyne_dask.kernels.backend import slopes
 from homodyne_dask.models import BROWNIAN
 from homodyne_dask.models.derived_models import TiedModel
 from homodyne_dask.models.rate_forms import (
