@@ -43,6 +43,14 @@ from homodyne_dask.models.derived_models import Ties
 from homodyne_dask.models.transport import Convention, frame_spacing, positive_times
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
+OfPairs = Float[np.ndarray, "bin ..."]
+LinearParams = Float[np.ndarray, "bin 2"]
+DataSums = Float[np.ndarray, "padded 4"]
+Bins = Float[np.ndarray, " bin"]
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, f falls by less than this fraction."""
+FEW_TIMES, MANY_TIMES = 512, 65536
+"""Pairs of times at which f is evaluated at once."""
 Tables = Any
 """Arrays whose last axis is time, as `precompute` nests them."""
 
@@ -150,16 +158,6 @@ def slopes_of_ties(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarr
 @plain_kernel("ties")
 def _slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
     return jax.jacfwd(ties.expand)(theta)
-
-
-OfPairs = Float[np.ndarray, "bin ..."]
-LinearParams = Float[np.ndarray, "bin 2"]
-DataSums = Float[np.ndarray, "padded 4"]
-Bins = Float[np.ndarray, " bin"]
-MAX_CHANGE_PER_CELL = 0.3
-"""A level is used if, over three quarters of its frames, f falls by less than this fraction."""
-FEW_TIMES, MANY_TIMES = 512, 65536
-"""Pairs of times at which f is evaluated at once."""
 
 
 def rates_of_splines(
@@ -297,6 +295,7 @@ def robust_gram(at: SeparablePoint, block: Block, linear_params: LinearParams) -
 
 
 def candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
+    # with derivatives: a kernel of three columns would save less than its compilation takes
     grams = [gram(at, block)[0] for at in points]
     moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
     return Gram(moments, grams[0].pairs)

@@ -68,6 +68,11 @@ from homodyne_dask.models.transport import (
     time_steps,
 )
 
+LinearParams = Float[np.ndarray, "bin 2"]
+DataSums = Float[np.ndarray, "padded 4"]
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
+cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
 DTYPES = {"float64": jnp.float64, "mixed": jnp.float32}
 """The dtype of values per pair, by precision; sums are float64."""
 _NEAR = 1e-4
@@ -452,14 +457,6 @@ def candidates_kernel(
     w, wy, wyy = (jnp.broadcast_to(data[:, None, n], f.shape) for n in range(3))
     lines = [jnp.stack(line, axis=-1) for line in ((w, wy, f), (wy, wyy, fy), (f, fy, ff))]
     return jnp.stack(lines, axis=-2), data[:, 3]
-
-
-LinearParams = Float[np.ndarray, "bin 2"]
-DataSums = Float[np.ndarray, "padded 4"]
-
-MAX_CHANGE_PER_CELL = 0.3
-"""A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
-cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
 
 
 def _centred(rows: Float[np.ndarray, "rows n"], block: Block) -> tuple[np.ndarray, np.ndarray]:
