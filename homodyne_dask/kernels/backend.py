@@ -20,8 +20,6 @@ from homodyne_dask.kernels.backend_interface import (
     Evaluation,
     GramColumns,
     ModelPoint,
-    PairSet,
-    PairTimes,
     Problem,
     RateCurve,
     SubBlocks,
@@ -174,10 +172,6 @@ def _gram(
     return _of_rest(whole, at.slopes), sums
 
 
-def _robust_gram(robust_gram: Callable[..., Gram], at: TiedPoint, *data: Any) -> Gram:
-    return _of_rest(robust_gram(at.base, *data), at.slopes)
-
-
 def _tile_grams(
     tile_grams: Callable[..., Any], points: Sequence[TiedPoint], work: TileWork
 ) -> list[tuple[Gram, Any]]:
@@ -195,26 +189,18 @@ def _cell_sums(
     return sums + np.concatenate([whole[..., :1], whole[..., 1:] @ at.slopes], axis=-1)
 
 
-def _pair_times(pair_times: Callable[..., PairTimes], problem: Problem, time: Any) -> PairTimes:
-    return pair_times(untied(problem), time)
-
-
-def _f_of_theta(
-    f_of_theta: Callable[..., Any], theta: Any, at: PairSet, model: TiedModel, convention: Any
-) -> Any:
-    return f_of_theta(model.ties.expand(theta), at, model.base, convention)
-
-
 _CHAIN_RULE: dict[str, Callable[..., Any]] = {
     "point": _point,
     "f_and_derivatives_at": _f_and_derivatives_at,
     "rates": _rates,
     "rates_of_draws": _rates_of_draws,
     "gram": _gram,
-    "robust_gram": _robust_gram,
+    "robust_gram": lambda gram, at, *data: _of_rest(gram(at.base, *data), at.slopes),
     "tile_grams": _tile_grams,
     "cell_sums": _cell_sums,
-    "pair_times": _pair_times,
-    "f_of_theta": _f_of_theta,
+    "pair_times": lambda pair_times, problem, time: pair_times(untied(problem), time),
+    "f_of_theta": lambda f_of_theta, theta, at, model, convention: f_of_theta(
+        model.ties.expand(theta), at, model.base, convention
+    ),
 }
 """What differs from the function of the same name of the model itself, which is the first argument."""

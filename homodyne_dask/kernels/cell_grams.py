@@ -10,10 +10,8 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.gram import CellMeans, Gram
+from homodyne_dask.kernels.gram import CellMeans, Gram, LinearParams
 from homodyne_dask.kernels.losses import robust_terms
-
-LinearParams = Float[np.ndarray, "bin 2"]
 
 
 def cell_means(

@@ -25,27 +25,28 @@ from homodyne_dask.kernels.backend_interface import (
     of_level,
     sub_blocks,
 )
-from homodyne_dask.kernels.column_sums import AtFrames, cells_kernel, grams_of_tiles, wide_kernel
-from homodyne_dask.kernels.compiled import kernel, plain_kernel
-from homodyne_dask.kernels.devices import computed, float64_on_cpu
-from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.subblock_loop import (
+from homodyne_dask.kernels.block_sums import (
+    AtFrames,
     BinPairs,
     MeasuredBlock,
     SubBlock,
+    cells_kernel,
+    grams_of_tiles,
     known_sums,
     measured_block,
     of_bins,
     under_loss,
+    wide_kernel,
 )
+from homodyne_dask.kernels.compiled import kernel, plain_kernel
+from homodyne_dask.kernels.devices import computed, float64_on_cpu
+from homodyne_dask.kernels.gram import DataSums, Gram, LinearParams
+from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.models.derived_models import Ties
 from homodyne_dask.models.transport import Convention, frame_spacing, positive_times
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 OfPairs = Float[np.ndarray, "bin ..."]
-LinearParams = Float[np.ndarray, "bin 2"]
-DataSums = Float[np.ndarray, "padded 4"]
 Bins = Float[np.ndarray, " bin"]
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, f falls by less than this fraction."""
@@ -183,7 +184,7 @@ type Sides = tuple[Tables, Tables]
 
 @dataclass(frozen=True)
 class SeparableColumns:
-    """f and ∂f/∂theta by JAX: a `column_sums.Columns`."""
+    """f and ∂f/∂theta by JAX: a `block_sums.Columns`."""
 
     model: SeparableModel
     tables: SeparableTables
@@ -209,7 +210,7 @@ class SeparableAtPoints(SeparableColumns):
 
 @dataclass(frozen=True)
 class SeparableFamily:
-    """The model that one kernel is compiled for: a `column_sums.Family`."""
+    """The model that one kernel is compiled for: a `block_sums.Family`."""
 
     model: SeparableModel
     dtype, finite = jnp.float64, False

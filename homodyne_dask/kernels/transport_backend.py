@@ -2,7 +2,7 @@
 
 f and v = E·S'(x) are the only derivative fields per pair; `Terms.added` has the sums made of them. All tables
 are centred on the block first: the expanded sums would cancel otherwise. Each kernel passes
-its summand to the loop of `subblock_loop`.
+its summand to the loop of `block_sums`.
 """
 
 from collections.abc import Sequence
@@ -27,20 +27,23 @@ from homodyne_dask.kernels.backend_interface import (
     TileWork,
     sub_blocks,
 )
-from homodyne_dask.kernels.column_sums import AtFrames, cells_kernel, grams_of_tiles, wide_kernel
-from homodyne_dask.kernels.compiled import kernel
-from homodyne_dask.kernels.devices import computed
-from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.subblock_loop import (
+from homodyne_dask.kernels.block_sums import (
+    AtFrames,
     BinPairs,
     MeasuredBlock,
     SubBlock,
+    cells_kernel,
+    grams_of_tiles,
     known_sums,
     measured_block,
     of_bins,
     under_loss,
+    wide_kernel,
 )
+from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.devices import computed
+from homodyne_dask.kernels.gram import DataSums, Gram, LinearParams
+from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.transport_evaluation import (
     TRANSPORT_EVALUATION,
     Bins,
@@ -68,8 +71,6 @@ from homodyne_dask.models.transport import (
     time_steps,
 )
 
-LinearParams = Float[np.ndarray, "bin 2"]
-DataSums = Float[np.ndarray, "padded 4"]
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
 cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
@@ -131,7 +132,7 @@ class Sides(NamedTuple):
 
 @dataclass(frozen=True)
 class TransportFamily:
-    """The transport models that one kernel is compiled for: a `column_sums.Family`."""
+    """The transport models that one kernel is compiled for: a `block_sums.Family`."""
 
     shear: Shear
     convention: Convention
@@ -198,7 +199,7 @@ class TransportFamily:
 
 
 class SeveralThetas:
-    """f at several thetas: a `column_sums.Columns`; candidates take one after the other."""
+    """f at several thetas: a `block_sums.Columns`; candidates take one after the other."""
 
     def __init__(self, family: TransportFamily, tables: TransportTables) -> None:
         self.family, self.k = family, tables.k
@@ -241,7 +242,7 @@ class BlockSums(NamedTuple):
 
 
 class Terms:
-    """f and its derivatives at one theta, a `column_sums.Columns`, and the sums of a block made of them.
+    """f and its derivatives at one theta, a `block_sums.Columns`, and the sums of a block made of them.
 
     Derivatives by parameters of J are f times a table, the others v times a table. The fields that are summed
     are the products of f and v, then those with y, then f and v themselves; without shear there is no v.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import batched
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
@@ -28,7 +28,15 @@ from homodyne_dask.kernels.backend_interface import (
     TileWork,
 )
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
-from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
+from homodyne_dask.kernels.gram import (
+    AnyGram,
+    CellMeans,
+    DataSums,
+    Gram,
+    LinearParams,
+    gram_of_data,
+    merge_tree,
+)
 from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds, worker_address
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.blocks import (
@@ -46,17 +54,13 @@ from homodyne_dask.sweep.blocks import (
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
 
-LinearParams = Float[np.ndarray, "bin 2"]
 Thetas = Float[np.ndarray, "point p"]
-
-type Sums = Float[np.ndarray, "padded 4"]
-"""Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
 
 
 class Leaf(NamedTuple):
     place: Place
     cost: Cost
-    sums: Sums | None
+    sums: DataSums | None
     data: Any = None
 
 
@@ -133,10 +137,10 @@ class BlockGrams:
 
     def _on_device(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
         source, backend = self.context.source, backend_of(self.context.problem.model)
-        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+        blocks, sums = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
         frames = len(open_selection(source.selection).time)
         of_loss = self.linear_params
-        work = TileWork(blocks, known, source.tiles_at_once, frames, self.columns, of_loss)
+        work = TileWork(blocks, sums, source.tiles_at_once, frames, self.columns, of_loss)
         return backend.tile_grams(self.points, work)
 
     def _by_block(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
@@ -212,14 +216,14 @@ _LAST: list[tuple[TaskContext | None, tuple[bytes, ...], Sequence[ModelPoint]]] 
 """Context, parameters and points of the last run: a pass over thousands of q has one for each."""
 
 
-def _known(
+def _expected(
     context: TaskContext, place: Place, points: Sequence[ModelPoint], every: bool
-) -> tuple[Cost, Sums | None]:
+) -> tuple[Cost, DataSums | None]:
     """Return what a block costs, at the points where it is most, and the sums of its data if known."""
     source, problem = context.source, context.problem
     q = q_or_one(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
-    cuts = [at.sub_blocks(q, i, j, source.side) for at in points]
+    cuts = [point.sub_blocks(q, i, j, source.side) for point in points]
     active = max((cut.n_active for cut in cuts), default=0)
     sub_blocks = cuts[0].n_total if cuts else 0
     sums = None if every else stored_sums(source, place, problem.min_lag)
@@ -237,36 +241,44 @@ def merged[G: AnyGram](
 ) -> tuple[G, Cost]:
     """Return the merged Gram of a run of blocks, and its cost. columns: of a Gram; then blocks in which f has
     decayed to zero at all points are not read where their sums are known."""
-    source, cost = context.source, Cost()
+    source, costs = context.source, list[Cost]()
     places = [Place(run.members, tile) for tile in run.tiles]
-    known = [_known(context, place, points, columns is None) for place in places]
+    expected = [_expected(context, place, points, columns is None) for place in places]
     at_once = source.tiles_at_once if source.device and context.budget else 1
 
-    def read(turns: Iterator[Place]) -> Iterator[Leaf]:
-        for place, (of_block, sums) in zip(turns, known, strict=True):
-            began, data = time.perf_counter(), None
-            if of_block.read:
-                with metered("read"):
-                    data = block(source, place, context.budget)
-                of_block = of_block._replace(reading=time.perf_counter() - began)
-            yield Leaf(place, of_block, sums, data)
+    def grams(turns: Iterator[Place]) -> Iterator[G]:
+        for leaves in batched(_read(context, turns, expected), at_once):
+            yield from _grams_of(leaves, compute, columns)
+            costs.extend(leaf.cost for leaf in leaves)
 
-    def leaves(turns: Iterator[Place]) -> Iterator[Any]:
-        nonlocal cost
-        for some in batched(read(turns), at_once):
-            with_data = [leaf for leaf in some if leaf.data is not None]
-            with metered("gram"):
-                computed = iter(compute(with_data) if with_data else [])
-            for leaf in some:
-                gram, sums = (None, leaf.sums) if leaf.data is None else next(computed)
-                if columns is not None and not leaf.cost.computed:
-                    assert sums is not None
-                    gram = gram_of_data(sums[: len(leaf.place.members)], columns)
-                cost = cost.plus(leaf.cost)
-                yield gram
+    with prefetched(source, places, [bool(cost.read) for cost, _ in expected]) as turns:
+        total = merge_tree(grams(turns))
+    return total, reduce(Cost.plus, costs)
 
-    with prefetched(source, places, [bool(of_block.read) for of_block, _ in known]) as turns:
-        return merge_tree(leaves(turns)), cost
+
+def _read(
+    context: TaskContext, turns: Iterator[Place], expected: Sequence[tuple[Cost, DataSums | None]]
+) -> Iterator[Leaf]:
+    for place, (cost, sums) in zip(turns, expected, strict=True):
+        began, data = time.perf_counter(), None
+        if cost.read:
+            with metered("read"):
+                data = block(context.source, place, context.budget)
+            cost = cost._replace(reading=time.perf_counter() - began)
+        yield Leaf(place, cost, sums, data)
+
+
+def _grams_of(leaves: Sequence[Leaf], compute: Compute[Any], columns: int | None) -> Iterator[Any]:
+    """Yield the Gram of each block: of those in which f has decayed to zero from the sums of their data."""
+    with_data = [leaf for leaf in leaves if leaf.data is not None]
+    with metered("gram"):
+        computed = iter(compute(with_data) if with_data else [])
+    for leaf in leaves:
+        gram, sums = (None, leaf.sums) if leaf.data is None else next(computed)
+        if columns is not None and not leaf.cost.computed:
+            assert sums is not None
+            gram = gram_of_data(sums[: len(leaf.place.members)], columns)
+        yield gram
 
 
 def warm_up(context: TaskContext) -> Report:
@@ -280,18 +292,18 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     data, linear = np.zeros((padded_bins, side, side), dtype), np.zeros((padded_bins, 2))
     empty = Block(data, weights, weights, np.ones(padded_bins), np.zeros(padded_bins), 0, 0)
     theta, backend, cells = np.ones(problem.model.size), backend_of(problem.model), cells_of(source)
-    at = backend.point(problem, theta, np.arange(2.0))
+    point = backend.point(problem, theta, np.arange(2.0))
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
         leaf = Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))
         BlockGrams(context, _points(context, [theta]), GramColumns.DERIVATIVES, of_loss)([leaf])
     elif cells is not None:
         nowhere = np.zeros((side, side), np.int32)
-        backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
+        backend.cell_sums(point, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
     elif problem.loss == "linear":
-        backend.gram(at, empty, None)
+        backend.gram(point, empty, None)
     else:
-        backend.robust_gram(at, empty, linear)
+        backend.robust_gram(point, empty, linear)
     return None, NO_COST
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import Block, GramColumns, Problem, TileWork
-from homodyne_dask.kernels.column_sums import FEW_COLUMNS, packed, unpacked
+from homodyne_dask.kernels.block_sums import FEW_COLUMNS, packed, unpacked
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.devices import on_device
 from homodyne_dask.kernels.gram import merge_tree
