@@ -10,7 +10,7 @@ from homodyne_dask.kernels.backend_interface import Block
 from homodyne_dask.kernels.gram import CellSums
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_selection
-from homodyne_dask.sweep.blocks import NO_COST, Cost
+from homodyne_dask.sweep.blocks import Cost
 from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.tasks import Leaf, Task, TaskContext, merged
 
@@ -40,7 +40,7 @@ def cell_sums_of(context: TaskContext, run: Run, edges: AgeAndLagEdges) -> tuple
     def sums_of(leaves: Sequence[Leaf]) -> list[tuple[CellSums, None]]:
         return [(_sums(leaf.data, scan.time, scan.use, edges, min_lag), None) for leaf in leaves]
 
-    return merged(context, run, sums_of)[0], NO_COST
+    return merged(context, run, sums_of)
 
 
 def _sums(

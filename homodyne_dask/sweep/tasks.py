@@ -27,7 +27,7 @@ from homodyne_dask.kernels.backend_interface import (
     Problem,
     TileWork,
 )
-from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
+from homodyne_dask.kernels.cell_grams import cell_gram
 from homodyne_dask.kernels.gram import (
     AnyGram,
     CellMeans,
@@ -128,6 +128,16 @@ class BlockGrams:
     linear_params: LinearParams | None = None
     """Under a loss."""
 
+    @property
+    def width(self) -> int | None:
+        """Columns of a Gram where f has decayed; None where every block is read: under a loss all residuals
+        count, and for candidates no sums of the data are kept."""
+        if self.linear_params is not None or self.columns is GramColumns.POINTS:
+            return None
+        if self.columns is GramColumns.CHANGES:
+            return len(self.points) + 2
+        return self.context.problem.model.size + 3
+
     def __call__(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
         grams = self._on_device(leaves) if self.context.source.device else self._by_block(leaves)
         if self.columns is GramColumns.DERIVATIVES and self.linear_params is None:
@@ -161,35 +171,33 @@ class BlockGrams:
 def gram_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
     theta, linear = at.of_run(run)
-    problem = context.problem
-    if cells_of(context.source) is not None:
-        [means], cost = means_over_cells(*context, run, [theta])
-        return cell_gram(means, problem, linear), cost
-    points = _points(context, [theta])
-    grams = BlockGrams(context, points, GramColumns.DERIVATIVES, linear)
-    # under a loss every residual counts
-    columns = problem.model.size + 3 if linear is None else None
-    return merged(context, run, grams, points, columns)
+    return _gram_of(context, run, [theta], GramColumns.DERIVATIVES, linear)
 
 
 def candidates_of(context: TaskContext, run: Run, thetas: Thetas) -> tuple[Gram, Cost]:
-    if cells_of(context.source) is not None:
-        means, cost = means_over_cells(*context, run, thetas)
-        return cell_candidate_grams(means), cost
     number = len(thetas)
     if context.source.device:  # so that its program is compiled once
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
-    grams = BlockGrams(context, _points(context, thetas), GramColumns.POINTS)
-    gram = merged(context, run, grams, grams.points)[0]
-    return gram._replace(moments=gram.moments[:, :number]), NO_COST
+    gram, cost = _gram_of(context, run, thetas, GramColumns.POINTS)
+    return gram._replace(moments=gram.moments[:, :number]), cost
 
 
 def wide_gram_of(context: TaskContext, run: Run, thetas: Thetas) -> tuple[Gram, Cost]:
+    return _gram_of(context, run, thetas, GramColumns.CHANGES)
+
+
+def _gram_of(
+    context: TaskContext,
+    run: Run,
+    thetas: Sequence[Float[np.ndarray, " p"]] | Thetas,
+    columns: GramColumns,
+    linear: LinearParams | None = None,
+) -> tuple[Gram, Cost]:
     if cells_of(context.source) is not None:
         means, cost = means_over_cells(*context, run, thetas)
-        return wide_cell_gram(means), cost
-    grams = BlockGrams(context, _points(context, thetas), GramColumns.CHANGES)
-    return merged(context, run, grams, grams.points, len(thetas) + 2)[0], NO_COST
+        return cell_gram(means, columns, context.problem, linear), cost
+    grams = BlockGrams(context, _points(context, thetas), columns, linear)
+    return merged(context, run, grams, grams.points, grams.width)
 
 
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
