@@ -93,7 +93,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
         f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3]) + more
     ] * bool(absent)
     if is_uneven(source.time) and source.g2 is None:
-        spacing = spacing_text(source.time, source.frame_time)
+        spacing = spacing_text(source.time, source.measurement.frame_time)
         notes.append(
             f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
         )
@@ -225,10 +225,11 @@ def implausible(source: Source) -> Iterator[str]:
             "reach: q is interpreted as 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 "
             "times too small"
         )
-    lasts = source.n_frames * source.frame_time
+    frame_time = source.measurement.frame_time
+    lasts = source.n_frames * frame_time
     if lasts > LONGEST_RECORD and source.g2 is None:
         yield (
-            f"is the frame time in ms? {source.n_frames:,} frames of {source.frame_time:g} s last "
+            f"is the frame time in ms? {source.n_frames:,} frames of {frame_time:g} s last "
             f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "
             "1000 and ingest again"
         )

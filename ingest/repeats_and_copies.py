@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +34,30 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         _check_alike(first, other, names[0], name)
     lit = [scan for scan in scans if scan.intensity is not None]
     masked = [replace(scan, masked=~noise.frame_mask(scan)) for scan in lit] or scans
+    truth = first.measurement.truth
     return replace(
-        first,
+        first.saying(
+            truth=truth if all(scan.measurement.truth == truth for scan in scans) else None,
+            experiment=_experiment([scan.measurement.experiment for scan in scans]),
+        ),
         **_of_all_bins(scans),
-        truth=first.truth if all(scan.truth == first.truth for scan in scans) else None,
         # those of all scans of one file; several files have none in common
         pictures=pictures if all(scan.pictures is pictures for scan in scans) else NO_PICTURES,
-        experiment=_experiment(scans),
         notes=_notes(masked, names),
         scans=tuple(masked),
         scan_names=tuple(names),
     )
 
 
-def _experiment(scans: Sequence[Source]) -> dict[str, dict[str, Any]]:
+def _experiment(of_scans: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Return what the first scan says of the measurement; of numbers that change, such as T, those of all."""
-    experiment = dict(scans[0].experiment)
-    for name, held in scans[0].experiment.items():
-        each = [scan.experiment.get(name, {}) for scan in scans]
+    experiment = {name: dict(held) for name, held in of_scans[0].items()}
+    for name, held in of_scans[0].items():
+        each = [of_scan.get(name, {}) for of_scan in of_scans]
         values = [entry.get("value") for entry in each]
         alike = all(entry.get("units") == held.get("units") for entry in each)
         if alike and len(set(values)) > 1 and all(isinstance(v, int | float) for v in values):
-            experiment[name] = held | {"value": values}
+            experiment[name]["value"] = values
     return experiment
 
 
@@ -79,7 +82,7 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
     if len(sources) < 2 or any(table.g2 is None for table in sources):
         return sources
     time = np.unique(np.concatenate([table.time for table in sources]))
-    step = min(table.frame_time for table in sources)
+    step = min(table.measurement.frame_time for table in sources)
     time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
     if 2 * min(table.n_frames for table in sources) < len(time):
         return sources
@@ -92,7 +95,7 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
         delays = np.abs(time[:, None] - table.time).argmin(axis=0)
         g2[:, delays], sigma[:, delays] = table.g2, table.g2_sigma
         filled = {"time": time, "n_frames": len(time), "g2": g2, "g2_sigma": sigma}
-        aligned.append(replace(table, frame_time=step, **filled))
+        aligned.append(replace(table.saying(frame_time=step), **filled))
     return aligned
 
 
@@ -105,11 +108,10 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     own = {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)}
     notes = dict.fromkeys(note for each in sources for note in each.notes)
     return replace(
-        first,
+        first.saying(truth=None),
         **_of_all_bins(sources) | own,
         files=tuple(each.path for each in sources),
         reader=partial(_read_one, readers=dict(zip(names, readers, strict=True))),
-        truth=None,
         pictures=NO_PICTURES,
         notes=(f"{len(sources)} files, one for each bin", *notes),
     )
@@ -126,8 +128,10 @@ def averaged(source: Source) -> Source:
         raise OptionError(
             f"{source.path.name} is one scan, but average applies to several: leave it out"
         )
-    unknown = dict.fromkeys(("intensity", "sigma", "truth", "masked"))
-    return replace(source.scans[0], **unknown, notes=source.notes, mean_of=source.scans)
+    unknown = dict.fromkeys(("intensity", "sigma", "masked"))
+    return replace(
+        source.scans[0].saying(truth=None), **unknown, notes=source.notes, mean_of=source.scans
+    )
 
 
 def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | None]:
@@ -202,20 +206,21 @@ def _check_alike(
                 "or ingest it separately and fit both stores with --together"
             )
 
-    for what, field in {
+    alike = {
         "the format": "format",
         "the number of frames": "n_frames",
-        "the frame time in s": "frame_time",
-        "the gap in Å": "gap",
-        "c2 over cells of age and lag": "cells",
+        "the frame time in s": "measurement.frame_time",
+        "the gap in Å": "measurement.gap_angstrom",
+        "c2 over cells of age and lag": "measurement.cells",
         "whether it has errors": "g2_errors",
-    }.items():
-        check(what, getattr(first, field), getattr(other, field))
+    }
+    for what, field in alike.items():
+        check(what, *map(attrgetter(field), (first, other)))
     check("the number of bins", len(first.label), len(other.label))
     for field in ("sigma", "intensity", "g2"):
         has, theirs = (getattr(one, field) is not None for one in (first, other))
         check(f"whether it has {'counts' if field == 'intensity' else field}", has, theirs)
-    if not np.allclose(first.time, other.time, rtol=1e-9, atol=1e-6 * first.frame_time):
+    if not np.allclose(first.time, other.time, rtol=1e-9, atol=1e-6 * first.measurement.frame_time):
         frame = int(np.argmax(np.abs(first.time - other.time)))
         check(f"the time of frame {frame} in s", first.time[frame], other.time[frame])
     for what in ("label", "q", "phi"):

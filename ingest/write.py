@@ -116,21 +116,21 @@ class IngestReport(Printed):
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     scan = open_dataset(target)
-    attrs, frames = scan.attrs, int(np.count_nonzero(scan.frame_mask))
+    attributes, frames = scan.attributes, int(np.count_nonzero(scan.frame_mask))
     columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma)
     bins = zip(*(column.tolist() for column in columns), strict=True)
     return IngestReport(
         store=target,
-        source_file=attrs["source_file"],
-        source_format=attrs["source_format"],
+        source_file=attributes.source_file,
+        source_format=attributes.source_format,
         bins=tuple(BinRow(a, q, phi, pixels, frames, s) for a, q, phi, pixels, s in bins),
         n_frames=scan.n_frames,
-        frame_time=attrs["frame_time"],
-        spacing=spacing_text(scan.time, attrs["frame_time"]),
+        frame_time=attributes.frame_time,
+        spacing=spacing_text(scan.time, attributes.frame_time),
         n_pairs=int(scan.manifest.pairs.sum()),
         datum=scan.datum,
-        sigma_source=attrs["sigma_source"],
-        notes=tuple(attrs["notes"]),
+        sigma_source=attributes.sigma_source,
+        notes=tuple(attributes.notes),
         skipped=skipped,
     )
 
@@ -486,9 +486,10 @@ def _attributes(job: _Job, sigma_source: str, notes: list[str]) -> Record:
     source = job.source
     paths = source.files or [scan.path for scan in source.scans or (source,)]
     more = len({path.name for path in paths}) - 1
-    attrs = {
-        **{name: getattr(source, name) for name in ("frame_time", "stride", "avg", "truth")},
-        **{name: getattr(source, name) for name in ("begin_frame", "end_frame")},
+    said = source.measurement.model_dump(
+        exclude=None if source.measurement.experiment else {"experiment"}
+    )
+    attrs = said | {
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
         "source_file": source.path.name + f" and {more} more" * (more > 0),
@@ -498,12 +499,8 @@ def _attributes(job: _Job, sigma_source: str, notes: list[str]) -> Record:
         "sigma_source": sigma_source,
         "baseline_reference": 1,
         "populated_elements": "upper_half",
-        "gap_angstrom": source.gap,
-        "cells": source.cells and source.cells.model_dump(),
         "notes": notes,
     }
-    if source.experiment:
-        attrs["experiment"] = source.experiment
     if source.scans:
         attrs["scans"] = list(source.scan_names)
     return attrs

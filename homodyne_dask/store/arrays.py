@@ -210,8 +210,10 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {why_unreadable(error)[:200]}"
 
 
-def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
-    """Refuse a foreign store, another schema version, an unfinished ingest, and invalid attributes."""
+def checked_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> schema.Attributes:
+    """Return the attributes of a store; StoreError for a foreign store, another schema version, an unfinished
+    ingest, and invalid attributes.
+    """
     if attrs.get("format") != schema.FORMAT:
         raise StoreError(
             f"{store} is a Zarr store, but not one that ingest wrote: make one with `homodyne-dask ingest`"
@@ -225,7 +227,7 @@ def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
     if attrs.get("complete") is not True:
         raise StoreError(f"{store} is incomplete: run `homodyne-dask ingest` again to finish it")
     try:
-        schema.Attributes.model_validate(attrs)
+        return schema.Attributes.model_validate(attrs)
     except ValidationError as e:
         place, value, message = schema.first_mistake(e)
         name = ".".join(map(str, place))[:60]

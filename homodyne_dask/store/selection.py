@@ -18,6 +18,7 @@ from homodyne_dask.store.rings_and_clusters import (
     nearest_ring,
     rings_of,
 )
+from homodyne_dask.store.schema import Attributes
 from homodyne_dask.text import counted
 
 ROUNDING_OF_TIMES = 1e-6
@@ -49,7 +50,7 @@ def _of_selected(name: str) -> cached_property[np.ndarray]:
 class BinsAndFrames:
     """The parts of a scan by which bins and frames are selected."""
 
-    attrs: dict[str, Any]
+    attributes: Attributes
     time: Float[np.ndarray, " t"]
     """Seconds since the first stored frame; selecting frames does not move the origin."""
     bins: tuple[int, ...]
@@ -75,13 +76,18 @@ class BinsAndFrames:
         return np.array(self.bins) // self._bins_per_scan + 1
 
     @property
+    def has_repeats(self) -> bool:
+        """Whether the store has several scans that repeat one measurement."""
+        return self.attributes.scans is not None
+
+    @property
     def is_table(self) -> bool:
         """Whether it is a table of g2(delay): c2 of the first frame with one at each delay."""
-        return self.attrs["sigma_source"] in TABLES
+        return self.attributes.sigma_source in TABLES
 
     @property
     def datum(self) -> str:
-        return datum_of(self.attrs["sigma_source"])
+        return datum_of(self.attributes.sigma_source)
 
     @property
     def _bins_per_scan(self) -> int:
@@ -90,7 +96,7 @@ class BinsAndFrames:
     @property
     def scan_names(self) -> list[str]:
         """Names of the scans in a store of repeats; for a store of one scan, the name of its file."""
-        return self.attrs.get("scans") or [self.attrs["source_file"]]
+        return self.attributes.scans or [self.attributes.source_file]
 
 
 def select_bins(

@@ -7,7 +7,6 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -111,7 +110,8 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     whole = with_options(source, options)
     if source.scans:
         whole = joined([with_options(scan, options) for scan in source.scans], source.scan_names)
-    return replace(whole, experiment=whole.experiment | hdf5.kept(path, options.keep))
+    experiment = whole.measurement.experiment | hdf5.kept(path, options.keep)
+    return whole.saying(experiment=experiment)
 
 
 def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | str:

@@ -1,7 +1,6 @@
 """Curves of one-time correlations as a source of pairs; those in results of APS and in NXxpcs files."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,7 +73,7 @@ def source_of_curves(
         q=curves.q, phi=phi, time=time, baseline=1, notes=dict.fromkeys(notes), g2=g2,
         g2_sigma=np.where(sigma > 0, sigma, 1.0), g2_errors=error is not None,
     )  # fmt: skip
-    return replace(source, frame_time=options.frame_time or source.frame_time)
+    return source.saying(frame_time=options.frame_time) if options.frame_time else source
 
 
 def _no_matrix(path: Path, where: str) -> np.ndarray:

@@ -198,8 +198,8 @@ def truth(file: h5py.File) -> dict[str, Any]:
     with reading(file, "the attribute truth"):
         truth = json.loads(text(file.attrs.get("truth", "{}")))
     with suppress(ValidationError):
-        schema.Truth.model_validate(truth)
-        return {"truth": truth, "gap": truth.get("gap_angstrom")}
+        gap = schema.checked_truth(truth).get("gap_angstrom")
+        return {"truth": truth, "gap_angstrom": gap}
     return {}
 
 

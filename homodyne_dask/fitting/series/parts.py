@@ -234,7 +234,7 @@ def _value_of(
     elif variable == "scan":
         held = float(of + 1 if apart else number)
     else:
-        known = scan.attrs.get("experiment", {}).get(variable, {})
+        known = scan.attributes.experiment.get(variable, {})
         held, unit = known.get("value"), known.get("units", "")
         each = isinstance(held, list)  # one for each scan of the store
         held = held[of] if each else None if apart else held
@@ -245,7 +245,7 @@ def _value_of(
     if held is None:
         if "/" in variable:
             ways = f"ingest with --keep {variable}, or {ways}"
-        there = sorted(scan.attrs.get("experiment", {}))
+        there = sorted(scan.attributes.experiment)
         known_too = f" (the store has {joined_with_and(there)})" if there else ""
         raise OptionError(f"{variable} of {in_line(part.name)} is unknown{known_too}: {ways}")
     read = _VALUE.fullmatch(str(held))

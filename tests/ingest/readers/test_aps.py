@@ -54,7 +54,7 @@ def test_times_are_in_the_unit_of_the_file(tmp_path, layout, name, unit, seconds
         file[name].attrs["units"] = unit
     options = checked_options()
     if seconds is not None:
-        assert open_source(path, options).frame_time == seconds
+        assert open_source(path, options).measurement.frame_time == seconds
         return
     with pytest.raises(SourceError, match=f"{name} of A.hdf is in 'Hz', but the known units of"):
         open_source(path, options)
@@ -62,7 +62,7 @@ def test_times_are_in_the_unit_of_the_file(tmp_path, layout, name, unit, seconds
 
 def test_a_frame_time_that_the_file_has_too_is_accepted(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=20, bins=1)
-    assert open_source(path, checked_options(frame_time=DT)).frame_time == DT
+    assert open_source(path, checked_options(frame_time=DT)).measurement.frame_time == DT
     with pytest.raises(OptionError, match=r"= 0\.11 s, but A\.hdf has 0\.1 s between"):
         open_source(path, checked_options(frame_time=0.11))
 
