@@ -27,13 +27,13 @@ from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import (
     SMALL_ARRAYS,
     array_digest,
+    manifest_json,
     read_array,
     sigma_words,
     spacing_text,
     what_is_wrong,
 )
 from homodyne_dask.store.files import INTERRUPTED, AnyPath, open_without_waiting, patiently
-from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.scan import open_dataset

@@ -22,10 +22,10 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.read_only import read_only
 from homodyne_dask.store import arrays, files, schema
+from homodyne_dask.store.arrays import Manifest, read_manifest
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunks import ByteRange, read_decoded
 from homodyne_dask.store.files import DAMAGED, AnyPath, absolute, any_path, inside, zarr_store
-from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.selection import (

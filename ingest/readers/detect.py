@@ -28,8 +28,7 @@ from homodyne_dask.store import files
 from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs
 from ingest.readers.any_hdf5 import open_any, what_is_in
-from ingest.readers.g2_curves import G2, g2_in, open_g2
-from ingest.readers.g2_tables import open_text
+from ingest.readers.g2_curves import G2, g2_in, open_g2, open_text
 from ingest.readers.numpy_arrays import open_npy, open_npz
 from ingest.readers.options_and_units import IngestOptions, checked_options
 from ingest.readers.source import Source, with_options

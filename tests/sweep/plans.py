@@ -5,7 +5,7 @@ import numpy as np
 import homodyne_dask as hd
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.store.manifest import Manifest
+from homodyne_dask.store.arrays import Manifest
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.schema import Attributes
 from homodyne_dask.sweep.layout import layout
