@@ -87,22 +87,7 @@ def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Recor
 
 
 def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
-    absent = [record["left_out"] for record in records if record["left_out"]]
-    more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
-    notes = [
-        f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3]) + more
-    ] * bool(absent)
-    if is_uneven(source.time) and source.g2 is None:
-        spacing = spacing_text(source.time, source.measurement.frame_time)
-        notes.append(
-            f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
-        )
-    spread = [record["spread"] for record in records if record["spread"]]
-    if spread:
-        notes.append(
-            f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
-            f"their noise; sigma is computed from this scatter"
-        )
+    notes = [*_notes_on_bins(source, records)]
     if source.half is not None:
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
     if _baseline(source, records) == 0:
@@ -111,20 +96,37 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
         notes.append(dimmed(~use))
     if source.g2 is None:
         notes += _without_data(source, records)
+    return [*notes, *_notes_on_pairs(source, records), *_excluded(source, records)]
+
+
+def _notes_on_bins(source: Source, records: list[Record]) -> Iterator[str]:
+    absent = [record["left_out"] for record in records if record["left_out"]]
+    if absent:
+        bins = f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3])
+        yield bins + (f"; and {len(absent) - 3} more" if len(absent) > 3 else "")
+    if is_uneven(source.time) and source.g2 is None:
+        spacing = spacing_text(source.time, source.measurement.frame_time)
+        yield f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
+    if spread := [record["spread"] for record in records if record["spread"]]:
+        yield (
+            f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
+            f"their noise; sigma is computed from this scatter"
+        )
+
+
+def _notes_on_pairs(source: Source, records: list[Record]) -> Iterator[str]:
     for key, sentence in NOTES.items():
-        where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
-        if where:
-            number = counted(sum(r[key] for r in records), "pair")
-            notes.append(f"{number} {sentence}, in {_bins(where)}")
+        if where := [label for label, r in zip(source.label, records, strict=True) if r[key]]:
+            number = counted(sum(record[key] for record in records), "pair")
+            yield f"{number} {sentence}, in {_bins(where)}"
     coarse = [n for n, r in enumerate(records) if r["scatter"] and r["scatter"] < r["spacing"]]
     if coarse:
-        notes.append(
+        yield (
             f"c2 scatters by {records[coarse[0]]['scatter']:.2g} in {_bins(source.label[coarse])}, "
             "less than the distance of the numbers in which it is kept, "
             f"{records[coarse[0]]['spacing']:.2g}: fits of it are off; subtract the offset in float64, and "
             "ingest the rest"
         )
-    return notes + _excluded(source, records)
 
 
 def _excluded(source: Source, records: list[Record]) -> list[str]:

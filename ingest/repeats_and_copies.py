@@ -1,7 +1,7 @@
 """Scans that repeat one measurement as one source, their mean, and bins that hold the data of another bin."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -195,38 +195,43 @@ def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
     return cleaned, scatter
 
 
+_ALIKE = {
+    "the format": "format",
+    "the number of frames": "n_frames",
+    "the frame time in s": "measurement.frame_time",
+    "the gap in Å": "measurement.gap_angstrom",
+    "c2 over cells of age and lag": "measurement.cells",
+    "whether it has errors": "g2_errors",
+}
+"""What scans have in common that are to be one, and where a source has it."""
+
+
 def _check_alike(
     first: Source, other: Source, name: str, other_name: str, what_of: str = "a repeat of"
 ) -> None:
-
-    def check(what: str, value: object, theirs: object) -> None:
+    for what, value, theirs in _compared(first, other):
         if value != theirs:
             raise SourceError(
                 f"{other_name} cannot be {what_of} {name}: {what} is {theirs}, not {value}; leave it out, "
                 "or ingest it separately and fit both stores with --together"
             )
 
-    alike = {
-        "the format": "format",
-        "the number of frames": "n_frames",
-        "the frame time in s": "measurement.frame_time",
-        "the gap in Å": "measurement.gap_angstrom",
-        "c2 over cells of age and lag": "measurement.cells",
-        "whether it has errors": "g2_errors",
-    }
-    for what, field in alike.items():
-        check(what, *map(attrgetter(field), (first, other)))
-    check("the number of bins", len(first.label), len(other.label))
+
+def _compared(first: Source, other: Source) -> Iterator[tuple[str, object, object]]:
+    """Yield what two scans must agree in, with its values: of arrays, where these differ beyond rounding."""
+    for what, field in _ALIKE.items():
+        yield what, *map(attrgetter(field), (first, other))
+    yield "the number of bins", len(first.label), len(other.label)
     for field in ("sigma", "intensity", "g2"):
-        has, theirs = (getattr(one, field) is not None for one in (first, other))
-        check(f"whether it has {'counts' if field == 'intensity' else field}", has, theirs)
+        what = f"whether it has {'counts' if field == 'intensity' else field}"
+        yield what, *(getattr(scan, field) is not None for scan in (first, other))
     if not np.allclose(first.time, other.time, rtol=1e-9, atol=1e-6 * first.measurement.frame_time):
         frame = int(np.argmax(np.abs(first.time - other.time)))
-        check(f"the time of frame {frame} in s", first.time[frame], other.time[frame])
+        yield f"the time of frame {frame} in s", first.time[frame], other.time[frame]
     for what in ("label", "q", "phi"):
         values, theirs = (np.asarray(getattr(scan, what), float) for scan in (first, other))
         for n in np.flatnonzero(~np.isclose(values, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)):
-            check(f"{what} of bin {n + 1}", values[n], theirs[n])
+            yield f"{what} of bin {n + 1}", values[n], theirs[n]
 
 
 def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:

@@ -52,32 +52,38 @@ def decimals(values: Any) -> Float[np.ndarray, " n"]:
     return np.array([float(str(value)) for value in np.ravel(values)])
 
 
+_UNSAID = {"q": "q is assumed to be in 1/Å", "time": "times are assumed to be in s"}
+"""What is assumed of numbers without a unit, and said."""
+_PER_NM = "1?/nm|nm(-1|⁻¹)"
+_UNITS = {
+    "q": (rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", "only 1/Å and 1/nm are known units of q"),
+    "phi": ("(deg|°).*", "only degree and rad are known units of φ"),
+    "time": ("|".join(SECONDS), f"the known units of time are {', '.join(filter(None, SECONDS))}"),
+}
+"""Units of numbers that stay as they are, and what is said of one that is unknown."""
+
+
 def converted(
     what: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
 ) -> np.ndarray:
     """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done."""
-    plain = re.sub(r"[\s\\{}$^()*]", "", unit or "").lower().replace("å", "å")
-    if what == "q":
-        if unit is None:
-            notes.append(f"{where} has no unit: q is assumed to be in 1/Å")
-        elif re.fullmatch(r"1?/nm|nm(-1|⁻¹)", plain):
-            notes.append(f"q converted from {unit} to 1/Å")
-            return values / 10
-        elif not re.fullmatch(rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", plain):
-            raise SourceError(f"{where} is in {unit!r}, but only 1/Å and 1/nm are known units of q")
-    elif what == "phi" and plain.startswith("rad"):
+    if unit is None:
+        if what in _UNSAID:
+            notes.append(f"{where} has no unit: {_UNSAID[what]}")
+        return values
+    plain = re.sub(r"[\s\\{}$^()*]", "", unit).lower().replace("å", "å")
+    if what == "q" and re.fullmatch(_PER_NM, plain):
+        notes.append(f"q converted from {unit} to 1/Å")
+        return values / 10
+    if what == "phi" and plain.startswith("rad"):
         notes.append("φ converted from radians to degrees")
         return np.rad2deg(values)
-    elif what == "phi" and unit is not None and not plain.startswith(("deg", "°")):
-        raise SourceError(f"{where} is in {unit!r}, but only degree and rad are known units of φ")
-    elif what == "time" and unit is None:
-        notes.append(f"{where} has no unit: times are assumed to be in s")
-    elif what == "time" and plain not in SECONDS:
-        known = ", ".join(filter(None, SECONDS))
-        raise SourceError(f"{where} is in {unit!r}, but the known units of time are {known}")
-    elif what == "time" and SECONDS[plain] != 1:
+    if what == "time" and SECONDS.get(plain, 1.0) != 1:
         notes.append(f"times converted from {unit} to s")
         return decimals([f"{value * SECONDS[plain]:.15g}" for value in values])
+    as_it_is, known = _UNITS[what]
+    if not re.fullmatch(as_it_is, plain):
+        raise SourceError(f"{where} is in {unit!r}, but {known}")
     return values
 
 
