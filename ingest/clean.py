@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import HALVES, Half
 from homodyne_dask.store.arrays import is_uneven
-from ingest.readers.options_and_units import HALVES, Half
 
 MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
 """Anything smaller counts as 0."""

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import HALVES
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted, shown_ranges
 from ingest.clean import Excluded, NoDataError, sigma_from_counts
-from ingest.readers.options_and_units import HALVES
 from ingest.readers.source import Source
 
 Record = dict[str, Any]

@@ -23,6 +23,7 @@ from homodyne_dask.errors import (
     require_function,
     require_type,
 )
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import (
     SMALL_ARRAYS,
@@ -43,7 +44,6 @@ from ingest import repeats_and_copies as repeats
 from ingest import store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
-from ingest.readers.options_and_units import IngestOptions, checked_options
 from ingest.readers.source import Source
 from ingest.store_writer import sums_by_chunk
 
@@ -151,7 +151,7 @@ def ingest(
     Returns a report; `homodyne_dask.ingest` explains the arguments. given: the fields of `IngestOptions`. The
     same call continues an interrupted ingest.
     """
-    options = checked_options(**given)
+    options = IngestOptions(**given)
     for name, value in (("overwrite", overwrite), ("strict", strict), ("sharded", sharded)):
         if name != "sharded" or value is not None:
             require_type(name, value, bool, "True or False")

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Bool
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, nearest
+from homodyne_dask.request.ingest_options import IngestOptions, converted, decimals
 from homodyne_dask.store.hdf5_files import UNREADABLE
 from homodyne_dask.text import some_of
 from ingest.readers import hdf5
-from ingest.readers.options_and_units import IngestOptions, converted, decimals
 from ingest.readers.source import (
     MIN_FRAMES,
     Source,

@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.request.ingest_options import IngestOptions, decimals
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
 from ingest.readers.hdf5 import pictures_in
-from ingest.readers.options_and_units import IngestOptions, decimals
 from ingest.readers.source import Source, source_of
 
 MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"

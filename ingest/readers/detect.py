@@ -24,13 +24,13 @@ from homodyne_dask.plugins import (
     unusable,
     warn_of,
 )
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store import files
 from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs
 from ingest.readers.any_hdf5 import open_any, what_is_in
 from ingest.readers.g2_curves import G2, g2_in, open_g2, open_text
 from ingest.readers.numpy_arrays import open_npy, open_npz
-from ingest.readers.options_and_units import IngestOptions, checked_options
 from ingest.readers.source import Source, with_options
 from ingest.repeats_and_copies import joined
 
@@ -86,7 +86,7 @@ def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
 
 
 def _open_and_end(options: str, *paths: str) -> None:
-    checked = checked_options(**json.loads(options))
+    checked = IngestOptions(**json.loads(options))
     for path in paths:
         with contextlib.suppress(Exception):
             open_source(Path(path), checked)

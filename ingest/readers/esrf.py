@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import IngestOptions, converted
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.schema import CellEdges, tile_side
 from ingest.readers import hdf5
-from ingest.readers.options_and_units import IngestOptions, converted
 from ingest.readers.source import Source, place, source_of
 
 DECADES = range(5)

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, SourceError, one_line
+from homodyne_dask.request.ingest_options import PER_LENGTH, SECONDS, IngestOptions, converted
 from homodyne_dask.text import counted
 from ingest.readers import aps, hdf5, nxxpcs
-from ingest.readers.options_and_units import PER_LENGTH, SECONDS, IngestOptions, converted
 from ingest.readers.source import Source, source_of
 
 KINDS = ("g2", "g2-1", "g1", "f")

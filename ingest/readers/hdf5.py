@@ -13,6 +13,7 @@ from jaxtyping import Float
 from pydantic import ValidationError
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import converted, decimals
 from homodyne_dask.store import schema
 from homodyne_dask.store.hdf5_files import (
     as_text,
@@ -23,7 +24,6 @@ from homodyne_dask.store.hdf5_files import (
     reading,
     wrong,
 )
-from ingest.readers.options_and_units import converted, decimals
 from ingest.readers.source import Pictures, check_frames
 
 MAX_SMALL_ELEMENTS = 100_000_000

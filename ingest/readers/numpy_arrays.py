@@ -15,9 +15,9 @@ from typing import IO, Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError, shown
+from homodyne_dask.request.ingest_options import IngestOptions, decimals
 from homodyne_dask.store.files import is_failure
 from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
-from ingest.readers.options_and_units import IngestOptions, decimals
 from ingest.readers.source import Source, place, source_of, times_or_spacing
 
 MAX_SMALL_BYTES, READ_BYTES = 800_000_000, 1 << 22

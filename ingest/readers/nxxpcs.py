@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import SourceError, nearest
+from homodyne_dask.request.ingest_options import SECONDS, IngestOptions, converted, decimals
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import halves, layout_in, read_slice
 from ingest.readers.hdf5 import pictures_in
-from ingest.readers.options_and_units import SECONDS, IngestOptions, converted, decimals
 from ingest.readers.source import Source, source_of
 
 MATRICES = "twotime/two_time_corr_func"

@@ -10,11 +10,11 @@ import psutil
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import Half, IngestOptions, decimals
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import what_is_wrong
 from homodyne_dask.store.files import is_file, patiently
 from homodyne_dask.text import joined_with_and
-from ingest.readers.options_and_units import Half, IngestOptions, decimals
 
 MIN_FRAMES = 3
 MAX_BINS = 100_000

@@ -18,11 +18,11 @@ from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.store.hdf5_files import at, open_hdf5
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
-from ingest.readers.options_and_units import IngestOptions
 from tests.applications import application
 from tests.faults.fuzz import small_nexus
 from tests.ingest_files import WAYS, moved_elsewhere, simulated

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float32
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.readers import hdf5
 from ingest.readers.detect import HDF5, first_bytes
 from ingest.readers.hdf5 import numbers_in, pictures_in
-from ingest.readers.options_and_units import IngestOptions
 from ingest.readers.source import Pictures, Source, check_frames, place, source_of
 from ingest.repeats_and_copies import joined
 

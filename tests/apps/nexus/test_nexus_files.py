@@ -15,11 +15,11 @@ from homodyne_dask import plugins
 from homodyne_dask.apps.nexus.nexus_files import nexus_file
 from homodyne_dask.errors import PackageError, SourceError
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.store.schema import CellEdges
 from ingest.readers.nxxpcs import open_nxxpcs
-from ingest.readers.options_and_units import IngestOptions
 from tests.results.made_results import (
     FLOW,
     FLOW_COVARIANCE,
