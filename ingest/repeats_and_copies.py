@@ -220,11 +220,12 @@ def _check_alike(
 def _compared(first: Source, other: Source) -> Iterator[tuple[str, object, object]]:
     """Yield what two scans must agree in, with its values: of arrays, where these differ beyond rounding."""
     for what, field in _ALIKE.items():
-        yield what, *map(attrgetter(field), (first, other))
+        value_of = attrgetter(field)
+        yield what, value_of(first), value_of(other)
     yield "the number of bins", len(first.label), len(other.label)
     for field in ("sigma", "intensity", "g2"):
         what = f"whether it has {'counts' if field == 'intensity' else field}"
-        yield what, *(getattr(scan, field) is not None for scan in (first, other))
+        yield what, getattr(first, field) is not None, getattr(other, field) is not None
     if not np.allclose(first.time, other.time, rtol=1e-9, atol=1e-6 * first.measurement.frame_time):
         frame = int(np.argmax(np.abs(first.time - other.time)))
         yield f"the time of frame {frame} in s", first.time[frame], other.time[frame]
