@@ -13,7 +13,7 @@ from homodyne_dask.text import counted, shown_ranges
 from ingest.clean import Excluded, NoDataError, sigma_from_counts
 from ingest.readers.source import Source
 
-Record = dict[str, Any]
+BinRecord = dict[str, Any]
 MIN_ANGLES = 4
 """Angles from which on their range tells whether they may be radians."""
 ROUND = 0.5
@@ -42,7 +42,7 @@ def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     return (flux >= 0.5 * np.median(flux)) & (flux > 0)
 
 
-def sigma_rows(source: Source, records: list[Record]) -> Noise:
+def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
     """Return the noise as given, else from counts, else from the scatter of each bin."""
     if source.g2_sigma is not None:
         rows = source.g2_sigma.copy()
@@ -75,7 +75,7 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
     return np.repeat(np.sqrt(sigma)[:, None], source.n_frames, axis=1)
 
 
-def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Record]) -> list[str]:
+def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[BinRecord]) -> list[str]:
     pairs = zip(rows, records, strict=True)
     ratio = [np.median(row) ** 2 / record["scatter"] for row, record in pairs if record["scatter"]]
     if not ratio or 0.5 < np.median(ratio) < 2:
@@ -86,7 +86,7 @@ def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Recor
     ]
 
 
-def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
+def notes_on(source: Source, records: list[BinRecord], use: Bool[np.ndarray, " t"]) -> list[str]:
     notes = [*_notes_on_bins(source, records)]
     if source.half is not None:
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
@@ -99,7 +99,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
     return [*notes, *_notes_on_pairs(source, records), *_excluded(source, records)]
 
 
-def _notes_on_bins(source: Source, records: list[Record]) -> Iterator[str]:
+def _notes_on_bins(source: Source, records: list[BinRecord]) -> Iterator[str]:
     absent = [record["left_out"] for record in records if record["left_out"]]
     if absent:
         bins = f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3])
@@ -114,7 +114,7 @@ def _notes_on_bins(source: Source, records: list[Record]) -> Iterator[str]:
         )
 
 
-def _notes_on_pairs(source: Source, records: list[Record]) -> Iterator[str]:
+def _notes_on_pairs(source: Source, records: list[BinRecord]) -> Iterator[str]:
     for key, sentence in NOTES.items():
         if where := [label for label, r in zip(source.label, records, strict=True) if r[key]]:
             number = counted(sum(record[key] for record in records), "pair")
@@ -129,7 +129,7 @@ def _notes_on_pairs(source: Source, records: list[Record]) -> Iterator[str]:
         )
 
 
-def _excluded(source: Source, records: list[Record]) -> list[str]:
+def _excluded(source: Source, records: list[BinRecord]) -> list[str]:
     groups: dict[str, list[tuple[int, Excluded]]] = {}
     for label, record in zip(source.label.tolist(), records, strict=True):
         for excluded in (Excluded(*fields) for fields in record["excluded"]):
@@ -146,7 +146,7 @@ def _excluded(source: Source, records: list[Record]) -> list[str]:
     return notes
 
 
-def _without_data(source: Source, records: list[Record]) -> list[str]:
+def _without_data(source: Source, records: list[BinRecord]) -> list[str]:
     dead = {n: {*record["dead"]} for n, record in enumerate(records) if not record["left_out"]}
     everywhere = set.intersection(*dead.values()) if dead else set()
     bins = len(records) // max(len(source.scan_names), 1)
@@ -185,7 +185,7 @@ NOTES = {
 }
 
 
-def _baseline(source: Source, records: list[Record]) -> int:
+def _baseline(source: Source, records: list[BinRecord]) -> int:
     baselines = np.array([record["baseline"] for record in records if not record["left_out"]])
     if baselines.min() != baselines.max():
         odd = source.label[[record["baseline"] == 0 for record in records]]

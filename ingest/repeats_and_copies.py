@@ -16,7 +16,7 @@ from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.text import some_of
 from ingest import noise_and_beam_trips as noise
 from ingest.clean import CleanMatrix, NoDataError, clean, leave_out_single, measure_scatter
-from ingest.noise_and_beam_trips import Record
+from ingest.noise_and_beam_trips import BinRecord
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
@@ -105,11 +105,11 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
         moved = replace(other, **{place: getattr(first, place) for place in places})
         _check_alike(first, moved, names[0], name, "another bin of the scan in")
     readers = [partial(each.reader, each.path, each.matrices[0]) for each in sources]
-    own = {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)}
+    bins = {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)}
     notes = dict.fromkeys(note for each in sources for note in each.notes)
     return replace(
         first.saying(truth=None),
-        **_of_all_bins(sources) | own,
+        **_of_all_bins(sources) | bins,
         files=tuple(each.path for each in sources),
         reader=partial(_read_one, readers=dict(zip(names, readers, strict=True))),
         pictures=NO_PICTURES,
@@ -274,7 +274,7 @@ BINS = 500
 """Bins that are compared with all others at once: with 100,000, each of the arrays takes 200 MB."""
 
 
-def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+def copies(source: Source, records: Sequence[BinRecord]) -> dict[int, tuple[int, int]]:
     """Return the bins whose data are those of another one, with the first such bin and its frame at which
     each begins. Bins 180° apart at one q see one speckle, and are no copies.
     """

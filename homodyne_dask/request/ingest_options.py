@@ -31,11 +31,11 @@ QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*
 """A number and its unit."""
 
 
-def in_own_units(what: str, given: Any) -> Any:
+def in_own_units(what: str, value: Any) -> Any:
     """Return numbers of q, phi or time of text such as '0.1, 0.2 1/nm', and what holds no text as it is."""
-    words = [given] if isinstance(given, str) else given
+    words = [value] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not any(isinstance(word, str) for word in words):
-        return given
+        return value
     matches = [QUANTITY.fullmatch(text) for word in words for text in str(word).split(",")]
     units = {match[2] for match in matches if match and match[2]}
     if len(units) > 1 or not all(matches):
@@ -81,9 +81,9 @@ def converted(
     if what == "time" and SECONDS.get(plain, 1.0) != 1:
         notes.append(f"times converted from {unit} to s")
         return decimals([f"{value * SECONDS[plain]:.15g}" for value in values])
-    as_it_is, known = _UNITS[what]
+    as_it_is, sentence = _UNITS[what]
     if not re.fullmatch(as_it_is, plain):
-        raise SourceError(f"{where} is in {unit!r}, but {known}")
+        raise SourceError(f"{where} is in {unit!r}, but {sentence}")
     return values
 
 
@@ -95,32 +95,32 @@ HALVES: dict[Half, str] = {
 }
 
 
-def _split(given: Any) -> Any:
+def _split(value: Any) -> Any:
     """Return the words of text, or of several, between which there are commas, colons or spaces."""
-    texts = [given] if isinstance(given, str) else given
+    texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        return given
+        return value
     return [word for text in texts for word in re.split(r"[:,\s]+", text.strip())]
 
 
-def _numbers(given: Any) -> list[float]:
+def _numbers(value: Any) -> list[float]:
     try:
-        if np.asarray(given).dtype.kind in "cmMV":  # NumPy would make numbers of them
+        if np.asarray(value).dtype.kind in "cmMV":  # NumPy would make numbers of them
             raise TypeError
-        return np.asarray(_split(given), dtype=np.float64).ravel().tolist()
+        return np.asarray(_split(value), dtype=np.float64).ravel().tolist()
     except (TypeError, ValueError):
         raise ValueError("it is not a number") from None
 
 
-def _number(given: Any) -> float:
-    number, *others = _numbers(given)
+def _number(value: Any) -> float:
+    number, *others = _numbers(value)
     if others:
         raise ValueError(f"it takes one number, not {len(others) + 1}")
     return number
 
 
 def _in_units(what: str) -> BeforeValidator:
-    return BeforeValidator(lambda given: _numbers(in_own_units(what, given)))
+    return BeforeValidator(lambda value: _numbers(in_own_units(what, value)))
 
 
 def _finite_or_nan(number: float) -> float:
@@ -149,7 +149,7 @@ Wavevectors = Annotated[
     _in_units("q"),
     Form("it in 1/Å or with its unit, as '0.22 1/nm', or nan if it is unknown", "NUMBER[UNIT]"),
 ]
-Angles = Annotated[
+Azimuths = Annotated[
     tuple[Annotated[MaybeUnknown, AfterValidator(_finite_or_nan)], ...],
     AtLeastOne,
     _in_units("phi"),
@@ -182,7 +182,7 @@ GapInAngstrom = Annotated[
     BeforeValidator(_number),
     Form("it in Å: gaps are between 1 um and 10 cm", "LENGTH"),
 ]
-Trains = Annotated[
+TrainRange = Annotated[
     tuple[int, int],
     BeforeValidator(_split),
     Form("the first train, counted from 0, and the one after the last, such as 0:500", "TEXT"),
@@ -210,7 +210,7 @@ class IngestOptions(Options):
 
     q: Wavevectors | None = option(None)
     """q in 1/Å, or with its unit ("0.22 1/nm"), if the file does not contain it: one or one per bin."""
-    phi: Angles | None = option(None)
+    phi: Azimuths | None = option(None)
     """φ in degrees if the file does not contain it: one number or one per bin."""
     frame_time: FrameTime | None = option(None, names=("--dt", "--frame-time"))
     """Time between stored frames in seconds, or with its unit ("443 ns")."""
@@ -220,7 +220,7 @@ class IngestOptions(Options):
     """Seconds between loading the sample and the first frame."""
     gap: GapInAngstrom | None = option(None)
     """Gap between the plates in Å; stored with the data."""
-    trains: Trains | None = option(None)
+    trains: TrainRange | None = option(None)
     """For files with one matrix per train: first train to use, counted from 0, and the one after the last,
     such as 0:500."""
     half: Half | None = option(None)
@@ -250,12 +250,12 @@ class IngestOptions(Options):
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
         (name, *_), _, message = first_mistake(wrong)
-        known = cls.options().get(str(name))
-        if known is None or known.choices:
+        read_option = cls.options().get(str(name))
+        if read_option is None or read_option.choices:
             return super()._sentence(values, wrong)
-        value, typed = values[known.name], f"--{known.name.replace('_', '-')}"
+        value, typed = values[read_option.name], f"--{read_option.name.replace('_', '-')}"
         value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
-        return f"{typed} = {shown(value)} ({message}): give {known.form.words}"
+        return f"{typed} = {shown(value)} ({message}): give {read_option.form.words}"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same."""

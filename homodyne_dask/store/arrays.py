@@ -253,8 +253,8 @@ def check_arrays(store: str | AnyPath) -> tuple[int, int]:
             metadata["units"] = metadata.get("attributes", {}).get("units")
         for key in wanted.keys() - ignored:
             if held.get(key) != wanted[key]:
-                found = f"{shown(held.get(key))} instead of {shown(wanted[key])}"
-                raise ingest_again(store, f"{key} of {name} is {found}")
+                difference = f"{shown(held.get(key))} instead of {shown(wanted[key])}"
+                raise ingest_again(store, f"{key} of {name} is {difference}")
     return bins, n_frames
 
 

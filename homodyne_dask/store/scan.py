@@ -301,8 +301,8 @@ class Scan(Printed, BinsAndFrames):
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label, scan)
         kept = tuple(bin for bin in bins if bin not in left_out)
-        given = frames is not None or time is not None
-        window = select_frames(self, frames, time) if given else self.frames
+        restricted = frames is not None or time is not None
+        window = select_frames(self, frames, time) if restricted else self.frames
         ranges = merged([*self.excluded_frames, *ranges], window)
         chosen = replace(self, bins=kept, frames=window, excluded_frames=ranges)
         if not kept:
@@ -336,7 +336,7 @@ class Scan(Printed, BinsAndFrames):
             inside &= ~(at_t1 | ((begin + shortest < frames[1]) & (end + longest - 1 > frames[0])))
         cells = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
         c2, count = (stored[name][cells] for name in ("c2", "count"))
-        t1, t2, age, lag = (of[inside] for of in (stored["t1"], stored["t2"], age, lag))
+        t1, t2, age, lag = (values[inside] for values in (stored["t1"], stored["t2"], age, lag))
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
 
     def _points(self) -> Cuts:

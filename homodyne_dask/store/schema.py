@@ -177,10 +177,12 @@ class Attributes(Measurement):
     complete: bool
 
 
-def store_beside(source: Path, of: Literal["c2", "g2"] = "c2") -> Path:
+def store_beside(source: Path, content: Literal["c2", "g2"] = "c2") -> Path:
     """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr, or A0123_g2.zarr."""
     stem = source.stem.removesuffix("_results")
-    return source.with_name(f"{stem.removesuffix('_g2') if of == 'g2' else stem}_{of}.zarr")
+    return source.with_name(
+        f"{stem.removesuffix('_g2') if content == 'g2' else stem}_{content}.zarr"
+    )
 
 
 def tile_side(n_frames: int) -> int:

@@ -96,9 +96,9 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     magic = first_bytes(path)
     if options.dataset is None and not magic.startswith(ZIP):
         for name in ("q_dataset", "phi_dataset", "time_dataset"):
-            if (given := getattr(options, name)) is not None:
+            if (dataset := getattr(options, name)) is not None:
                 raise OptionError(
-                    f"{name} = {given} applies only together with dataset: also give dataset, "
+                    f"{name} = {dataset} applies only together with dataset: also give dataset, "
                     f"or leave out {name} for files of a known layout ({path.name})"
                 )
     if options.keep and not magic.startswith(HDF5):
@@ -169,15 +169,15 @@ def is_table(path: Path) -> bool:
 
 def g2_dataset(path: Path) -> str | None:
     """Return the dataset of g2 in a result of HDF5, None for a text; raises SourceError for other files."""
-    found = None
+    dataset = None
     if binary := first_bytes(path).startswith(HDF5):
         with hdf5.open_hdf5(path) as file:
-            found = g2_in(file)
-    if found is None and (binary or not is_table(path)):
+            dataset = g2_in(file)
+    if dataset is None and (binary or not is_table(path)):
         raise SourceError(
             f"{path} has no g2 of a known layout: give a table as text, or fit its c2"
         )
-    return found
+    return dataset
 
 
 def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:

@@ -93,8 +93,8 @@ def _no_matrix(path: Path, where: str) -> np.ndarray:
 
 def _check_options(path: Path, options: IngestOptions, curves: Curves) -> None:
     for name in ("time_offset", "half", "axes", "average"):
-        if (given := getattr(options, name)) not in (None, 0.0):
-            what = f"{name} = {given} applies to two-time matrices, not to g2"
+        if (value := getattr(options, name)) not in (None, 0.0):
+            what = f"{name} = {value} applies to two-time matrices, not to g2"
             raise OptionError(f"{what}: leave it out")
     if curves.frames != (options.frame_time is not None):
         needed = f"frames: give --dt, the time between frames in {path.name}"
@@ -297,7 +297,7 @@ _UNIT = re.compile(
 )
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     name: str
     values: Float[np.ndarray, " n"]
     role: str
@@ -312,7 +312,7 @@ class Column(NamedTuple):
     """In parentheses or at the end."""
 
 
-def column_of(name: str, values: Float[np.ndarray, " n"]) -> Column:
+def column_of(name: str, values: Float[np.ndarray, " n"]) -> TableColumn:
     """Return a column and what its name says: a token of its own decides, not units or temperatures."""
     plain = unicodedata.normalize("NFKC", re.sub(r"(?<=[\d|)])²", "^2", name))
     plain = re.sub("[−–]", "-", plain).lower().strip()
@@ -324,7 +324,7 @@ def column_of(name: str, values: Float[np.ndarray, " n"]) -> Column:
     q = match and (float((match[1] or match[3]).replace(",", ".")), match[2])
     numbers = re.findall(r"\d+", re.sub(r"\(.*\)", "", _QUANTITY.sub("", plain)))
     label = q or (int(numbers[-1]) if numbers else None)
-    return Column(name, values, role, kind, q, label, (unit and (unit[1] or unit[2])) or None)
+    return TableColumn(name, values, role, kind, q, label, (unit and (unit[1] or unit[2])) or None)
 
 
 def _kind(match: re.Match[str]) -> str:
@@ -365,7 +365,7 @@ def _head_and_rows(path: Path) -> tuple[str, list[str]]:
     return lines[begin - 1].strip(COMMENT) if begin else "", lines[begin:]
 
 
-def _columns(path: Path) -> list[Column]:
+def _columns(path: Path) -> list[TableColumn]:
     import pandas  # 0.3 s that other files need not wait for
 
     head, rows = _head_and_rows(path)
@@ -385,7 +385,7 @@ def _columns(path: Path) -> list[Column]:
             f"{path.name} has {len(names)} names of columns, but other lines of numbers "
             f"({one_line(str(error))}): {NAME_THEM}"
         ) from None
-    columns = list[Column]()
+    columns = list[TableColumn]()
     for name, values in zip(names, table.to_dict("series").values(), strict=True):
         if values.dtype.kind not in "fiu" or (name and values.isna().all()):
             raise SourceError(
@@ -398,10 +398,10 @@ def _columns(path: Path) -> list[Column]:
     return columns
 
 
-def _by_role(path: Path, options: IngestOptions) -> dict[str, list[Column]]:
+def _by_role(path: Path, options: IngestOptions) -> dict[str, list[TableColumn]]:
     """Return the columns by role, errors in the order of the curves that they are of."""
     columns = _columns(path)
-    roles: dict[str, list[Column]] = {"delay": [], "q": [], "value": [], "error": []}
+    roles: dict[str, list[TableColumn]] = {"delay": [], "q": [], "value": [], "error": []}
     for column in columns:
         roles[column.role].append(column)
     delays, rows_q, curves, n_errors = map(len, roles.values())
@@ -454,7 +454,7 @@ def _curves_of_table(path: Path, options: IngestOptions, notes: list[str]) -> Cu
     return Curves(delay, values, error, q, frames=frames, names=names, kinds=kinds)
 
 
-def _q_of_names(path: Path, curves: list[Column], notes: list[str]) -> np.ndarray | None:
+def _q_of_names(path: Path, curves: list[TableColumn], notes: list[str]) -> np.ndarray | None:
     where, each = f"q in columns of {path.name}", [column.q for column in curves if column.q]
     if len(each) < len(curves):
         return None

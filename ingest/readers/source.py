@@ -134,12 +134,12 @@ def source_of(
     dt: float | None = None,
     frame_time: float | None = None,
     notes: Iterable[str] = (),
-    **more: Any,
+    **fields: Any,
 ) -> Source:
     """Return the source of what a reader found in a file, completed by the options.
 
     q [1/Å], phi [degree], pixels, sigma: one number or one per bin. time [s]: of the frames; else from 0 on
-    in steps of frame_time, which the file states, or of dt. more: other fields of `Source`, and of what it
+    in steps of frame_time, which the file states, or of dt. fields: others of `Source`, and of what it
     says of the measurement.
     """
     names = tuple(matrices)
@@ -147,7 +147,7 @@ def source_of(
     check_frames(n_frames, path, n_bins)
     steps = (frame_time, dt, options.frame_time)
     step = next((value for value in steps if value is not None), None)
-    given = {
+    quantities = {
         "q": (q, options.q, "--q in 1/Å, one number or one per bin, or nan if it is unknown"),
         "phi": (
             phi,
@@ -156,11 +156,11 @@ def source_of(
         ),
         "its frame spacing": (time, step, "--frame-time in s"),
     }
-    missing = [what for what, (held, option, _) in given.items() if held is None is option]
+    missing = [what for what, (held, option, _) in quantities.items() if held is None is option]
     if missing:
         raise OptionError(
             f"{path.name} does not contain {joined_with_and(missing)}: give "
-            f"{'; '.join(given[what][2] for what in missing)} (or --q-dataset, --phi-dataset, "
+            f"{'; '.join(quantities[what][2] for what in missing)} (or --q-dataset, --phi-dataset, "
             f"--time-dataset if the file contains them)"
         )
     if time is None:
@@ -175,7 +175,7 @@ def source_of(
             f"{path.name} has a frame time of {stated:g} s, but its times are {spacing:g} s apart: correct "
             "one of them"
         )
-    said = {name: more.pop(name) for name in schema.Measurement.model_fields if name in more}
+    said = {name: fields.pop(name) for name in schema.Measurement.model_fields if name in fields}
     said["frame_time"] = frame_time or float(f"{spacing:.12g}")
     return Source(
         path=path,
@@ -192,18 +192,18 @@ def source_of(
         measurement=schema.Measurement.model_construct(**said),
         sigma=None if sigma is None else per_bin(f"sigma of {path.name}", sigma, n_bins),
         notes=tuple(notes),
-        **more,
+        **fields,
     )
 
 
 def _from_file_or_option(
-    path: Path, name: str, held: Any, given: tuple[float, ...] | None, n_bins: int
+    path: Path, name: str, held: Any, chosen: tuple[float, ...] | None, n_bins: int
 ) -> Float[np.ndarray, " bin"]:
     if held is None:
-        return per_bin(name, given, n_bins)
+        return per_bin(name, chosen, n_bins)
     values = per_bin(f"{name} of {path.name}", decimals(held), n_bins)
-    if given and not np.allclose(values, per_bin(name, given, n_bins), equal_nan=True):
-        raise OptionError(f"{name} = {given}, but {path.name} has {values}: leave it out")
+    if chosen and not np.allclose(values, per_bin(name, chosen, n_bins), equal_nan=True):
+        raise OptionError(f"{name} = {chosen}, but {path.name} has {values}: leave it out")
     return values
 
 
@@ -241,15 +241,15 @@ def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
     return np.broadcast_to(values, (n_bins,)).copy()
 
 
-def times_or_spacing(given: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
+def times_or_spacing(times: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
     """Return times [s] since the first of them, or dt, their spacing, where only one number is given."""
-    if given.size == 1:
-        return {"dt": given[0]}
-    if given[0]:
+    if times.size == 1:
+        return {"dt": times[0]}
+    if times[0]:
         notes.append(
-            f"time began at {given[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
+            f"time began at {times[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
         )
-    return {"time": given - given[0]}
+    return {"time": times - times[0]}
 
 
 def spacing(seconds: float, frames: int) -> float:

@@ -53,7 +53,7 @@ class IngestCommandOptions(FileOptions):
 @click.argument("sources", type=ANY_PATH, nargs=-1, required=True, metavar="SOURCE... [STORE]")
 @options_of(IngestCommandOptions)
 @AS_JSON
-def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
+def ingest(sources: tuple[AnyPath, ...], as_json: bool, **typed: Any) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
     Several files, given with --output, are repeats of one measurement: the store contains the bins of all
@@ -67,13 +67,13 @@ def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
     repeat the option or separate them with commas. To continue an interrupted ingest, repeat the command.
     """
     require_addresses("an ingest", ADDRESSES)
-    options = IngestCommandOptions(**given_of(given)).model_dump()
+    options = IngestCommandOptions(**given_of(typed)).model_dump()
     *first, last = sources
     # without --output the second of two is the store if it is no file
     is_file = isinstance(last, Path) and last.is_file()
     if options["store"] is None and len(first) == 1 and not is_file:
         sources, options["store"] = tuple(first), last
-    files = [path_of("source", one) for one in sources]
+    files = [path_of("source", source) for source in sources]
     size = sum(path.stat().st_size for path in files if path.is_file())
     scheduler, key = options.pop("scheduler"), options.pop("key")
     if scheduler is not None:
