@@ -45,7 +45,7 @@ def predict(
     if time.ndim != 1:
         raise OptionError(f"times = {shown(times)} is not a list of times in seconds")
     number = len(params) if isinstance(params, Mapping) else np.size(params)
-    model = scan_model(model).with_coefficients(number, time)
+    model = scan_model(model).current().with_coefficients(number, time)
     theta = vector_of(model, params)
     convention_used = convention_named(convention)
     width = required_gap(model, gap)

@@ -60,7 +60,7 @@ class Request:
     @property
     def config(self) -> dict[str, Any]:
         """The options and what they lead to, as a checkpoint and a result say it."""
-        model, stored = self.problem.model, self.scan.attrs["gap_angstrom"] is not None
+        model, stored = self.problem.model, self.scan.attributes.gap_angstrom is not None
         return {
             **self.options.values(),
             "model": model.name,
@@ -87,7 +87,7 @@ class Request:
 
 def gap_of(options: FitOptions, scan: Scan) -> float | None:
     """Return the gap in Å; raises OptionError where the option contradicts the store."""
-    stored = scan.attrs["gap_angstrom"]
+    stored = scan.attributes.gap_angstrom
     if options.gap is None:
         return stored
     gap = gap_in_angstrom(options.gap)

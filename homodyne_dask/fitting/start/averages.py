@@ -13,7 +13,11 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.kernels.autodiff import (
+from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.kernels.compiled import plain_kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.separable_backend import (
     Tables,
     at_times,
     bin_argument,
@@ -22,10 +26,6 @@ from homodyne_dask.kernels.autodiff import (
     separable_point,
     tables_of,
 )
-from homodyne_dask.kernels.backend_interface import Problem
-from homodyne_dask.kernels.compiled import plain_kernel
-from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.models.shear_factor import (
@@ -47,8 +47,7 @@ from homodyne_dask.models.transport import (
 )
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
 from homodyne_dask.store.scan import Cuts, Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import edges_inside

@@ -43,10 +43,9 @@ from homodyne_dask.fitting.start.transport_search import (
     transport_minima,
     undecided_minima,
 )
-from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend import averages_of_ties, backend_of, untied
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.models import MODELS, Model
@@ -58,8 +57,7 @@ from homodyne_dask.models.transport import Convention, positive_times
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import ScalingPrior
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
@@ -153,7 +151,7 @@ class _Start:
 
     def minima_of(self, model: Model, needs_q: bool = False) -> list[Minimum]:
         """Return the minima of a simpler model, near which those of this one are."""
-        problem = replace(self.request.problem, model=model)
+        problem = replace(self.request.problem, model=model.current())
         return find_initial_values(of_problem(self.request, problem, needs_q), self.data)
 
 
