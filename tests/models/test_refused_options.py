@@ -55,8 +55,12 @@ OTHERS = [
     ("brownian", {"initial": {"D_offset": 3.0}}, "initial: D_offset is 0 by the definition"),
     ("brownian", {"bounds": {"alpha": (-1, 1)}}, "bounds: alpha is 0 by the definition"),
     ("brownian", {"profile": "alpha"}, "alpha is fixed"),
-    ("static", {"profile": "D"}, "profile: unknown parameter 'D'"),
-    ("static", {"prior": {"D0": "lognormal:2e4:0.1"}}, "prior of D0: a fit takes only normal"),
+    ("static", {"profile": "D_ofset"}, "profile: unknown parameter 'D_ofset'; did you mean"),
+    (
+        "static",
+        {"prior": {"D0": "lognormal:2e4:0.1"}},
+        "is lognormal: give it to posterior instead",
+    ),
     ("static", {"prior": {"D": (1, 2)}}, "prior: unknown parameter 'D'"),
     ("static", {"prior": {"D0": (2e4, -1)}}, "prior of D0 .*: sd = -1 is not positive"),
     ("static", {"prior": {"D0": (2e4, 1e-13)}}, "prior of D0: sd = 1e-13 is below the rounding"),
@@ -66,6 +70,7 @@ OTHERS = [
         {"prior": {"alpha": (0, 1)}, "fixed": {"alpha": -0.4}},
         "prior of alpha: .* is fixed",
     ),
+    ("static", {"prior": {"D0": "2500"}}, "normal takes mean, sd"),
     ("static", {"prior": {"D0": 5}}, "prior of D0 = 5 cannot be used"),
     (
         "static",
