@@ -64,7 +64,7 @@ class Scans:
         return LAMINAR_FLOW if len(self.theta) == 7 else STATIC
 
     def problem(self, **options) -> Problem:
-        gap = self.gap if self.model.shear else None
+        gap = self.gap if self.model.needs_gap else None
         return Problem(self.model, Convention(self.convention), gap, **options)
 
     def dense(self):

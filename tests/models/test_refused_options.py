@@ -88,7 +88,10 @@ def test_options_that_a_model_cannot_have_are_refused(scan, model, options, sent
         prepare(scan, model, **options)
 
 
-@pytest.mark.parametrize("tie", [{}, {"D_offset": "0.04*D0"}], ids=["", "tied"])
+NO_LAW_LEFT = {"D_offset": "0.04*D0", "gamma_dot_t_offset": "0"}
+
+
+@pytest.mark.parametrize("tie", [{}, NO_LAW_LEFT], ids=["", "tied"])
 def test_a_tied_model_needs_of_data_what_the_model_itself_needs(tie):
     """Ties lost the power laws of a model, with them the check of times, and the angles of fringes."""
     flow = with_ties(hd.LAMINAR_FLOW, tie)
