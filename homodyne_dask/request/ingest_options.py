@@ -247,6 +247,12 @@ class IngestOptions(Options):
     keep_outliers: StrictBool = option(False)
     """Keep pairs that are no measurement, such as fill values, instead of leaving them out."""
 
+    @property
+    def dataset_names(self) -> dict[str, str]:
+        """The names of the datasets of q, phi and time that are given."""
+        names = {"q": self.q_dataset, "phi": self.phi_dataset, "time": self.time_dataset}
+        return {what: name for what, name in names.items() if name is not None}
+
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
         (name, *_), _, message = first_mistake(wrong)
