@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,8 @@ from homodyne_dask.apps.posterior.arviz_tree import (
     write_netcdf,
 )
 from homodyne_dask.apps.posterior.posterior_summary import (
+    QUANTILES,
+    by_percent,
     nan_if_none,
     plain_summary,
     summary_table,
@@ -111,21 +113,25 @@ class Posterior(HandedOut, blocks.Reportable):
     def values(self) -> dict[str, Any]:
         """Return `plain`, and quantiles by bin and age, as plain values; unknown numbers are None."""
         group, result = self.tree["posterior"].dataset, self.result
-        percent = {f"{100 * q:g}": q for q in self.summary["quantiles"].values.tolist()}
 
-        def quantiles(name: str) -> dict[str, Any]:
-            values = group[name].values
-            of = np.quantile(values.reshape(-1, values.shape[-1]), list(percent.values()), axis=0)
-            return dict(zip(percent, of, strict=True))
+        def quantiles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+            draws = {name: group[name].values.reshape(-1, group[name].shape[-1]) for name in names}
+            return {
+                name: by_percent(np.quantile(x, QUANTILES, axis=0)) for name, x in draws.items()
+            }
 
-        rates = {name: quantiles(name) for name in ("J", "gamma_dot", "strain") if name in group}
-        about = {"format": FORMAT, "format_version": VERSION, "version": result.provenance.version}
-        about |= {"model": result.config["model"], "store": result.provenance.inputs["store"]}
+        rates = quantiles(name for name in ("J", "gamma_dot", "strain") if name in group)
         return plain_values(
-            about
-            | self.plain
-            | {"bins": {name: result.scaling[name] for name in ("label", "q", "phi")}}
-            | {name: quantiles(name) for name in ("contrast", "offset")}
+            {
+                "format": FORMAT,
+                "format_version": VERSION,
+                "version": result.provenance.version,
+                "model": result.config["model"],
+                "store": result.provenance.inputs["store"],
+                **self.plain,
+                "bins": {name: result.scaling[name] for name in ("label", "q", "phi")},
+                **quantiles(("contrast", "offset")),
+            }
             | ({"age_s": group["age"].values, "rates": rates} if rates else {})
         )
 
@@ -138,18 +144,20 @@ class Posterior(HandedOut, blocks.Reportable):
         folder = path_of("folder", folder)
         before = _fit_in(folder, self.result)
         result = _with_posterior(before, self.plain)
-        with files_of.locked_folder(folder, files_of.LOCK), files_of.staging(folder) as there:
-            self.to_netcdf(there / FILE)
-            drawn = _write_pictures(self, there)
-            write_file(there / "report.txt", result.report(all=True) + "\n")
+        with files_of.locked_folder(folder, files_of.LOCK), files_of.staging(folder) as staged:
+            self.to_netcdf(staged / FILE)
+            drawn = _write_pictures(self, staged)
+            write_file(staged / "report.txt", result.report(all=True) + "\n")
             of_fit = [folder / f"{name}.png" for name in TITLES]
-            files_of.write_report(result, there, [path for path in of_fit if path.is_file()], drawn)
+            files_of.write_report(
+                result, staged, [path for path in of_fit if path.is_file()], drawn
+            )
             # a folder whose summary.json names a posterior has all its files
             if before.errors.posterior is not None:
                 _with_posterior(before, None).to_json(folder / SUMMARY)
             for path in (folder / FILE, *folder.glob(files_of.POSTERIOR_PICTURES)):
                 path.unlink(missing_ok=True)
-            files = files_of.move_files(there, folder)
+            files = files_of.move_files(staged, folder)
             result.to_json(folder / SUMMARY)
         return [*files, folder / SUMMARY]
 
@@ -159,8 +167,8 @@ def posterior_of(result: FitResult, draws: Draws, scan: "Scan") -> Posterior:
     result, periods = _with_posterior(result, None), result.config["periods"]
     period = np.array([periods.get(name, 0.0) for name in result.params])
     theta, prior = (
-        nearest_turn(each, result.parameters["optimum"].values, period)
-        for each in (draws.theta, draws.prior)
+        nearest_turn(theta, result.parameters["optimum"].values, period)
+        for theta in (draws.theta, draws.prior)
     )
     return Posterior(result, tree_of(result, draws._replace(theta=theta, prior=prior), scan))
 
@@ -181,8 +189,8 @@ def load_posterior(path: str | Path) -> Posterior:
     with missing_values(where):
         fit = tree["constant_data"].dataset["fit_summary"].values.tobytes()
         posterior = Posterior(from_summary(json.loads(fit)), tree)
-        for name, of in tree["posterior"].dataset.data_vars.items():
-            if of.dtype.kind != "f" or of.dims[:2] != ("chain", "draw"):
+        for name, sampled in tree["posterior"].dataset.data_vars.items():
+            if sampled.dtype.kind != "f" or sampled.dims[:2] != ("chain", "draw"):
                 raise ValueError(f"{name} has no real numbers of chains and draws")
         if not (np.abs(posterior.theta) < 1e100).all():
             raise ValueError("a draw is no number, or none whose square is one")
@@ -190,49 +198,50 @@ def load_posterior(path: str | Path) -> Posterior:
 
 
 def posterior_section(
-    held: dict[str, Any], pictures: Sequence[blocks.Picture] = ()
+    plain: dict[str, Any], pictures: Sequence[blocks.Picture] = ()
 ) -> blocks.Section:
     """Return quantiles and what to quote, or why the draws are unreliable; what was done.
 
-    held: the entry `posterior` of summary.json.
+    plain: the entry `posterior` of summary.json.
     """
-    why = why_unreliable(held)
-    priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
-    factor, dof = nan_if_none(held["design_effect"]), nan_if_none(held["dof"])
+    why = why_unreliable(plain)
+    priors = "; ".join(f"{name} {row['prior']}" for name, row in plain["parameters"].items())
+    factor, dof, error = (
+        nan_if_none(plain[key]) for key in ("design_effect", "dof", "largest_error")
+    )
     words = [f"log-likelihood divided by {factor:.3g} on average"] * (factor != 1)
     words += [f"t kernel with {dof:.1f} degrees of freedom"] * math.isfinite(dof)
-    draws, made = numbers.format_count(held["draws"]), ""
-    if "r_hat" in held:
-        r_hat, effective = (nan_if_none(held[key]) for key in ("r_hat", "effective_draws"))
-        made = f" by Markov chains ({effective:.0f} effective draws, R-hat {r_hat:.3f})"
-    error = nan_if_none(held["largest_error"])
+    chains = ""
+    if "r_hat" in plain:
+        r_hat, effective = (nan_if_none(plain[key]) for key in ("r_hat", "effective_draws"))
+        chains = f" by Markov chains ({effective:.0f} effective draws, R-hat {r_hat:.3f})"
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     sentences = [
-        held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else ""),
+        plain["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else ""),
         f"priors: {priors}",
-        f"{draws} draws{made}, seed {held['seed']}",
-        f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
-        f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
+        f"{numbers.format_count(plain['draws'])} draws{chains}, seed {plain['seed']}",
+        f"the likelihood of all pairs is interpolated from {plain['columns']} basis functions: its logarithm "
+        f"differs by at most {error:.2g} from the exact value at the {plain['checked']} draws "
         f"compared{beyond}",
     ]
     title = "Quantiles of the posterior"
-    first = blocks.Sentences([why]) if why else blocks.Table(title, _rows(held), 3)
-    said = [first, blocks.Sentences(sentences), blocks.Pictures(pictures)]
-    return blocks.Section("Posterior", said)
+    quantiles = blocks.Sentences([why]) if why else blocks.Table(title, _rows(plain), 3)
+    content = [quantiles, blocks.Sentences(sentences), blocks.Pictures(pictures)]
+    return blocks.Section("Posterior", content)
 
 
-def _rows(held: dict[str, Any]) -> list[list[str]]:
+def _rows(plain: dict[str, Any]) -> list[list[str]]:
     rows = [["parameter", "mean ± sd", "unit", "2.5 %", "50 %", "97.5 %", "shift", "quote"]]
-    for name, of in held["parameters"].items():
-        sd, shift = nan_if_none(of["sd"]), nan_if_none(of["shift"])
-        ends = numbers.quantiles([of["quantiles"][p] for p in ("2.5", "50", "97.5")], sd)
-        if side := of["limit"]:
-            limit = numbers.quantiles([of["limit_value"]], sd)[0]
+    for name, row in plain["parameters"].items():
+        sd, shift = nan_if_none(row["sd"]), nan_if_none(row["shift"])
+        ends = numbers.quantiles([row["quantiles"][p] for p in ("2.5", "50", "97.5")], sd)
+        if side := row["limit"]:
+            limit = numbers.quantiles([row["limit_value"]], sd)[0]
             ends = ["", "", f"< {limit}"] if side == "upper" else [f"> {limit}", "", ""]
             shift = math.nan
         shown = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
-        mean, quote = numbers.value_and_error(of["mean"], sd), of["quote"] or "-"
-        rows.append([name, mean, of["unit"], *ends, shown, quote])
+        mean, quote = numbers.value_and_error(row["mean"], sd), row["quote"] or "-"
+        rows.append([name, mean, row["unit"], *ends, shown, quote])
     return rows
 
 

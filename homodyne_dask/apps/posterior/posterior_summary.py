@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from jaxtyping import Float
 from xarray import DataTree
 
 from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, free_names, theta_in
+from homodyne_dask.apps.posterior.chains import MAX_R_HAT
 from homodyne_dask.apps.posterior.priors import FLAT_IN_RATE
-from homodyne_dask.apps.posterior.r_hat_and_ess import MAX_R_HAT
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import plain_rows
 from homodyne_dask.results.data.numbers_and_intervals import half_width
@@ -46,13 +47,13 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     95 % interval. quote: what to quote, '' where the fit has no interval (docs: posterior).
     """
     free = free_names(result)
-    at, names = list(free.values()), list(free)
-    groups = (tree[name].dataset for name in ("posterior", "prior"))
-    theta, of_prior = (theta_in(result, group)[:, at] for group in groups)
-    priors, table = json.loads(tree.attrs["priors"]), result.parameters.isel(param=at)
-    known = fitted_quantities(result).items()
-    found = [(of.optimum, of.error, of.dof) for name, of in known if name in free]
-    value, error, dof = np.array(found).reshape(-1, 3).T
+    names, places = list(free), list(free.values())
+    theta, of_prior = (
+        theta_in(result, tree[group].dataset)[:, places] for group in ("posterior", "prior")
+    )
+    priors, quantities = json.loads(tree.attrs["priors"]), fitted_quantities(result)
+    fitted = [quantities[name] for name in names]
+    value, error, dof = np.array([(q.optimum, q.error, q.dof) for q in fitted]).reshape(-1, 3).T
     naive = tree.attrs["adjust"] == "none"  # its width is another by intention
     stderr = np.where(naive, np.nan, error)
 
@@ -62,17 +63,17 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     # of an end: half the distance of the quantiles one binomial standard deviation to each side
     p = np.array(QUANTILES)[ENDS]
     draws = max(min(tree.attrs.get("effective_draws", np.nan), len(theta)), 1.0)
-    beside = (np.clip(p + s * np.sqrt(p * (1 - p) / draws), 0, 1) for s in (-1, 1))
-    before, after = (np.quantile(theta, of, axis=0) for of in beside)
+    beside = (np.clip(p + sign * np.sqrt(p * (1 - p) / draws), 0, 1) for sign in (-1, 1))
+    before, after = (np.quantile(theta, shares, axis=0) for shares in beside)
     shift_error = (after - before).max(0) / 2 / stderr
     limits = [
         ("", np.nan)  # density at a bound that shapes of the rate made, not the data
         if priors.get(name, "").startswith(FLAT_IN_RATE) or result.config["periods"].get(name)
-        else one_sided(theta[:, n], fitted.min, fitted.max, fitted.optimum)
-        for n, name in enumerate(names)
-        for fitted in [result.params[name]]
+        else one_sided(draws_of, parameter.min, parameter.max, parameter.optimum)
+        for name, draws_of in zip(names, theta.T, strict=True)
+        for parameter in [result.params[name]]
     ]
-    sides, limit_values = (np.array(of) for of in zip(*limits, strict=True))
+    sides, limit_values = map(np.array, zip(*limits, strict=True))
     agrees = shift <= ENOUGH + 2 * shift_error
     enough, excluded = agrees & (shift_error <= KNOWN), (low > value) | (high < value)
     skewed = np.abs(high + low - 2 * value) > (
@@ -89,19 +90,25 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         "median, 95 %": skewed,
     }
     quote = np.select(list(cases.values()), list(cases), "value ± stderr")
-    no_value = np.isnan(table["value"].values) & (quote == "value ± stderr")
-    columns = {"mean": theta.mean(axis=0), "sd": theta.std(axis=0, ddof=1)}
-    columns |= {name: table[name].values for name in ("value", "stderr")}
-    columns |= {"shift": shift, "shift_error": shift_error, "enough": enough, "limit": sides}
-    columns |= {
+    reported = np.array([q.value for q in fitted])
+    no_value = np.isnan(reported) & (quote == "value ± stderr")
+    columns = {
+        "mean": theta.mean(axis=0),
+        "sd": theta.std(axis=0, ddof=1),
+        "value": reported,
+        "stderr": np.array([q.stderr for q in fitted]),
+        "shift": shift,
+        "shift_error": shift_error,
+        "enough": enough,
+        "limit": sides,
         "limit_value": limit_values,
         "fit_excluded": excluded,
-        "unit": table["unit"].values,
+        "unit": np.array([q.unit for q in fitted], str),
         "prior": np.array([priors.get(name, "") for name in names], str),
         "quote": np.where(no_value, "median, 95 %", quote),
     }
     return xarray.Dataset(
-        {name: ("param", value) for name, value in columns.items()}
+        {name: ("param", column) for name, column in columns.items()}
         | {"quantile": (("param", "quantiles"), quantile)},
         {"param": names, "quantiles": list(QUANTILES)},
     )
@@ -134,7 +141,7 @@ def plain_summary(table: xarray.Dataset, tree: DataTree) -> dict[str, Any]:
     """Return the numbers of a posterior as plain values: the entry `posterior` of summary.json."""
     rows = plain_rows(table.drop_vars(["value", "stderr", "quantile"]), "param")
     for row, values in zip(rows.values(), table["quantile"].values, strict=True):
-        row["quantiles"] = {f"{100 * q:g}": of for q, of in zip(QUANTILES, values, strict=True)}
+        row["quantiles"] = by_percent(values)
     return {
         "draws": tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"],
         **{name: tree.attrs.get(name) for name in NUMBERS},
@@ -143,14 +150,18 @@ def plain_summary(table: xarray.Dataset, tree: DataTree) -> dict[str, Any]:
     }
 
 
-def why_unreliable(held: dict[str, Any]) -> str:
-    """Return why the draws are unreliable, '' if they are; held: the entry of summary.json."""
-    if "r_hat" not in held:
+def by_percent(quantiles: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip((f"{100 * q:g}" for q in QUANTILES), quantiles, strict=True))
+
+
+def why_unreliable(plain: dict[str, Any]) -> str:
+    """Return why the draws are unreliable, '' if they are not; plain: the entry of summary.json."""
+    if "r_hat" not in plain:
         return (
             "no interval is given of draws by importance weights, which an earlier version made: draw again "
             "with `homodyne-dask posterior`"
         )
-    r_hat, error = nan_if_none(held["r_hat"]), nan_if_none(held["largest_error"])
+    r_hat, error = nan_if_none(plain["r_hat"]), nan_if_none(plain["largest_error"])
     unreliable = "the draws are unreliable, and no interval is given"
     if not r_hat < MAX_R_HAT:
         return (
@@ -159,9 +170,9 @@ def why_unreliable(held: dict[str, Any]) -> str:
         )
     if error > UNTRUSTED_ERROR:
         return (
-            f"{unreliable}: the likelihood interpolated from {held['columns']} basis functions is inaccurate "
-            f"at these draws (its logarithm differs by up to {error:.2g} from the exact one); use narrower "
-            f"priors, or fix parameters that the data do not determine"
+            f"{unreliable}: the likelihood interpolated from {plain['columns']} basis functions is "
+            f"inaccurate at these draws (its logarithm differs by up to {error:.2g} from the exact one); use "
+            f"narrower priors, or fix parameters that the data do not determine"
         )
     return ""
 
