@@ -15,13 +15,8 @@ import xarray
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
+from homodyne_dask.apps.curve_fit import residuals as points
 from homodyne_dask.apps.curve_fit.numpy_functions import with_numpy
-from homodyne_dask.apps.curve_fit.residuals import (
-    ResidualPasses,
-    check_residual,
-    columns_of,
-    dataset_of,
-)
 from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type, shown
 from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
@@ -128,9 +123,11 @@ def fit(
     for name, value in zip(chosen.names, chosen.start, strict=True):
         if np.isnan(value):
             raise OptionError(f"{name} has no initial value: give initial={{{name!r}: ...}}")
-    columns = columns_of(dataset_of(data, model.variables), model.variables)
-    check_residual(model, chosen.start, columns[0])
-    passes: Any = ResidualPasses(model, columns)  # of what `Passes` lists it has what is called
+    columns = points.columns_of(points.dataset_of(data, model.variables), model.variables)
+    points.check_residual(model, chosen.start, columns[0])
+    passes: Any = points.ResidualPasses(
+        model, columns
+    )  # of what `Passes` lists it has what is called
     before = compilations()
     record = FitRecord(time.perf_counter())
     *_, state = minimize(request, passes, lambda _: lm.Trial(chosen.start), record)
@@ -157,7 +154,7 @@ def fit(
 
 
 def _inverse(
-    passes: ResidualPasses, state: lm.State, moved: Bool[np.ndarray, " p"]
+    passes: points.ResidualPasses, state: lm.State, moved: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "p p"] | None:
     """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the eigenvectors of JᵀJ.
 

@@ -8,15 +8,8 @@ import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.apps.design.errors_of_plan import MOST_BINS
+from homodyne_dask.cli import path_arguments as paths
 from homodyne_dask.cli.fit_config import MODELS, LocalPath
-from homodyne_dask.cli.path_arguments import (
-    LOCAL_PATH,
-    OVERWRITE,
-    PICTURES,
-    STORE,
-    WITH_STORE,
-    check_new,
-)
 from homodyne_dask.cli.printing import AS_JSON, echo_found
 from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.errors import OptionError
@@ -67,10 +60,10 @@ class DesignOptions(Options):
 
 
 @click.command()
-@click.argument("fit", metavar="[FIT]", type=LOCAL_PATH, required=False)
+@click.argument("fit", metavar="[FIT]", type=paths.LOCAL_PATH, required=False)
 @options_of(DesignOptions)
-@STORE
-@OVERWRITE
+@paths.STORE
+@paths.OVERWRITE
 @AS_JSON
 def design(
     fit: Path | None, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
@@ -82,7 +75,7 @@ def design(
     """
     chosen = DesignOptions(**given_of(options))
     given, picture = given_of(chosen.model_dump(exclude={"picture"})), chosen.picture
-    check_new(picture, overwrite, PICTURES)
+    paths.check_new(picture, overwrite, paths.PICTURES)
     if "vary" in given:
         given["vary"] = _varied(given["vary"])
     elif picture is not None:
@@ -113,7 +106,7 @@ def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
                 f"--{name} is taken from the fit in {fit}: leave out the option, or the folder"
             )
     result = hd.load_result(fit)
-    return hd.design_like(result, data_of(result, fit, WITH_STORE, store), **given)
+    return hd.design_like(result, data_of(result, fit, paths.WITH_STORE, store), **given)
 
 
 def _varied(text: str) -> dict[str, list[float]]:

@@ -41,6 +41,8 @@ NUMBERS = (
 """How draws were made, as files and summary.json hold it: by which factor the log-likelihood was divided;
 degrees of freedom of its t kernel, inf for a Gaussian one; basis functions of the likelihood; draws compared
 with all pairs, and the largest difference of their log densities."""
+QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
+"""Of parameters and rates, in tables and figures."""
 AGES = 50
 """Most ages at which rates are kept."""
 SAMPLE = ("chain", "draw")

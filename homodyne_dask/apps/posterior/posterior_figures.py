@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter
 from xarray import DataTree
 
-from homodyne_dask.apps.posterior.arviz_tree import free_names, theta_in
-from homodyne_dask.apps.posterior.posterior_summary import QUANTILES
+from homodyne_dask.apps.posterior.arviz_tree import QUANTILES, free_names, theta_in
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fitted_parameters import truth_of
 from homodyne_dask.results.result_classes import FitResult

@@ -13,26 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from homodyne_dask import errors
 from homodyne_dask.apps.posterior import chains as walks
 from homodyne_dask.apps.posterior import interpolated_likelihood as interpolated
+from homodyne_dask.apps.posterior import log_density as densities
 from homodyne_dask.apps.posterior.arviz_tree import Draws
 from homodyne_dask.apps.posterior.chains import LogDensity, Mixture, Places, Roots, Steps, Values
-from homodyne_dask.apps.posterior.log_density import (
-    Target,
-    adjustment_of,
-    coordinates,
-    rate_values,
-)
 from homodyne_dask.apps.posterior.posterior import MAX_ERROR, Posterior, posterior_of
 from homodyne_dask.apps.posterior.priors import free_laws, posterior_priors
-from homodyne_dask.errors import (
-    OptionError,
-    load_ahead,
-    require_count,
-    require_function,
-    require_known,
-    require_type,
-)
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import weighted_at
@@ -72,25 +60,27 @@ _DOF_SHARE, _MOST_DOF = 0.7, 5.0
 def require_posterior(result: FitResult, request: Request, draws: int, adjust: str) -> None:
     options = request.options
     if not result.converged:
-        raise OptionError(
+        raise errors.OptionError(
             f"a posterior needs a fit that converged; this fit ended with: {result.outcome.value}"
         )
     if options.loss != "linear":
-        raise OptionError(
+        raise errors.OptionError(
             f"a fit with loss {options.loss!r} has no likelihood: exclude outliers and use loss 'linear'"
         )
     for name, value in (("contrast", options.contrast), ("offset", options.offset)):
         if isinstance(value, dict) and "bounds" in value:
-            raise OptionError(
+            raise errors.OptionError(
                 f"the fit was made with bounds of the {name}, which a posterior does not support: fit "
                 f"with a prior of it instead"
             )
-    require_known(adjust, ("robust", "none"), f"adjust = {adjust!r} is unknown")
-    require_count("draws", draws, _MIN_DRAWS)
+    errors.require_known(adjust, ("robust", "none"), f"adjust = {adjust!r} is unknown")
+    errors.require_count("draws", draws, _MIN_DRAWS)
     if not request.search.free.any():
-        raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
+        raise errors.OptionError("all parameters of the fit are fixed: there is nothing to draw")
     if result.parameters["at_bound"].values[request.search.free].all():
-        raise OptionError("all free parameters ended at a bound: widen the bounds of the fit")
+        raise errors.OptionError(
+            "all free parameters ended at a bound: widen the bounds of the fit"
+        )
 
 
 @dataclass
@@ -99,7 +89,7 @@ class Sampler:
 
     request: Request
     sweep: Passes
-    target: Target
+    target: densities.Target
     reduced: ReducedProblem
     """At the optimum."""
     rng: np.random.Generator
@@ -190,7 +180,7 @@ class Sampler:
             z = coordinates_z.from_x(x[np.isfinite(self.target.log_prior(x))])
         z = z[coordinates_z.inside(coordinates_z.to_x(z))]  # beyond rounding
         if len(z) < n:
-            raise OptionError("no draw is inside the bounds: widen the bounds of the fit")
+            raise errors.OptionError("no draw is inside the bounds: widen the bounds of the fit")
         return z[:n]
 
     def likelihood(self, near: Places) -> interpolated.LikelihoodArrays:
@@ -275,7 +265,7 @@ class Sampler:
 
 
 def modes_of(
-    target: Target, log_density: LogDensity, least: float, middle: Values, root: Roots
+    target: densities.Target, log_density: LogDensity, least: float, middle: Values, root: Roots
 ) -> Places:
     """Return the optimum, `middle`, and others as dense, in z; root: of the covariance there.
 
@@ -292,7 +282,7 @@ def modes_of(
         elif n not in laws:
             turned[:, n] *= -1
         elif n == laws[n].at[2]:
-            turned[:, n] -= 2 * rate_values(laws[n], turned[:, laws[n].at])[:, 1]
+            turned[:, n] -= 2 * densities.rate_values(laws[n], turned[:, laws[n].at])[:, 1]
         turned = target.z.from_x(turned[target.z.inside(turned)])
         for z in turned[log_density(turned) > least] if len(turned) else ():
             apart = np.linalg.norm(np.linalg.solve(root, (modes - z).T), axis=0).min()
@@ -301,7 +291,7 @@ def modes_of(
     return modes
 
 
-def _along_period(target: Target, log_density: LogDensity, x: Values, n: int) -> Places:
+def _along_period(target: densities.Target, log_density: LogDensity, x: Values, n: int) -> Places:
     """Return x with a periodic parameter at each maximum along its period, refined."""
 
     def moved_to(values: Values) -> Places:
@@ -356,18 +346,18 @@ def posterior(
     >>> hd.posterior(result, draws=500).reliable
     True
     """
-    load_ahead("hd.posterior", "arviz_stats", "posterior")
-    require_function("progress", progress)
-    require_type("result", result, FitResult, "the result of a fit")
+    errors.load_ahead("hd.posterior", "arviz_stats", "posterior")
+    errors.require_function("progress", progress)
+    errors.require_type("result", result, FitResult, "the result of a fit")
     scan, doing = fitted_scan(result) if scan is None else scan, progress or (lambda _: None)
     began = time.perf_counter()
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
-    require_count("seed", seed, 0)
+    errors.require_count("seed", seed, 0)
     theta, search = result.parameters["optimum"].values.astype(float), request.search
     chosen = dict(request.options.prior or {}) | dict(priors or {})
     prior, laws = posterior_priors(request.parameters, search, chosen)
-    u, z = (coordinates(search, theta, rates) for rates in (free_laws(search), laws))
+    u, z = (densities.coordinates(search, theta, rates) for rates in (free_laws(search), laws))
     plan = plan_for(request, client, passes=PASSES_OF_A_POSTERIOR)
     require_memory_for_thetas(plan, max(interpolated.SIZES) + 1)
     with workers_for_plan(request.scan, plan, client) as (connected, _):
@@ -376,8 +366,8 @@ def posterior(
         weighted = request.options.weighting == SPECKLE_WEIGHTS
         sweep: Passes = weighted_at(request, data, theta) if weighted else data
         reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
-        adjustment = adjustment_of(request, reduced, u, result, adjust)
-        target = Target(u, z, adjustment, tuple(prior.values()))
+        adjustment = densities.adjustment_of(request, reduced, u, result, adjust)
+        target = densities.Target(u, z, adjustment, tuple(prior.values()))
         sampler = Sampler(request, sweep, target, reduced, np.random.default_rng(seed))
         drawn = sampler.run(draws, doing)
     about = {"seed": int(seed), "seconds": {"total": time.perf_counter() - began}}
@@ -387,13 +377,13 @@ def posterior(
 def request_of(result: FitResult, scan: Scan) -> Request:
     """Return the request of a finished fit, with the data it was made of."""
     if result.diagnosis.smoothing is not None:
-        raise OptionError(
+        raise errors.OptionError(
             f"{result.config['model']} has rates without a formula, smoothed by a penalty that a "
             f"posterior does not include: see their bands in result.rates"
         )
     scan, inputs = as_fitted(FitView(result, scan).scan, result), result.provenance.inputs
     if scan.digest != inputs["store_sha256"]:
-        raise OptionError(
+        raise errors.OptionError(
             f"{scan.path} is not the store that was fitted, or has changed since: fit again"
         )
     selected = {"frames": [scan.frames], "frames_excluded": scan.excluded_frames}
@@ -401,7 +391,7 @@ def request_of(result: FitResult, scan: Scan) -> Request:
     for name, ranges in selected.items():
         ranges = [list(ends) for ends in ranges]
         if ranges != fitted[name]:
-            raise OptionError(
+            raise errors.OptionError(
                 f"the fit used {name.replace('_', ' ')} {fitted[name]}, but the scan has {ranges}: "
                 f"give the selection that was fitted"
             )

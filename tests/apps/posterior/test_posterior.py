@@ -13,13 +13,19 @@ import pytest
 import xarray
 from scipy.special import ndtri, stdtrit
 
-from homodyne_dask.apps.posterior.arviz_tree import AGES, OTHERS, variable_names, write_netcdf
+from homodyne_dask.apps.posterior.arviz_tree import (
+    AGES,
+    OTHERS,
+    QUANTILES,
+    variable_names,
+    write_netcdf,
+)
 from homodyne_dask.apps.posterior.posterior import (
     load_posterior,
+    one_sided,
     posterior_of,
     posterior_section,
 )
-from homodyne_dask.apps.posterior.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.document.blocks import Document, as_text
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
