@@ -38,20 +38,20 @@ def _content(fit: events.Progress) -> dict[str, Any]:
     }
 
 
-def _bar(fit: events.Progress, at: float) -> str:
+def _bar(fit: events.Progress, now: float) -> str:
     if fit.now is None:
         return ""
-    left = fit.seconds_left(at)
+    left = fit.seconds_left(now)
     eta = f", about {numbers.format_seconds(left)} left" if math.isfinite(left) else ""
     return f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
 
 
-def _progress_rows(fit: events.Progress, at: float, bar: str) -> list[tuple[str, str]]:
+def _progress_rows(fit: events.Progress, now: float, bar: str) -> list[tuple[str, str]]:
     skipped, tiles = numbers.format_count(fit.tiles_skipped), numbers.format_count(fit.tiles_total)
     rate = f"{fit.rate / 1e6:.3g} M {fit.datum}/s, {fit.byte_rate / 1e9:.3g} GB/s"
     return [
         ("current step", fit.doing),
-        ("elapsed time", numbers.format_seconds(at - fit.began)),
+        ("elapsed time", numbers.format_seconds(now - fit.began)),
         *([("this pass", bar)] if bar else []),
         ("rate", rate if math.isfinite(fit.rate) else "-"),
         (fit.datum, f"{numbers.format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),

@@ -97,7 +97,6 @@ def compare_with_homodyne(config: FitConfig, results: Path, ours: FitResult) -> 
 
 
 def _distance(ours: FitResult, off: pandas.Series) -> list[str]:
-    """Return how far the values of homodyne are from ours, correlations included."""
     covariance = ours.errors.covariance
     if covariance is None or off.empty:
         return []

@@ -112,18 +112,6 @@ def in_batches(f: Callable[..., Any], problem: Problem, thetas: Thetas, argument
     return jax.tree.map(lambda *values: np.concatenate(values)[:n], *batches)
 
 
-def sampled_f(problem: Problem, pairs: PairSet, thetas: Thetas) -> Decays:
-    return in_batches(backend_of(problem.model).f_of_theta, problem, thetas, pairs)
-
-
-def chisqr_scale(
-    scan: Scan, contrast: Float[np.ndarray, " bin"], sample: PairSample
-) -> BinsAndPairs:
-    """Return contrast·√number/sigma: changes of f times this are in units of √χ²."""
-    sigma = scan.sigma_row[:, sample.i] * scan.sigma_row[:, sample.j]
-    return np.abs(contrast)[:, None] * np.sqrt(sample.number) / sigma
-
-
 def rough_chisqr(f: Decays, scale: BinsAndPairs, free_scaling: bool) -> Float[np.ndarray, " draw"]:
     """Return roughly χ², less that of the first draw, the optimum, from f on a sample of pairs.
 

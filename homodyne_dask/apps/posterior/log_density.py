@@ -60,7 +60,7 @@ class Coordinates:
 
     @property
     def x(self) -> Values:
-        """The free parameters at the optimum."""
+        """At the optimum."""
         return self.theta[self.free]
 
     def to_theta(self, x: Thetas) -> Thetas:

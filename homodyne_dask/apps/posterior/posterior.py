@@ -99,7 +99,15 @@ class Posterior(HandedOut, blocks.Reportable):
     @cached_property
     def plain(self) -> dict[str, Any]:
         """The entry `posterior` of summary.json; unknown numbers are None."""
-        return plain_values(plain_summary(self.summary, self.tree))
+        rows = plain_rows(self.summary.drop_vars(["value", "stderr", "quantile"]), "param")
+        for row, quantiles in zip(rows.values(), self.summary["quantile"].values, strict=True):
+            row["quantiles"] = by_percent(quantiles)
+        draws = {
+            "draws": self.tree["posterior"].sizes["chain"] * self.tree["posterior"].sizes["draw"]
+        }
+        about = {name: self.tree.attrs.get(name) for name in draws_tree.NUMBERS}
+        seconds = json.loads(self.tree.attrs["seconds"])
+        return plain_values(draws | about | {"seconds": seconds, "parameters": rows})
 
     @property
     def plot(self) -> "PosteriorPlots":
@@ -352,19 +360,6 @@ def one_sided(
         limit = float(np.quantile(x, LIMIT if side == "upper" else 1 - LIMIT))
         return (side, limit) if (best <= limit) == (side == "upper") else ("", np.nan)
     return "", np.nan
-
-
-def plain_summary(table: xarray.Dataset, tree: DataTree) -> dict[str, Any]:
-    """Return the numbers of a posterior as plain values: the entry `posterior` of summary.json."""
-    rows = plain_rows(table.drop_vars(["value", "stderr", "quantile"]), "param")
-    for row, values in zip(rows.values(), table["quantile"].values, strict=True):
-        row["quantiles"] = by_percent(values)
-    return {
-        "draws": tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"],
-        **{name: tree.attrs.get(name) for name in draws_tree.NUMBERS},
-        "seconds": json.loads(tree.attrs["seconds"]),
-        "parameters": rows,
-    }
 
 
 def by_percent(quantiles: Iterable[Any]) -> dict[str, Any]:

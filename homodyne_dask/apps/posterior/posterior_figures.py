@@ -45,9 +45,18 @@ class PosteriorPlots:
             return draw_corner(self.result, self.tree)
 
     def rates(self, ax: Axes | None = None, panel: str | None = None) -> draw.FitFigure:
-        """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
+        """J(t), shear rate and strain with 68 and 95 % bands; below, their differences from the fit."""
+        group = self.tree["posterior"].dataset
+        if "J" not in group:
+            raise OptionError(f"{self.result.config['model']} has no rates J and γ̇ to draw")
+        rates = {
+            name: partial(_draw_rate, tree=self.tree, name=name) for name in AXES if name in group
+        }
+        away = {f"{name} difference": partial(rate, away=True) for name, rate in rates.items()}
+        words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
+        words = plain_label(words + self.tree.attrs["adjust_note"])
         with in_place_of(ax, panel):
-            return _rates(self.result, self.tree)
+            return draw.page(rates | away, len(rates), HEIGHT, words)
 
 
 class _Drawn(NamedTuple):
@@ -169,18 +178,6 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     low, high = edges[0] + MARGIN * np.ptp(edges), edges[-1] - MARGIN * np.ptp(edges)
     ticks = MaxNLocator(2, steps=[1, 2, 5, 10]).tick_values(low, high)
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
-
-
-def _rates(result: FitResult, tree: DataTree) -> draw.FitFigure:
-    """Draw each rate against time, and below it its difference from the fit."""
-    group = tree["posterior"].dataset
-    if "J" not in group:
-        raise OptionError(f"{result.config['model']} has no rates J and γ̇ to draw")
-    rates = {name: partial(_draw_rate, tree=tree, name=name) for name in AXES if name in group}
-    differences = {f"{name} difference": partial(rate, away=True) for name, rate in rates.items()}
-    words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
-    words = plain_label(words + tree.attrs["adjust_note"])
-    return draw.page(rates | differences, len(rates), HEIGHT, words)
 
 
 def _draw_rate(axis: Axes, tree: DataTree, name: str, away: bool = False) -> None:

@@ -40,10 +40,10 @@ class _Form(NamedTuple):
 
     def shape(self, numbers: tuple[float, ...]) -> tuple[float, float, float, float]:
         """Return mean and standard deviation, inf for a flat one, of x or of log x; the ends of x."""
-        known = dict(zip(self.numbers.split(), numbers, strict=True))
-        mean = np.log(known["median"]) if "median" in known else known.get("mean", 0.0)
-        sd = known.get("sd", known.get("sigma", np.inf))
-        return mean, sd, known.get("low", self.least), known.get("high", np.inf)
+        named = dict(zip(self.numbers.split(), numbers, strict=True))
+        mean = np.log(named["median"]) if "median" in named else named.get("mean", 0.0)
+        sd = named.get("sd", named.get("sigma", np.inf))
+        return mean, sd, named.get("low", self.least), named.get("high", np.inf)
 
 
 _FORMS = {
@@ -99,24 +99,24 @@ class Prior(NamedTuple):
         return np.clip(np.exp(y) if self.log else y, self.low, self.high)
 
 
-def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) -> Prior:
+def _prior_of(parameter: Parameter, chosen: Distribution | None, search: Search) -> Prior:
     """Return a prior cut at the bounds of a fit; without ends the data need not bound it, either."""
     place = search.names.index(parameter.name)
     low, high, period = (float(x[place]) for x in (search.lower, search.upper, search.period))
-    if given is None:
+    if chosen is None:
         log = parameter.scale == "log" and low > 0
         if not np.isfinite(high - low):
             raise OptionError(
                 f"the prior of {parameter.name} is flat{' in the log' * log}, {low:g} to {high:g}, so its "
                 f"posterior may be unbounded: give it bounds in the fit, or a prior"
             )
-        given = Distribution("loguniform" if log else "uniform", (low, high), "")
+        chosen = Distribution("loguniform" if log else "uniform", (low, high), "")
     else:
-        require_known(given.name, _FORMS, f"{given.words}: unknown distribution {given.name!r}")
-        given.require(_FORMS[given.name].numbers.split(), _FORMS[given.name].positive.split())
-    form, origin = _FORMS[given.name], low
-    mean, sd, start, end = form.shape(given.numbers)
-    if given.name == "normal" and np.isfinite(period):  # of each of its means
+        require_known(chosen.name, _FORMS, f"{chosen.words}: unknown distribution {chosen.name!r}")
+        chosen.require(_FORMS[chosen.name].numbers.split(), _FORMS[chosen.name].positive.split())
+    form, origin = _FORMS[chosen.name], low
+    mean, sd, start, end = form.shape(chosen.numbers)
+    if chosen.name == "normal" and np.isfinite(period):  # of each of its means
         origin, low, high = mean - period / 2, mean - period / 2, mean + period / 2
     inside = max(low, start), min(high, end)
     if not inside[0] < inside[1]:
@@ -124,15 +124,15 @@ def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) 
             f"prior of {parameter.name} extends from {start:g} to {end:g}, outside the bounds {low:g} to "
             f"{high:g}: change one of them"
         )
-    words = form.words.format(*given.numbers, ends="{:g} to {:g}".format(*inside))
+    words = form.words.format(*chosen.numbers, ends="{:g} to {:g}".format(*inside))
     return Prior(with_unit(words, parameter.unit), *inside, form.log, mean, sd, origin, period)
 
 
 def posterior_priors(
-    parameters: tuple[Parameter, ...], search: Search, given: Mapping[str, Any]
+    parameters: tuple[Parameter, ...], search: Search, by_user: Mapping[str, Any]
 ) -> tuple[dict[str, Prior], tuple[PowerLaw, ...]]:
     """Return the prior of every free parameter, and the rates that have one of their own: none was given."""
-    chosen = given_priors(given, search)
+    chosen = given_priors(by_user, search)
     named = {law: {search.names[n] for n in law.at} for law in free_laws(search)}
     laws = tuple(law for law, names in named.items() if not names & chosen.keys())
     free = [parameters[n] for n in np.flatnonzero(search.free)]

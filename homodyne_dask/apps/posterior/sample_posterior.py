@@ -24,6 +24,7 @@ from homodyne_dask.apps.posterior.priors import free_laws, posterior_priors
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import weighted_at
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, fitted_scan
@@ -98,11 +99,13 @@ class Sampler:
         """Take two samples of pairs: one to interpolate from, one to test that."""
         scan, problem, reduced = self.request.scan, self.request.problem, self.reduced
         samples = [interpolated.sample_pairs(scan, problem.min_lag, self.rng) for _ in range(2)]
-        contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
         self.pairs = interpolated.pair_set(problem, scan, *samples)
         self.first = interpolated.pair_set(problem, scan, samples[0])
-        scales = [interpolated.chisqr_scale(scan, contrast, sample) for sample in samples]
-        self.scale = np.concatenate(scales, axis=1)
+        number = np.concatenate([sample.number for sample in samples])
+        sigma = scan.sigma_row[:, self.pairs.i] * scan.sigma_row[:, self.pairs.j]
+        contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
+        # changes of f times this are in units of √χ²
+        self.scale = np.abs(contrast)[:, None] * np.sqrt(number) / sigma
 
     def density(self, chisqr: Callable[[Places], Values]) -> LogDensity:
         """Return the log density of z; chisqr: χ² of free parameters, less that at the optimum."""
@@ -120,7 +123,8 @@ class Sampler:
     def f_of(self, x: Places) -> interpolated.Decays:
         """Return f on both samples of pairs, at the optimum and then at x."""
         thetas = self.target.u.to_theta(np.concatenate([self.target.u.x[None], x]))
-        return interpolated.sampled_f(self.request.problem, self.pairs, thetas)
+        f_of_theta = backend_of(self.request.problem.model).f_of_theta
+        return interpolated.in_batches(f_of_theta, self.request.problem, thetas, self.pairs)
 
     def rough_chisqr(self, x: Places) -> Values:
         """Return χ² on the sample of pairs."""
