@@ -32,7 +32,7 @@ from homodyne_dask.models.parameters import Thetas
 from homodyne_dask.solver.reduce import constraint_columns
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Scan
 
 SAMPLE, _MIN_PAIRS, _LAG_INTERVALS = 2500, 96, 24
 """Least number of (bin, pair) in a sample; of pairs of frames, which bins share; and intervals of lags."""
@@ -81,12 +81,6 @@ def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSamp
         number = np.where(selected, pairs / (each * share), 0.0)
         samples.append(PairSample(first + age, first + age + lag, number))
     return PairSample(*(np.concatenate(columns) for columns in zip(*samples, strict=True)))
-
-
-def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
-    i, j = (np.concatenate([sample[n] for sample in samples]) for n in (0, 1))
-    times = backend_of(problem.model).pair_times(problem, scan.time)
-    return PairSet(times, i, j, q_or_one(scan), scan.phi, problem.gap or 0.0)
 
 
 @plain_kernel("f", "model", "convention")

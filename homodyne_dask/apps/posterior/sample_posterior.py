@@ -25,6 +25,7 @@ from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import weighted_at
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.request.options import SPECKLE_WEIGHTS, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, fitted_scan
@@ -32,7 +33,7 @@ from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.normal_matrix import inverse_of
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.sweep.plan import PASSES_OF_A_POSTERIOR, require_memory_for_thetas
 from homodyne_dask.sweep.sweep import Passes, sweep_of
 
@@ -99,10 +100,11 @@ class Sampler:
         """Take two samples of pairs: one to interpolate from, one to test that."""
         scan, problem, reduced = self.request.scan, self.request.problem, self.reduced
         samples = [interpolated.sample_pairs(scan, problem.min_lag, self.rng) for _ in range(2)]
-        self.pairs = interpolated.pair_set(problem, scan, *samples)
-        self.first = interpolated.pair_set(problem, scan, samples[0])
-        number = np.concatenate([sample.number for sample in samples])
-        sigma = scan.sigma_row[:, self.pairs.i] * scan.sigma_row[:, self.pairs.j]
+        i, j, number = (np.concatenate(columns) for columns in zip(*samples, strict=True))
+        times = backend_of(problem.model).pair_times(problem, scan.time)
+        self.pairs = PairSet(times, i, j, q_or_one(scan), scan.phi, problem.gap or 0.0)
+        self.first = self.pairs._replace(i=samples[0].i, j=samples[0].j)
+        sigma = scan.sigma_row[:, i] * scan.sigma_row[:, j]
         contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
         # changes of f times this are in units of √χ²
         self.scale = np.abs(contrast)[:, None] * np.sqrt(number) / sigma
