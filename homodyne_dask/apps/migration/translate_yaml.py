@@ -231,17 +231,14 @@ def _translated(theirs: HomodyneYaml) -> tuple[FitConfig, str]:
     """Return the options of `fit`, and the command that writes the store; what differs is remarked upon."""
     model, source = _model(theirs), _data(theirs)
     for path, words in UNITS.items():
-        unit_given = theirs.get(path)
-        if unit_given is not None and str(unit_given).lower() not in map(str.lower, words):
-            unit = words[0]
-            raise OptionError(
-                f"{path} = {shown(unit_given)} is not converted: give a number in {unit}"
-            )
-    weights = f"weights: σ = {SIGMA} as in homodyne, hence --sigma; without it ingest estimates σ"
-    theirs.remark(weights)
+        unit, ours = theirs.get(path), words[0]
+        if unit is not None and str(unit).lower() not in map(str.lower, words):
+            raise OptionError(f"{path} = {shown(unit)} is not converted: give a number in {ours}")
+    theirs.remark(
+        f"weights: σ = {SIGMA} as in homodyne, hence --sigma; without it ingest estimates σ"
+    )
     if not source.exists():
-        missing = f"data: {source} does not exist, seen from here: check its folder and name"
-        theirs.remark(missing)
+        theirs.remark(f"data: {source} does not exist, seen from here: check its folder and name")
     options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
     command = ["homodyne-dask ingest", shlex.quote(str(source)), f"--sigma {SIGMA}"]
     *options["frames"], offset = _frames(theirs, source)
