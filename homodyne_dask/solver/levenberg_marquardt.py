@@ -319,9 +319,9 @@ def iterate_below(
     fixed = replace(search, free=np.zeros_like(search.free), smoothness=None)
     *_, last = iterate(fixed, evaluate, trial, options)  # one, but under a loss
     penalty, variance = end.reduced.penalty, residual_variance(search, end.reduced)
-    there = penalized(search, trial.theta, last.reduced, penalty and penalty.strengths)
+    lower = penalized(search, trial.theta, last.reduced, penalty and penalty.strengths)
     near = max(end.reduced.rounding, options.decrement**2 * variance)
-    if not there.finite or end.reduced.chisqr - there.chisqr <= near:
+    if not lower.finite or end.reduced.chisqr - lower.chisqr <= near:
         return
     start = initial_state(search, trial.theta, last.reduced, options)
     state = with_outcome(search, replace(start, passes=end.passes + 1), options)
@@ -405,11 +405,11 @@ def with_second_order_term(search: Search, state: State) -> ReducedProblem:
 
 
 def second_order_term_after(
-    search: Search, state: State, theta: Theta, there: ReducedProblem
+    search: Search, state: State, theta: Theta, following: ReducedProblem
 ) -> ThetaMatrix | None:
     """Return S; None where directions are undetermined, after a step to or from a bound, and under a loss."""
     far = state.second_order_term is None and state.lowest.decrement > MAX_DECREMENT
-    if far or there.linear_step is not None or not there.finite:
+    if far or following.linear_step is not None or not following.finite:
         return state.second_order_term
     if not state.directions(search, state.movable(search)).determined.all():
         return None
@@ -418,7 +418,7 @@ def second_order_term_after(
         return None
     step = shortest(theta - state.theta, search.period)
     hessian = with_second_order_term(search, state).hessian
-    change = state.reduced.gradient - there.gradient
+    change = state.reduced.gradient - following.gradient
     along = hessian @ step
     expected = step @ along
     if not expected > 0:

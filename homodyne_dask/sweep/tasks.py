@@ -109,10 +109,10 @@ class Task[G]:
     label: str | None = None
     """Name of the pass in progress reports; None for passes of the iteration, which are numbered."""
 
-    def function(self, context: Any, share: Any, at: Any) -> tuple[G, Report]:
+    def function(self, context: Any, share: Any, argument: Any) -> tuple[G, Report]:
         set_allocator_thresholds()
         began, before = time.perf_counter(), compilations()
-        result, cost = self.compute(context, share, at)
+        result, cost = self.compute(context, share, argument)
         seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
         compiled = before, compilations()
         return result, Report(worker_address(), os.getpid(), seconds, compiled, cost, peak)
