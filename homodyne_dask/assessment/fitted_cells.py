@@ -79,7 +79,7 @@ class CellsOfBin(NamedTuple):
 
     def place(self, scan: Scan) -> tuple[int, ...]:
         first = self.members[0]
-        alone = len(self.members) == 1 and "scans" in scan.attrs
+        alone = len(self.members) == 1 and scan.has_repeats
         return (int(scan.label[first]), *[int(scan.scan_number[first])] * alone)
 
     def words(self, scan: Scan) -> str:

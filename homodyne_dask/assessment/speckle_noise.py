@@ -331,7 +331,7 @@ def _data_of_bins(
             of_means = of_means.at(count > 0)
         elif reduced.gram.loss is None:
             M, chisqr = reduced.gram.moments[b], float(reduced.chisqr_per_bin[b])
-            if scan.attrs["sigma_source"] == "counts":
+            if scan.attributes.sigma_source == "counts":
                 chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[b]))
             scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
             if FROZEN_FRACTION in request.problem.model.names:
