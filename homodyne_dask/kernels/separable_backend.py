@@ -125,7 +125,7 @@ def f_with_derivatives(
     model: SeparableModel, theta: Array, at_t1: tuple[Tables, Tables], at_t2: tuple[Tables, Tables],
     bin: Bin, shape: tuple[int, ...],
 ) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
-    """Return f of this shape and its derivatives from tables and derivatives at t1 (here) and t2."""
+    """Return f of this shape and its derivatives from tables and their derivatives at t1 and t2."""
     if model.precompute is None:
         return with_derivatives(
             lambda theta: f_of(model, theta, at_t1[0], at_t2[0], bin, shape), theta

@@ -239,7 +239,7 @@ class State:
     accepted: bool = True
     """Whether the last trial had the lowest χ² so far."""
     best: "State | None" = None
-    """The lowest state so far, while steps above it are being tried ."""
+    """The lowest state so far, while steps above it are being tried."""
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
     slow_steps: int = 0
