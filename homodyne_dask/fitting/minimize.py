@@ -56,7 +56,7 @@ class SolverRequest(NamedTuple):
     """The part of a `Request` that the solver needs, of a fit without a scan."""
 
     search: Search
-    solver: lm.Options
+    solver: lm.SolverOptions
     scaling: Scaling
     sum_rounding: float
 

@@ -75,7 +75,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     }
     of_pairs = used.min_lag, used.precision, used.loss, float(used.loss_scale or 1.0)
     problem = Problem(model, convention, width if model.shear else None, *of_pairs)
-    solver = lm.Options(max_passes=used.max_passes)
+    solver = lm.SolverOptions(max_passes=used.max_passes)
     if scan.is_table:
         _check_age(problem, chosen, float(q_or_one(scan)[0]), float(np.nan_to_num(scan.phi[0])))
         solver = replace(solver, decrement=_OF_TABLES)

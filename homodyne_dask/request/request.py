@@ -23,7 +23,7 @@ class Request:
     scaling: Scaling
     options: FitOptions
     """As used: names of scaling modes, contrast, offset and loss_scale are resolved."""
-    solver: lm.Options
+    solver: lm.SolverOptions
     config: dict[str, Any]
     """The options and what they lead to, for checkpoint and result."""
     others: tuple[Scan, ...] = ()

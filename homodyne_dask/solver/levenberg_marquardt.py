@@ -52,7 +52,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Options:
+class SolverOptions:
     decrement: float = 1e-4
     """Converged when the estimated distance to the minimum is below this many standard errors."""
     relative_step: float = 0.0
@@ -284,7 +284,9 @@ FREE_EXPONENTS = 4
 """Passes after which exponents of penalties stay, and strengths where others would lead uphill."""
 
 
-def initial_state(search: Search, theta: Theta, reduced: ReducedProblem, options: Options) -> State:
+def initial_state(
+    search: Search, theta: Theta, reduced: ReducedProblem, options: SolverOptions
+) -> State:
     theta = np.asarray(theta, float)
     reduced = penalized(search, theta, reduced)
     control = Damping(options.damping)
@@ -296,7 +298,9 @@ def initial_state(search: Search, theta: Theta, reduced: ReducedProblem, options
 Evaluate = Callable[[Trial], ReducedProblem]
 
 
-def iterate(search: Search, evaluate: Evaluate, start: Trial, options: Options) -> Iterator[State]:
+def iterate(
+    search: Search, evaluate: Evaluate, start: Trial, options: SolverOptions
+) -> Iterator[State]:
     """Yield the states of a fit, one for each evaluation; the last one says how it ended."""
     state = initial_state(search, start.theta, evaluate(start), options)
     yield state
@@ -304,7 +308,7 @@ def iterate(search: Search, evaluate: Evaluate, start: Trial, options: Options) 
 
 
 def iterate_from(
-    search: Search, evaluate: Evaluate, state: State, options: Options
+    search: Search, evaluate: Evaluate, state: State, options: SolverOptions
 ) -> Iterator[State]:
     while state.outcome is Outcome.RUNNING:
         trial = next_trial(search, state)
@@ -313,7 +317,7 @@ def iterate_from(
 
 
 def iterate_below(
-    search: Search, evaluate: Evaluate, end: State, trial: Trial, options: Options
+    search: Search, evaluate: Evaluate, end: State, trial: Trial, options: SolverOptions
 ) -> Iterator[State]:
     """Yield the states of a fit that has ended, from a trial of lower χ²; none where it is not."""
     fixed = replace(search, free=np.zeros_like(search.free), smoothness=None)
@@ -333,7 +337,7 @@ def iterate_several(
     search: Search,
     evaluate: Callable[[Sequence[Trial]], Sequence[ReducedProblem]],
     states: Sequence[State],
-    options: Options,
+    options: SolverOptions,
 ) -> Iterator[list[State]]:
     """Yield the states of several fits after each joint evaluation, until all of them have ended."""
     states = list(states)
@@ -345,7 +349,7 @@ def iterate_several(
 
 
 def _next_state(
-    search: Search, state: State, trial: Trial, evaluated: ReducedProblem, options: Options
+    search: Search, state: State, trial: Trial, evaluated: ReducedProblem, options: SolverOptions
 ) -> State:
     penalty, lowest = state.reduced.penalty, state.lowest
     reduced = penalized(search, trial.theta, evaluated, penalty and penalty.strengths)
@@ -362,7 +366,7 @@ def _next_state(
     return _after_move(search, lowest, following, options)
 
 
-def _after_move(search: Search, before: State, state: State, options: Options) -> State:
+def _after_move(search: Search, before: State, state: State, options: SolverOptions) -> State:
     if not state.control.second_order:
         return with_outcome(search, state, options)
     state = with_outcome(search, state, options, before)
@@ -439,7 +443,7 @@ SLOW_STEPS = 5
 
 
 def after_trial(
-    search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
+    search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: SolverOptions
 ) -> State:
     lowest, step = state.lowest, trial.theta - state.theta
     reduction = lowest.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
@@ -505,7 +509,7 @@ by 0.9 (`SLOW_STEP`) only: 0.02 standard errors are left at most, much less than
 
 
 def with_outcome(
-    search: Search, state: State, options: Options, before: State | None = None
+    search: Search, state: State, options: SolverOptions, before: State | None = None
 ) -> State:
     """Return the state with decrement and outcome; before: the state from which an accepted step led here."""
     if state.best is not None:
@@ -531,7 +535,7 @@ def with_outcome(
 
 
 def _outcome(
-    search: Search, state: State, directions: Eigendirections, options: Options
+    search: Search, state: State, directions: Eigendirections, options: SolverOptions
 ) -> Outcome:
     if not state.accepted and state.control.exhausted(state.theta):
         return Outcome.STALLED

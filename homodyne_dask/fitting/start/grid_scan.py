@@ -258,7 +258,7 @@ def chisqr_with_best_scaling(
     return total * ((share * y * y).sum(-1, keepdims=True) - np.where(fy > 0, gained, 0.0))
 
 
-AVERAGES_OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
+AVERAGES_OPTIONS = lm.SolverOptions(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
 
 
