@@ -14,6 +14,7 @@ all; in `fixed` nothing is eliminated.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -173,7 +174,7 @@ class ReducedProblem:
         columns = self.elimination.columns
         return columns.reshape(len(self.linear_params), columns.shape[2])
 
-    @property
+    @cached_property
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
         """(ZᵀWZ)⁻¹ of the linear parameters of each group of bins, those of offset first."""
         return self.elimination.inverse()
