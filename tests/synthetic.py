@@ -208,7 +208,7 @@ def solve(
         return reduce(grams, mode, prior=prior, linear_params=trial.linear_params)
 
     start = lm.Trial(np.asarray(theta, float), linear_params)
-    return list(lm.iterate(chosen, problem, start, options or lm.Options()))
+    return list(lm.iterate(chosen, problem, start, options or lm.SolverOptions()))
 
 
 def asked(scans: Scans, **given) -> Search:

@@ -17,7 +17,7 @@ from homodyne_dask.solver.reduce import ReducedProblem, reduce
 
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""
-OPTIONS = lm.Options(max_passes=20, decrement=0.03)
+OPTIONS = lm.SolverOptions(max_passes=20, decrement=0.03)
 """Closer to the optimum χ² changes by less than a thousandth."""
 
 

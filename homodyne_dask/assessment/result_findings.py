@@ -585,7 +585,7 @@ def _model_and_data(end: FitEnd) -> Iterator[Finding]:
         yield finding("exchangeable", exchange=beat.exchange)
     if reduced.finite:
         errors = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
-        if errors > lm.Options.decrement:
+        if errors > lm.SolverOptions.decrement:
             precision = request.problem.precision
             yield finding("precision-limit", (), FLOAT64, precision=precision, errors=errors)
     parameters = enumerate(request.parameters)

@@ -56,13 +56,13 @@ class SolverRequest(NamedTuple):
     """The part of a `Request` that the solver needs, of a fit without a scan."""
 
     search: Search
-    solver: lm.Options
+    solver: lm.SolverOptions
     scaling: Scaling
     sum_rounding: float
 
 
 @dataclass
-class Evaluation:
+class RecordedPasses:
     """The passes of a fit: the reduced problem at a trial, of which the record keeps time and χ²."""
 
     request: Request | SolverRequest
@@ -96,7 +96,7 @@ def minimize(
     of a user goes on from there; where these are of all parameters and were no trial, a last pass tells, or
     a few under a loss.
     """
-    evaluate = Evaluation(request, passes, record, gram_at or passes.gram)
+    evaluate = RecordedPasses(request, passes, record, gram_at or passes.gram)
     search, options, before = request.search, request.solver, len(record.history)
     resumed = None
     if checkpoint is not None and resume:
@@ -123,7 +123,7 @@ def minimize(
 
 
 def _with_initial_values(
-    evaluate: Evaluation, states: Iterator[lm.State], end: lm.State | None, before: int
+    evaluate: RecordedPasses, states: Iterator[lm.State], end: lm.State | None, before: int
 ) -> Iterator[lm.State]:
     """Yield states, then those from the initial values of a user, if no trial was there and χ² is lower.
 

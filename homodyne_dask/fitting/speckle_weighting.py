@@ -242,7 +242,7 @@ def weighted_at(request: Request, data: Sweep, theta: Float[np.ndarray, " p"]) -
     weighting = SpeckleWeighting.of(request, data)
     for _ in range(2):  # the second with contrasts of the first
         reduced = reduce(weighting.gram(theta), request.scaling, request.sum_rounding)
-        state = lm.initial_state(request.search, theta, reduced, lm.Options())
+        state = lm.initial_state(request.search, theta, reduced, lm.SolverOptions())
         if not weighting.weigh(state):
             raise OptionError(
                 "the speckle noise of some or all bins is not known, so there are no weights: fit with "

@@ -130,9 +130,10 @@ def tied[E: Evaluation](base: E) -> E:
     return replace(base, **functions)
 
 
-def _at_base(function: Callable[..., Any], at: Any, *where: Any) -> Any:
+def _at_base(function: Callable[..., Any], points: Any, *where: Any) -> Any:
     """Call a function of f alone, which has no derivatives, at the point, or points, of all parameters."""
-    return function(at.base if isinstance(at, TiedPoint) else [point.base for point in at], *where)
+    base = points.base if isinstance(points, TiedPoint) else [point.base for point in points]
+    return function(base, *where)
 
 
 def _point(
@@ -144,18 +145,18 @@ def _point(
 
 
 def _f_and_derivatives_at(
-    f_and_derivatives_at: Callable[..., Any], at: TiedPoint, *where: Any
+    f_and_derivatives_at: Callable[..., Any], point: TiedPoint, *where: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    f, derivatives = f_and_derivatives_at(at.base, *where)
-    return f, np.einsum("bp...,pm->bm...", derivatives, at.slopes)
+    f, derivatives = f_and_derivatives_at(point.base, *where)
+    return f, np.einsum("bp...,pm->bm...", derivatives, point.slopes)
 
 
-def _rates(rates: Callable[..., Any], at: TiedPoint, *where: Any) -> dict[str, RateCurve]:
-    names, curves = at.base.problem.model.names, rates(at.base, *where)
+def _rates(rates: Callable[..., Any], point: TiedPoint, *where: Any) -> dict[str, RateCurve]:
+    names, curves = point.base.problem.model.names, rates(point.base, *where)
     for name, curve in curves.items():
-        slopes = at.slopes[[names.index(parameter) for parameter in curve.parameters]]
+        slopes = point.slopes[[names.index(parameter) for parameter in curve.parameters]]
         gradient = slopes.T @ curve.gradient
-        curves[name] = curve._replace(gradient=gradient, parameters=at.problem.model.names)
+        curves[name] = curve._replace(gradient=gradient, parameters=point.problem.model.names)
     return curves
 
 
@@ -167,27 +168,27 @@ def _rates_of_draws(
 
 
 def _gram(
-    gram: Callable[..., Any], at: TiedPoint, block: Block, data: Any = None
+    gram: Callable[..., Any], point: TiedPoint, block: Block, data: Any = None
 ) -> tuple[Gram, Any]:
-    whole, sums = gram(at.base, block, data)
-    return _of_rest(whole, at.slopes), sums
+    whole, sums = gram(point.base, block, data)
+    return _of_rest(whole, point.slopes), sums
 
 
 def _tile_grams(
     tile_grams: Callable[..., Any], points: Sequence[TiedPoint], work: TileWork
 ) -> list[tuple[Gram, Any]]:
-    tiles = tile_grams([at.base for at in points], work)
+    tiles = tile_grams([point.base for point in points], work)
     if work.columns is not GramColumns.DERIVATIVES:
         return tiles
     return [(_of_rest(whole, points[0].slopes), sums) for whole, sums in tiles]
 
 
 def _cell_sums(
-    cell_sums: Callable[..., Any], at: TiedPoint, block: Block, cell: Any, sums: np.ndarray
+    cell_sums: Callable[..., Any], point: TiedPoint, block: Block, cell: Any, sums: np.ndarray
 ) -> np.ndarray:
-    zero = np.zeros((*sums.shape[:-1], 1 + len(at.slopes)))
-    whole = cell_sums(at.base, block, cell, zero)
-    return sums + np.concatenate([whole[..., :1], whole[..., 1:] @ at.slopes], axis=-1)
+    zero = np.zeros((*sums.shape[:-1], 1 + len(point.slopes)))
+    whole = cell_sums(point.base, block, cell, zero)
+    return sums + np.concatenate([whole[..., :1], whole[..., 1:] @ point.slopes], axis=-1)
 
 
 _CHAIN_RULE: dict[str, Callable[..., Any]] = {
@@ -196,12 +197,12 @@ _CHAIN_RULE: dict[str, Callable[..., Any]] = {
     "rates": _rates,
     "rates_of_draws": _rates_of_draws,
     "gram": _gram,
-    "robust_gram": lambda gram, at, *data: _of_rest(gram(at.base, *data), at.slopes),
+    "robust_gram": lambda gram, point, *data: _of_rest(gram(point.base, *data), point.slopes),
     "tile_grams": _tile_grams,
     "cell_sums": _cell_sums,
     "pair_times": lambda pair_times, problem, time: pair_times(untied(problem), time),
-    "f_of_theta": lambda f_of_theta, theta, at, model, convention: f_of_theta(
-        model.ties.expand(theta), at, model.base, convention
+    "f_of_theta": lambda f_of_theta, theta, pairs, model, convention: f_of_theta(
+        model.ties.expand(theta), pairs, model.base, convention
     ),
 }
 """What differs from the function of the same name of the model itself, which is the first argument."""

@@ -53,17 +53,17 @@ class SubBlock(NamedTuple):
 
 class BinPairs(NamedTuple):
     bin: Array
-    at: SubBlock
+    sub_block: SubBlock
     c2: Float32[Array, "R S"]
     w_i: Float[Array, " R"]
     """1/sigma_row² of its rows."""
     w_j: Float[Array, " S"]
 
     def add_to(
-        self, sums: Float[Array, "padded ..."], part: Float[Array, "..."], *at: Array | int
+        self, sums: Float[Array, "padded ..."], values: Float[Array, "..."], *index: Array | int
     ) -> Float[Array, "padded ..."]:
-        """Return the sums of all bins with a part of those of this bin added, at an index behind its own."""
-        return add_at(sums, part, (self.bin, *at))
+        """Return the sums of all bins with values of this bin added, at an index behind that of the bin."""
+        return add_at(sums, values, (self.bin, *index))
 
 
 class MeasuredBlock(NamedTuple):
@@ -96,13 +96,13 @@ class MeasuredBlock(NamedTuple):
         R, S = subblock_shape(c2.shape[-1])
         R = R // strips
 
-        def of_bin(b: Array, at: SubBlock) -> BinPairs:
+        def of_bin(b: Array, sub_block: SubBlock) -> BinPairs:
             return BinPairs(
                 b,
-                at,
-                lax.dynamic_slice(c2, (b, at.i, at.j), (1, R, S))[0],
-                lax.dynamic_slice(jnp.asarray(self.weight_rows), (b, at.i), (1, R))[0],
-                lax.dynamic_slice(jnp.asarray(self.weight_columns), (b, at.j), (1, S))[0],
+                sub_block,
+                lax.dynamic_slice(c2, (b, sub_block.i, sub_block.j), (1, R, S))[0],
+                lax.dynamic_slice(jnp.asarray(self.weight_rows), (b, sub_block.i), (1, R))[0],
+                lax.dynamic_slice(jnp.asarray(self.weight_columns), (b, sub_block.j), (1, S))[0],
             )
 
         def on_sub_block(index: Array, sums: Sums) -> Sums:
@@ -110,10 +110,10 @@ class MeasuredBlock(NamedTuple):
             i = i + index % strips * R
 
             def at_point(n: Array, sums: Sums) -> Sums:
-                at = SubBlock(n, i, j, self._counted(i, j, R, S))
-                shared = common(at)
+                sub_block = SubBlock(n, i, j, self._counted(i, j, R, S))
+                shared = common(sub_block)
                 return lax.fori_loop(
-                    0, self.n_bins, lambda b, sums: add(sums, shared, of_bin(b, at)), sums
+                    0, self.n_bins, lambda b, sums: add(sums, shared, of_bin(b, sub_block)), sums
                 )
 
             if n_points is None:
@@ -135,7 +135,7 @@ class MeasuredBlock(NamedTuple):
             return on.add_to(sums, jnp.append(weighted, pairs))
 
         start = jnp.zeros((len(self.c2), 4))
-        return self.summed((0, self.n_total), start, lambda at: at.counted, add)
+        return self.summed((0, self.n_total), start, lambda sub_block: sub_block.counted, add)
 
     def _counted(self, i: Array, j: Array, R: int, S: int) -> Bool[Array, "R S"]:
         lag = self.lag + (j + jnp.arange(S))[None, :] - (i + jnp.arange(R))[:, None]
@@ -175,10 +175,12 @@ def under_loss(
     return Gram(moments[: len(loss)], loss[:, 4].astype(np.int64), loss[:, :4])
 
 
-def add_at(total: Array, part: Array, at: tuple) -> Array:
-    part = part.reshape((1,) * (total.ndim - part.ndim) + part.shape)
-    at = (*at, *(0,) * (total.ndim - len(at)))
-    return lax.dynamic_update_slice(total, lax.dynamic_slice(total, at, part.shape) + part, at)
+def add_at(total: Array, values: Array, index: tuple) -> Array:
+    values = values.reshape((1,) * (total.ndim - values.ndim) + values.shape)
+    index = (*index, *(0,) * (total.ndim - len(index)))
+    return lax.dynamic_update_slice(
+        total, lax.dynamic_slice(total, index, values.shape) + values, index
+    )
 
 
 class AtFrames(NamedTuple):
@@ -192,7 +194,7 @@ class AtFrames(NamedTuple):
 class Columns(Protocol):
     """What sums are made of, while JAX traces a kernel: f and ∂f/∂theta, or f at several thetas."""
 
-    def shared(self, at: SubBlock) -> Any:
+    def shared(self, sub_block: SubBlock) -> Any:
         """Return what all bins share on a sub-block."""
         ...
 
@@ -214,7 +216,9 @@ class Family(Protocol):
     @property
     def finite(self) -> bool: ...
 
-    def of_tile(self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]) -> Any:
+    def of_tile(
+        self, at_frames: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
+    ) -> Any:
         """Return the tables of one bin at frames t1 (rows) and t2; past the end the last is repeated."""
         ...
 
@@ -241,7 +245,7 @@ def wide_kernel(
     columns = family.at_points(tables)
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
-        known = jnp.isfinite(pairs.c2) & pairs.at.counted
+        known = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
         root = jnp.where(known, jnp.sqrt(pairs.w_i)[:, None] * jnp.sqrt(pairs.w_j), 0.0)
         y = jnp.where(known, pairs.c2.astype(jnp.float64) - 1, 0.0)
         (f,) = lax.optimization_barrier(columns.of_bin(shared, pairs, known))
@@ -272,10 +276,10 @@ def cells_kernel(
     columns = family.at_theta(tables)
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
-        counted = pairs.at.counted
+        counted = pairs.sub_block.counted
         parts = columns.of_bin(shared, pairs, counted)
         fields = jnp.where(counted, jnp.concatenate(parts), 0.0)
-        of_pair = lax.dynamic_slice(cell, (pairs.at.i, pairs.at.j), counted.shape)
+        of_pair = lax.dynamic_slice(cell, (pairs.sub_block.i, pairs.sub_block.j), counted.shape)
         values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
         return sums.at[pairs.bin, of_pair.ravel()].add(values)
 
@@ -300,9 +304,9 @@ def packed(tree: Any) -> tuple[np.ndarray, Any]:
 def unpacked(numbers: Any, form: Any) -> Any:
     (structure, arrays), leaves, first = form, [], 0
     for shape, dtype in arrays:
-        part = numbers[first : first + math.prod(shape)].reshape(shape)
-        leaves.append((part if dtype.kind == "c" else part.real).astype(dtype))
-        first += part.size
+        values = numbers[first : first + math.prod(shape)].reshape(shape)
+        leaves.append((values if dtype.kind == "c" else values.real).astype(dtype))
+        first += values.size
     return jax.tree.unflatten(structure, leaves)
 
 
@@ -321,17 +325,17 @@ def tiles_kernel(
 
     def add(n: Array, sums: Array) -> Array:
         tile, i = n // (T // R), n % (T // R) * R
-        here = lax.dynamic_slice(c2, (tile, 0, i, 0), (1, bins, R, T))[0]
+        c2_of_strip = lax.dynamic_slice(c2, (tile, 0, i, 0), (1, bins, R, T))[0]
         w_i = lax.dynamic_slice(weight_rows, (tile, 0, i), (1, bins, R))[0]
         t1, t2 = firsts[tile, 0] + i + jnp.arange(R), firsts[tile, 1] + jnp.arange(T)
-        at = SubBlock(zero, zero, zero, t2 - t1[:, None] >= min_lag)
+        sub_block = SubBlock(zero, zero, zero, t2 - t1[:, None] >= min_lag)
 
-        def of_bin(own: Any, linear: Array, *data: Array) -> Array:
-            tables = family.of_tile(at_frames._replace(of_bin=own), t1, t2)
-            pairs = BinPairs(zero, at, *data)
+        def of_bin(bin_values: Any, linear: Array, *data: Array) -> Array:
+            tables = family.of_tile(at_frames._replace(of_bin=bin_values), t1, t2)
+            pairs = BinPairs(zero, sub_block, *data)
             return _sums(family, which, tables, pairs, loss, (*linear, scale))
 
-        data = here, w_i, weight_columns[tile]
+        data = c2_of_strip, w_i, weight_columns[tile]
         return add_at(sums, jax.vmap(of_bin)(at_frames.of_bin, linear_params, *data), (tile,))
 
     size = columns * (columns + 1) // 2 + 1 + (0 if loss == "linear" else 4)
@@ -343,11 +347,11 @@ def _sums(
     family: Family, which: GramColumns, tables: Any, pairs: BinPairs, loss: str,
     of_loss: tuple[Array, ...],
 ) -> Float[Array, " sum"]:  # fmt: skip
-    known = jnp.isfinite(pairs.c2) & pairs.at.counted
+    known = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
     y = pairs.c2.astype(family.dtype) - 1
     derivatives = which is GramColumns.DERIVATIVES
     columns = family.at_theta(tables) if derivatives else family.at_points(tables)
-    parts = columns.of_bin(columns.shared(pairs.at), pairs, known)
+    parts = columns.of_bin(columns.shared(pairs.sub_block), pairs, known)
     fields = [field for part in parts for field in part]
     if which is GramColumns.CHANGES:
         fields = fields[:1] + [f - fields[0] for f in fields[1:]]
@@ -376,20 +380,20 @@ def _products(X: list[Float[Array, "R S"]], W: Float[Array, "R S"]) -> Float[Arr
 
 
 def grams_of_tiles(
-    family: Family, at: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
+    family: Family, frames: AtFrames, columns: int, problem: Problem, min_lag: int, work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     """Return Grams and sums of the data of tiles; fewer than `at_once` are followed by skipped copies."""
     first, loss, linear = work.blocks[0], problem.loss, work.linear_params
     bins, missing = len(first.q), work.at_once - len(work.blocks)
     if linear is None:
         loss, linear = "linear", np.zeros((bins, 2))
-    tables = jax.tree.map(lambda values: _extended(values, work.n_frames, -1), at.tables)
+    tables = jax.tree.map(lambda values: _extended(values, work.n_frames, -1), frames.tables)
     of_bin, linear = jax.tree.map(
-        lambda values: _extended(values, len(first.c2), 0), (at.of_bin, linear)
+        lambda values: _extended(values, len(first.c2), 0), (frames.of_bin, linear)
     )
     firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * missing)
     counts = len(work.blocks), min_lag, float(problem.loss_scale)
-    sent, form = packed((firsts, *counts, linear, AtFrames(tables, at.common, of_bin)))
+    sent, form = packed((firsts, *counts, linear, AtFrames(tables, frames.common, of_bin)))
     tiles: Any = [(block.c2, block.weight_rows, block.weight_columns) for block in work.blocks]
     tiles += tiles[:1] * missing
     static = {"family": family, "which": work.columns, "columns": columns, "loss": loss}

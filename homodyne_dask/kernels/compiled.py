@@ -66,8 +66,8 @@ class Kernel:
     def __call__(self, *args: Any, **static: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         shapes = tuple((getattr(v, "shape", None), getattr(v, "dtype", type(v))) for v in leaves)
-        given = tuple(static[name] for name in self.static)
-        key = structure, shapes, given, jax.config.jax_default_device
+        static_values = tuple(static[name] for name in self.static)
+        key = structure, shapes, static_values, jax.config.jax_default_device
         executable = self._executables.get(key)
         return (executable or self._made(key, args, static))(*args)
 

@@ -58,9 +58,9 @@ LOADS = _Loads()
 
 
 def user_cache_folder() -> Path | None:
-    given = os.environ.get(FOLDER)
-    if given is not None:
-        return None if given in ("", "off", "0") else Path(given)
+    chosen = os.environ.get(FOLDER)
+    if chosen is not None:
+        return None if chosen in ("", "off", "0") else Path(chosen)
     with suppress(RuntimeError):  # nobody's home is known
         around = Path(os.environ.get("XDG_CACHE_HOME", ""))
         return (around if around.is_absolute() else Path.home() / ".cache") / "homodyne-dask"
@@ -171,11 +171,11 @@ def _devices_of(platform: str) -> list[Any]:
 
 
 def on_device(block: Block, device: str) -> Block:
-    there = jax_device(device)
-    with enough_memory(there), jax.enable_x64(True):
+    target = jax_device(device)
+    with enough_memory(target), jax.enable_x64(True):
         data = block.c2, block.weight_rows, block.weight_columns
         # of a buffer that is read into again
-        parts = jax.block_until_ready(jax.device_put(data, there, may_alias=False))
+        parts = jax.block_until_ready(jax.device_put(data, target, may_alias=False))
         return replace(block, c2=parts[0], weight_rows=parts[1], weight_columns=parts[2])
 
 
@@ -229,4 +229,4 @@ def float64_beside(data: jax.Array) -> Iterator[None]:
 
 def computed(kernel: Any, *arguments: Any, **static: Any) -> list[np.ndarray]:
     with float64_on_cpu():
-        return [np.asarray(part) for part in jax.tree.leaves(kernel(*arguments, **static))]
+        return [np.asarray(value) for value in jax.tree.leaves(kernel(*arguments, **static))]

@@ -59,8 +59,8 @@ def _gpus_of_driver() -> Gpus:
     least = min(_told("cuDeviceTotalMem_v2", device) for device in devices)
     kind = ctypes.create_string_buffer(100)
     _ask("cuDeviceGetName", kind, len(kind), devices[0])
-    given = [value for name in MEMORY_SHARES if (value := os.environ.get(name))]
-    return Gpus(len(devices), kind.value.decode(), int(float([*given, MEMORY_SHARE][0]) * least))
+    shares = [value for name in MEMORY_SHARES if (value := os.environ.get(name))]
+    return Gpus(len(devices), kind.value.decode(), int(float([*shares, MEMORY_SHARE][0]) * least))
 
 
 def first_gpu() -> str:

@@ -104,13 +104,13 @@ def gram_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Gram:
 
 
 def stacked(grams: Iterable[Gram], order: Int[np.ndarray, " bin"] | slice = slice(None)) -> Gram:
-    moments, pairs, *more = (
-        None if part[0] is None else np.concatenate(part)[order]
-        for part in zip(*grams, strict=True)
+    moments, pairs, *loss_and_place = (
+        None if arrays[0] is None else np.concatenate(arrays)[order]
+        for arrays in zip(*grams, strict=True)
     )
     assert moments is not None
     assert pairs is not None
-    return Gram(moments, pairs, *more)
+    return Gram(moments, pairs, *loss_and_place)
 
 
 def add[G: AnyGram](left: G, right: G) -> G:

@@ -64,5 +64,5 @@ def robust_terms(
     ones = jnp.ones(len(w_j))
     weight, terms = robust_fields(loss, scale, known, r, w_i, w_j)
     summed = [term @ ones for term in terms]
-    row = jnp.stack([part.sum() for part in [*summed, known @ ones]])
+    row = jnp.stack([field.sum() for field in [*summed, known @ ones]])
     return jnp.where(known, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])

@@ -122,14 +122,16 @@ def f_of(
 
 
 def f_with_derivatives(
-    model: SeparableModel, theta: Array, here: tuple[Tables, Tables], there: tuple[Tables, Tables],
+    model: SeparableModel, theta: Array, at_t1: tuple[Tables, Tables], at_t2: tuple[Tables, Tables],
     bin: Bin, shape: tuple[int, ...],
 ) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
-    """Return f of this shape and its derivatives from tables and derivatives at t1 (here) and t2."""
+    """Return f of this shape and its derivatives from tables and their derivatives at t1 and t2."""
     if model.precompute is None:
-        return with_derivatives(lambda at: f_of(model, at, here[0], there[0], bin, shape), theta)
+        return with_derivatives(
+            lambda theta: f_of(model, theta, at_t1[0], at_t2[0], bin, shape), theta
+        )
     return with_derivatives(
-        lambda at, t1, t2: f_of(model, at, t1, t2, bin, shape), theta, here, there
+        lambda theta, t1, t2: f_of(model, theta, t1, t2, bin, shape), theta, at_t1, at_t2
     )
 
 
@@ -143,11 +145,13 @@ def at_times(tables: Tables, time: Float[np.ndarray, " n"], t: Float[np.ndarray,
     return jax.tree.map(lambda v: np.apply_along_axis(partial(np.interp, t, time), -1, v), tables)
 
 
-def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
-    R, S = at.counted.shape
+def sides_of[T](rows: T, columns: T, sub_block: SubBlock) -> tuple[T, T]:
+    R, S = sub_block.counted.shape
     return (
-        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
-        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
+        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, sub_block.i, R, -1)[..., :, None], rows),
+        jax.tree.map(
+            lambda v: lax.dynamic_slice_in_dim(v, sub_block.j, S, -1)[..., None, :], columns
+        ),
     )
 
 
@@ -162,12 +166,12 @@ def _slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p
 
 
 def rates_of_splines(
-    at: SeparablePoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
+    point: SeparablePoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
 ) -> dict[str, RateCurve]:
     """Return the rate [1/s] of a model of free form at the selected frames: its `rates`."""
-    model, t = at.problem.model, positive_times(time, frame_spacing(time))[slice(*frames)]
+    model, t = point.problem.model, positive_times(time, frame_spacing(time))[slice(*frames)]
     place, basis = model.places[model.of], model.form.basis(t)
-    return {model.of: RateCurve(t, at.theta[place] @ basis, basis, model.names[place])}
+    return {model.of: RateCurve(t, point.theta[place] @ basis, basis, model.names[place])}
 
 
 class SeparableTables(NamedTuple):
@@ -189,8 +193,8 @@ class SeparableColumns:
     model: SeparableModel
     tables: SeparableTables
 
-    def shared(self, at: SubBlock) -> Sides:
-        return sides_of(self.tables.rows, self.tables.columns, at)
+    def shared(self, sub_block: SubBlock) -> Sides:
+        return sides_of(self.tables.rows, self.tables.columns, sub_block)
 
     def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
         bin, theta = self.tables.bins.some(pairs.bin), self.tables.theta
@@ -222,13 +226,14 @@ class SeparableFamily:
         return SeparableColumns(self.model, tables)
 
     def of_tile(
-        self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
+        self, at_frames: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
     ) -> SeparableTables:
-        here, there = (
-            jax.tree.map(partial(jnp.take, indices=frames, axis=-1, mode="clip"), at.tables)
-            for frames in (rows, columns)
+        at_rows, at_columns = (
+            jax.tree.map(partial(jnp.take, indices=n, axis=-1, mode="clip"), at_frames.tables)
+            for n in (rows, columns)
         )
-        return SeparableTables(at.common, here, there, Bin(*(values[None] for values in at.of_bin)))
+        bins = Bin(*(values[None] for values in at_frames.of_bin))
+        return SeparableTables(at_frames.common, at_rows, at_columns, bins)
 
 
 @kernel("family", "loss")
@@ -246,7 +251,7 @@ def separable_kernel(
 
     def add(sums: tuple[Array, Array], sides: Sides, pairs: BinPairs) -> tuple[Array, Array]:
         b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
-        known = jnp.isfinite(pairs.c2) & pairs.at.counted
+        known = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
         y = pairs.c2.astype(float) - 1
         values = jnp.concatenate(columns.of_bin(sides, pairs, known))
         X = jnp.concatenate([jnp.ones((1, *shape)), y[None], values])
@@ -265,39 +270,41 @@ def separable_kernel(
 
 
 def _arguments(
-    at: SeparablePoint, block: Block, theta: np.ndarray, tables: Tables
+    point: SeparablePoint, block: Block, theta: np.ndarray, tables: Tables
 ) -> tuple[MeasuredBlock, SeparableTables]:
     """Return the arguments of kernels at one theta, or several; tables: at all frames."""
     T = block.c2.shape[-1]
-    cut = at.sub_blocks(0.0, block.i0, block.j0, T)
-    rows, columns = (of_frames(tables, at.n, first, T) for first in (block.i0, block.j0))
-    bins = bin_argument(at.problem, block.padded(block.q), block.padded(block.phi))
-    return measured_block(block, cut, at.min_lag), SeparableTables(theta, rows, columns, bins)
+    cut = point.sub_blocks(0.0, block.i0, block.j0, T)
+    rows, columns = (of_frames(tables, point.n, first, T) for first in (block.i0, block.j0))
+    bins = bin_argument(point.problem, block.padded(block.q), block.padded(block.phi))
+    return measured_block(block, cut, point.min_lag), SeparableTables(theta, rows, columns, bins)
 
 
 def _sums(
-    at: SeparablePoint, block: Block, loss: str, linear_params: LinearParams
+    point: SeparablePoint, block: Block, loss: str, linear_params: LinearParams
 ) -> list[np.ndarray]:
     padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
-    arguments = *_arguments(at, block, at.theta, (at.tables, at.derivatives)), padded
-    family = SeparableFamily(at.problem.model)
-    scale = at.problem.loss_scale
+    arguments = *_arguments(point, block, point.theta, (point.tables, point.derivatives)), padded
+    family = SeparableFamily(point.problem.model)
+    scale = point.problem.loss_scale
     return computed(separable_kernel, *arguments, scale, family=family, loss=loss)
 
 
-def gram(at: SeparablePoint, block: Block, data: DataSums | None = None) -> tuple[Gram, DataSums]:
-    moments, loss = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
+def gram(
+    point: SeparablePoint, block: Block, data: DataSums | None = None
+) -> tuple[Gram, DataSums]:
+    moments, loss = _sums(point, block, "linear", np.zeros((len(block.q), 2)))
     sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, loss[:, -1]], axis=1)
     return of_bins(block, moments, sums)
 
 
-def robust_gram(at: SeparablePoint, block: Block, linear_params: LinearParams) -> Gram:
-    return under_loss(block, *_sums(at, block, at.problem.loss, linear_params))
+def robust_gram(point: SeparablePoint, block: Block, linear_params: LinearParams) -> Gram:
+    return under_loss(block, *_sums(point, block, point.problem.loss, linear_params))
 
 
 def candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
     # with derivatives: a kernel of three columns would save less than its compilation takes
-    grams = [gram(at, block)[0] for at in points]
+    grams = [gram(point, block)[0] for point in points]
     moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
     return Gram(moments, grams[0].pairs)
 
@@ -311,8 +318,10 @@ def wide_gram(
 
 
 def _of_points(points: Sequence[SeparablePoint]) -> tuple[np.ndarray, Tables]:
-    tables: Tables = jax.tree.map(lambda *values: np.stack(values), *(at.tables for at in points))
-    return np.stack([at.theta for at in points]), tables
+    tables: Tables = jax.tree.map(
+        lambda *values: np.stack(values), *(point.tables for point in points)
+    )
+    return np.stack([point.theta for point in points]), tables
 
 
 def tile_grams(
@@ -322,19 +331,23 @@ def tile_grams(
     theta, tables, columns = first.theta, (first.tables, first.derivatives), len(first.theta) + 3
     if work.columns is not GramColumns.DERIVATIVES:
         (theta, tables), columns = _of_points(points), len(points) + 2
-    at = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
+    frames = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
     family = SeparableFamily(first.problem.model)
-    return grams_of_tiles(family, at, columns, first.problem, first.min_lag, work)
+    return grams_of_tiles(family, frames, columns, first.problem, first.min_lag, work)
 
 
 def cell_sums(
-    at: SeparablePoint,
+    point: SeparablePoint,
     block: Block,
     cell: Int[np.ndarray, "T T"],
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
-    arguments = *_arguments(at, block, at.theta, (at.tables, at.derivatives)), cell, sums
-    return computed(cells_kernel, *arguments, family=SeparableFamily(at.problem.model))[0]
+    arguments = (
+        *_arguments(point, block, point.theta, (point.tables, point.derivatives)),
+        cell,
+        sums,
+    )
+    return computed(cells_kernel, *arguments, family=SeparableFamily(point.problem.model))[0]
 
 
 def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
@@ -342,56 +355,58 @@ def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
 
 
 def f_of_theta(
-    theta: Float[Array, " p"], at: PairSet, model: SeparableModel, convention: Convention
+    theta: Float[Array, " p"], pairs: PairSet, model: SeparableModel, convention: Convention
 ) -> Array:
-    tables = tables_of(model, theta, at.times.t)
-    t1 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.i], tables)
-    t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.j], tables)
+    tables = tables_of(model, theta, pairs.times.t)
+    t1 = jax.tree.map(lambda v: jnp.asarray(v)[..., pairs.i], tables)
+    t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., pairs.j], tables)
 
     def of_bin(q: Array, phi: Array) -> Array:
-        return f_of(model, theta, t1, t2, Bin(q, phi, at.gap), at.i.shape)
+        return f_of(model, theta, t1, t2, Bin(q, phi, pairs.gap), pairs.i.shape)
 
-    return jax.vmap(of_bin)(jnp.asarray(at.q), jnp.asarray(at.phi))
+    return jax.vmap(of_bin)(jnp.asarray(pairs.q), jnp.asarray(pairs.phi))
 
 
 def f_at(
-    at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+    point: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> OfPairs:
     """Return f of bins at times that broadcast, 1 at one time; between frames tables are linear."""
-    return _evaluated(1, at, (at.tables, None), time, q, phi, t1, t2)[:, 0]
+    return _evaluated(1, point, (point.tables, None), time, q, phi, t1, t2)[:, 0]
 
 
 def f_and_derivatives_at(
-    at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+    point: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> tuple[OfPairs, Float[np.ndarray, "bin p ..."]]:
     """As f_at; a derivative that is no number where both times are one, as of a power of the lag, is 0."""
-    tables, rows = (at.tables, at.derivatives), 1 + len(at.theta)
-    values = _evaluated(rows, at, tables, time, q, phi, t1, t2)
-    same = np.broadcast_to(np.equal(t1, t2), values.shape[2:])
-    values[:, 1:, same] = np.nan_to_num(values[:, 1:, same], nan=0.0, posinf=0.0, neginf=0.0)
+    tables, rows = (point.tables, point.derivatives), 1 + len(point.theta)
+    values = _evaluated(rows, point, tables, time, q, phi, t1, t2)
+    one_time = np.broadcast_to(np.equal(t1, t2), values.shape[2:])
+    values[:, 1:, one_time] = np.nan_to_num(
+        values[:, 1:, one_time], nan=0.0, posinf=0.0, neginf=0.0
+    )
     return values[:, 0], values[:, 1:]
 
 
 def _evaluated(
-    rows: int, at: SeparablePoint, tables: Tables, time: np.ndarray,
+    rows: int, point: SeparablePoint, tables: Tables, time: np.ndarray,
     q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray,
 ) -> Float[np.ndarray, "bin row ..."]:  # fmt: skip
     """Return f and so many rows less one of derivatives, in parts of two sizes, each compiled once."""
     shape = np.broadcast_shapes(np.shape(t1), np.shape(t2))
-    found = np.empty((len(q), rows, int(np.prod(shape))))
-    same = np.broadcast_to(np.equal(t1, t2) & at.problem.model.ordered_times, shape)
-    if same.any():  # any other pair instead
-        t1, t2 = (np.where(same, time[n], t) for n, t in ((0, t1), (1, t2)))
-    model, slopes = at.problem.model, rows > 1
+    values_of_bins = np.empty((len(q), rows, int(np.prod(shape))))
+    one_time = np.broadcast_to(np.equal(t1, t2) & point.problem.model.ordered_times, shape)
+    if one_time.any():  # any other pair instead
+        t1, t2 = (np.where(one_time, time[n], t) for n, t in ((0, t1), (1, t2)))
+    model, slopes = point.problem.model, rows > 1
     for some, sides in _parts(tables, time, t1, t2):
-        into = found[:, :, some]
+        into = values_of_bins[:, :, some]
         for b, bin in enumerate(zip(q, phi, strict=True)):
-            of_bin = at.theta, *sides, bin_argument(at.problem, *bin)
+            of_bin = point.theta, *sides, bin_argument(point.problem, *bin)
             with float64_on_cpu():
                 values = np.asarray(_values(*of_bin, model=model, slopes=slopes))
             into[b] = values[:, : into.shape[2]]
-    found[:, :, same.ravel()] = np.eye(rows, 1)
-    return found.reshape(len(q), rows, *shape)
+    values_of_bins[:, :, one_time.ravel()] = np.eye(rows, 1)
+    return values_of_bins.reshape(len(q), rows, *shape)
 
 
 def _parts(
@@ -399,13 +414,13 @@ def _parts(
 ) -> Iterator[tuple[slice, list[Tables]]]:
     """Yield parts of all times, of one of two sizes, with the tables at the earlier and the later ones."""
     both = np.broadcast_arrays(np.minimum(t1, t2), np.maximum(t1, t2))
-    first, second = (of.ravel() for of in both)
+    first, second = (times.ravel() for times in both)
     size = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
 
     for n in range(0, first.size, size):
         # the last one is repeated
         some = np.minimum(np.arange(n, n + size), first.size - 1)
-        yield slice(n, n + size), [at_times(tables, time, of[some]) for of in (first, second)]
+        yield slice(n, n + size), [at_times(tables, time, times[some]) for times in (first, second)]
 
 
 @plain_kernel("model", "slopes")
@@ -420,32 +435,36 @@ def _values(
     return jnp.concatenate([f[None], derivatives])
 
 
-def adequate(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
+def adequate(
+    point: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
+) -> bool:
     first, stop = frames
     t = np.arange(first, stop - factor, factor)
     if not t.size:
         return False
     # of fringes, a whole turn over `factor` frames is none between its ends
-    near, *far = (_by_frame(at, q, phi, t, t + lag) for lag in range(1, factor + 1))
+    near, *far = (_by_frame(point, q, phi, t, t + lag) for lag in range(1, factor + 1))
     share = np.abs(np.array(far) - near).max(0) / np.maximum(np.abs(near), np.finfo(float).tiny)
     return bool(np.quantile(share, 0.75, axis=1).max() < MAX_CHANGE_PER_CELL)
 
 
-def correlation_time(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
+def correlation_time(point: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
     first, stop = frames
     middle = (first + stop) // 2
     lags = np.arange(1, stop - middle)
     if not lags.size:
         return 1.0
-    f = np.abs(_by_frame(at, q, phi, np.array([middle]), middle + lags))
+    f = np.abs(_by_frame(point, q, phi, np.array([middle]), middle + lags))
     share = np.median(f / np.maximum(f[:, :1], np.finfo(float).tiny), axis=0)
     decayed = np.flatnonzero(share < np.exp(-1))
     return float(lags[decayed[0]]) if len(decayed) else float(stop - middle)
 
 
-def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+def _by_frame(
+    point: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray
+) -> np.ndarray:
     """Return f of bins at pairs of frames, counted in frames instead of seconds."""
-    return f_at(at, np.arange(at.n), q, phi, i, j)
+    return f_at(point, np.arange(point.n), q, phi, i, j)
 
 
 SEPARABLE = Backend(

@@ -101,25 +101,25 @@ class Waves(NamedTuple):
     columns: tuple[Array, Array]
     """Of shape (bin, T); there may be axes before these, of several thetas."""
 
-    def between(self, b: Array, at: SubBlock) -> tuple[Array, Array]:
+    def between(self, b: Array, sub_block: SubBlock) -> tuple[Array, Array]:
         """Return sin and cos of s·(G_j - G_i) of a bin on a sub-block, with their common sign."""
-        R, S = at.counted.shape
+        R, S = sub_block.counted.shape
 
         def of_bin(wave: Array, first: Array, length: int) -> Array:
             lead = wave.shape[:-2]
             cut = lax.dynamic_slice(wave, (*(0 for _ in lead), b, first), (*lead, 1, length))
             return cut[..., 0, :]
 
-        si, ci = (of_bin(w, at.i, R)[..., :, None] for w in self.rows)
-        sj, cj = (of_bin(w, at.j, S)[..., None, :] for w in self.columns)
+        si, ci = (of_bin(w, sub_block.i, R)[..., :, None] for w in self.rows)
+        sj, cj = (of_bin(w, sub_block.j, S)[..., None, :] for w in self.columns)
         return sj * ci - cj * si, cj * ci + sj * si
 
 
 class Sides(NamedTuple):
-    """Tables along rows (here) and columns (there) of a sub-block, and what all bins of one q share there."""
+    """Tables along rows and columns of a sub-block, and what all bins of one q share there."""
 
-    here: Float[Array, "tables R"]
-    there: Float[Array, "tables S"]
+    rows: Float[Array, "tables R"]
+    columns: Float[Array, "tables S"]
     E: Float[Array, "R S"]
     """exp(-k ΔC); NaN marks pairs that do not count: it propagates to f and is masked there."""
     strain: Float[Array, "R S"]
@@ -150,16 +150,16 @@ class TransportFamily:
         rounded = [tuple(values.astype(self.dtype) for values in pair) for pair in pairs]
         return Waves(*lax.optimization_barrier(rounded))
 
-    def sides(self, at: SubBlock, k: Array | float, here: Array, there: Array) -> Sides:
-        C, G = ((there[n][None, :] - here[n][:, None]) for n in (-1, -2))
+    def sides(self, sub_block: SubBlock, k: Array | float, rows: Array, columns: Array) -> Sides:
+        C, G = ((columns[n][None, :] - rows[n][:, None]) for n in (-1, -2))
         E = decay(self.convention, jnp.asarray(k), C)
-        E = jnp.where(at.counted, E, jnp.nan).astype(self.dtype)
+        E = jnp.where(sub_block.counted, E, jnp.nan).astype(self.dtype)
         dG, sign = strain(self.convention, G)
         fields = E, *(field.astype(self.dtype) for field in (dG, sign, 1 / dG))
-        before, behind = here[-2], there[-2]
+        before, behind = rows[-2], columns[-2]
         apart = jnp.maximum(behind.min() - before.max(), before.min() - behind.max())
         E, dG, sign, inverse = lax.optimization_barrier(fields)
-        return Sides(here, there, E, dG, sign, inverse, apart)
+        return Sides(rows, columns, E, dG, sign, inverse, apart)
 
     def fields(
         self, s: Array, trig: Waves, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]
@@ -168,15 +168,15 @@ class TransportFamily:
         if not self.shear:
             f = jnp.where(known, unsheared(self.convention, sides.E), 0)
             return f, f
-        between, s, E = trig.between(pairs.bin, pairs.at), s[pairs.bin], sides.E
+        between, s, E = trig.between(pairs.bin, pairs.sub_block), s[pairs.bin], sides.E
 
         def of_bin(*, far: bool) -> tuple[Array, Array]:
             x = s.astype(E.dtype) * sides.strain
             if self.convention is Convention.PHYSICAL:
-                at = Wave(x, *between, sides.inverse * (1 / s).astype(E.dtype))
+                of_wave = Wave(x, *between, sides.inverse * (1 / s).astype(E.dtype))
             else:
-                at = wave(x)
-            f, v = sheared(self.shear, self.convention, E, at, far=far)
+                of_wave = wave(x)
+            f, v = sheared(self.shear, self.convention, E, of_wave, far=far)
             if self.convention is not Convention.PHYSICAL:
                 v = v * sides.sign
             return jnp.where(known, f, 0), jnp.where(known, v, 0)
@@ -191,11 +191,11 @@ class TransportFamily:
         return Terms(self, tables)
 
     def of_tile(
-        self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
+        self, at_frames: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
     ) -> TransportTables:
-        s, ds = at.of_bin
-        s = s if at.tables.ndim == 2 else s[:, None]
-        return TransportTables(*centred(at.tables, rows, columns), at.common, s, ds)
+        s, ds = at_frames.of_bin
+        s = s if at_frames.tables.ndim == 2 else s[:, None]
+        return TransportTables(*centred(at_frames.tables, rows, columns), at_frames.common, s, ds)
 
 
 class SeveralThetas:
@@ -208,9 +208,9 @@ class SeveralThetas:
         )
         self.trig = jax.vmap(family.waves)(self.s, self.rows, self.columns)
 
-    def shared(self, at: SubBlock) -> Sides:
-        return jax.vmap(lambda here, there: self.family.sides(at, self.k, here, there))(
-            *at.cut(self.rows, self.columns)
+    def shared(self, sub_block: SubBlock) -> Sides:
+        return jax.vmap(lambda rows, columns: self.family.sides(sub_block, self.k, rows, columns))(
+            *sub_block.cut(self.rows, self.columns)
         )
 
     def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
@@ -218,20 +218,21 @@ class SeveralThetas:
         if not shear:
             return [jnp.where(known, unsheared(convention, sides.E), 0)]
         scale = self.s[:, pairs.bin, None, None]
-        x, sine = scale * sides.strain, self.trig.between(pairs.bin, pairs.at)[0]
+        x, sine = scale * sides.strain, self.trig.between(pairs.bin, pairs.sub_block)[0]
         if convention is Convention.PHYSICAL and shear is Shear.LINEAR:
             far = sine * sides.inverse * (1 / scale)
             sinc = jnp.where(jnp.abs(x) < _NEAR, 1 - x * x / 6, far)
             return [jnp.where(known, sides.E * sinc * sinc, 0)]
         return [jnp.where(known, sheared(shear, convention, sides.E, wave(x))[0], 0)]
 
-    def shared_at_one(self, at: SubBlock) -> tuple[Array, Waves, Sides]:
+    def shared_at_one(self, sub_block: SubBlock) -> tuple[Array, Waves, Sides]:
         """Return s, waves and sides of the theta whose turn it is."""
-        waves, here, there = jax.tree.map(
-            lambda part: lax.dynamic_index_in_dim(part, at.point, keepdims=False),
+        waves, rows, columns = jax.tree.map(
+            lambda part: lax.dynamic_index_in_dim(part, sub_block.point, keepdims=False),
             (self.trig, self.rows, self.columns),
         )
-        return self.s[at.point], waves, self.family.sides(at, self.k, *at.cut(here, there))
+        s, sides_of = self.s[sub_block.point], self.family.sides
+        return s, waves, sides_of(sub_block, self.k, *sub_block.cut(rows, columns))
 
 
 class BlockSums(NamedTuple):
@@ -262,13 +263,13 @@ class Terms:
         ]
         """The tables that multiply each product of two of f and v on both sides."""
 
-    def shared(self, at: SubBlock) -> Sides:
+    def shared(self, sub_block: SubBlock) -> Sides:
         rows, columns = jnp.asarray(self.tables.rows), jnp.asarray(self.tables.columns)
-        return self.family.sides(at, self.tables.k, *at.cut(rows, columns))
+        return self.family.sides(sub_block, self.tables.k, *sub_block.cut(rows, columns))
 
     def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
         f, v = self.fields(sides, pairs, jnp.isfinite(sides.E))
-        change = sides.there[:, None, :] - sides.here[:, :, None]
+        change = sides.columns[:, None, :] - sides.rows[:, :, None]
         C, *of_shear = self.groups
         columns = [f[None], -self.tables.k * f * change[C]]
         for G in of_shear:
@@ -296,14 +297,14 @@ class Terms:
         self, sums: BlockSums, fields: list[Array], sides: Sides, pairs: BinPairs
     ) -> BlockSums:
         w_i, w_j, u, dtype = pairs.w_i, pairs.w_j, self.groups[-1].stop, self.family.dtype
-        here, there = sides.here[:u] * w_i, sides.there[:u] * w_j
-        left, right = here.astype(dtype), there[0].astype(dtype)
+        rows, columns = sides.rows[:u] * w_i, sides.columns[:u] * w_j
+        left, right = rows.astype(dtype), columns[0].astype(dtype)
         by_tables, by_column = [], []
         for n, F in enumerate(fields):
             if n < len(self.multiplied):
                 among = self.multiplied[n]
                 projected = (left[among] @ F).astype(jnp.float64)
-                by_tables.append(projected @ there[among].T)
+                by_tables.append(projected @ columns[among].T)
                 by_column.append(projected[0] if among.start == 0 else left[0] @ F)
             else:
                 by_column.append(left[0] @ F)
@@ -311,8 +312,8 @@ class Terms:
         by_column = jnp.stack([c.astype(jnp.float64) for c in by_column])
         return BlockSums(
             tuple(pairs.add_to(t, p) for t, p in zip(sums.by_tables, by_tables, strict=True)),
-            pairs.add_to(sums.by_row, by_row * w_i, 0, pairs.at.i),
-            pairs.add_to(sums.by_column, by_column * w_j, 0, pairs.at.j),
+            pairs.add_to(sums.by_row, by_row * w_i, 0, pairs.sub_block.i),
+            pairs.add_to(sums.by_column, by_column * w_j, 0, pairs.sub_block.j),
         )
 
     def assembled(self, sums: BlockSums, data: Array) -> Float[Array, "padded m m"]:
@@ -353,11 +354,11 @@ class Terms:
 
 def centred(rows: Any, i: Any, j: Any) -> tuple[Any, Any]:
     """Return tables at frames i and j (the last where past the end) around one origin, but for the 1."""
-    here, there = (rows.take(frames, axis=-1, mode="clip") for frames in (i, j))
-    origin = 0.5 * (here[..., len(i) // 2] + there[..., len(j) // 2])
+    at_i, at_j = (rows.take(frames, axis=-1, mode="clip") for frames in (i, j))
+    origin = 0.5 * (at_i[..., len(i) // 2] + at_j[..., len(j) // 2])
     if rows.shape[-2] > 2:
         origin = origin * (np.arange(len(rows)) > 0)
-    return here - origin[..., None], there - origin[..., None]
+    return at_i - origin[..., None], at_j - origin[..., None]
 
 
 @kernel("family")
@@ -407,7 +408,7 @@ def robust_kernel(
         sums: tuple[BlockSums, Array], sides: Sides, pairs: BinPairs
     ) -> tuple[BlockSums, Array]:
         of_f, alone = sums
-        b, known = pairs.bin, jnp.isfinite(pairs.c2) & pairs.at.counted
+        b, known = pairs.bin, jnp.isfinite(pairs.c2) & pairs.sub_block.counted
         f, v = lax.optimization_barrier(terms.fields(sides, pairs, known))
         y = jnp.where(known, pairs.c2.astype(family.dtype) - 1, 0)
         r = y - offset[b] - contrast[b] * f
@@ -427,7 +428,7 @@ def robust_kernel(
     start = terms.zero(block.c2), jnp.zeros((len(block.c2), 8))
     of_f, alone = block.summed((0, block.n_active), start, terms.shared, add)
     decayed = block.n_active, block.n_total
-    alone = block.summed(decayed, alone, lambda at: at.counted, add_without_f)
+    alone = block.summed(decayed, alone, lambda sub_block: sub_block.counted, add_without_f)
     return terms.assembled(of_f, alone[:, :3]), alone[:, 3:]
 
 
@@ -449,7 +450,7 @@ def candidates_kernel(
         f = lax.optimization_barrier(family.fields(s, trig, sides, pairs, known)[0])
         y = jnp.where(jnp.isfinite(y), y - 1, 0)
         by_row = [(F @ pairs.w_j.astype(F.dtype)).astype(jnp.float64) for F in (f, f * f, f * y)]
-        return pairs.add_to(sums, jnp.stack(by_row) @ pairs.w_i, pairs.at.point)
+        return pairs.add_to(sums, jnp.stack(by_row) @ pairs.w_i, pairs.sub_block.point)
 
     start = jnp.zeros((len(block.c2), MAX_CANDIDATES, 3))
     of_f = block.summed((0, block.n_active), start, thetas.shared_at_one, add, n_points)
@@ -471,21 +472,21 @@ def _family(problem: Problem, derivatives: bool = False, mixed: bool = False) ->
     return TransportFamily(problem.model.shear, problem.convention, diffusion, precision)
 
 
-def _arguments_at(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
-    scales = at.scales(block.q, block.phi)
-    cut = at.sub_blocks(block.q[0], block.i0, block.j0, block.c2.shape[-1])
+def _arguments_at(point: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
+    scales = point.scales(block.q, block.phi)
+    cut = point.sub_blocks(block.q[0], block.i0, block.j0, block.c2.shape[-1])
     s, ds = block.padded(scales.s), block.padded(scales.ds)
-    tables = TransportTables(*_centred(at.rows, block), scales.k[0], s, ds)
-    return measured_block(block, cut, at.min_lag), tables
+    tables = TransportTables(*_centred(point.rows, block), scales.k[0], s, ds)
+    return measured_block(block, cut, point.min_lag), tables
 
 
 def _arguments_of_points(
     points: Sequence[TransportPoint], block: Block
 ) -> tuple[MeasuredBlock, TransportTables]:
     T, first = block.c2.shape[-1], points[0]
-    rows, columns = zip(*(_centred(at.rows[-2:], block) for at in points), strict=True)
-    scales = [at.scales(block.q, block.phi) for at in points]
-    kC = scales[0].k[0] * np.array([at.rows[-1] for at in points])
+    rows, columns = zip(*(_centred(point.rows[-2:], block) for point in points), strict=True)
+    scales = [point.scales(block.q, block.phi) for point in points]
+    kC = scales[0].k[0] * np.array([point.rows[-1] for point in points])
     cut = sub_blocks(block.i0, block.j0, T, first.min_lag, kC, first.frames)
     s = np.array([block.padded(of_point.s) for of_point in scales])
     ds = block.padded(scales[0].ds)
@@ -493,17 +494,19 @@ def _arguments_of_points(
     return measured_block(block, cut, first.min_lag), tables
 
 
-def gram(at: TransportPoint, block: Block, data: DataSums | None = None) -> tuple[Gram, DataSums]:
+def gram(
+    point: TransportPoint, block: Block, data: DataSums | None = None
+) -> tuple[Gram, DataSums]:
     """Return the Gram of every bin; data: the sums of a previous call, which do not depend on theta."""
-    arguments = *_arguments_at(at, block), *known_sums(block, data)
-    family = _family(at.problem, derivatives=True, mixed=True)
+    arguments = *_arguments_at(point, block), *known_sums(block, data)
+    family = _family(point.problem, derivatives=True, mixed=True)
     return of_bins(block, *computed(gram_kernel, *arguments, family=family))
 
 
-def robust_gram(at: TransportPoint, block: Block, linear_params: LinearParams) -> Gram:
-    problem, linear = at.problem, (block.padded(values) for values in linear_params.T)
+def robust_gram(point: TransportPoint, block: Block, linear_params: LinearParams) -> Gram:
+    problem, linear = point.problem, (block.padded(values) for values in linear_params.T)
     static = {"family": _family(problem, derivatives=True), "loss": problem.loss}
-    arguments = *_arguments_at(at, block), *linear, problem.loss_scale
+    arguments = *_arguments_at(point, block), *linear, problem.loss_scale
     return under_loss(block, *computed(robust_kernel, *arguments, **static))
 
 
@@ -538,12 +541,12 @@ def tile_grams(
 
 
 def cell_sums(
-    at: TransportPoint,
+    point: TransportPoint,
     block: Block,
     cell: Int[np.ndarray, "T T"],
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
-    arguments, family = _arguments_at(at, block), _family(at.problem, derivatives=True)
+    arguments, family = _arguments_at(point, block), _family(point.problem, derivatives=True)
     return computed(cells_kernel, *arguments, cell, sums, family=family)[0]
 
 
@@ -553,33 +556,37 @@ def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
     return PairTimes(positive_times(time, spacing), steps, spacing)
 
 
-def f_of_theta(theta: Any, at: PairSet, model: TransportModel, convention: Convention) -> Array:
-    rows: Any = rows_of(model, convention, theta, at.times.t, at.times.steps)
-    scales = bin_scales(model, convention, theta, at.q, at.phi, at.gap, at.times.spacing)
-    dC: Any = rows[-1, at.j] - rows[-1, at.i]
-    dG: Any = rows[-2, at.j] - rows[-2, at.i] if model.shear else dC
+def f_of_theta(theta: Any, pairs: PairSet, model: TransportModel, convention: Convention) -> Array:
+    rows: Any = rows_of(model, convention, theta, pairs.times.t, pairs.times.steps)
+    scales = bin_scales(
+        model, convention, theta, pairs.q, pairs.phi, pairs.gap, pairs.times.spacing
+    )
+    dC: Any = rows[-1, pairs.j] - rows[-1, pairs.i]
+    dG: Any = rows[-2, pairs.j] - rows[-2, pairs.i] if model.shear else dC
     k, s = jnp.asarray(scales.k)[:, None], jnp.asarray(scales.s)[:, None]
     return f_between(dC, dG, k, s, shear=model.shear, convention=convention)
 
 
-def adequate(at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
+def adequate(
+    point: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
+) -> bool:
     first, stop = frames
-    steps = np.abs(np.diff(at.rows[-2:, first:stop:factor]))
+    steps = np.abs(np.diff(point.rows[-2:, first:stop:factor]))
     if not steps.size:
         return False
-    scales = at.scales(q, phi)
+    scales = point.scales(q, phi)
     typical = np.quantile(steps, 0.75, axis=1)
-    turned = np.abs(scales.s).max() * typical[0] if at.problem.model.shear else 0.0
+    turned = np.abs(scales.s).max() * typical[0] if point.problem.model.shear else 0.0
     return bool(max(turned, scales.k.max() * typical[1]) < MAX_CHANGE_PER_CELL)
 
 
-def correlation_time(at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
-    scales = at.scales(q, phi)
+def correlation_time(point: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
+    scales = point.scales(q, phi)
     first, stop = frames
-    C, middle = at.rows[-1], (first + stop) // 2
+    C, middle = point.rows[-1], (first + stop) // 2
     decay = np.median(scales.k) * (C[middle:] - C[middle])
-    if at.problem.model.shear:
-        G = at.rows[-2]
+    if point.problem.model.shear:
+        G = point.rows[-2]
         decay = decay + (np.median(np.abs(scales.s)) * (G[middle:] - G[middle])) ** 2 / 3
     decayed = np.flatnonzero(decay > 1)
     return float(decayed[0]) if len(decayed) else float(stop - middle)

@@ -78,20 +78,22 @@ def point_of_rates(
     theta = problem.model.with_parts(np.ones(problem.model.size), phi0=phi0)
     at = point(problem, theta, time)
     steps = time_steps(problem.convention, time)
-    of = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
-    return replace(at, rows=integrated(of, steps))
+    both = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
+    return replace(at, rows=integrated(both, steps))
 
 
-def rates(at: TransportPoint, time: Times, frames: tuple[int, int]) -> dict[str, RateCurve]:
+def rates(point: TransportPoint, time: Times, frames: tuple[int, int]) -> dict[str, RateCurve]:
     """Return J(t) [Å²/s], its integral J_integral [Å²], under shear gamma_dot(t) [1/s] and the strain."""
     window, curves = slice(*frames), {}
-    unit = at.spacing if at.problem.convention is Convention.HOMODYNE else 1.0  # sums carry none
-    t = positive_times(time, at.spacing)[window]
-    for name, (form, of) in at.problem.model.rates.items():
-        (integral, row), names = INTEGRALS[name], at.problem.model.names[of]
-        values = form.at(t, at.theta[of], at.problem.convention.floor_of(name))
+    model, convention = point.problem.model, point.problem.convention
+    unit = point.spacing if convention is Convention.HOMODYNE else 1.0  # sums carry none
+    t = positive_times(time, point.spacing)[window]
+    for name, (form, place) in model.rates.items():
+        (integral, row), names = INTEGRALS[name], model.names[place]
+        values = form.at(t, point.theta[place], convention.floor_of(name))
         curves[name] = RateCurve(t, values[0], values[1:], names)
-        rows = np.concatenate([at.rows[row, None], at.rows[1 + of.start : 1 + of.stop]])[:, window]
+        derivatives = point.rows[1 + place.start : 1 + place.stop]
+        rows = np.concatenate([point.rows[row, None], derivatives])[:, window]
         since = (rows - rows[:, :1]) * unit
         curves[integral] = RateCurve(t, since[0], since[1:], names)
     return curves
@@ -107,23 +109,23 @@ def rates_of_draws(
     """Return the values of `rates` of many thetas, at the selected frames of numbers `at`."""
     window, spacing = slice(*frames), frame_spacing(time, problem.convention)
     t = positive_times(time, spacing)[window]
-    found = {name: _values(problem, name, t[at], thetas) for name in problem.model.rates}
+    values = {name: _values(problem, name, t[at], thetas) for name in problem.model.rates}
     if not problem.model.shear:
-        return found
+        return values
     unit = spacing if problem.convention is Convention.HOMODYNE else 1.0
     steps = time_steps(problem.convention, time[window]) * unit
     strain = np.empty((len(thetas), len(at)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
         shear_rate = _values(problem, "gamma_dot", t, thetas[n : n + DRAWS_AT_ONCE])
         strain[n : n + DRAWS_AT_ONCE] = integrated(shear_rate, steps)[:, at]
-    return found | {"strain": strain}
+    return values | {"strain": strain}
 
 
 def _values(
     problem: Problem, name: str, t: Times, thetas: Float[np.ndarray, "draw p"]
 ) -> Float[np.ndarray, "draw n"]:
-    (form, of), floor = problem.model.rates[name], problem.convention.floor_of(name)
-    thetas = thetas[:, of]
+    (form, place), floor = problem.model.rates[name], problem.convention.floor_of(name)
+    thetas = thetas[:, place]
     if isinstance(form, SplineForm):
         value = thetas @ form.basis(t)
     else:
@@ -133,11 +135,11 @@ def _values(
 
 
 def f_at(
-    at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+    point: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> OfPairs:
     """Return f of bins at times that broadcast together; between frames integrals are linear."""
-    rows = _between(at.rows[-2:], time, t1, t2)
-    problem, scales = at.problem, at.scales(q, phi)
+    rows = _between(point.rows[-2:], time, t1, t2)
+    problem, scales = point.problem, point.scales(q, phi)
     dG, dC = rows.reshape(len(rows), -1)
     family = {"shear": problem.model.shear, "convention": problem.convention}
     f, some = np.empty((len(q), dC.size)), max(AT_ONCE // len(q), 1)
@@ -149,40 +151,41 @@ def f_at(
 
 
 def f_and_derivatives_at(
-    at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+    point: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> tuple[OfPairs, Float[np.ndarray, "bin p ..."]]:
-    problem, model = at.problem, at.problem.model
-    scales = at.scales(q, phi)
-    k, s, ds = (of[:, None] for of in (scales.k, scales.s, scales.ds))
-    rows = _between(at.rows[1:], time, t1, t2)
+    problem, model = point.problem, point.problem.model
+    scales = point.scales(q, phi)
+    k, s, ds = (scale[:, None] for scale in (scales.k, scales.s, scales.ds))
+    rows = _between(point.rows[1:], time, t1, t2)
     shape = rows.shape[1:]
     *by_rates, dC = rows.reshape(len(rows), -1)
     E = decay(problem.convention, k, np.abs(dC))
-    found = np.empty((len(q), model.size, dC.size))
+    derivatives = np.empty((len(q), model.size, dC.size))
     if model.shear:
         dG, slope = strain(problem.convention, by_rates.pop())
         with np.errstate(divide="ignore", invalid="ignore"):  # as in `f_at`
             f, by_x = sheared(model.shear, problem.convention, E, wave(s * dG))
-        found[:, model.direction] = (by_x * ds * dG)[:, None]
+        derivatives[:, model.direction] = (by_x * ds * dG)[:, None]
         stronger = by_x * s * slope
         for n in range(model.size)[model.shear_rate]:
-            found[:, n] = stronger * by_rates[n]
+            derivatives[:, n] = stronger * by_rates[n]
     else:
         f = unsheared(problem.convention, E)
     faster = -k * np.sign(dC) * f
     for n in range(model.size)[model.diffusion]:
-        found[:, n] = faster * by_rates[n]
-    return f.reshape(len(q), *shape), found.reshape(len(q), model.size, *shape)
+        derivatives[:, n] = faster * by_rates[n]
+    return f.reshape(len(q), *shape), derivatives.reshape(len(q), model.size, *shape)
 
 
 def sign_at(
-    at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+    point: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> OfPairs:
     """Return the sign of g, f = g²: that of sin x/x between plates that move; complex g have phase 0."""
-    dG = _between(at.rows[-2:-1], time, t1, t2)[0]
-    if at.problem.model.shear is not Shear.LINEAR or at.problem.convention is Convention.HOMODYNE:
+    dG = _between(point.rows[-2:-1], time, t1, t2)[0]
+    shear, convention = point.problem.model.shear, point.problem.convention
+    if shear is not Shear.LINEAR or convention is Convention.HOMODYNE:
         return np.ones((len(q), *dG.shape))
-    x = np.multiply.outer(at.scales(q, phi).s, dG)
+    x = np.multiply.outer(point.scales(q, phi).s, dG)
     return np.where(np.sin(x) * x < 0, -1.0, 1.0)
 
 

@@ -36,8 +36,8 @@ class Request:
     """Scans of other stores that are fitted together with this one, whose bins follow."""
 
     @property
-    def solver(self) -> lm.Options:
-        options = lm.Options(max_passes=self.options.max_passes)
+    def solver(self) -> lm.SolverOptions:
+        options = lm.SolverOptions(max_passes=self.options.max_passes)
         return replace(options, decrement=_DECREMENT_OF_TABLES) if self.scan.is_table else options
 
     @property

@@ -52,7 +52,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Options:
+class SolverOptions:
     decrement: float = 1e-4
     """Converged when the estimated distance to the minimum is below this many standard errors."""
     relative_step: float = 0.0
@@ -239,7 +239,7 @@ class State:
     accepted: bool = True
     """Whether the last trial had the lowest χ² so far."""
     best: "State | None" = None
-    """The lowest state so far, while steps above it are being tried ."""
+    """The lowest state so far, while steps above it are being tried."""
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
     slow_steps: int = 0
@@ -284,7 +284,9 @@ FREE_EXPONENTS = 4
 """Passes after which exponents of penalties stay, and strengths where others would lead uphill."""
 
 
-def initial_state(search: Search, theta: Theta, reduced: ReducedProblem, options: Options) -> State:
+def initial_state(
+    search: Search, theta: Theta, reduced: ReducedProblem, options: SolverOptions
+) -> State:
     theta = np.asarray(theta, float)
     reduced = penalized(search, theta, reduced)
     control = Damping(options.damping)
@@ -296,7 +298,9 @@ def initial_state(search: Search, theta: Theta, reduced: ReducedProblem, options
 Evaluate = Callable[[Trial], ReducedProblem]
 
 
-def iterate(search: Search, evaluate: Evaluate, start: Trial, options: Options) -> Iterator[State]:
+def iterate(
+    search: Search, evaluate: Evaluate, start: Trial, options: SolverOptions
+) -> Iterator[State]:
     """Yield the states of a fit, one for each evaluation; the last one says how it ended."""
     state = initial_state(search, start.theta, evaluate(start), options)
     yield state
@@ -304,7 +308,7 @@ def iterate(search: Search, evaluate: Evaluate, start: Trial, options: Options) 
 
 
 def iterate_from(
-    search: Search, evaluate: Evaluate, state: State, options: Options
+    search: Search, evaluate: Evaluate, state: State, options: SolverOptions
 ) -> Iterator[State]:
     while state.outcome is Outcome.RUNNING:
         trial = next_trial(search, state)
@@ -313,15 +317,15 @@ def iterate_from(
 
 
 def iterate_below(
-    search: Search, evaluate: Evaluate, end: State, trial: Trial, options: Options
+    search: Search, evaluate: Evaluate, end: State, trial: Trial, options: SolverOptions
 ) -> Iterator[State]:
     """Yield the states of a fit that has ended, from a trial of lower χ²; none where it is not."""
     fixed = replace(search, free=np.zeros_like(search.free), smoothness=None)
     *_, last = iterate(fixed, evaluate, trial, options)  # one, but under a loss
     penalty, variance = end.reduced.penalty, residual_variance(search, end.reduced)
-    there = penalized(search, trial.theta, last.reduced, penalty and penalty.strengths)
+    lower = penalized(search, trial.theta, last.reduced, penalty and penalty.strengths)
     near = max(end.reduced.rounding, options.decrement**2 * variance)
-    if not there.finite or end.reduced.chisqr - there.chisqr <= near:
+    if not lower.finite or end.reduced.chisqr - lower.chisqr <= near:
         return
     start = initial_state(search, trial.theta, last.reduced, options)
     state = with_outcome(search, replace(start, passes=end.passes + 1), options)
@@ -333,7 +337,7 @@ def iterate_several(
     search: Search,
     evaluate: Callable[[Sequence[Trial]], Sequence[ReducedProblem]],
     states: Sequence[State],
-    options: Options,
+    options: SolverOptions,
 ) -> Iterator[list[State]]:
     """Yield the states of several fits after each joint evaluation, until all of them have ended."""
     states = list(states)
@@ -345,7 +349,7 @@ def iterate_several(
 
 
 def _next_state(
-    search: Search, state: State, trial: Trial, evaluated: ReducedProblem, options: Options
+    search: Search, state: State, trial: Trial, evaluated: ReducedProblem, options: SolverOptions
 ) -> State:
     penalty, lowest = state.reduced.penalty, state.lowest
     reduced = penalized(search, trial.theta, evaluated, penalty and penalty.strengths)
@@ -362,7 +366,7 @@ def _next_state(
     return _after_move(search, lowest, following, options)
 
 
-def _after_move(search: Search, before: State, state: State, options: Options) -> State:
+def _after_move(search: Search, before: State, state: State, options: SolverOptions) -> State:
     if not state.control.second_order:
         return with_outcome(search, state, options)
     state = with_outcome(search, state, options, before)
@@ -405,11 +409,11 @@ def with_second_order_term(search: Search, state: State) -> ReducedProblem:
 
 
 def second_order_term_after(
-    search: Search, state: State, theta: Theta, there: ReducedProblem
+    search: Search, state: State, theta: Theta, following: ReducedProblem
 ) -> ThetaMatrix | None:
     """Return S; None where directions are undetermined, after a step to or from a bound, and under a loss."""
     far = state.second_order_term is None and state.lowest.decrement > MAX_DECREMENT
-    if far or there.linear_step is not None or not there.finite:
+    if far or following.linear_step is not None or not following.finite:
         return state.second_order_term
     if not state.directions(search, state.movable(search)).determined.all():
         return None
@@ -418,7 +422,7 @@ def second_order_term_after(
         return None
     step = shortest(theta - state.theta, search.period)
     hessian = with_second_order_term(search, state).hessian
-    change = state.reduced.gradient - there.gradient
+    change = state.reduced.gradient - following.gradient
     along = hessian @ step
     expected = step @ along
     if not expected > 0:
@@ -439,7 +443,7 @@ SLOW_STEPS = 5
 
 
 def after_trial(
-    search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
+    search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: SolverOptions
 ) -> State:
     lowest, step = state.lowest, trial.theta - state.theta
     reduction = lowest.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
@@ -505,7 +509,7 @@ by 0.9 (`SLOW_STEP`) only: 0.02 standard errors are left at most, much less than
 
 
 def with_outcome(
-    search: Search, state: State, options: Options, before: State | None = None
+    search: Search, state: State, options: SolverOptions, before: State | None = None
 ) -> State:
     """Return the state with decrement and outcome; before: the state from which an accepted step led here."""
     if state.best is not None:
@@ -531,7 +535,7 @@ def with_outcome(
 
 
 def _outcome(
-    search: Search, state: State, directions: Eigendirections, options: Options
+    search: Search, state: State, directions: Eigendirections, options: SolverOptions
 ) -> Outcome:
     if not state.accepted and state.control.exhausted(state.theta):
         return Outcome.STALLED

@@ -14,6 +14,7 @@ all; in `fixed` nothing is eliminated.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -173,7 +174,7 @@ class ReducedProblem:
         columns = self.elimination.columns
         return columns.reshape(len(self.linear_params), columns.shape[2])
 
-    @property
+    @cached_property
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
         """(ZᵀWZ)⁻¹ of the linear parameters of each group of bins, those of offset first."""
         return self.elimination.inverse()
@@ -208,8 +209,8 @@ class ReducedProblem:
 
     @property
     def finite(self) -> bool:
-        parts = (self.chisqr, self.gradient, self.hessian)
-        return all(bool(np.isfinite(part).all()) for part in parts)
+        sums = (self.chisqr, self.gradient, self.hessian)
+        return all(bool(np.isfinite(numbers).all()) for numbers in sums)
 
     @property
     def rounding(self) -> float:
@@ -288,8 +289,8 @@ class ReducedProblem:
     def linear_params_after(self, step: Theta, damping: float) -> LinearParams | None:
         if self.linear_step is None:
             return None
-        own = self.linear_step / (1 + damping)
-        linear_params = self.linear_params + own - self.projection @ step
+        step_alone = self.linear_step / (1 + damping)
+        linear_params = self.linear_params + step_alone - self.projection @ step
         return linear_params if self.prior is None else self.prior.inside(linear_params)
 
     def predicted_reduction(self, step: Theta, damping: float) -> float:
@@ -400,8 +401,8 @@ def projected(
     D_k = M[:, 3:, 3:] * (contrast**2)[:, None, None]
     cross = np.einsum("kzp,kzr->kpr", B_k, P)
     H = D_k - cross - cross.transpose(0, 2, 1) + np.einsum("kzp,kzy,kyr->kpr", P, A_k, P)
-    own = contrast[:, None, None] * np.eye(P.shape[2])
-    x = np.concatenate([-P[:, :1], np.zeros_like(P[:, :1]), -P[:, 1:], own], axis=1)
+    of_derivatives = contrast[:, None, None] * np.eye(P.shape[2])
+    x = np.concatenate([-P[:, :1], np.zeros_like(P[:, :1]), -P[:, 1:], of_derivatives], axis=1)
     rounding = np.where(on[:, None], rounding_of(M, x, sum_rounding), 0.0)
     return np.where(on[:, None], g, 0.0), np.where(on[:, None, None], H, 0.0), rounding
 

@@ -107,7 +107,7 @@ def computed_on_cluster[G](
     runs: Sequence[Any],
     owners: Mapping[int, str],
     task: Task[G],
-    at: object,
+    argument: object,
 ) -> Iterator[tuple[int, G, Report]]:
     """Yield number, result and report of tasks as they arrive; owners: workers that cache their data."""
     name = f"{task.key}-{os.urandom(3).hex()}"
@@ -118,7 +118,7 @@ def computed_on_cluster[G](
                 made = client.map(
                     operator.call,
                     # Dask would search tuples, of many bins, for futures
-                    [partial(task.function, context, runs[n], at) for n in numbers],
+                    [partial(task.function, context, runs[n], argument) for n in numbers],
                     key=[f"{name}-{n:05d}" for n in numbers],
                     pure=False,
                     workers=owner or None,

@@ -148,10 +148,10 @@ class Sweep:
     def cells(self, edges: AgeAndLagEdges) -> CellSums:
         return self.over(CELL_SUMS, edges)
 
-    def over[G: AnyGram](self, task: Task[G], at: object) -> G:
+    def over[G: AnyGram](self, task: Task[G], argument: object) -> G:
         grams: ArrivingGrams[G] = ArrivingGrams(self.tasks)
         self.cost = Cost()
-        for n, gram, report in self.execute(self, task, at):
+        for n, gram, report in self.execute(self, task, argument):
             grams.add(n, gram)
             self.owners[n] = report.worker
             self.cost = self.cost.plus(report.cost)
@@ -207,19 +207,21 @@ def _on_cluster() -> "ModuleType":
     return distributed_tasks
 
 
-def executed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
+def executed[G: AnyGram](
+    sweep: Sweep, task: Task[G], argument: Any
+) -> Iterator[tuple[int, G, Report]]:
     if sweep.client is not None:
         where = sweep.client, sweep.context, sweep.tasks, sweep.owners
-        yield from _on_cluster().computed_on_cluster(*where, task, at)
+        yield from _on_cluster().computed_on_cluster(*where, task, argument)
     elif sweep.threads == 1:  # in that of the caller, which may be a task of Dask
         for n, run in enumerate(sweep.tasks):
-            yield n, *task.function(sweep.context, run, at)
+            yield n, *task.function(sweep.context, run, argument)
     else:
-        yield from _computed_on_threads(sweep, task, at)
+        yield from _computed_on_threads(sweep, task, argument)
 
 
 def _computed_on_threads[G: AnyGram](
-    sweep: Sweep, task: Task[G], at: Any
+    sweep: Sweep, task: Task[G], argument: Any
 ) -> Iterator[tuple[int, G, Report]]:
     left, made = deque(enumerate(sweep.tasks)), SimpleQueue[Any]()
 
@@ -229,7 +231,7 @@ def _computed_on_threads[G: AnyGram](
                 n, run = left.popleft()
             except IndexError:  # another thread took the last
                 return
-            made.put((n, *task.function(sweep.context, run, at)))
+            made.put((n, *task.function(sweep.context, run, argument)))
 
     threads = [in_thread(compute) for _ in range(sweep.threads)]
     for thread in threads:

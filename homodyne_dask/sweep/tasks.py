@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import batched
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
@@ -109,10 +109,10 @@ class Task[G]:
     label: str | None = None
     """Name of the pass in progress reports; None for passes of the iteration, which are numbered."""
 
-    def function(self, context: Any, share: Any, at: Any) -> tuple[G, Report]:
+    def function(self, context: Any, share: Any, argument: Any) -> tuple[G, Report]:
         set_allocator_thresholds()
         began, before = time.perf_counter(), compilations()
-        result, cost = self.compute(context, share, at)
+        result, cost = self.compute(context, share, argument)
         seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
         compiled = before, compilations()
         return result, Report(worker_address(), os.getpid(), seconds, compiled, cost, peak)
@@ -154,18 +154,15 @@ class BlockGrams:
         return backend.tile_grams(self.points, work)
 
     def _by_block(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
-        backend, points, linear = (
-            backend_of(self.context.problem.model), self.points, self.linear_params,
-        )  # fmt: skip
+        backend, linear = backend_of(self.context.problem.model), self.linear_params
+        first, *_ = points = self.points
         if linear is not None:
-            robust = partial(backend.robust_gram, points[0])
-            return [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
+            return [(backend.robust_gram(first, leaf.data, linear), leaf.sums) for leaf in leaves]
         if self.columns is GramColumns.POINTS:
             return [(backend.candidate_grams(points, leaf.data), None) for leaf in leaves]
-        gram = partial(backend.gram, points[0])
         if self.columns is GramColumns.CHANGES:
-            gram = partial(backend.wide_gram, points)
-        return [gram(leaf.data, leaf.sums) for leaf in leaves]
+            return [backend.wide_gram(points, leaf.data, leaf.sums) for leaf in leaves]
+        return [backend.gram(first, leaf.data, leaf.sums) for leaf in leaves]
 
 
 def gram_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Cost]:

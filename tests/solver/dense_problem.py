@@ -12,7 +12,7 @@ from tests.synthetic import evaluator
 MODES = ["individual", "shared"]
 ALL_MODES = [*MODES, "fourier1", "fourier2", "fourier3", "fixed"]
 GIVEN = {"contrast": 0.21, "offset": 1.03}
-TIGHT_TOLERANCE = lm.Options(decrement=1e-8)
+TIGHT_TOLERANCE = lm.SolverOptions(decrement=1e-8)
 
 
 def robust_evaluator(scans, loss="huber", scale=1.345, **options):

@@ -28,7 +28,7 @@ from tests.synthetic import (
 
 START = np.array([4000.0, -0.1, 50.0, 4e-4, 0.0, 2e-5, 0.0])
 """Where PHYSICS.md §5 starts."""
-TIGHT = lm.Options(decrement=1e-7)
+TIGHT = lm.SolverOptions(decrement=1e-7)
 ANYWHERE = search(LAMINAR_FLOW.parameters)
 
 
@@ -185,7 +185,7 @@ def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest_and_so_when_r
 ):
     evaluate, options = (
         evaluator(measured(FLOW, 30, angles(3))),
-        lm.Options(trust_region=trust_region),
+        lm.SolverOptions(trust_region=trust_region),
     )
 
     def lying(trial):
@@ -212,7 +212,7 @@ def test_the_limit_of_passes_is_kept_and_the_lowest_point_returned(limit):
         chisqr.append(reduce(gram, "individual").chisqr)
         return gram
 
-    last = solve(counted, ANYWHERE, START, options=lm.Options(max_passes=limit))[-1]
+    last = solve(counted, ANYWHERE, START, options=lm.SolverOptions(max_passes=limit))[-1]
     assert last.outcome is Outcome.MAX_PASSES
     assert last.passes == len(chisqr) == limit
     assert last.reduced.chisqr == min(chisqr)
@@ -238,7 +238,7 @@ def last_state(scans, precision, mode):
         return reduce(evaluate(trial.theta), mode, problem.sum_rounding)
 
     start = lm.Trial(scans.theta * 1.02)
-    *_, last = lm.iterate(asked(scans), reduced, start, lm.Options())
+    *_, last = lm.iterate(asked(scans), reduced, start, lm.SolverOptions())
     return last
 
 

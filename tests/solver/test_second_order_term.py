@@ -15,8 +15,8 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import determined_at
 from homodyne_dask.solver.levenberg_marquardt import (
     Damping,
-    Options,
     Outcome,
+    SolverOptions,
     second_order_term_after,
     with_second_order_term,
 )
@@ -135,11 +135,11 @@ def valley():
 
 def test_a_valley_is_passed_with_them_and_creeping_along_it_without_them_ends(valley, monkeypatch):
     scans, chosen, evaluate = valley
-    through = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
+    through = solve(evaluate, chosen, scans.theta, options=SolverOptions(max_passes=400))[-1]
     assert through.decrement < 1e-4
     assert through.passes < 100
     monkeypatch.setattr(lm, "second_order_term_after", lambda *_: None)
-    last = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
+    last = solve(evaluate, chosen, scans.theta, options=SolverOptions(max_passes=400))[-1]
     assert through.reduced.chisqr < last.reduced.chisqr - 0.01
     assert last.outcome is Outcome.SINGULAR
     assert last.passes < 60

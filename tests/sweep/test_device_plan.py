@@ -29,6 +29,7 @@ from tests.synthetic import FLOW, measured, store
 H100 = Gpus(2, "H100", 60 * 10**9)
 SMALL, LARGE = scan_to_plan(100, 8), scan_to_plan(20_000, 12)
 """Of 40 thousand and 2.4e9 pairs."""
+CUT = layout(scan_to_plan(20_000, 32))
 CHOICES = [
     ("few pairs", SMALL, 2, "auto", "auto", H100, "cpu", "a GPU takes 6 s, all passes about 0.0009 s on"),
     ("many pairs", LARGE, 2, "auto", "auto", H100, "gpu", "saves about 41.0 s, all passes about 56.0 s on"),
@@ -133,17 +134,14 @@ def on_gpus(number=2, memory=60 * 10**9):
 
 
 def test_data_stay_on_gpus_within_their_memory():
-    cut, workers = layout(scan_to_plan(20_000, 32)), Workers(2, 8, 10**11)
-    made = make_plan(cut, workers, "laminar_flow", 7, 32, device=on_gpus())
+    made = make_plan(CUT, Workers(2, 8, 10**11), "laminar_flow", 7, 32, device=on_gpus())
     assert made.resident
-    assert made.budget == cut.resident_bytes < made.capacity // 2 < 0.9 * 60e9
-    on_cpu = make_plan(cut, Workers(2, 8, 10**11), "laminar_flow", 7, 32, "stream")
+    assert made.budget == CUT.resident_bytes < made.capacity // 2 < 0.9 * 60e9
+    on_cpu = make_plan(CUT, Workers(2, 8, 10**11), "laminar_flow", 7, 32, "stream")
     assert made.memory_per_worker == on_cpu.memory_per_worker
     assert "memory of a GPU" in str(made)
-    one = make_plan(
-        cut, Workers(1, 4, 10**11), "laminar_flow", 7, 32, device=on_gpus(1, 20 * 10**9)
-    )
-    assert not one.resident
+    device = on_gpus(1, 20 * 10**9)
+    assert not make_plan(CUT, Workers(1, 4, 10**11), "flow", 7, 32, device=device).resident
 
 
 def test_a_worker_holds_the_libraries_of_cuda_where_jax_has_them(monkeypatch):
@@ -155,13 +153,14 @@ def test_a_worker_holds_the_libraries_of_cuda_where_jax_has_them(monkeypatch):
 
 
 def test_what_a_gpu_cannot_hold_is_refused_before_the_first_pass():
-    cut, workers = layout(scan_to_plan(20_000, 32)), Workers(1, 4, 10**11)
-    with pytest.raises(
-        PlanError, match=r"needs 27.5 GB, .* of the memory of 1 H100: use memory='stream'"
+    for memory, of_gpu, says in (
+        ("resident", 20 * 10**9, "needs 27.5 GB, .* of the memory of 1 H100: use memory='stream'"),
+        ("stream", 10**9, "H100 would need .* to compute a block, .* 900 MB"),
     ):
-        make_plan(cut, workers, "static", 3, 32, "resident", device=on_gpus(1, 20 * 10**9))
-    with pytest.raises(PlanError, match=r"H100 would need .* to compute a block, .* 900 MB"):
-        make_plan(cut, workers, "static", 3, 32, "stream", device=on_gpus(1, 10**9))
+        with pytest.raises(PlanError, match=says):
+            make_plan(
+                CUT, Workers(1, 4, 10**11), "static", 3, 32, memory, device=on_gpus(1, of_gpu)
+            )
 
 
 def test_memory_that_is_used_up_all_the_same_is_one_sentence():
@@ -175,9 +174,8 @@ def test_memory_that_is_used_up_all_the_same_is_one_sentence():
 
 
 def test_tasks_on_gpus_are_longer():
-    cut, workers = layout(scan_to_plan(20_000, 32)), Workers(2, 8, 10**11)
     long, short = (
-        make_plan(cut, workers, "laminar_flow", 7, 32, device=device).tasks
+        make_plan(CUT, Workers(2, 8, 10**11), "laminar_flow", 7, 32, device=device).tasks
         for device in (on_gpus(), Device("cpu", "as requested"))
     )
     assert long[0] == short[0]

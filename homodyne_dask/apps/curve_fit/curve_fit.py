@@ -36,7 +36,7 @@ from homodyne_dask.solver.normal_matrix import eigensystem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.text import counted
 
-OPTIONS = lm.Options(
+OPTIONS = lm.SolverOptions(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True
 )
 """More than the eight digits that are promised; with a trust region, because the user's initial values

@@ -320,7 +320,7 @@ def _moments_of_points(
     return jax.lax.map(at_point, points)
 
 
-AVERAGES_OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
+AVERAGES_OPTIONS = lm.SolverOptions(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
 
 

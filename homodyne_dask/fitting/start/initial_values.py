@@ -380,7 +380,7 @@ def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) ->
     return lm.Trial(theta, reduce(averages, request.scaling).linear_params)
 
 
-MEANS_OPTIONS = lm.Options(max_passes=30, decrement=0.03)
+MEANS_OPTIONS = lm.SolverOptions(max_passes=30, decrement=0.03)
 """An approximate optimum of the means is enough: it is not that of the data."""
 
 

@@ -170,7 +170,7 @@ def _difference(axis: Axes, full: History) -> None:
 
 def _distance(axis: Axes, full: History) -> None:
     draw.label_axes(axis, "pass", "distance [stderr]", "distance to the minimum", log="y")
-    enough = lm.Options().decrement
+    enough = lm.SolverOptions().decrement
     decrement = np.array([entry["decrement"] for entry in full], float)
     known = decrement[decrement > 0]
     axis.set_ylim(known.min(initial=enough) / 3, known.max(initial=enough) * 3)
