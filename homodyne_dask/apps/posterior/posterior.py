@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from homodyne_dask.apps.posterior.posterior_summary import (
 )
 from homodyne_dask.document import blocks
 from homodyne_dask.errors import OptionError
-from homodyne_dask.read_only import HandedOut
+from homodyne_dask.read_only import HandedOut, cached_read_only
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
@@ -75,12 +74,12 @@ class Posterior(HandedOut, blocks.Reportable):
         section = posterior_section(self.plain)
         return blocks.Document(f"posterior of {model} fitted to {store}", [section])
 
-    @cached_property
+    @cached_read_only
     def summary(self) -> xarray.Dataset:
         """Over the free parameters: mean, sd, quantile, and value, stderr of the fit (`summary_table`)."""
         return summary_table(self.result, self.tree)
 
-    @cached_property
+    @cached_read_only
     def theta(self) -> Float[np.ndarray, "draw p"]:
         """The parameters of all draws in the order and the units of the model; fixed ones are constant."""
         return theta_in(self.result, self.tree["posterior"].dataset)
@@ -90,7 +89,7 @@ class Posterior(HandedOut, blocks.Reportable):
         """Whether the draws are reliable, by R-hat of the chains and the error of the likelihood."""
         return not why_unreliable(self.plain)
 
-    @cached_property
+    @cached_read_only
     def plain(self) -> dict[str, Any]:
         """The entry `posterior` of summary.json; unknown numbers are None."""
         return plain_values(plain_summary(self.summary, self.tree))
@@ -217,7 +216,7 @@ def posterior_section(
     ]
     title = "Quantiles of the posterior"
     first = blocks.Sentences([why]) if why else blocks.Table(title, _rows(held), 3)
-    said = [first, blocks.Sentences(sentences), blocks.Pictures(pictures)]
+    said = [first, blocks.Sentences(sentences), blocks.Figures(pictures)]
     return blocks.Section("Posterior", said)
 
 

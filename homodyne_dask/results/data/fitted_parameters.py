@@ -69,12 +69,14 @@ class FittedParameters(Printed, Mapping[str, FittedParameter]):
         self._by_name: dict[str, FittedParameter] = {}
         bounds = bounds_of(result)
         for name, row in plain_rows(result.parameters, "param").items():
-            known = {key: of.item() for key, of in row.items()}
-            low, high = bounds.get((name, known["unit"]), (None, None))
-            ends = {"min": low, "max": high, "vary": not known.pop("fixed")}
+            low, high = bounds.get((name, str(row["unit"])), (None, None))
+            known: dict[str, Any] = {"name": name, "min": low, "max": high}
+            known["vary"] = not row["fixed"].item()
+            for key in FittedParameter.__dataclass_fields__.keys() & row.keys():
+                known[key] = row[key].item()
             for key in ("stderr", "stderr_naive", "dof", *LIMITS):
                 known[key] = known[key] if np.isfinite(known[key]) else None
-            self._by_name[name] = FittedParameter(name=name, **known, **ends)
+            self._by_name[name] = FittedParameter(**known)
 
     def __getitem__(self, name: str) -> FittedParameter:
         if name not in self._by_name:

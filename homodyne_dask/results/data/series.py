@@ -1,7 +1,6 @@
 """A series: fits at each q or age of one scan, or of each scan, and tests of their agreement."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -10,7 +9,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.errors import require_known, shown
-from homodyne_dask.read_only import HandedOut
+from homodyne_dask.read_only import HandedOut, cached_read_only
 from homodyne_dask.results.data import fit_result as fits
 from homodyne_dask.results.data.dataclass_json import read_fields
 from homodyne_dask.results.data.derived_quantities import ERRORS
@@ -215,12 +214,12 @@ class SeriesValues(HandedOut):
         """The result of each part; None if its fit failed."""
         return tuple(entry.result for entry in self.entries)
 
-    @cached_property
+    @cached_read_only
     def names(self) -> list[str]:
         """Names of parameters, then of what follows from them; empty if every fit failed."""
         return quantity_names(self.entries)
 
-    @cached_property
+    @cached_read_only
     def table(self) -> xarray.Dataset:
         """Over (fit, param): value, stderr, dof, stderr_naive, low_95, high_95, at_bound; over fit: redchi,
         ndata, passes, outcome, method (of stderr, or ''), message, `of_rings`; over param their agreement:
@@ -262,7 +261,7 @@ class SeriesValues(HandedOut):
         """Whether it is over a variable of the scans, of which fits may be the same."""
         return self.over not in UNITS and len({entry.at[self.over] for entry in self.entries}) > 1
 
-    @cached_property
+    @cached_read_only
     def repeats(self) -> dict[str, Self]:
         """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for it."""
         if not self.is_of_variable:
@@ -270,7 +269,7 @@ class SeriesValues(HandedOut):
         groups = self._grouped(self.over, "q", "phi", "from")
         return {place: again for place, again in groups.items() if len(again.entries) > 1}
 
-    @cached_property
+    @cached_read_only
     def over_q(self) -> dict[str, Self]:
         """The series over q: itself by '', or that at each value of another variable, by words for it."""
         if self.over == "q":
@@ -280,7 +279,7 @@ class SeriesValues(HandedOut):
         groups = self._grouped(self.over, "phi", "from")
         return {place: replace(rings, over="q", global_fit=None) for place, rings in groups.items()}
 
-    @cached_property
+    @cached_read_only
     def of_rings(self) -> list[dict[str, float]]:
         """For each fit powers of q and mean D of the series over q that it is part of."""
         by_entry: dict[int, dict[str, float]] = {}
@@ -309,7 +308,7 @@ class SeriesValues(HandedOut):
         require_known(name, self.names, f"the series has no {shown(name)}")
         return next(e.quantities[name].unit for e in self.entries if e.result is not None)
 
-    @cached_property
+    @cached_read_only
     def errors(self) -> str:
         """The best error that every converged fit has: stderr or stderr_naive."""
         known = [row.result.covariance for row in self._good if row.result is not None]
@@ -320,7 +319,7 @@ class SeriesValues(HandedOut):
     def _good(self) -> list[FitRow]:
         return [entry for entry in self.entries if entry.converged]
 
-    @cached_property
+    @cached_read_only
     def correlated(self) -> bool:
         """Whether errors count correlated points of tables as independent: no test follows from them."""
         correlated = any("points-correlated" in row.findings.codes for row in self._good)
@@ -333,7 +332,7 @@ class SeriesValues(HandedOut):
         spans = sorted((e.name.rpartition(", ")[0], e.at["from"], e.at["to"]) for e in windows)
         return any(nxt[0] == one[0] and nxt[1] <= one[2] for one, nxt in pairwise(spans))
 
-    @cached_property
+    @cached_read_only
     def agreement(self) -> dict[str, HomogeneityTest]:
         """For each parameter and rate, the test of whether the converged fits agree (see `homogeneity_test`).
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from homodyne_dask.document.blocks import (
     Document,
+    Figures,
     Link,
-    Outcome,
     Picture,
-    Pictures,
     Section,
     Sentences,
     Table,
+    Verdict,
     table_document,
 )
 from homodyne_dask.models.rate_forms import RATES
@@ -103,13 +103,13 @@ def report_of_fits(
         [
             Section(
                 "Outcome",
-                [Sentences(watcher), Outcome(good, counts, findings), Sentences(together)],
+                [Sentences(watcher), Verdict(good, counts, findings), Sentences(together)],
             ),
-            Section("Figures", [Pictures(pictures)] if watcher else []),
+            Section("Figures", [Figures(pictures)] if watcher else []),
             _section_of_fits(names, rows, folder, fit_rows.ONE_OF[prefix], notes, series),
             Section("Agreement of the fits", agreement),
             Section("Rates over q", [] if series is None else _powers(series)),
-            Section("Figures", [] if watcher else [Pictures(pictures)]),
+            Section("Figures", [] if watcher else [Figures(pictures)]),
         ],
     )
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import LogFormatter, NullLocator
 from homodyne_dask.document.blocks import DPI
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.errors import shown as shown_value
-from homodyne_dask.results.views.style import COLOURS, GREY, PLACE, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, GREY, TARGET, power_of_ten
 
 if TYPE_CHECKING:
     import pandas
@@ -75,8 +75,8 @@ def vector_of(picture: Figure, suffix: str) -> bytes:
 
 
 def figure(width: float) -> FitFigure:
-    """Return an empty figure of a width [inches], or a SubFigure in the place of the axes of `PLACE`."""
-    axes: Any = PLACE.get().ax
+    """Return an empty figure of a width [inches], or a SubFigure in the place of the axes of `TARGET`."""
+    axes: Any = TARGET.get().ax
     if axes is None:
         return FitFigure(figsize=(width, width), dpi=DPI)
     cell = getattr(axes, "get_subplotspec", lambda: None)()
@@ -101,7 +101,7 @@ def page(
     height: of each panel [inches]. words: below all, under one legend. left, right: inches beside each
     panel; below: more under the last row. Positions are fixed: a constrained layout takes long.
     """
-    ax, name = PLACE.get()
+    ax, name = TARGET.get()
     if name is not None:
         require_known(name, shown, f"panel = {shown_value(name)} is unknown")
         shown = {name: shown[name]}
@@ -139,7 +139,7 @@ def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float
     across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
     text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
     total = above + text + key
-    if PLACE.get().ax is None:
+    if TARGET.get().ax is None:
         whole.set_size_inches(width, total)
     if marks:
         look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}

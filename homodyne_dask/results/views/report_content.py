@@ -10,12 +10,12 @@ import xarray
 from homodyne_dask.document.blocks import (
     Document,
     Facts,
-    Outcome,
+    Figures,
     Picture,
-    Pictures,
     Section,
     Sentences,
     Table,
+    Verdict,
 )
 from homodyne_dask.errors import PackageError
 from homodyne_dask.models import MODELS
@@ -76,11 +76,11 @@ def report_of(
     return Document(
         f"{result.config['model']} fitted to {inputs['store']}",
         [
-            Section("Outcome", [Outcome(result.success, result.verdict, others)]),
+            Section("Outcome", [Verdict(result.success, result.verdict, others)]),
             Section("Parameters", [Table("", _parameters(result), 3), _on_parameters(result)]),
             *([] if held is None else [_posterior_section(held, of_posterior)]),
             Section("Contrast and offset", [_on_scaling(result)]),
-            *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
+            *([] if pictures is None else [Section("Figures", [Figures(pictures, VIEW)])]),
             Section("Bins", [_bins_table(result)], detail=True),
             Section("Influence of single bins and scaling mode", _sensitivity(result), detail=True),
             Section("Fit and data", [Facts(facts(result)), _minima(result)], detail=True),

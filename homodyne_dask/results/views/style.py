@@ -88,21 +88,21 @@ def alternative(name: str, view: FitView) -> str:
     return f"{TITLES[name]}, for {which}. Reduced χ² {view.result.redchi:.5g}."
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """Where and what is drawn: a figure of its own, or in axes; all panels, or the one of this name."""
 
     ax: "Axes | None" = None
     panel: str | None = None
 
 
-PLACE: ContextVar[Place] = ContextVar("PLACE", default=Place())  # noqa: B039 - it does not change
+TARGET: ContextVar[Target] = ContextVar("TARGET", default=Target())  # noqa: B039 - it does not change
 
 
 @contextmanager
 def in_place_of(ax: "Axes | None", panel: str | None = None) -> Iterator[None]:
     """Let one panel be drawn in axes, or a figure in their place, where they become a SubFigure."""
-    token = PLACE.set(Place(ax, panel))
+    token = TARGET.set(Target(ax, panel))
     try:
         yield
     finally:
-        PLACE.reset(token)
+        TARGET.reset(token)
