@@ -83,8 +83,9 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
 
 def _grouped(config: FitConfig, resume: bool) -> FitConfig:
     """Return a configuration whose groups of bins or scans are those of `over`, `together` and `per_scan`."""
-    own, over, options = grouping_of(config.per, config.per_scan, config.over, config.values())
-    together = config.together or bool(own)
+    groups = config.per, config.per_scan, config.over
+    differing, over, options = grouping_of(*groups, config.values())
+    together = config.together or bool(differing)
     if together and resume:
         raise OptionError(
             "a fit of scans together, or with per, has no checkpoint: leave out --resume"
@@ -96,7 +97,7 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
         )
     over = "scan" if config.together else over
     chosen = {"over": over, "scaling": options["scaling"], "together": together}
-    return config.replaced(**chosen, per=None, per_scan=own)
+    return config.replaced(**chosen, per=None, per_scan=differing)
 
 
 def model_of(config: FitConfig) -> Model:
@@ -114,8 +115,8 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         alone = len(config.data) == 1
         folder = config.output or folders.default_folder(config.data[0], over, alone)
         each = zip(_parts(config, scans), scans, strict=True)
-        given = options, folder, config.together
-        jobs = [job for own, scan in each for job in jobs_of(own, scan, *given)]
+        common = options, folder, config.together
+        jobs = [job for parts, scan in each for job in jobs_of(parts, scan, *common)]
     elif config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
     else:
@@ -128,8 +129,8 @@ def fit_jobs(config: FitConfig) -> list[Job]:
 
 
 def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Part, ...]]:
-    given = config.over, config.windows, config.over_scans, config.scan_values
-    return parts_of_stores(scans, *given, together=config.together)
+    grouping = config.over, config.windows, config.over_scans, config.scan_values
+    return parts_of_stores(scans, *grouping, together=config.together)
 
 
 def _folders(config: FitConfig) -> list[Path]:
@@ -252,8 +253,8 @@ def _fit_together(
     data, model = [selected(config, store) for store in config.data], model_of(config)
     parts = _parts(config, data)
     with progress_bar.progress_on_stderr() as show:
-        given = config.per_scan, over, client, [show], config.values()
-        series = fit_parts_together(data, model, parts, *given)
+        how = config.per_scan, over, client, [show], config.values()
+        series = fit_parts_together(data, model, parts, *how)
     made = zip(jobs, series.results, strict=True)
     return [job._replace(made=result) for job, result in made], series.global_fit
 

@@ -167,7 +167,7 @@ def as_text(document: Document, all: bool = False) -> str:
     parts += [_section(section) for section in document.sections if all or not section.detail]
     if document.more and not all:
         parts.append(wrapped("", [document.more]))
-    return "\n\n".join(printed_lines(part) for part in parts if part)
+    return "\n\n".join(printed_lines(lines) for lines in parts if lines)
 
 
 def _section(section: Section) -> list[str]:

@@ -114,7 +114,7 @@ class FitResult(FitValues, Saved):
         """
         from pandas import DataFrame  # loads for half a second
 
-        frame = DataFrame([vars(one) for one in self.params.values()]).set_index("name")
+        frame = DataFrame([vars(parameter) for parameter in self.params.values()]).set_index("name")
         numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max", *LIMITS]
         return frame.astype(dict.fromkeys(numbers, float)).rename_axis("parameter")
 

@@ -48,10 +48,10 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     return FitResult(**fields_in_summary(read))
 
 
-def reportable[R: Reportable](found: R) -> R:
+def reportable[R: Reportable](restored: R) -> R:
     """Return what was read from a file, if its report can be made of it, as of what was written."""
-    str(found)
-    return found
+    str(restored)
+    return restored
 
 
 def fits_in(folder: Path) -> list[str]:

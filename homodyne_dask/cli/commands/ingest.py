@@ -109,7 +109,7 @@ def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
     is_file = isinstance(last, Path) and last.is_file()
     if options["store"] is None and len(first) == 1 and not is_file:
         sources, options["store"] = tuple(first), last
-    files = [path_of("source", one) for one in sources]
+    files = [path_of("source", source) for source in sources]
     size = sum(path.stat().st_size for path in files if path.is_file())
     scheduler, key = options.pop("scheduler"), options.pop("key")
     if scheduler is not None:

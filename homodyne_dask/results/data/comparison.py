@@ -210,6 +210,18 @@ def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
     return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr)
 
 
+def _rows(
+    each: Sequence[_Scored], noise: float, columns: Mapping[str, np.ndarray]
+) -> tuple[ComparedFit, ...]:
+    verdicts = zip(*(column.tolist() for column in columns.values()), strict=True)
+    rows = [
+        _row(scored, noise, dict(zip(columns, verdict, strict=True)))
+        for scored, verdict in zip(each, verdicts, strict=True)
+    ]
+    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
+    return tuple(rows)
+
+
 def _row(scored: _Scored, noise: float, verdict: Mapping[str, Any]) -> ComparedFit:
     fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
     # a prior of a parameter is no datum of all fits
@@ -231,15 +243,15 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     by_left_out = bins >= MIN_INDEPENDENT_BINS
     each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
     scores = np.array([scored.chisqr for scored in each])
-    known = np.isfinite(scores.sum(1))
-    if not known.any():
+    has_score = np.isfinite(scores.sum(1))
+    if not has_score.any():
         raise OptionError(
             f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
             f"parameters, or see the report of one fit"
         )
     # 0 where a model interpolates the data
-    noise = min(each[n].fit.redchi for n in np.flatnonzero(known)) or 1.0
-    eligible = _eligible(each, known)
+    noise = min(each[n].fit.redchi for n in np.flatnonzero(has_score)) or 1.0
+    eligible = _eligible(each, has_score)
     lowest, differences = _lowest(scores, eligible, NO_EVIDENCE * noise)
     above, sizes = differences.sum(1), np.array([scored.size for scored in each])
     stderr = _stderr_of_differences(each, lowest, differences if by_left_out else None)
@@ -252,15 +264,9 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     order = np.arange(len(each))
     columns = {"told": told, "best": order == lowest, "chosen": order == chosen}
     columns |= {"score": -0.5 * scores.sum(1) / noise, "worse_by": 0.5 * above / noise}
-    columns |= {"stderr": 0.5 * stderr / noise}
-    lists = {key: column.tolist() for key, column in columns.items()}
-    rows = [
-        _row(scored, noise, {key: values[n] for key, values in lists.items()})
-        for n, scored in enumerate(each)
-    ]
-    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
+    rows = _rows(each, noise, columns | {"stderr": 0.5 * stderr / noise})
     store = each[0].fit.provenance.inputs["store"]
-    return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
+    return {"fits": rows, "store": store, "bins": bins, "noise": noise, "results": fits}
 
 
 def _stderr_of_differences(
@@ -276,11 +282,11 @@ def _stderr_of_differences(
     return stderr
 
 
-def _eligible(each: Sequence[_Scored], known: np.ndarray) -> np.ndarray:
+def _eligible(each: Sequence[_Scored], has_score: np.ndarray) -> np.ndarray:
     """Return which fits may be the best: of those with a score the adequate, if there are any."""
-    adequate = known & ~np.array([scored.fit.misfit for scored in each])
+    adequate = has_score & ~np.array([scored.fit.misfit for scored in each])
     checked = adequate & np.array([scored.checked for scored in each])
-    return next(some for some in (checked, adequate, known) if some.any())
+    return next(some for some in (checked, adequate, has_score) if some.any())
 
 
 def _lowest(scores: np.ndarray, eligible: np.ndarray, no_evidence: float) -> tuple[int, np.ndarray]:

@@ -98,12 +98,12 @@ class FitView:
 
     def __post_init__(self) -> None:
         errors.require_type("scan", self.scan, Scan, "the scan that was fitted")
-        fitted, given = self.result.scaling["label"].values, self.scan.label
-        scans = self.result.provenance.inputs.get("scans", [1] * len(given))
-        if not np.array_equal(fitted, given) or not np.array_equal(scans, self.scan.scan_number):
+        fitted, labels = self.result.scaling["label"].values, self.scan.label
+        scans = self.result.provenance.inputs.get("scans", [1] * len(labels))
+        if not np.array_equal(fitted, labels) or not np.array_equal(scans, self.scan.scan_number):
             raise errors.SelectionError(
                 f"the result is for {len(fitted)} bins (labels {fitted[0]} to {fitted[-1]}), but the scan "
-                f"has {len(given)} (labels {given[0]} to {given[-1]}): give the selection that was fitted"
+                f"has {len(labels)} (labels {labels[0]} to {labels[-1]}): give the selection that was fitted"
             )
 
     @cached_property
@@ -179,7 +179,7 @@ def view_of(result: FitValues, scan: Scan | None = None) -> FitView:
 
 def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     """Return the lag [s] at which f of each bin falls to 1/e at the age in the middle; NaN where not."""
-    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    first, last = means.used_span(scan)
     middle = 0.5 * (first + last)
     shortest = 1e-3 * frame_spacing(scan.time)
     lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
@@ -244,7 +244,7 @@ def c2_at(
         raise errors.SelectionError(
             f"no fitted bin has the label {errors.shown(label)}; {errors.nearest(label, labels)}"
         )
-    t1, t2 = (_times(name, of, scan.time) for name, of in zip(("t1", "t2"), times, strict=True))
+    t1, t2 = (_times(*side, scan.time) for side in zip(("t1", "t2"), times, strict=True))
     try:
         t1, t2 = np.broadcast_arrays(t1, t2)
     except ValueError:
@@ -270,22 +270,22 @@ def _half_width(
     table = result.parameters
     moved = ~(table["fixed"].values | table["at_bound"].values)
     covariance = np.nan if result.covariance is None else result.covariance.values
-    known = np.where(moved[:, None] & moved, covariance, 0)
-    if result.covariance is None or np.isnan(known).any():
+    varied = np.where(moved[:, None] & moved, covariance, 0)
+    if result.covariance is None or np.isnan(varied).any():
         raise errors.OptionError(
             "the fit lacks standard errors of some parameters, so there is no band: omit the argument band"
         )
-    stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
+    stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, varied, slopes))
     fewest = float(np.nanmin(table["dof"].values[moved], initial=np.inf))
     return half_width(percent, fewest) * stderr
 
 
-def _times(name: str, value: ArrayLike, known: Float[np.ndarray, " t"]) -> Float[np.ndarray, "..."]:
+def _times(name: str, value: ArrayLike, frames: Float[np.ndarray, " t"]) -> Times:
     try:
         times = np.asarray(value, float)
     except (TypeError, ValueError):
         raise errors.OptionError(f"{name} = {errors.shown(value)}: give times in seconds") from None
-    first, last = known[[0, -1]]
+    first, last = frames[[0, -1]]
     outside = times[~((times >= first) & (times <= last))]
     if outside.size:
         raise errors.OptionError(

@@ -54,12 +54,14 @@ class FittedParameter:
 
     def cells(self) -> list[str]:
         """Return name, value ± error, unit, bounds and dof as text, '-' for what is not known."""
-        error = np.nan if self.stderr is None else self.stderr
-        ends = [f"{end:g}" if end is not None else "-" for end in (self.min, self.max)]
-        dof = "-" if self.dof is None else f"{self.dof:.1f}"
-        limits = [np.nan if end is None else end for end in (self.lower_limit, self.upper_limit)]
-        shown = numbers.limit_words(*limits) or numbers.value_and_error(self.value, error)
-        return [self.name, shown, self.unit, *ends, "-" if shown == "-" else dof]
+        lower, upper, error = (
+            np.nan if number is None else number
+            for number in (self.lower_limit, self.upper_limit, self.stderr)
+        )
+        shown = numbers.limit_words(lower, upper) or numbers.value_and_error(self.value, error)
+        ends = ["-" if end is None else f"{end:g}" for end in (self.min, self.max)]
+        dof = "-" if self.dof is None or shown == "-" else f"{self.dof:.1f}"
+        return [self.name, shown, self.unit, *ends, dof]
 
 
 class FittedParameters(Printed, Mapping[str, FittedParameter]):
@@ -70,13 +72,13 @@ class FittedParameters(Printed, Mapping[str, FittedParameter]):
         bounds = bounds_of(result)
         for name, row in plain_rows(result.parameters, "param").items():
             low, high = bounds.get((name, str(row["unit"])), (None, None))
-            known: dict[str, Any] = {"name": name, "min": low, "max": high}
-            known["vary"] = not row["fixed"].item()
+            fields: dict[str, Any] = {"name": name, "min": low, "max": high}
+            fields["vary"] = not row["fixed"].item()
             for key in FittedParameter.__dataclass_fields__.keys() & row.keys():
-                known[key] = row[key].item()
+                fields[key] = row[key].item()
             for key in ("stderr", "stderr_naive", "dof", *LIMITS):
-                known[key] = known[key] if np.isfinite(known[key]) else None
-            self._by_name[name] = FittedParameter(**known)
+                fields[key] = fields[key] if np.isfinite(fields[key]) else None
+            self._by_name[name] = FittedParameter(**fields)
 
     def __getitem__(self, name: str) -> FittedParameter:
         if name not in self._by_name:
@@ -93,7 +95,7 @@ class FittedParameters(Printed, Mapping[str, FittedParameter]):
 
     def _document(self) -> Document:
         head = ["parameter", "value", "unit", "min", "max", "dof"]
-        return table_document("parameters", [head, *(one.cells() for one in self.values())], 3)
+        return table_document("parameters", [head, *(p.cells() for p in self.values())], 3)
 
 
 class UnknownParameterError(OptionError, KeyError):
@@ -107,11 +109,11 @@ def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
     """Return the bounds by name and unit; none for a model that this process does not know."""
     with suppress(OptionError):
         model, table = result.provenance.fitted_model(), result.parameters
-        given = by_coefficient(model, "bounds", result.config["bounds"]) or {}
+        chosen = by_coefficient(model, "bounds", result.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
-        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in given}
+        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in chosen}
         return bounds | {
-            (name, str(units[name])): tuple(of) for name, of in given.items() if name in units
+            (name, str(units[name])): tuple(ends) for name, ends in chosen.items() if name in units
         }
     return {}
 
@@ -162,8 +164,8 @@ def truth_mismatch(
     """Return what of a simulation differs from a fit of these options and parameters, and its value."""
     if not truth:
         return None
-    model, same = truth.get("model"), {*truth["parameters"]} == {*names}
-    if not same or model not in (None, config["model"]):
+    model, same_names = truth.get("model"), {*truth["parameters"]} == {*names}
+    if not same_names or model not in (None, config["model"]):
         return "other parameters of" if model == config["model"] else "model", str(model)
     return _other_setting(truth, config)
 

@@ -75,10 +75,10 @@ def level_name(side: int) -> str:
 
 def format_range(values: np.ndarray, form: str) -> str:
     """Return 'from 0.27 to 0.33', the one value there is, or 'unknown'."""
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return "unknown"
-    low, high = (format(float(value), form) for value in (known.min(), known.max()))
+    low, high = (format(float(value), form) for value in (finite.min(), finite.max()))
     return low if low == high else f"from {low} to {high}"
 
 

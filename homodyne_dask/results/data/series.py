@@ -152,8 +152,8 @@ class GlobalFit(HandedOut):
         """Return the test whether scans agree in a shared parameter, but for scan `but`; None if unknown."""
         if "param" not in self.each.coords:
             return None
-        own = self.each.sel(param=name, scan=self.each["scan"] != but)
-        value, stderr, dof = (own[key].values for key in ("value", "stderr", "dof"))
+        estimates = self.each.sel(param=name, scan=self.each["scan"] != but)
+        value, stderr, dof = (estimates[key].values for key in ("value", "stderr", "dof"))
         return homogeneity_test(value, stderr, dof)
 
     @property
@@ -161,12 +161,12 @@ class GlobalFit(HandedOut):
         """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
         return fits.correlation_of(self.covariance)
 
-    def own_errors(self, name: str, known: xarray.DataArray) -> Float[np.ndarray, " scan"]:
+    def own_errors(self, name: str, covariance: xarray.DataArray) -> Float[np.ndarray, " scan"]:
         """Return the errors of a parameter that differs by scan, the shared ones taken as known.
 
         The errors that shared ones pass on are the same in all scans: those left are independent.
         """
-        names, V = self.parameters["param"].values.tolist(), known.values
+        names, V = self.parameters["param"].values.tolist(), covariance.values
         differing = np.array([parameter.startswith(f"{name} of ") for parameter in names])
         shared = np.array([" of " not in parameter for parameter in names]) & np.isfinite(
             np.diag(V)
@@ -233,15 +233,15 @@ class SeriesValues(HandedOut):
         keys = ("value", *ERRORS, "at_bound")
         # None becomes NaN
         of_fit = {
-            key: np.array([getattr(e, key) for e in entries], of) for key, of in _OF_FIT.items()
+            key: np.array([getattr(e, key) for e in entries], kind) for key, kind in _OF_FIT.items()
         }
         columns: dict[str, dict[str, Any]] = {
             "fit param": {key: [[getattr(q, key) for q in row] for row in rows] for key in keys},
             "fit": of_fit | {key: [numbers[key] for numbers in rings] for key in rings[0]},
             "param": {
-                key: np.array([getattr(tests.get(name), of, np.nan) for name in names], float)
+                key: np.array([getattr(tests.get(name), field, np.nan) for name in names], float)
                 for tests, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
-                for key, of in fields.items()
+                for key, field in fields.items()
             },
         }
         coords: dict[str, Any] = {
@@ -298,8 +298,8 @@ class SeriesValues(HandedOut):
     def _grouped(self, *places: str) -> dict[str, Self]:
         groups: dict[str, list[FitRow]] = {}
         for entry in self.entries:
-            known = {key: f"{entry.at[key]:.6g}" for key in places if key in entry.at}
-            words = (f"{key} = {with_unit(of, self.unit_of(key))}" for key, of in known.items())
+            values = {key: f"{entry.at[key]:.6g}" for key in places if key in entry.at}
+            words = (f"{k} = {with_unit(value, self.unit_of(k))}" for k, value in values.items())
             groups.setdefault(", ".join(words), []).append(entry)
         return {place: replace(self, entries=tuple(rows)) for place, rows in groups.items()}
 
@@ -311,8 +311,8 @@ class SeriesValues(HandedOut):
     @cached_read_only
     def errors(self) -> str:
         """The best error that every converged fit has: stderr or stderr_naive."""
-        known = [row.result.covariance for row in self._good if row.result is not None]
-        complete = known and all(covariance is not None for covariance in known)
+        covariances = [row.result.covariance for row in self._good if row.result is not None]
+        complete = covariances and all(covariance is not None for covariance in covariances)
         return "stderr" if complete else "stderr_naive"
 
     @property
@@ -330,7 +330,7 @@ class SeriesValues(HandedOut):
         """Whether windows of a scan share frames, so that their fits are not independent."""
         windows = (entry for entry in self.entries if "from" in entry.at)
         spans = sorted((e.name.rpartition(", ")[0], e.at["from"], e.at["to"]) for e in windows)
-        return any(nxt[0] == one[0] and nxt[1] <= one[2] for one, nxt in pairwise(spans))
+        return any(b[0] == a[0] and b[1] <= a[2] for a, b in pairwise(spans))
 
     @cached_read_only
     def agreement(self) -> dict[str, HomogeneityTest]:

@@ -112,8 +112,8 @@ def _digest(values: Mapping[str, object]) -> str:
 def _summary_of(result: fit_result.FitValues) -> dict[str, Any]:
     values = {
         key: value
-        for part in fit_result.PARTS
-        for key, value in vars(getattr(result, part)).items()
+        for record in fit_result.PARTS
+        for key, value in vars(getattr(result, record)).items()
     }
     del values["definition"]
     return plain_values(
@@ -148,16 +148,16 @@ def fields_in_summary(read: dict[str, Any]) -> dict[str, Any]:
     each = zip(rows.values(), ended, strict=True)  # earlier files have no optimum
     columns["optimum"] = [row.get("optimum", value) for row, value in each]
     columns |= {key: [row.get(key) for row in rows.values()] for key in fit_result.LIMITS}
-    for part, kind, names in _CHECKED:
+    for record, kind, names in _CHECKED:
         for name in names.split():
-            read_as(kind, read[part][name])
+            read_as(kind, read[record][name])
     read = read | fit_result.covariances_in(read, list(rows)) | {"check": read["model_check"]}
     findings = Findings.from_plain(read["findings"])
     return {
         "outcome": Outcome[read["outcome"]],
         "parameters": fit_result.parameter_table(columns | {"param": list(rows)}, findings),
         "scaling": fit_result.scaling_table(read["scaling_per_bin"]),
-        **{part: read_fields(kind, read) for part, kind in fit_result.PARTS.items()},
+        **{record: read_fields(kind, read) for record, kind in fit_result.PARTS.items()},
     }
 
 
@@ -178,7 +178,7 @@ def _series_summary(series: SeriesValues) -> dict[str, Any]:
         values["repeats"] = {place: again.agreement for place, again in series.repeats.items()}
     if series.over != "q" and (rings := series.over_q):
         keys = ("powers_of_q", "agreement")
-        values["over_q"] = {place: {k: getattr(of, k) for k in keys} for place, of in rings.items()}
+        values["over_q"] = {place: {k: getattr(s, k) for k in keys} for place, s in rings.items()}
     return plain_values(values)
 
 

@@ -218,8 +218,8 @@ def log_tick(value: float) -> str:
 
 
 def log_scale_if_wide(axes: Axes, which: str, values: np.ndarray) -> None:
-    known = values[np.isfinite(values)]
-    if len(known) and known.min() > 0 and known.max() > 10 * known.min():
+    finite = values[np.isfinite(values)]
+    if len(finite) and finite.min() > 0 and finite.max() > 10 * finite.min():
         logarithmic(axes, which)
 
 
@@ -228,15 +228,15 @@ def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray,
     log = axes.get_yscale() == "log"
     with np.errstate(invalid="ignore", divide="ignore"):
         values, ends = (np.log10(v) if log else v for v in (values, ends))
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return
     widths = np.ptp(ends[:, np.isfinite(ends).all(0)], axis=0)
     narrow = widths.min() if widths.size else 0.0  # the band is seen where it is narrowest
-    least = NARROWEST * np.abs(known).max()
-    span = max(np.ptp(known), 0.0 if log else max(least, narrow)) or 1.0
-    inside = np.clip(ends[np.isfinite(ends)], known.min() - span, known.max() + span)
-    shown = np.concatenate([known, inside])
+    least = NARROWEST * np.abs(finite).max()
+    span = max(np.ptp(finite), 0.0 if log else max(least, narrow)) or 1.0
+    inside = np.clip(ends[np.isfinite(ends)], finite.min() - span, finite.max() + span)
+    shown = np.concatenate([finite, inside])
     low, high = shown.min(), shown.max()
     margin = 0.06 * ((high - low) or span)
     edges = np.array([low - margin, high + margin])
@@ -247,28 +247,40 @@ def _table_of_panel(axes: Axes) -> "pandas.DataFrame":
     import pandas  # loads for half a second
 
     x, y = axes.get_xlabel() or "x", axes.get_ylabel() or "y"
-    rows = [pandas.DataFrame({"series": label} | of) for label, of in _drawn(axes, x, y)]
+    rows = [pandas.DataFrame({"series": label} | columns) for label, columns in _drawn(axes, x, y)]
     return pandas.concat(rows, ignore_index=True) if rows else pandas.DataFrame(columns=[x, y])
 
 
-def _drawn(axes: Axes, x: str, y: str) -> Iterator[tuple[object, dict[str, Any]]]:
-    """Yield label and columns of each thing that is drawn, but not of lines across all axes."""
+Drawn = Iterator[tuple[object, dict[str, Any]]]
+"""Label and columns of each thing that is drawn."""
+
+
+def _drawn(axes: Axes, x: str, y: str) -> Drawn:
+    yield from _drawn_lines(axes, x, y)
+    yield from _drawn_areas(axes, x, y)
+    for steps in (steps for steps in axes.patches if isinstance(steps, StepPatch)):
+        values, edges, _ = steps.get_data()
+        yield steps.get_label(), {x: edges[:-1], y: values}
+
+
+def _drawn_lines(axes: Axes, x: str, y: str) -> Drawn:
+    """Yield lines, with errors if they have bars, but none across all axes."""
     bars = {bar.lines[0]: bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)}
     for line in (line for line in axes.lines if line.get_transform() == axes.transData):
         columns, bar = {x: line.get_xdata(), y: np.asarray(line.get_ydata())}, bars.get(line)
         if bar is not None and bar.has_yerr:
             # of segments, matplotlib leaves out the ends that are NaN
             ends = (np.asarray(path.vertices) for path in bar.lines[2][-1].get_paths())
-            columns["stderr"] = [np.ptp(of[:, 1]) / 2 for of in ends]
+            columns["stderr"] = [np.ptp(segment[:, 1]) / 2 for segment in ends]
         yield (bar or line).get_label(), columns
-    for part in (part for part in axes.collections if isinstance(part, PolyCollection)):
-        for path in part.get_paths():  # there along one edge, and back along the other
+
+
+def _drawn_areas(axes: Axes, x: str, y: str) -> Drawn:
+    for area in (area for area in axes.collections if isinstance(area, PolyCollection)):
+        for path in area.get_paths():  # there along one edge, and back along the other
             corners = np.asarray(path.vertices)
             low, high = np.split(np.delete(corners, [0, len(corners) // 2, -1], 0), 2)
-            yield part.get_label(), {x: low[:, 0], "low": low[:, 1], "high": high[::-1, 1]}
-    for steps in (steps for steps in axes.patches if isinstance(steps, StepPatch)):
-        values, edges, _ = steps.get_data()
-        yield steps.get_label(), {x: edges[:-1], y: values}
+            yield area.get_label(), {x: low[:, 0], "low": low[:, 1], "high": high[::-1, 1]}
     for image in axes.get_images():
         values = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
         left, right, bottom, top = image.get_extent()

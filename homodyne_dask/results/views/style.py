@@ -38,8 +38,8 @@ def plain_label(text: str, unit: str = "") -> str:
 def bin_name(scan: Scan, bin: int) -> str:
     """Return q, φ and label of a bin, those that are known, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
-    of = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
-    parts = [words for value, words in of if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
+    names = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
+    parts = [words for value, words in names if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
     return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * ("scans" in scan.attrs))
 
 
@@ -64,7 +64,7 @@ def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
     labels = [words.format(ring) if n > 1 else None for ring in rings]
     if n > len(COLOURS):
         shades = [to_hex(shade) for shade in colormaps["viridis"](np.linspace(0, 0.9, n))]
-        labels = [label if at in (0, n // 2, n - 1) else None for at, label in enumerate(labels)]
+        labels = [labels[k] if k in (0, n // 2, n - 1) else None for k in range(n)]
     return list(zip(rings, shades, cycle(MARKERS), labels, strict=False))
 
 

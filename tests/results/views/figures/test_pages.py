@@ -15,8 +15,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import BANDS
 from homodyne_dask.results.views import fit_figures as plots
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.angles import draw_angles, influential
-from homodyne_dask.results.views.fit_figures import _fitted_rate
+from homodyne_dask.results.views.fit_figures import _fitted_rate, draw_angles, influential
 from tests.results.made_results import FLOW, changed, influence_of_bins, result_for, scan_of
 from tests.synthetic import CREEP
 

@@ -15,8 +15,11 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.c2_means import CellAxis, Window, ages, cut_at_age
 from homodyne_dask.results.data.fit_view import FitView, decay_times, fitted_scan, representative
 from homodyne_dask.results.views import fit_figures as plots
-from homodyne_dask.results.views.angles import at_one_lag, measured_decay_times
-from homodyne_dask.results.views.fit_figures import lags_and_residuals
+from homodyne_dask.results.views.fit_figures import (
+    at_one_lag,
+    lags_and_residuals,
+    measured_decay_times,
+)
 from homodyne_dask.results.views.panels import FitFigure, limits, png_of
 from homodyne_dask.results.views.style import alternative
 from tests import synthetic
