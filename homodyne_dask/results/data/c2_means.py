@@ -143,9 +143,9 @@ def read_window(scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: C
                 continue  # the mirror image of another one
             tile = read(Chunk(level, scan.bins[bin], min(i, j), max(i, j)))
             cells = (tile if i <= j else tile.T)[here_i, here_j]
-            known = np.isfinite(cells) & np.outer(use[i * side :][here_i], use[j * side :][here_j])
-            total[there_i, there_j] = _cell_sums(np.where(known, cells, 0.0), merged)
-            count[there_i, there_j] = _cell_sums(known, merged)
+            usable = np.isfinite(cells) & np.outer(use[i * side :][here_i], use[j * side :][here_j])
+            total[there_i, there_j] = _cell_sums(np.where(usable, cells, 0.0), merged)
+            count[there_i, there_j] = _cell_sums(usable, merged)
     if rows == columns:
         lower = np.tri(rows.number, dtype=bool)
         total, count = (np.where(lower, cells.T, cells) for cells in (total, count))
@@ -237,10 +237,10 @@ def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
 
 
 def cells_of_age(
-    read: Cuts, age: int, known: Bool[np.ndarray, " cell"] | bool = True
+    read: Cuts, age: int, with_data: Bool[np.ndarray, " cell"] | bool = True
 ) -> Int[np.ndarray, " l"]:
     """Return the cells of one age in the order of their lags."""
-    cells = np.flatnonzero((read.age == age) & known)
+    cells = np.flatnonzero((read.age == age) & with_data)
     return cells[np.argsort(read.lag[cells])]
 
 

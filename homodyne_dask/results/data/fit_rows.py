@@ -172,10 +172,10 @@ def methods_of(rows: Sequence[FitRow]) -> str:
     return " or ".join(sorted({row.method for row in rows} - {""}))
 
 
-def outcome_counts(rows: Sequence[FitRow], of: int, prefix: str = SCANS) -> str:
+def outcome_counts(rows: Sequence[FitRow], total: int, prefix: str = SCANS) -> str:
     outcomes = [row.outcome for row in rows]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
-    others = len(rows) - converged - failed, failed, of - len(rows)
+    others = len(rows) - converged - failed, failed, total - len(rows)
     words = [f"{converged} of {len(rows)} {ONE_OF[prefix]}s converged"]
     for number, ended in zip(
         others, ("ended without converging", "failed", "not yet done"), strict=True

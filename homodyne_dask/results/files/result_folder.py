@@ -251,18 +251,18 @@ def write_index(
     folder: Path,
     names: Sequence[str],
     rows: Sequence[FitRow],
-    of: int,
+    total: int,
     prefix: str = SCANS,
     global_fit: GlobalFit | None = None,
     suffix: str = "",
 ) -> list[Path]:
-    """Write the index of the fits done so far, `of` how many in all, and return its files.
+    """Write the index of the fits done so far, `total` how many in all, and return its files.
 
     names: parameters of the model. When all are done there is a figure, and for parts the series with its
     agreement. global_fit: of scans that were fitted together. suffix: format of the figure beside PNG.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    names, done = quantity_names(rows, names), len(rows) == of
+    names, done = quantity_names(rows, names), len(rows) == total
     good = [row for row in rows if row.result is not None]
     series, pictures = None, []
     if done and prefix == PARTS:
@@ -270,7 +270,7 @@ def write_index(
         title = series_title(series)
     else:
         model = next((row.result.config["model"] for row in good if row.result), "No fit")
-        title = f"{model}, {of} {ONE_OF[prefix]}s"
+        title = f"{model}, {total} {ONE_OF[prefix]}s"
     if done and len(good) > 1:
         with suppress(OptionError):  # a model of free form alone has nothing to draw
             pictures = [_picture(names, good, series)]
@@ -278,7 +278,7 @@ def write_index(
     if prefix == PARTS:  # a series is never of other fits than the index
         for old in [*reversed(index[2:]), *(folder / f"{PARTS}.{ending}" for ending in FORMATS)]:
             old.unlink(missing_ok=True)
-    page = report_of_fits(title, names, rows, of, prefix, folder, pictures, series)
+    page = report_of_fits(title, names, rows, total, prefix, folder, pictures, series)
     write_table_and_page(folder, prefix, names, rows, page, series and series.of_rings)
     return index[:2] + ([] if series is None else _write_series(series, folder, pictures, suffix))
 

@@ -116,8 +116,8 @@ def lags_and_residuals(view: FitView) -> tuple[Curve, Curve]:
     middle = means.times_of(view.scan, view.axis.middles)
     lag = np.triu(middle - middle[:, None])
     residual = np.stack([each.residual for each in view.maps])
-    known = np.isfinite(residual) & (lag > 0)
-    return np.broadcast_to(lag, known.shape)[known], residual[known]
+    usable = np.isfinite(residual) & (lag > 0)
+    return np.broadcast_to(lag, usable.shape)[usable], residual[usable]
 
 
 def _histogram(axis: Axes, residual: Curve) -> None:

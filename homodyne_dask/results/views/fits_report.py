@@ -71,14 +71,14 @@ def report_of_fits(
     title: str,
     names: Sequence[str],
     rows: Sequence[fit_rows.FitRow],
-    of: int,
+    total: int,
     prefix: str,
     folder: Path | None = None,
     pictures: Sequence[Picture] = (),
     series: series_data.SeriesValues | None = None,
     watcher: Sequence[str] = (),
 ) -> Document:
-    """Return the report of the fits done so far, `of` how many in all, and of their series when all are done.
+    """Return the report of the fits done so far, of `total` in all, and of their series when all are done.
 
     prefix: SCANS or PARTS. folder: of the page, from which the reports of the fits are linked. watcher:
     sentences of a watcher, whose page shows the newest fits first.
@@ -87,8 +87,8 @@ def report_of_fits(
     as_wanted = [
         row.outcome_words == fit_rows.CONVERGED if watcher else row.converged for row in rows
     ]
-    good = bool(rows) and all(as_wanted) and len(rows) == of
-    counts, notes = fit_rows.outcome_counts(rows, of, prefix), []
+    good = bool(rows) and all(as_wanted) and len(rows) == total
+    counts, notes = fit_rows.outcome_counts(rows, total, prefix), []
     findings = [
         ("failed", f"{row.name}: {row.message}")
         for row in (reversed(rows) if watcher else rows)
@@ -136,7 +136,7 @@ def _section_of_fits(
     names: Sequence[str],
     rows: Sequence[fit_rows.FitRow],
     folder: Path | None,
-    one: str,
+    kind: str,
     notes: list[str],
     series: series_data.SeriesValues | None,
 ) -> Section:
@@ -144,14 +144,14 @@ def _section_of_fits(
     names = [name for name in shown_names(names) if name not in constant]
     words = [row.outcome_words for row in rows]
     columns = [
-        [one, *(_linked(row, folder) for row in rows)],
+        [kind, *(_linked(row, folder) for row in rows)],
         ["outcome", *(f"{'✓' if word == fit_rows.CONVERGED else '✗'} {word}" for word in words)],
         ["reduced χ²", *(numbers.or_dash(row.redchi, ".4f") for row in rows)],
         *_places(rows, series),
         *(column for name in names for column in _columns_of(name, rows, names)),
     ]
-    table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
-    return Section(f"{one.capitalize()}s", [table, Sentences([*_on_fits(rows, constant), *notes])])
+    table = Table(f"Outcome and parameters of each {kind}", list(zip(*columns, strict=True)), 2)
+    return Section(f"{kind.capitalize()}s", [table, Sentences([*_on_fits(rows, constant), *notes])])
 
 
 def _places(
