@@ -25,7 +25,7 @@ from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
-from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import Vector, half_width
 from homodyne_dask.solver.cluster_robust import MIN_FREEDOM
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.solver.state import Outcome
@@ -35,6 +35,8 @@ MOST_OF_RATE = 0.5
 """Share of a rate above which what is known of some coefficients is what is known of it."""
 FEW_FREEDOM = 10.0
 """Degrees of freedom below which ± is not most of an interval."""
+Slope = Float[np.ndarray, " p"]
+"""The derivatives of a number by some parameters."""
 ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95", *LIMITS)
 _TRANSPORT = {model.name for model in (*MODELS, *FREE_MODELS)}
 _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu"}
@@ -345,7 +347,7 @@ def quoted_sign(result: FitValues, rate: str) -> float:
 def _follows(
     result: FitValues,
     parameters: Sequence[str],
-    slope: Float[np.ndarray, " p"],
+    slope: Slope,
     value: float,
     unit: str,
     dof: float | None = None,
@@ -393,10 +395,7 @@ def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
 
 
 def _propagated_error(
-    result: FitValues,
-    parameters: Sequence[str],
-    slope: Float[np.ndarray, " p"],
-    covariance: xarray.DataArray | None,
+    result: FitValues, parameters: Sequence[str], slope: Slope, covariance: xarray.DataArray | None
 ) -> float:
     if covariance is None:
         return np.nan
@@ -423,9 +422,7 @@ def covariance_of(
     return np.where(held[:, None] | held, 0.0, chosen), bounded
 
 
-def freedom_of_rate(
-    result: FitValues, name: str, t: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def freedom_of_rate(result: FitValues, name: str, t: Vector) -> Vector:
     """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for one."""
     table = result.errors.rate_dof
     if result.covariance is None or table is None:

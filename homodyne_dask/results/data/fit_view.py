@@ -17,12 +17,14 @@ from homodyne_dask.models import convention_named
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data import c2_means as means
 from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import Vector, half_width
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, with_bins
 
 Times = Float[np.ndarray, "..."]
 """s, which broadcast with others."""
+Bins = Int[np.ndarray, " b"]
+"""Positions among the bins of a scan."""
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 MOST_SHOWN = 4
@@ -64,16 +66,12 @@ class FittedModel:
     q: Float[np.ndarray, " bin"]
     phi: Float[np.ndarray, " bin"]
 
-    def shape(
-        self, bins: Int[np.ndarray, " b"], t1: Times, t2: Times
-    ) -> Float[np.ndarray, "b ..."]:
+    def shape(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b ..."]:
         """Return f of some bins at times that broadcast together; between frames f is interpolated."""
         f_at = evaluation_of(self.at.problem.model).f_at
         return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
-    def slopes(
-        self, bins: Int[np.ndarray, " b"], t1: Times, t2: Times
-    ) -> Float[np.ndarray, "b p ..."]:
+    def slopes(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b p ..."]:
         both = evaluation_of(self.at.problem.model).f_and_derivatives_at
         return both(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)[1]
 
@@ -117,7 +115,7 @@ class FitView:
         point = evaluation_of(model).point(problem, theta, scan.time)
         return FittedModel(point, scan.time, q_or_one(scan), scan.phi)
 
-    def at_angles(self, q: float, phi: Float[np.ndarray, " n"]) -> FittedModel:
+    def at_angles(self, q: float, phi: Vector) -> FittedModel:
         return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
 
     def c2(self, bin: int, t1: Times, t2: Times) -> Float[np.ndarray, "..."]:
@@ -125,9 +123,7 @@ class FitView:
         contrast, offset = (float(table[name].values[bin]) for name in ("contrast", "offset"))
         return offset + contrast * self.model.shape(np.array([bin]), t1, t2)[0]
 
-    def curve(
-        self, bin: int, cut: means.Cut
-    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def curve(self, bin: int, cut: means.Cut) -> tuple[Vector, Vector]:
         x, t1, t2 = cut.line
         return x, self.c2(bin, t1, t2)
 
@@ -187,7 +183,7 @@ def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     return np.array([fall_to_1_e(lag, row) for row in f])
 
 
-def fall_to_1_e(x: Float[np.ndarray, " n"], f: Float[np.ndarray, " n"]) -> float:
+def fall_to_1_e(x: Vector, f: Vector) -> float:
     """Return where a curve first falls to 1/e; NaN where it does not."""
     n = int(np.argmax(f < np.exp(-1)))
     if n == 0:

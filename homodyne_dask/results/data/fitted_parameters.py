@@ -18,6 +18,8 @@ from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
 from homodyne_dask.text import with_unit
 
+Array = Float[np.ndarray, "*n"]
+
 
 @dataclass(frozen=True, repr=False)
 class FittedParameter:
@@ -118,11 +120,7 @@ def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
     return {}
 
 
-def nearest_turn(
-    value: Float[np.ndarray, "*n"],
-    to: Float[np.ndarray, " p"] | float,
-    period: Float[np.ndarray, " p"] | float,
-) -> Float[np.ndarray, "*n"]:
+def nearest_turn(value: Array, to: numbers.Numbers, period: numbers.Numbers) -> Array:
     """Return values moved by whole periods to where they are nearest to others; period: 0 for none."""
     apart = np.where(period, value - to, 0.0)
     return value - period * np.round(apart / np.where(period, period, 1.0))

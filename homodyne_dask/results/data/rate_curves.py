@@ -17,22 +17,21 @@ from homodyne_dask.results.data.derived_quantities import quoted_sign
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
-from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import Vector, half_width
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import counted, joined_with_and
 
+Gradient = Float[np.ndarray, "p n"]
+"""The derivatives of a curve by its parameters."""
 WIDEST = 1e6
 """Standard errors: the search for c ends there."""
 _HALVINGS = 80
 
 
 def half_width_everywhere(
-    level: float,
-    gradient: Float[np.ndarray, "p n"],
-    covariance: Float[np.ndarray, "p p"],
-    dof: Float[np.ndarray, " n"],
-) -> Float[np.ndarray, " n"]:
+    level: float, gradient: Gradient, covariance: Float[np.ndarray, "p p"], dof: Vector
+) -> Vector:
     """Return the half width, in standard errors, of a band that holds the curve at all times at once."""
     from scipy.special import stdtr  # loads for a fifth of a second
 
@@ -49,7 +48,7 @@ def half_width_everywhere(
     return np.where(np.isnan(dof), np.nan, high)
 
 
-def path_length(gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]) -> float:
+def path_length(gradient: Gradient, covariance: Float[np.ndarray, "p p"]) -> float:
     """Return κ, the sum of the angles between the errors of the curve at neighbouring times."""
     size = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     scale = np.where(size > 0, size, 1.0)
@@ -130,9 +129,7 @@ def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
     return mirrored
 
 
-def nearest_power_law(
-    t: Float[np.ndarray, " n"], value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def nearest_power_law(t: Vector, value: Vector, stderr: Vector) -> Vector:
     """Return the a t^b + c nearest to a curve in units of its error; all times count if none is known."""
     has_error = stderr > 0
     weight = 1 / np.where(has_error, stderr, np.inf) if has_error.any() else np.ones(len(t))
@@ -162,7 +159,7 @@ def _ends(result: FitValues, name: str, curve: RateCurve) -> tuple[float, float]
 
 def _band(
     result: FitValues, name: str, curve: RateCurve, known_covariance: xarray.DataArray | None
-) -> tuple[dict[str, Float[np.ndarray, " n"]], dict[str, str]]:
+) -> tuple[dict[str, Vector], dict[str, str]]:
     """Return error, degrees of freedom and ends of the bands of a rate by suffix, and what qualifies them."""
     names, about = list(curve.parameters), {}
     ends = [f"{end}_{band}" for band in BANDS for end in ("low", "high")]
@@ -215,9 +212,7 @@ def _unresolved(result: FitValues, name: str, curve: RateCurve) -> Bool[np.ndarr
     return unresolved
 
 
-def _reach(
-    result: FitValues, name: str, curve: RateCurve, stderr: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+def _reach(result: FitValues, name: str, curve: RateCurve, stderr: Vector) -> tuple[Vector, Vector]:
     """Return one standard error below and above a rate, with the errors of its splines and smoothing.
 
     Where most of a rate is splines at a bound, the rate may be there. The integral of a rate has no error of

@@ -16,6 +16,7 @@ from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
+from homodyne_dask.results.data.numbers_and_intervals import Vector
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.text import with_unit
 
@@ -33,10 +34,7 @@ class HomogeneityTest(NamedTuple):
 
 
 def homogeneity_test(
-    value: Float[np.ndarray, " n"],
-    stderr: Float[np.ndarray, " n"],
-    dof: Float[np.ndarray, " n"],
-    naive: bool = False,
+    value: Vector, stderr: Vector, dof: Vector, naive: bool = False
 ) -> HomogeneityTest | None:
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
@@ -57,13 +55,11 @@ def homogeneity_test(
     )
 
 
-def _known_freedom(dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def _known_freedom(dof: Vector) -> Vector:
     return np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)  # of normal errors
 
 
-def _welch_p(
-    chisqr: float, freedom: int, leverage: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
-) -> float:
+def _welch_p(chisqr: float, freedom: int, leverage: Vector, dof: Vector) -> float:
     """Return the probability of at least this χ² of values whose errors have few degrees of freedom.
 
     leverage: of each value in the fit, its share of the weight for a mean (Welch 1951; Johansen 1980).
@@ -94,11 +90,7 @@ class PowerLawOfQ(NamedTuple):
 
 
 def power_law_of_q(
-    x: Float[np.ndarray, " n"],
-    y: Float[np.ndarray, " n"],
-    stderr: Float[np.ndarray, " n"],
-    naive: bool = False,
-    dof: Float[np.ndarray, " n"] | float = np.nan,
+    x: Vector, y: Vector, stderr: Vector, naive: bool = False, dof: Vector | float = np.nan
 ) -> PowerLawOfQ | None:
     """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
 
