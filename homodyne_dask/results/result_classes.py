@@ -20,7 +20,6 @@ from homodyne_dask.results.files import json_files as formats
 from homodyne_dask.results.files.json_files import Format, dataset_of
 from homodyne_dask.results.views.fits_report import report_of_comparison, report_of_series
 from homodyne_dask.results.views.report_content import report_of
-from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.store.files import path_of, replace_file
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def _figure(name: str, about: str) -> Callable[..., Any]:
     ) -> Any:
         from homodyne_dask.results.views.fit_figures import PICTURES  # lazy: it loads matplotlib
 
-        with in_place_of(ax, panel):
-            return PICTURES[name](view_of(self.result, scan))
+        return PICTURES[name](view_of(self.result, scan)).figure(ax, panel)
 
     draw.__name__, draw.__doc__ = name, about
     return draw
@@ -200,10 +198,9 @@ class FitSeries(SeriesValues, Saved):
 
     def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.scans_figure import draw_series  # lazy: loads matplotlib
+        from homodyne_dask.results.views.scans_figure import page_of_series  # lazy: matplotlib
 
-        with in_place_of(ax, panel):
-            return draw_series(self)
+        return page_of_series(self).figure(ax, panel)
 
 
 class Comparison(ComparisonValues, Saved):

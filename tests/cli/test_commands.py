@@ -39,7 +39,7 @@ def test_a_fit_writes_a_folder_with_the_whole_result(here):
 
 @pytest.mark.long
 def test_figures_are_drawn_later_where_they_were_not_wanted(here, monkeypatch):
-    monkeypatch.setattr(plots, "PICTURES", {"passes": plots.draw_passes})
+    monkeypatch.setattr(plots, "PICTURES", {"passes": plots.page_of_passes})
     printed = done(*FIT, "--no-pictures", "--nexus")
     folder, report = Path("A_fit"), Path("A_fit/report.html")
     assert "png" not in printed

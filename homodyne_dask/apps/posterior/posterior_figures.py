@@ -19,7 +19,7 @@ from homodyne_dask.results.data.fitted_parameters import truth_of
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
-from homodyne_dask.results.views.style import COLOURS, in_place_of, plain_label, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
@@ -42,13 +42,11 @@ class PosteriorPlots:
 
     def corner(self, ax: Axes | None = None) -> draw.FitFigure:
         """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
-        with in_place_of(ax):
-            return draw_corner(self.result, self.tree)
+        return draw_corner(self.result, self.tree, ax)
 
     def rates(self, ax: Axes | None = None, panel: str | None = None) -> draw.FitFigure:
         """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
-        with in_place_of(ax, panel):
-            return _rates(self.result, self.tree)
+        return _rates(self.result, self.tree).figure(ax, panel)
 
 
 class _Drawn(NamedTuple):
@@ -67,7 +65,7 @@ class _Drawn(NamedTuple):
         return 0.5 * (self.edges[1:] + self.edges[:-1])
 
 
-def draw_corner(result: FitResult, tree: DataTree) -> draw.FitFigure:
+def draw_corner(result: FitResult, tree: DataTree, ax: Axes | None = None) -> draw.FitFigure:
     """Draw densities; lines are the values of the fit, and true ones if known."""
     theta = theta_in(result, tree["posterior"].dataset)
     names = [*free_names(result).items()][:MOST]
@@ -75,7 +73,7 @@ def draw_corner(result: FitResult, tree: DataTree) -> draw.FitFigure:
     n, width = len(shown), draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
     inside, space = n * side + (n - 1) * GAP, GAP / side
-    picture = draw.figure(width)
+    picture = draw.figure(width, ax)
     grid = picture.add_gridspec(n, n, wspace=space, hspace=space)
     for row, column in np.argwhere(np.tri(n)).tolist():
         axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
@@ -170,8 +168,8 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
 
 
-def _rates(result: FitResult, tree: DataTree) -> draw.FitFigure:
-    """Draw each rate against time, and below it its difference from the fit."""
+def _rates(result: FitResult, tree: DataTree) -> draw.Page:
+    """Return a panel of each rate against time, and below it its difference from the fit."""
     group = tree["posterior"].dataset
     if "J" not in group:
         raise OptionError(f"{result.config['model']} has no rates J and γ̇ to draw")
@@ -179,7 +177,7 @@ def _rates(result: FitResult, tree: DataTree) -> draw.FitFigure:
     differences = {f"{name} difference": partial(of, away=True) for name, of in rates.items()}
     words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
     words = plain_label(words + tree.attrs["adjust_note"])
-    return draw.page(rates | differences, len(rates), HEIGHT, words)
+    return draw.Page(rates | differences, len(rates), HEIGHT, words)
 
 
 def _drawn_rate(axis: Axes, of: DataTree, name: str, away: bool = False) -> None:

@@ -300,7 +300,7 @@ def _write_series(
 
 def write_series_for_print(series: SeriesValues, folder: Path, suffix: str) -> Path:
     file, (_, figures) = folder / f"{PARTS}.{suffix}", _figures()
-    write_atomic(file, figures.draw.vector_of(figures.draw_series(series), suffix))
+    write_atomic(file, figures.draw.vector_of(figures.page_of_series(series).figure(), suffix))
     return file
 
 
@@ -327,10 +327,10 @@ def write_table_and_page(
 
 def _picture(names: Sequence[str], good: Sequence[FitRow], whole: SeriesValues | None) -> Picture:
     _, figures = _figures()
-    drawn = figures.draw_scans(good) if whole is None else figures.draw_series(whole)
+    page = figures.page_of_scans(good) if whole is None else figures.page_of_series(whole)
     drawn_names = [name for name in names if name in good[0].quantities]
     spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in drawn_names]
     over = "scan" if whole is None else whole.over
     ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
     alt = f"Each parameter with its error against {over} ({ends}): {'; '.join(spans)}."
-    return Picture.drawn(drawn, figures.scans_title(good, over), alt)
+    return Picture.drawn(page.figure(), figures.scans_title(good, over), alt)

@@ -25,7 +25,7 @@ from homodyne_dask.results.data.fitted_parameters import true_rates_of
 from homodyne_dask.results.data.numbers_and_intervals import format_count, level_name
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views import style
-from homodyne_dask.results.views.panels import FitFigure, png_of, vector_of
+from homodyne_dask.results.views.panels import png_of, vector_of
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.solver.state import Outcome
@@ -42,7 +42,7 @@ FEWEST = 8
 """Residuals of an interval, at least."""
 
 
-def draw_maps(view: FitView) -> FitFigure:
+def page_of_maps(view: FitView) -> draw.Page:
     reach = _reach(np.concatenate([each.residual.ravel() for each in view.maps]))
     edges, side, shown = view.axis.edges(view.scan), view.axis.side, dict[str, Any]()
     for each in view.maps:
@@ -58,7 +58,7 @@ def draw_maps(view: FitView) -> FitFigure:
                 _map, edges=edges, values=getattr(each, name), title=title, look=look
             )
     cells = f"data are means over {side}×{side} pairs" if side > 1 else ""
-    return draw.page(shown, 3, SIDE, cells, LEFT, RIGHT)
+    return draw.Page(shown, 3, SIDE, cells, LEFT, RIGHT)
 
 
 def _map(
@@ -78,11 +78,11 @@ def _map(
     bar.ticklabel_format(useOffset=False)
 
 
-def draw_cuts(view: FitView) -> FitFigure:
-    """Draw c2 against lag at up to five ages, and the model; bars only of tables of g2."""
+def page_of_cuts(view: FitView) -> draw.Page:
+    """Return panels of c2 against lag at up to five ages, and the model; bars only of tables of g2."""
     bins = map(int, view.shown)
     shown = {f"bin {view.scan.label[b]}": partial(_cuts, view=view, b=b) for b in bins}
-    return draw.page(shown, 2, 1.9)
+    return draw.Page(shown, 2, 1.9)
 
 
 def _cuts(axes: Axes, view: FitView, b: int) -> None:
@@ -104,11 +104,11 @@ def _reach(residual: np.ndarray) -> float:
     return max(3.0, float(np.quantile(sizes, 0.99))) if len(sizes) else 3.0
 
 
-def draw_residuals(view: FitView) -> FitFigure:
+def page_of_residuals(view: FitView) -> draw.Page:
     lag, residual = lags_and_residuals(view)
     by_lag = partial(_by_lag, lag=lag, residual=residual, is_table=view.scan.is_table)
     shown = {"distribution": partial(_histogram, residual=residual), "against lag": by_lag}
-    return draw.page(shown, 2, 1.9)
+    return draw.Page(shown, 2, 1.9)
 
 
 def lags_and_residuals(view: FitView) -> tuple[Curve, Curve]:
@@ -154,11 +154,11 @@ ROOM_FOR_ZERO = 0.5
 """Length of the axis between 0 and the smallest difference of χ², in decades."""
 
 
-def draw_passes(view: FitView) -> FitFigure:
+def page_of_passes(view: FitView) -> draw.Page:
     history = view.result.run.history
     full = [entry for entry in history if "pass" in entry]
     shown = {"chisqr": partial(_difference, full=full), "distance": partial(_distance, full=full)}
-    return draw.page(shown | {"seconds": partial(_durations, history=history)}, 3, 1.6)
+    return draw.Page(shown | {"seconds": partial(_durations, history=history)}, 3, 1.6)
 
 
 def _difference(axis: Axes, full: History) -> None:
@@ -224,12 +224,12 @@ HEIGHT = 1.6
 OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
 
 
-def draw_rates(view: FitView) -> FitFigure:
-    """Draw J, γ̇ and the strain against time with bands, or the density of a distribution of rates."""
+def page_of_rates(view: FitView) -> draw.Page:
+    """Return panels of J, γ̇ and the strain with bands, or the density of a distribution of rates."""
     if curves.has_distribution(view.result):
         draw_density = partial(_density, distribution=curves.distribution_in(view.result))
         words = "bands: 68 % and 95 %, with the bias of smoothing"
-        return draw.page({"distribution": draw_density}, 1, HEIGHT, words)
+        return draw.Page({"distribution": draw_density}, 1, HEIGHT, words)
     rates, truth, axes = curves.rates_in(view), _truth(view), AXES
     if np.isnan(view.scan.q).any():
         axes = AXES | {"J": OF_UNKNOWN_Q}
@@ -237,7 +237,7 @@ def draw_rates(view: FitView) -> FitFigure:
     panel = partial(_fitted_rate, rates=rates)
     shown = {n: partial(panel, name=n, words=axes[n], truth=truth.get(n)) for n in axes}
     symbols = {name: words[0].partition(" ")[0] for name, words in axes.items()}
-    return draw.page(shown, len(shown), HEIGHT, style.plain_label(_bands_sentence(rates, symbols)))
+    return draw.Page(shown, len(shown), HEIGHT, style.plain_label(_bands_sentence(rates, symbols)))
 
 
 def _fitted_rate(
@@ -325,8 +325,8 @@ MAX_SAMPLES = 12
 """Most frames, and most lags, at which the model is averaged over a cell."""
 
 
-def draw_angles(view: FitView) -> FitFigure:
-    """Draw contrast, offset and decay of every bin against φ, or q: decays of pairs without bars."""
+def page_of_angles(view: FitView) -> draw.Page:
+    """Return panels of contrast, offset and decay of bins against φ, or q: decays of pairs without bars."""
     scan, table = view.scan, view.result.scaling
     hollow = table["undetermined"].values
     panel = partial(_by_angle, view=view, hollow=hollow)
@@ -349,7 +349,7 @@ def draw_angles(view: FitView) -> FitFigure:
         title = f"f at lag {lag:.3g} s{_age(scan, age)}; line: model"
         look = {"y": "(c₂ − offset) / contrast", "title": title, "values": decays.f}
         shown["f_at_lag"] = partial(panel, **look, line=decays.of_model)
-    return draw.page(shown, 2, 1.7)
+    return draw.Page(shown, 2, 1.7)
 
 
 def _age(scan: Scan, age: float) -> str:
@@ -415,7 +415,7 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
     return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
 
 
-def draw_influence(view: FitView) -> FitFigure:
+def page_of_influence(view: FitView) -> draw.Page:
     table = view.result.diagnosis.influence
     moved = influential(view.result)
     if table is None or not moved.any():
@@ -429,7 +429,7 @@ def draw_influence(view: FitView) -> FitFigure:
 
     columns = zip(map(str, names), change.T, strict=True)
     shown = {name: partial(influence, name=name, change=values) for name, values in columns}
-    return draw.page(shown, min(len(names), ACROSS), 1.2, left=0.6)
+    return draw.Page(shown, min(len(names), ACROSS), 1.2, left=0.6)
 
 
 def influential(result: FitValues) -> Bool[np.ndarray, " p"]:
@@ -522,9 +522,9 @@ def _one_ring(scan: Scan) -> bool:
     return bool(np.isfinite(scan.q).all() and np.ptp(scan.q) <= SAME_RING * scan.q.mean())
 
 
-PICTURES: dict[str, Callable[[FitView], FitFigure]] = {"maps": draw_maps, "cuts": draw_cuts}
-PICTURES |= {"angles": draw_angles, "rates": draw_rates, "passes": draw_passes}
-PICTURES |= {"residuals": draw_residuals, "influence": draw_influence}
+PICTURES: dict[str, Callable[[FitView], draw.Page]] = {"maps": page_of_maps, "cuts": page_of_cuts}
+PICTURES |= {"angles": page_of_angles, "rates": page_of_rates, "passes": page_of_passes}
+PICTURES |= {"residuals": page_of_residuals, "influence": page_of_influence}
 
 
 def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
@@ -543,7 +543,7 @@ def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
             "Title": style.TITLES[path.stem],
             "Description": style.alternative(path.stem, view),
         }
-        picture = PICTURES[path.stem](view)
+        picture = PICTURES[path.stem](view).figure()
         write_file(path, png_of(picture, about))
         if suffix != "png":
             write_file(path.with_suffix(f".{suffix}"), vector_of(picture, suffix))

@@ -3,7 +3,7 @@
 import io
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from matplotlib.ticker import LogFormatter, NullLocator
 from homodyne_dask.document.blocks import DPI
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.errors import shown as shown_value
-from homodyne_dask.results.views.style import COLOURS, GREY, TARGET, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, GREY, power_of_ten
 
 if TYPE_CHECKING:
     import pandas
@@ -74,9 +74,9 @@ def vector_of(picture: Figure, suffix: str) -> bytes:
     return content.getvalue()
 
 
-def figure(width: float) -> FitFigure:
-    """Return an empty figure of a width [inches], or a SubFigure in the place of the axes of `TARGET`."""
-    axes: Any = TARGET.get().ax
+def figure(width: float, ax: Axes | None = None) -> FitFigure:
+    """Return an empty figure of a width [inches], or a SubFigure in the place of axes."""
+    axes: Any = ax
     if axes is None:
         return FitFigure(figsize=(width, width), dpi=DPI)
     cell = getattr(axes, "get_subplotspec", lambda: None)()
@@ -87,49 +87,59 @@ def figure(width: float) -> FitFigure:
     return made
 
 
-def page(
-    shown: Panels,
-    columns: int,
-    height: float,
-    words: str = "",
-    left: float = LEFT,
-    right: float = RIGHT,
-    below: float = 0.0,
-) -> FitFigure:
-    """Return a figure of panels in rows, as wide as a page, or as a column if it has one panel.
+class Page(NamedTuple):
+    """Panels in rows, to be drawn as wide as a page, or as a column if it is one panel."""
 
-    height: of each panel [inches]. words: below all, under one legend. left, right: inches beside each
-    panel; below: more under the last row. Positions are fixed: a constrained layout takes long.
-    """
-    ax, name = TARGET.get()
-    if name is not None:
-        require_known(name, shown, f"panel = {shown_value(name)} is unknown")
-        shown = {name: shown[name]}
-    if ax is not None and len(shown) == 1:
-        for draw in shown.values():
+    panels: Panels
+    columns: int
+    height: float
+    """Of each panel [inches], as the following lengths."""
+    words: str = ""
+    """Below all, under one legend."""
+    left: float = LEFT
+    """Beside each panel."""
+    right: float = RIGHT
+    below: float = 0.0
+    """More under the last row, the only one whose panels then have labels of the axis that all share."""
+
+    def figure(self, ax: Axes | None = None, panel: str | None = None) -> FitFigure:
+        """Draw all panels, or the one of a name, in a new figure or in the place of axes."""
+        panels = self.panels
+        if panel is not None:
+            require_known(panel, panels, f"panel = {shown_value(panel)} is unknown")
+            panels = {panel: panels[panel]}
+        if ax is None or len(panels) > 1:
+            return self._replace(panels=panels)._arranged(ax)
+        for draw in panels.values():
             draw(ax)
         if ax.get_legend_handles_labels()[0]:
             legend(ax)
         picture: Any = ax.figure
         return picture
-    columns = min(columns, len(shown))
-    width = PAGE if columns > 1 else COLUMN
-    whole: Any = figure(width)
-    grid = whole.add_gridspec(-(-len(shown) // columns), columns)
-    for n, (name, draw) in enumerate(shown.items()):
-        draw(whole.add_subplot(grid[divmod(n, columns)], label=name))
-    row, column = ABOVE + height + BELOW, width / columns
-    foot, total = footer(whole, width, grid.nrows * row + below, words)
-    foot += below
-    for n, axes in enumerate(whole.axes):
-        down, along = divmod(n, columns)
-        corner = along * column + left, foot + (grid.nrows - 1 - down) * row + BELOW
-        inside = column - left - right
-        axes.set_position((corner[0] / width, corner[1] / total, inside / width, height / total))
-    return whole
+
+    def _arranged(self, ax: Axes | None) -> FitFigure:
+        """Positions are fixed: a constrained layout takes long."""
+        columns = min(self.columns, len(self.panels))
+        width = PAGE if columns > 1 else COLUMN
+        whole: Any = figure(width, ax)
+        grid = whole.add_gridspec(-(-len(self.panels) // columns), columns)
+        for n, (name, draw) in enumerate(self.panels.items()):
+            draw(whole.add_subplot(grid[divmod(n, columns)], label=name))
+        row, column = ABOVE + self.height + BELOW, width / columns
+        foot, total = footer(whole, width, grid.nrows * row + self.below, self.words)
+        foot += self.below
+        for n, axes in enumerate(whole.axes):
+            down, along = divmod(n, columns)
+            left, bottom = along * column + self.left, foot + (grid.nrows - 1 - down) * row + BELOW
+            size = (column - self.left - self.right) / width, self.height / total
+            axes.set_position((left / width, bottom / total, *size))
+        for axes in whole.axes[:-columns] if self.below else ():
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+        return whole
 
 
-def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float, float]:
+def footer(whole: Any, width: float, above: float, words: str) -> tuple[float, float]:
     """Add one legend of all panels, and words below it; return their height and that of the figure."""
     lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
     labelled = [axes.get_legend_handles_labels() for axes in whole.axes]
@@ -139,7 +149,7 @@ def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float
     across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
     text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
     total = above + text + key
-    if TARGET.get().ax is None:
+    if isinstance(whole, Figure):  # not a part of another one
         whole.set_size_inches(width, total)
     if marks:
         look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}

@@ -33,7 +33,7 @@ _AXES = {"q": "q [Å⁻¹]", "phi": "φ [°]", "angle": "φ [°]", "age": "age [
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
+def page_of_scans(entries: Sequence[FitRow]) -> draw.Page:
     labels = [scan_label(entry.name.removesuffix(".zarr")) for entry in entries]
     places = np.arange(len(entries))
     shown = places[:: -(-len(places) // MAX_NAMES)]
@@ -42,19 +42,13 @@ def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
         axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
         axes.set_xlim(-0.5, len(places) - 0.5)
 
-    return page_of_panels(
-        panels_of_quantities(entries, places, "", finish), below=LETTER * max(map(len, labels))
-    )
+    below = LETTER * max(map(len, labels))
+    return _page(panels_of_quantities(entries, places, "", finish), below)
 
 
-def page_of_panels(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
-    """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
+def _page(shown: draw.Panels, below: float = 0.0) -> draw.Page:
     columns = 2 if len(shown) == 4 else min(len(shown), 3)  # which leave the fewest empty places
-    picture = draw.page(shown, columns, HEIGHT, below=below)
-    for axes in picture.axes[:-columns] if below else ():
-        axes.set_xlabel("")
-        axes.tick_params(labelbottom=False)
-    return picture
+    return draw.Page(shown, columns, HEIGHT, below=below)
 
 
 def scan_label(name: str) -> str:
@@ -62,8 +56,8 @@ def scan_label(name: str) -> str:
     return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
 
 
-def draw_series(whole: SeriesValues) -> draw.FitFigure:
-    """Draw each parameter and rate with its error against q, age or another variable.
+def page_of_series(whole: SeriesValues) -> draw.Page:
+    """Return a panel of each parameter and rate with its error against q, age or another variable.
 
     Rates over q are on logarithmic axes with the line of q², beside the decays averaged over age where the
     stores are. A dashed line is the weighted mean of consistent fits; horizontal bars are windows of age.
@@ -92,7 +86,7 @@ def draw_series(whole: SeriesValues) -> draw.FitFigure:
         shown["decays"] = partial(_draw_decays, views=views)
     if not shown:
         raise OptionError("the model has no parameter or rate of its own to draw: draw each fit")
-    return page_of_panels(shown)
+    return _page(shown)
 
 
 def _draw_means(axes: Axes, whole: SeriesValues, name: str) -> None:

@@ -1,10 +1,6 @@
-"""What figures of all kinds look like and say, and where they are drawn, without matplotlib."""
+"""What figures of all kinds look like and say, without matplotlib."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import cycle
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,9 +8,6 @@ from homodyne_dask.errors import printable
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import in_brackets
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
@@ -86,23 +79,3 @@ def alternative(name: str, view: FitView) -> str:
     bins = "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
     which = bins if name in ("maps", "cuts", "residuals") else f"{len(view.scan.bins)} bins"
     return f"{TITLES[name]}, for {which}. Reduced χ² {view.result.redchi:.5g}."
-
-
-class Target(NamedTuple):
-    """Where and what is drawn: a figure of its own, or in axes; all panels, or the one of this name."""
-
-    ax: "Axes | None" = None
-    panel: str | None = None
-
-
-TARGET: ContextVar[Target] = ContextVar("TARGET", default=Target())  # noqa: B039 - it does not change
-
-
-@contextmanager
-def in_place_of(ax: "Axes | None", panel: str | None = None) -> Iterator[None]:
-    """Let one panel be drawn in axes, or a figure in their place, where they become a SubFigure."""
-    token = TARGET.set(Target(ax, panel))
-    try:
-        yield
-    finally:
-        TARGET.reset(token)

@@ -23,10 +23,10 @@ from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import (
     _fitted_rate,
     at_one_lag,
-    draw_angles,
     influential,
     lags_and_residuals,
     measured_decay_times,
+    page_of_angles,
 )
 from homodyne_dask.results.views.panels import FitFigure, limits, png_of
 from homodyne_dask.results.views.style import alternative
@@ -68,7 +68,7 @@ def test_a_picture_shows_something_and_no_text_is_cut_off_or_lies_on_another(nam
     words = alternative(name, view)
     assert words.endswith(".")
     assert "nan" not in words
-    picture = plots.PICTURES[name](view)
+    picture = plots.PICTURES[name](view).figure()
     png_of(picture, {})
     canvas = FigureCanvasAgg(picture)
     canvas.draw()
@@ -86,7 +86,7 @@ def test_contrast_and_offset_are_drawn_with_their_errors_and_never_naive_ones(fl
         {"contrast_stderr": ("bin", np.full(3, np.nan)), "contrast_stderr_naive": ("bin", stderr)}
         | {"offset_stderr": ("bin", stderr / 2), "offset_stderr_naive": ("bin", stderr / 9)}
     )
-    picture = plots.draw_angles(FitView(replace(result, scaling=scaling), flowing))
+    picture = plots.page_of_angles(FitView(replace(result, scaling=scaling), flowing)).figure()
     assert picture.axes[0].get_title() == ""
     assert picture.axes[1].get_title() == "bars: standard errors (cluster-robust)"
     tables = picture.tables
@@ -96,7 +96,7 @@ def test_contrast_and_offset_are_drawn_with_their_errors_and_never_naive_ones(fl
     assert "stderr" not in tables["contrast"]
     np.testing.assert_allclose(tables["offset"]["stderr"], stderr / 2)
     few = by_speckle(fit_of(flowing))
-    axes = plots.draw_angles(FitView(replace(few, scaling=scaling), flowing)).axes
+    axes = plots.page_of_angles(FitView(replace(few, scaling=scaling), flowing)).figure().axes
     assert axes[1].get_title() == "bars: standard errors (speckle)"
 
 
@@ -119,14 +119,14 @@ def test_measured_decay_times_scatter_about_a_smooth_line_of_the_model(tmp_path)
     known = np.isfinite(time)
     assert known.sum() > 5
     np.testing.assert_allclose(time[known], of_model[known], rtol=0.1)
-    lines = plots.draw_angles(view).axes[2].get_lines()
+    lines = plots.page_of_angles(view).figure().axes[2].get_lines()
     line = next(line for line in lines if len(line.get_xdata()) > len(scan.bins))
     (here,) = np.flatnonzero(np.isclose(line.get_xdata(), 0.0))
     assert line.get_ydata()[here] == pytest.approx(of_model[scan.phi == 0.0][0])
 
 
 def test_a_single_bin_has_no_picture_against_the_angle(diffusing, tmp_path, monkeypatch):
-    drawn = {"angles": plots.draw_angles, "passes": plots.draw_passes}
+    drawn = {"angles": plots.page_of_angles, "passes": plots.page_of_passes}
     monkeypatch.setattr(plots, "PICTURES", drawn)
     for bins, wanted in (
         (diffusing, ["angles.png", "passes.png"]),
@@ -145,7 +145,7 @@ def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(
         table[name] = table[name].where([True, False, False])
     result = replace(result, scaling=table)
     for draw_picture in plots.PICTURES.values():
-        draw_picture(FitView(result, flowing))
+        draw_picture(FitView(result, flowing)).figure()
 
 
 @pytest.mark.long
@@ -288,7 +288,7 @@ PANELS = {
 
 @pytest.mark.parametrize("name", PANELS)
 def test_a_page_has_its_width_units_and_a_legend_beside_the_panels(name, flowing):
-    picture = plots.PICTURES[name](FitView(result_for(flowing, FLOW), flowing))
+    picture = plots.PICTURES[name](FitView(result_for(flowing, FLOW), flowing)).figure()
     picture.draw_without_rendering()
     assert picture.get_figwidth() == draw.PAGE
     assert list(picture.tables) == PANELS[name]
@@ -317,7 +317,7 @@ def test_a_rate_that_may_be_zero_has_a_linear_axis(flowing):
         theta = FLOW * [1, 3, 0, 1, 1, 1, 1]
         known = np.diag((error * np.abs(theta) + 1e-12) ** 2)
         view = FitView(result_for(flowing, theta, naive=known), flowing)
-        assert plots.draw_rates(view).axes[0].get_yscale() == scale
+        assert plots.page_of_rates(view).figure().axes[0].get_yscale() == scale
     t = np.linspace(1.0, 100.0, 50)
     edges = [f"J_{end}_{band}" for end in ("low", "high") for band in BANDS]
     for power, scale in ((-2.0, "log"), (2.0, "linear")):  # of a rate without a formula
@@ -329,7 +329,7 @@ def test_a_rate_that_may_be_zero_has_a_linear_axis(flowing):
 
 
 def test_figures_for_print_keep_their_text(flowing, tmp_path):
-    picture = draw_angles(FitView(result_for(flowing, FLOW), flowing))
+    picture = page_of_angles(FitView(result_for(flowing, FLOW), flowing)).figure()
     assert draw.vector_of(picture, "pdf").startswith(b"%PDF")
     assert "decay time [s]" in draw.vector_of(picture, "svg").decode()
 
@@ -339,7 +339,7 @@ def test_repeats_at_one_angle_are_drawn_against_their_number(tmp_path, monkeypat
     view = FitView(result_for(scan, CREEP), scan)
     monkeypatch.setitem(vars(scan), "attrs", scan.attrs | {"scans": 3})
     monkeypatch.setattr(type(scan), "scan_number", np.array([1, 2, 3]))
-    picture = draw_angles(view)
+    picture = page_of_angles(view).figure()
     assert {axes.get_xlabel() for axes in picture.axes} == {"scan"}
     assert picture.tables["contrast"]["scan"].tolist() == [1, 2, 3]
     assert all(tick == round(tick) for tick in picture.axes[0].get_xticks())
@@ -364,7 +364,7 @@ def test_an_influence_that_is_unknown_or_on_coefficients_of_a_rate_is_not_drawn(
     for influence in (None, influence_of_bins(diffusing, ["D0"])):  # the change of the last is NaN
         result = changed(result_for(diffusing, CREEP), influence=influence)
         with pytest.raises(OptionError, match="does not contain the influence of bins"):
-            plots.draw_influence(FitView(result, diffusing))
+            plots.page_of_influence(FitView(result, diffusing))
     result = changed(
         result_for(diffusing, CREEP),
         influence=influence_of_bins(diffusing, ["J_1", "J_2", "a", "b"]),
