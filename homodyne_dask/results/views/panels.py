@@ -108,7 +108,7 @@ class Page(NamedTuple):
         if panel is not None:
             require_known(panel, panels, f"panel = {shown_value(panel)} is unknown")
             panels = {panel: panels[panel]}
-        if ax is None or len(panels) > 1:
+        if ax is None or len(panels) != 1:
             return self._replace(panels=panels)._arranged(ax)
         for draw in panels.values():
             draw(ax)
