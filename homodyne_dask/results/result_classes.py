@@ -198,7 +198,8 @@ class FitSeries(SeriesValues, Saved):
 
     def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.scans_figure import page_of_series  # lazy: matplotlib
+        # lazy: it loads matplotlib
+        from homodyne_dask.results.views.scans_figure import page_of_series
 
         return page_of_series(self).figure(ax, panel)
 
