@@ -22,7 +22,7 @@ from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, PerCell, SomeBins
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_MISFIT
-from homodyne_dask.solver.state import State
+from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 

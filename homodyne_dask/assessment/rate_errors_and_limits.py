@@ -17,9 +17,9 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.array_shapes import Theta, ThetaMatrix, Which
 from homodyne_dask.solver.cluster_robust import MIN_FREEDOM, by_cluster, cr3
 from homodyne_dask.solver.covariance import Uncertainty
+from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.state import State
 
 AGES = 50
 """Most ages at which they are computed; they change slowly between."""

@@ -26,6 +26,7 @@ from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts, PerFrame
+from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.speckle import (
@@ -39,7 +40,6 @@ from homodyne_dask.solver.speckle import (
     sum_over_stretches,
     whitened,
 )
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import Scan, q_or_one
 
 AGES = 12
@@ -331,7 +331,7 @@ def _data_of_bins(
             of_means = of_means.at(count > 0)
         elif reduced.gram.loss is None:
             M, chisqr = reduced.gram.moments[b], float(reduced.chisqr_per_bin[b])
-            if scan.attrs["sigma_source"] == "counts":
+            if scan.attributes.sigma_source == "counts":
                 chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[b]))
             scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
             if FROZEN_FRACTION in request.problem.model.names:

@@ -6,8 +6,8 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (
     ALL_MODES,

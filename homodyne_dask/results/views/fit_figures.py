@@ -28,7 +28,7 @@ from homodyne_dask.results.views import style
 from homodyne_dask.results.views.panels import png_of, vector_of
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import joined_with_and
@@ -501,7 +501,7 @@ def _line_of_model(
 def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
     """Return what bins are drawn against: φ; at one φ the number of the scan, or q; or the bin."""
     rings, has_phi = not _one_ring(scan) and np.isfinite(scan.q).all(), np.isfinite(scan.phi).all()
-    if has_phi and np.ptp(scan.phi) < 1 and "scans" in scan.attrs:
+    if has_phi and np.ptp(scan.phi) < 1 and scan.has_repeats:
         return scan.scan_number.astype(float), "scan"
     if rings and (not has_phi or np.ptp(scan.phi) < 1):
         return scan.q, _Q
@@ -512,7 +512,7 @@ def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
 
 def _groups(scan: Scan) -> tuple[Float[np.ndarray, " bin"], style.RingStyles]:
     against = _place(scan)[1]
-    if "scans" in scan.attrs and _one_ring(scan) and against != "scan":
+    if scan.has_repeats and _one_ring(scan) and against != "scan":
         numbers = scan.scan_number.astype(float)
         return numbers, style.ring_styles(numbers, "scan {:.0f}")
     return scan.q, style.ring_styles(scan.q if against != _Q else np.array([np.nan]))
