@@ -210,19 +210,7 @@ def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
     return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr)
 
 
-def _rows(
-    each: Sequence[_Scored], noise: float, columns: Mapping[str, np.ndarray]
-) -> tuple[ComparedFit, ...]:
-    verdicts = zip(*(column.tolist() for column in columns.values()), strict=True)
-    rows = [
-        _row(scored, noise, dict(zip(columns, verdict, strict=True)))
-        for scored, verdict in zip(each, verdicts, strict=True)
-    ]
-    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
-    return tuple(rows)
-
-
-def _row(scored: _Scored, noise: float, verdict: Mapping[str, Any]) -> ComparedFit:
+def _row(scored: _Scored, noise: float, **verdict: Any) -> ComparedFit:
     fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
     # a prior of a parameter is no datum of all fits
     chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
@@ -243,7 +231,8 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     by_left_out = bins >= MIN_INDEPENDENT_BINS
     each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
     scores = np.array([scored.chisqr for scored in each])
-    has_score = np.isfinite(scores.sum(1))
+    totals = scores.sum(1)
+    has_score = np.isfinite(totals)
     if not has_score.any():
         raise OptionError(
             f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
@@ -260,13 +249,23 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     # By CLIC it would happen for λ z² above 3.4 λ, which is 6 of 100 for each richer model; 4.8 λ is 3.
     enough = 1.0 if by_left_out else 2.0
     told = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
-    chosen = next(n for n in np.flatnonzero(eligible) if above[n] <= enough * stderr[n])
-    order = np.arange(len(each))
-    columns = {"told": told, "best": order == lowest, "chosen": order == chosen}
-    columns |= {"score": -0.5 * scores.sum(1) / noise, "worse_by": 0.5 * above / noise}
-    rows = _rows(each, noise, columns | {"stderr": 0.5 * stderr / noise})
+    chosen = next(n for n, able in enumerate(eligible) if able and above[n] <= enough * stderr[n])
+    rows = [
+        _row(
+            each[n],
+            noise,
+            score=float(-0.5 * totals[n] / noise),
+            worse_by=float(0.5 * above[n] / noise),
+            stderr=float(0.5 * stderr[n] / noise),
+            told=bool(told[n]),
+            best=n == lowest,
+            chosen=n == chosen,
+        )
+        for n in range(len(each))
+    ]
+    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
     store = each[0].fit.provenance.inputs["store"]
-    return {"fits": rows, "store": store, "bins": bins, "noise": noise, "results": fits}
+    return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
 
 
 def _stderr_of_differences(
