@@ -22,7 +22,7 @@ from homodyne_dask.request.options import FitOptions
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
 from homodyne_dask.results.result_classes import Comparison, FitSeries
-from tests.applications import application, made_for, public
+from tests.applications import made_for, public
 from tests.results.made_results import flow_result, flow_result_of, result_of_model
 from tests.synthetic import FLOW, GAP, angles, measured, module_scan
 
@@ -57,8 +57,7 @@ def curve():
 def drawn(scan):
     result = flow_result_of(scan)
     made = made_for("posterior.made_draws")
-    draws = made.draws_of(result, made.gaussian(result, 200))
-    return application("posterior.posterior").posterior_of(result, draws, scan)
+    return made.posterior_from(result, made.gaussian(result, 200), scan)
 
 
 MAKERS: dict[str, Callable[[Any], Any]] = {

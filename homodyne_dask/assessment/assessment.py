@@ -20,8 +20,7 @@ from homodyne_dask.assessment.which_covariance import deviations
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.derived_models import parsed
 from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.models.spline_rates import free_forms, power_law_model
-from homodyne_dask.models.transport import Convention, TransportModel
+from homodyne_dask.models.transport import Convention
 from homodyne_dask.models.user_defined import importable_models
 from homodyne_dask.request.options import AUTO, PAIRS
 from homodyne_dask.request.request import Request
@@ -156,7 +155,7 @@ class FitEnd:
         Of a model that only this process knows by name it has the option alone.
         """
         request, words = self.request, ""
-        name, gap = model or request.config["model"], request.config["gap_angstrom"]
+        name, gap = model or request.problem.model.name, request.gap_angstrom
         named = importable_models()
         definition = named.get(name)
         with suppress(OptionError):
@@ -164,7 +163,7 @@ class FitEnd:
         if name != AUTO and definition is None:
             return option
         names = () if definition is None else definition.names
-        for tied, expression in (request.config["tie"] or {}).items():
+        for tied, expression in (request.options.tie or {}).items():
             words += f' --tie "{tied} = {expression}"' * (tied in names)
         if (convention or request.problem.convention) is Convention.HOMODYNE:
             words += " --convention homodyne"
@@ -191,12 +190,8 @@ class FitEnd:
     @property
     def free_rates(self) -> str:
         """The command that fits rates without a formula, or age windows where there is none."""
-        model = self.request.problem.model
-        if free_forms(model):
-            return self.command("--rates spline")
-        if not isinstance(model, TransportModel) or model.splines:
-            return self.command(AGE_WINDOWS)
-        return self.command("--rates spline", power_law_model(model).name)
+        model = self.request.problem.model.model_of_free_rates
+        return self.command("--rates spline", model) if model else self.command(AGE_WINDOWS)
 
 
 def names_in_model(names: np.ndarray | list[str]) -> list[str]:

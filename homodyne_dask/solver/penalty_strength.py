@@ -58,7 +58,7 @@ def penalized(
     effective, moving = (
         np.array([float(one[at].sum()) for at in smooth.places.values()]) for one in (share, free)
     )
-    least = [smooth.least.get(name, np.inf) for name in smooth.names]
+    least = [form.least_strength or np.inf for form in smooth.forms.values()]
     rougher = np.minimum(values / ROUGHER, least * scales)
     return reduced.with_penalty(
         Penalty(
@@ -76,7 +76,7 @@ def _best_exponents(at: "_Quadratic") -> tuple["_Quadratic", PerRate]:
     free = at.minimum(chosen)[1]
     for r, scale in enumerate(scales):
         highest = at.likelihood(chosen, scale, free)
-        ages = at.smooth.ages[at.smooth.names[r]]
+        ages = at.smooth.forms[at.smooth.names[r]].ages
         for exponent in EXPONENTS if np.ptp(ages) else ():
             own = np.arange(len(scales)) == r
             one = replace(at, exponents=np.where(own, exponent, at.exponents))
@@ -152,7 +152,7 @@ class _Quadratic:
                 spent = rank - strengths[r] * float(np.trace(solved(A, S)))
                 gain = found[r] * max(spent, 0.0)
                 updated[r] = limit if gain >= limit * rough[r] else gain / rough[r]
-                least = found[r] * self.smooth.least.get(self.smooth.names[r], 0.0)
+                least = found[r] * self.smooth.forms[self.smooth.names[r]].least_strength
                 updated[r] = max(updated[r], self.units[r] / MAX_STRENGTH, least)
             updated = np.where(np.isnan(given), updated, given)
             done = np.abs(np.log(updated / strengths)).max()
