@@ -99,7 +99,7 @@ def ingest(
         )
     frame_time = dt if frame_time is None else frame_time
     files = (str, PathLike, UrlPath)
-    several = isinstance(source, list | tuple) and all(isinstance(one, files) for one in source)
+    several = isinstance(source, list | tuple) and all(isinstance(file, files) for file in source)
     if isinstance(source, files) or several:
         for name, value in (("counts", counts), ("pixels", pixels)):
             if value is not None:
@@ -168,14 +168,14 @@ def read_g2(
     """
     first = source if isinstance(source, str | PathLike) else next(iter(source), "")
     dataset = data.g2_dataset(path_of("source", first))
-    given: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
-    given |= {"column_is": column_is}
+    options: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
+    options |= {"column_is": column_is}
     if store is None and dataset is not None:
         store = store_beside(path_of("source", first), "g2")
     deadline = time.monotonic() + MOST_WAIT
     while True:
         try:
-            report = ingest(source, store, dataset=dataset, overwrite=overwrite, **given)
+            report = ingest(source, store, dataset=dataset, overwrite=overwrite, **options)
             return open_dataset(report.store)
         except StoreInUse:  # another fit of the table is reading it: of both one reads
             if time.monotonic() > deadline:

@@ -165,16 +165,16 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def nearest(word: object, known: Iterable[str]) -> str:
+def nearest(word: object, words: Iterable[str]) -> str:
     """Return '; did you mean ...?' for the known word closest to `word`, else the list of all."""
-    names = {str(name).lower(): str(name) for name in known}
+    names = {str(name).lower(): str(name) for name in words}
     close = difflib.get_close_matches(str(word).lower(), names, n=1)
     if close:
         return f"did you mean {names[close[0]]!r}?"
     return "choose from " + ", ".join(names.values())
 
 
-def require_known(word: object, known: Collection[Any], wrong: str) -> None:
+def require_known(word: object, words: Collection[Any], wrong: str) -> None:
     """Raise OptionError for a word that is not among those known; wrong: what is said before the nearest."""
-    if not isinstance(word, str) or word not in known:
-        raise OptionError(f"{wrong}; {nearest(word, known)}")
+    if not isinstance(word, str) or word not in words:
+        raise OptionError(f"{wrong}; {nearest(word, words)}")

@@ -39,8 +39,8 @@ def offered_in(group: str) -> tuple[EntryPoint, ...]:
     points, broken = _installed()
     for sentence in broken:
         warn_of(f"{sentence}: repair or remove the package")
-    found = [point for point in points if point.group == group and _is_present(point)]
-    return tuple(sorted(found, key=lambda point: (point.name, point.value)))
+    offered = [point for point in points if point.group == group and _is_present(point)]
+    return tuple(sorted(offered, key=lambda point: (point.name, point.value)))
 
 
 def _is_present(point: EntryPoint) -> bool:
@@ -56,7 +56,7 @@ def broken_packages() -> tuple[str, ...]:
 
 @cache
 def _installed() -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
-    found: dict[str, list[EntryPoint]] = {}
+    points_by_package: dict[str, list[EntryPoint]] = {}
     broken = []
     for package in distributions():
         try:
@@ -67,8 +67,8 @@ def _installed() -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
             )
         else:
             if points:  # of two of one name the first is imported
-                found.setdefault(_name_of(package), points)
-    each = tuple(point for points in found.values() for point in points)
+                points_by_package.setdefault(_name_of(package), points)
+    each = tuple(point for points in points_by_package.values() for point in points)
     return each, tuple(dict.fromkeys(broken))  # a folder may be searched twice
 
 
@@ -78,10 +78,10 @@ def _name_of(package: Distribution) -> str:
 
 def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
     with package_errors(point):
-        found = point.load()
-    if not fits(found):
+        plugin = point.load()
+    if not fits(plugin):
         raise unusable(point, f"it is not {what}")
-    return found
+    return plugin
 
 
 @contextmanager
@@ -124,10 +124,10 @@ def metadata_of(point: EntryPoint, key: str) -> str | None:
 
 def _metadata_of(package: Distribution, key: str) -> str | None:
     try:
-        found = package.metadata.get(key)
+        text = package.metadata.get(key)
     except Exception:  # whatever a file that is no text, or no metadata, raises
         return None
-    return in_line(found) if found else None
+    return in_line(text) if text else None
 
 
 @cache

@@ -136,13 +136,13 @@ def counted_c2(
 
 
 def field_root(
-    at: TransportPoint,
+    point: TransportPoint,
     time: Float[np.ndarray, " t"],
     q: Float[np.ndarray, " one"],
     phi: Float[np.ndarray, " one"],
 ) -> Float[np.ndarray, "t t"]:
     """Return the upper triangular R with RᵀR the correlation of the field of a bin."""
-    pairs = at, time, q, phi, time[:, None], time[None, :]
+    pairs = point, time, q, phi, time[:, None], time[None, :]
     # the upper half on both sides: models are of pairs with t1 before t2
     g = np.triu(np.sqrt(np.clip(f_at(*pairs)[0], 0, 1)) * sign_at(*pairs)[0], 1)
     g += g.T

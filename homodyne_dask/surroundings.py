@@ -16,7 +16,7 @@ from homodyne_dask.plugins import broken_packages
 SHARED_MEMORY = Path("/dev/shm")
 
 
-class Finding(NamedTuple):
+class Check(NamedTuple):
     """One check: its name, its result, and the remedy, empty where nothing has to be done."""
 
     what: str
@@ -24,37 +24,37 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def examined() -> list[Finding]:
-    packages = [Finding("packages", name, "repair or remove it") for name in broken_packages()]
+def examined() -> list[Check]:
+    packages = [Check("packages", name, "repair or remove it") for name in broken_packages()]
     return [*packages, shared_memory(), loopback(), room_for_threads()]
 
 
-def in_words(findings: Iterable[Finding]) -> str:
+def in_words(checks: Iterable[Check]) -> str:
     """Return those that are wrong, with the remedies, as a phrase; '' for none."""
-    return "; ".join(f"{f.what}: {f.value}, {f.advice}" for f in findings if f.advice)
+    return "; ".join(f"{f.what}: {f.value}, {f.advice}" for f in checks if f.advice)
 
 
-def shared_memory() -> Finding:
+def shared_memory() -> Check:
     """Return whether there can be semaphores, with which Dask starts the processes of workers."""
     advice = "mount it writable (of a container: `--shm-size` or a volume); workers do not start"
     try:
         with tempfile.TemporaryFile(dir=SHARED_MEMORY):
-            return Finding("shared memory", str(SHARED_MEMORY))
+            return Check("shared memory", str(SHARED_MEMORY))
     except OSError as e:
-        return Finding("shared memory", f"{SHARED_MEMORY}: {e.strerror or e}", advice)
+        return Check("shared memory", f"{SHARED_MEMORY}: {e.strerror or e}", advice)
 
 
-def loopback() -> Finding:
+def loopback() -> Check:
     advice = "workers do not start: ip link set lo up"
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), timeout=1.0).close()
-            return Finding("loopback", "127.0.0.1")
+            return Check("loopback", "127.0.0.1")
     except OSError as e:
-        return Finding("loopback", f"127.0.0.1: {e.strerror or e}", advice)
+        return Check("loopback", f"127.0.0.1: {e.strerror or e}", advice)
 
 
-def room_for_threads(least: int = 40) -> Finding:
+def room_for_threads(least: int = 40) -> Check:
     """Return how many threads there may be; least: needed beside those of JAX."""
     user, _ = resource.getrlimit(resource.RLIMIT_NPROC)  # it does not bind root
     limits = [(user, "ulimit -u")] * (user != resource.RLIM_INFINITY and os.geteuid() != 0)
@@ -62,7 +62,7 @@ def room_for_threads(least: int = 40) -> Finding:
     limits += [(int(most), "the limit of the container or job") for most in files if most.isdigit()]
     (most, what), needed = min(limits, default=(sys.maxsize, "")), least + 8 * jax_threads()
     advice = f"{needed} are needed: raise {what}, or set NPROC=1 OPENBLAS_NUM_THREADS=1"
-    return Finding("threads", f"at most {most}" if limits else "no limit", advice * (most < needed))
+    return Check("threads", f"at most {most}" if limits else "no limit", advice * (most < needed))
 
 
 def last_words(said: str) -> str:

@@ -157,7 +157,7 @@ def messages(debug: bool, verbose: bool) -> Iterator[None]:
         warnings.simplefilter("default" if debug else "ignore")
         warnings.simplefilter("default", PackageWarning)
         if not debug:
-            warnings.showwarning = lambda of, *_: echo(f"warning: {of}", err=True)
+            warnings.showwarning = lambda message, *_: echo(f"warning: {message}", err=True)
         yield
 
 

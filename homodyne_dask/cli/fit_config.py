@@ -71,7 +71,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
     except yaml.YAMLError as e:
         why = one_line(str(e))
         if isinstance(e, MarkedYAMLError) and (mark := e.problem_mark) is not None:
-            words = ", ".join(part for part in (e.context, e.problem) if part)
+            words = ", ".join(phrase for phrase in (e.context, e.problem) if phrase)
             why = f"{words} (line {mark.line + 1}, column {mark.column + 1})"
         raise OptionError(f"{path} is not YAML: {why}") from e
     except RecursionError as e:
@@ -207,8 +207,8 @@ class FitConfig(FitOptions, _Source):
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""
-        known = FitOptions.options()
-        return {name: value for name, value in self.values().items() if PLAN in known[name].use}
+        options = FitOptions.options()
+        return {name: value for name, value in self.values().items() if PLAN in options[name].use}
 
     def replaced(self, **changes: Any) -> "FitConfig":
         """Return the configuration with other values of options."""
@@ -216,9 +216,11 @@ class FitConfig(FitOptions, _Source):
 
 
 def read_config(
-    path: str | Path, given: Mapping[str, Any] | None = None, data: Sequence[AnyPath] | None = None
+    path: str | Path,
+    options: Mapping[str, Any] | None = None,
+    data: Sequence[AnyPath] | None = None,
 ) -> FitConfig:
-    """Return the configuration in a YAML file; options in `given`, and `data`, replace those of the file.
+    """Return the configuration in a YAML file; `options` and `data` replace those of the file.
 
     Paths in the file are relative to the file, and what it has written is below its folder: results
     of data elsewhere lie beside the file.
@@ -242,12 +244,12 @@ def read_config(
         if isinstance(value, str | Path) and (name, value) != ("key", "none"):
             in_file[name] = type(value)(where.parent / value)
     in_file["data"] = [where.parent / store for store in config.data]
-    given = dict(given or {})
-    for name in given.keys() & {"contrast", "offset"}:  # bounds and prior are given each by itself
-        before, now = in_file.get(name), getattr(FitConfig(**in_file | {name: given[name]}), name)
+    values = in_file | dict(options or {})
+    for name in {"contrast", "offset"} & values.keys():  # bounds and prior are given each by itself
+        before, now = in_file.get(name), getattr(FitConfig(**values), name)
         if isinstance(before, dict) and isinstance(now, dict):
-            given[name] = before | now
-    return _with_output_below(where.parent, FitConfig(**in_file | given))
+            values[name] = before | now
+    return _with_output_below(where.parent, FitConfig(**values))
 
 
 def _stay_below(file: Path, config: FitConfig) -> None:
@@ -277,8 +279,8 @@ def template() -> str:
     lines = [
         "# A fit: run `homodyne-dask fit` with this file. Options on the command line override those below."
     ]
-    for name, known in FitConfig.options().items():
+    for name, defined in FitConfig.options().items():
         mark = "" if name in ("data", "model", "gap") else "# "
-        about = textwrap.fill(known.description, 98, initial_indent="# ", subsequent_indent="# ")
-        lines += ["", about, f"{mark}{name}: {known.example}"]
+        about = textwrap.fill(defined.description, 98, initial_indent="# ", subsequent_indent="# ")
+        lines += ["", about, f"{mark}{name}: {defined.example}"]
     return "\n".join(lines) + "\n"

@@ -49,15 +49,15 @@ def echo_json(value: Any) -> None:
         echo(text)
 
 
-def echo_found(found: Any, as_json: bool, picture: Path | None = None) -> None:
+def echo_found(result: Any, as_json: bool, picture: Path | None = None) -> None:
     """Print what a computation has found, or its values as JSON, and draw it to a file if one is given."""
     if as_json:
-        echo_json(found.to_dict())
+        echo_json(result.to_dict())
     else:
-        echo(str(found))
+        echo(str(result))
     if picture is not None:
         content = io.BytesIO()
-        found.plot().savefig(content, format=picture.suffix[1:].lower())
+        result.plot().savefig(content, format=picture.suffix[1:].lower())
         replace_file(picture, content.getvalue())
         echo(f"\nwritten: {in_line(str(picture))}", err=as_json)
 

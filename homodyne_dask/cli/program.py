@@ -72,15 +72,15 @@ class Commands(Mapping[str, click.Command]):
     @cached_property
     def installed(self) -> dict[str, list[EntryPoint]]:
         """The commands of other packages by name; one with a name of this package is not among them."""
-        found: dict[str, list[EntryPoint]] = {}
+        points_by_name: dict[str, list[EntryPoint]] = {}
         for point in plugins.offered_in(GROUP):
             if point.name in self._of_applications or point.name in _LIBRARY:
                 plugins.warn_of(
                     str(plugins.unusable(point, "homodyne-dask has a command of that name"))
                 )
             else:
-                found.setdefault(point.name, []).append(point)
-        return found
+                points_by_name.setdefault(point.name, []).append(point)
+        return points_by_name
 
     def __contains__(self, name: object) -> bool:
         return name in _LIBRARY or name in self._of_applications or name in self.installed
@@ -94,7 +94,7 @@ class Commands(Mapping[str, click.Command]):
         if others:
             raise plugins.unusable(point, f"{others[0].value} has the same name")
         return plugins.loaded(
-            point, lambda found: isinstance(found, click.Command), "a click command"
+            point, lambda command: isinstance(command, click.Command), "a click command"
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Commands(Mapping[str, click.Command]):
 
     def short_help(self) -> dict[str, dict[str, str]]:
         """Return a line on each command, by section and name; no command is imported."""
-        found = {
+        sections = {
             section: names | {n: _first_line(p) for n, p in self.applications[section].items()}
             for section, names in SECTIONS.items()
         }
@@ -115,7 +115,7 @@ class Commands(Mapping[str, click.Command]):
         for name, (point, *_) in self.installed.items():
             package = point.value.partition(":")[0].partition(".")[0]
             others[name] = plugins.metadata_of(point, "Summary") or f"From the package {package}."
-        return found | ({"Other packages": others} if others else {})
+        return sections | ({"Other packages": others} if others else {})
 
 
 def _first_line(point: EntryPoint) -> str:
@@ -174,10 +174,10 @@ class Program(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections = self.commands.short_help()
-        width = max(len(name) for of in sections.values() for name in of)
-        for section, of in sections.items():
+        width = max(len(name) for commands in sections.values() for name in commands)
+        for section, commands in sections.items():
             with formatter.section(section):
-                formatter.write_dl([(name.ljust(width), text) for name, text in of.items()])
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         sections = self.commands.short_help().values()

@@ -73,8 +73,8 @@ def _lines(console: Console, interval: float = math.inf) -> ShowProgress:
 @contextmanager
 def _bar(console: Console) -> Iterator[ShowProgress]:
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20)
-    more = TextColumn("{task.fields[more]}")
-    with ProgressBar(*columns, more, console=console, transient=True) as bar:
+    state = TextColumn("{task.fields[more]}")
+    with ProgressBar(*columns, state, console=console, transient=True) as bar:
         task = bar.add_task("starting workers, finding initial values", total=None, more="")
         print_lines = _lines(console)
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as many
-from homodyne_dask.fitting.series.many_fits import FitOutput, Job, PreviousFit, fit_job
+from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, fit_job
 from homodyne_dask.fitting.series.parts import axis_of
 from homodyne_dask.fitting.series.rings_and_windows import (
     Part,
@@ -82,8 +83,9 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
 
 def _grouped(config: FitConfig, resume: bool) -> FitConfig:
     """Return a configuration whose groups of bins or scans are those of `over`, `together` and `per_scan`."""
-    own, over, options = grouping_of(config.per, config.per_scan, config.over, config.values())
-    together = config.together or bool(own)
+    groups = config.per, config.per_scan, config.over
+    differing, over, options = grouping_of(*groups, config.values())
+    together = config.together or bool(differing)
     if together and resume:
         raise OptionError(
             "a fit of scans together, or with per, has no checkpoint: leave out --resume"
@@ -95,7 +97,7 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
         )
     over = "scan" if config.together else over
     chosen = {"over": over, "scaling": options["scaling"], "together": together}
-    return config.replaced(**chosen, per=None, per_scan=own)
+    return config.replaced(**chosen, per=None, per_scan=differing)
 
 
 def model_of(config: FitConfig) -> Model:
@@ -113,8 +115,8 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         alone = len(config.data) == 1
         folder = config.output or folders.default_folder(config.data[0], over, alone)
         each = zip(_parts(config, scans), scans, strict=True)
-        given = options, folder, config.together
-        jobs = [job for own, scan in each for job in jobs_of(own, scan, *given)]
+        common = options, folder, config.together
+        jobs = [job for parts, scan in each for job in jobs_of(parts, scan, *common)]
     elif config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
     else:
@@ -127,8 +129,8 @@ def fit_jobs(config: FitConfig) -> list[Job]:
 
 
 def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Part, ...]]:
-    given = config.over, config.windows, config.over_scans, config.scan_values
-    return parts_of_stores(scans, *given, together=config.together)
+    grouping = config.over, config.windows, config.over_scans, config.scan_values
+    return parts_of_stores(scans, *grouping, together=config.together)
 
 
 def _folders(config: FitConfig) -> list[Path]:
@@ -192,13 +194,13 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
     """Yield callbacks that show the progress of a fit; an interrupt says what was saved of it."""
     passes = 0
 
-    def count(event: PassEnded) -> None:
+    def note_pass(event: PassEnded) -> None:
         nonlocal passes
         passes = event.number
 
     try:
         with progress_bar.progress_on_stderr() as show:
-            yield [on_pass(count), show]
+            yield [on_pass(note_pass), show]
     except KeyboardInterrupt:
         what = f"interrupted before the end of the first pass: nothing was saved{again}"
         if passes or resume:
@@ -213,33 +215,36 @@ def _fit_many(
     config: FitConfig, jobs: Sequence[Job], resume: bool, shown: ShowResult | None
 ) -> int:
     """Return the worst exit status; shown: of each result, None where its report is in its folder alone."""
-    over = axis_of(config.over_scans or config.over or "")
-    model, kind, where = model_of(config), fit_rows.PARTS, jobs[0].folder.parent
-    if not over:
-        common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
-        kind, where = fit_rows.SCANS, config.output or Path(common)
-    rows, statuses, files, together = list[fit_rows.FitRow](), set(), [], None
-    with client_of(config) as client, folders.locked_folder(where, f".{kind}.lock"):
-        folders.check_index(where, config.overwrite or resume, kind)
+    model, (over, prefix, folder) = model_of(config), _place_of_index(config, jobs)
+    rows, statuses, files, together = list[fit_rows.FitRow](), set[int](), list[Path](), None
+    with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
+        folders.check_index(folder, config.overwrite or resume, prefix)
         if config.together:
             jobs, together = _fit_together(config, jobs, client, over or "scan")
-        with closing(_outputs(config, jobs, client, resume, rows)) as outputs:
-            for job, output in zip(jobs, outputs, strict=True):
-                row, status = _ended(job, output, shown)
+        number, suffix = len(jobs), jobs[0].pictures
+        with closing(_ended_fits(config, jobs, client, resume, shown)) as ended:
+            for row, status in ended:
                 statuses.add(status)
-                rows[:] = fit_rows.without_chance([*rows, row], len(jobs))
+                rows = fit_rows.without_chance([*rows, row], number)
                 files = folders.write_index(
-                    where, model.names, rows, len(jobs), kind, together, jobs[0].pictures
+                    folder, model.names, rows, number, prefix, together, suffix
                 )
     if over:
-        echo(f"\n{FitSeries(over, tuple(rows), together)}")
+        report = str(FitSeries(over, tuple(rows), together))
     else:
         names = fit_rows.quantity_names(rows, model.names)
-        echo(f"\n{as_text(report_of_fits(config.model, names, rows, len(rows), kind))}")
-    echo(
-        f"\n{fit_rows.outcome_counts(rows, len(rows), kind)}: {in_line(', '.join(map(str, files)))}"
-    )
-    return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
+        report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
+    counts = fit_rows.outcome_counts(rows, len(rows), prefix)
+    echo(f"\n{report}\n\n{counts}: {in_line(', '.join(map(str, files)))}")
+    return next((status for status in (BUG, BAD_INPUT, NOT_CONVERGED) if status in statuses), 0)
+
+
+def _place_of_index(config: FitConfig, jobs: Sequence[Job]) -> tuple[str, str, Path]:
+    """Return what a series is over ('' for several scans), the name of the files of the index, its folder."""
+    if over := axis_of(config.over_scans or config.over or ""):
+        return over, fit_rows.PARTS, jobs[0].folder.parent
+    common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
+    return "", fit_rows.SCANS, config.output or Path(common)
 
 
 def _fit_together(
@@ -248,23 +253,24 @@ def _fit_together(
     data, model = [selected(config, store) for store in config.data], model_of(config)
     parts = _parts(config, data)
     with progress_bar.progress_on_stderr() as show:
-        given = config.per_scan, over, client, [show], config.values()
-        series = fit_parts_together(data, model, parts, *given)
+        how = config.per_scan, over, client, [show], config.values()
+        series = fit_parts_together(data, model, parts, *how)
     made = zip(jobs, series.results, strict=True)
     return [job._replace(made=result) for job, result in made], series.global_fit
 
 
-def _outputs(
+def _ended_fits(
     config: FitConfig,
     jobs: Sequence[Job],
     client: "Client | None",
     resume: bool,
-    rows: Sequence[fit_rows.FitRow],
-) -> Generator[FitOutput]:
-    """Return what becomes of each job, whose progress is shown; rows: of those that have ended."""
+    shown: ShowResult | None,
+) -> Generator[tuple[fit_rows.FitRow, int]]:
+    """Run the fits with their progress shown; yield the row and the exit status of each that has ended."""
+    numbers = count(1)
 
     def observed(job: Job, before: PreviousFit) -> AbstractContextManager[Sequence[Callback]]:
-        echo_progress(f"\n{in_line(job.name)}, {len(rows) + 1} of {len(jobs)}")
+        echo_progress(f"\n{in_line(job.name)}, {next(numbers)} of {len(jobs)}")
         folder = in_line(str(job.folder))
         if before.result is not None:
             echo_progress(f"{folder}/ already contains its result")
@@ -276,17 +282,15 @@ def _outputs(
         return _observed(folders.checkpoint_in(job.folder), before.resume, again)
 
     drawn = many.MIN_DRAWN_FITS_FOR_WORKERS, many.MIN_FITS_FOR_WORKERS
-    given = {"resume": resume, "many": drawn[not jobs[0].pictures]}
-    given["shared_disk"] = workers_are_local(config)
-    return many.run_many(jobs, model_of(config), client, observed, **given)
-
-
-def _ended(job: Job, output: FitOutput, shown: ShowResult | None) -> tuple[fit_rows.FitRow, int]:
-    result, message, status = output.result, "", 0
-    if output.error is not None:
-        message, status = error_sentence(output.error), print_error(output.error)
-    elif result is not None:
-        status = 0 if result.converged else NOT_CONVERGED
-        if shown and output.files:  # it is not that of an earlier run
-            shown(job, result, output.files)
-    return fit_rows.fit_row(job.name, job.folder, result, message, job.at), status
+    options = {"resume": resume, "many": drawn[not jobs[0].pictures]}
+    options["shared_disk"] = workers_are_local(config)
+    with closing(many.run_many(jobs, model_of(config), client, observed, **options)) as outputs:
+        for job, output in zip(jobs, outputs, strict=True):
+            result, message, status = output.result, "", 0
+            if output.error is not None:
+                message, status = error_sentence(output.error), print_error(output.error)
+            elif result is not None:
+                status = 0 if result.converged else NOT_CONVERGED
+                if shown and output.files:  # it is not that of an earlier run
+                    shown(job, result, output.files)
+            yield fit_rows.fit_row(job.name, job.folder, result, message, job.at), status

@@ -33,23 +33,23 @@ class ModelOption(click.Option):
     def __init__(self, option: Option) -> None:
         self.option, name = option, option.name.replace("_", "-")
         self.section = option.section
-        more: dict[str, Any] = {"is_flag": True, "default": None}
+        look: dict[str, Any] = {"is_flag": True, "default": None}
         if option.type == bool | None:
             name = f"{name}/--no-{name}"
         elif option.type is not bool:
             words = 1 + option.form.metavar.count(" ")
-            more = {"metavar": option.form.metavar, "multiple": option.repeatable, "nargs": words}
+            look = {"metavar": option.form.metavar, "multiple": option.repeatable, "nargs": words}
         text = option.description
         text += f"; example: {option.typed}" if option.by_name or ":" in option.form.metavar else ""
         if option.repeatable:
             text += "; to give several, repeat the option or separate them with commas"
-        super().__init__([option.name, *(option.names or [f"--{name}"])], help=f"{text}.", **more)
+        super().__init__([option.name, *(option.names or [f"--{name}"])], help=f"{text}.", **look)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if self.option.form.metavar == "PATH":
             return [CompletionItem(incomplete, type="file")]
-        known = self.option.choices or self.option.suggestions
-        return [CompletionItem(word) for word in known if word.startswith(incomplete)]
+        words = self.option.choices or self.option.suggestions
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
 PictureFormat = Literal["png", "pdf", "svg", "none"] | None
@@ -77,19 +77,19 @@ class PicturesCommand(click.Command):
     """A command whose option --pictures may have a format after it; --no-pictures stands for none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = ["--pictures=none" if word == "--no-pictures" else word for word in args]
-        for n, (word, following) in enumerate(pairwise([*given, ""])):
+        words = ["--pictures=none" if word == "--no-pictures" else word for word in args]
+        for n, (word, following) in enumerate(pairwise([*words, ""])):
             if word == "--pictures" and following not in (*FORMATS, "none"):
-                given[n] = "--pictures=png"
-        return super().parse_args(ctx, given)
+                words[n] = "--pictures=png"
+        return super().parse_args(ctx, words)
 
 
 class SectionCommand(PicturesCommand):
     """A command whose help lists options under headings, the uncommon ones with --help-all only."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        def print_all(ctx: click.Context, _: click.Parameter, given: bool) -> None:
-            if given:
+        def print_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+            if wanted:
                 ctx.meta[_HELP_ALL] = True
                 echo(ctx.get_help())
                 ctx.exit()
@@ -100,11 +100,11 @@ class SectionCommand(PicturesCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections = [*SECTIONS, ""]
-        params = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        params.sort(key=lambda one: sections.index(_section(one)))
+        params = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        params.sort(key=lambda param: sections.index(_section(param)))
         for section, options in groupby(params, key=_section):
-            shown = [one for one in options if _HELP_ALL in ctx.meta or _is_common(one)]
-            records = [record for one in shown if (record := one.get_help_record(ctx))]
+            shown = [param for param in options if _HELP_ALL in ctx.meta or _is_common(param)]
+            records = [record for param in shown if (record := param.get_help_record(ctx))]
             with formatter.section(section or "Other options"):
                 formatter.write_dl(records)
 
@@ -121,8 +121,8 @@ def options_of(
     model: type[Options], names: Iterable[str] | None = None
 ) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of a model, or those with these names, to a command."""
-    known = model.options()
-    made = [ModelOption(known[name]) for name in (known if names is None else names)]
+    options = model.options()
+    made = [ModelOption(options[name]) for name in (options if names is None else names)]
 
     def decorated(command: Command) -> Command:
         params = vars(command).setdefault("__click_params__", [])
@@ -141,12 +141,12 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
 
     Stores are in place of tables of g2, which are written beside these.
     """
-    given: dict[str, Any] = given_of(options)
+    chosen: dict[str, Any] = given_of(options)
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if files and len(sources) > 1:
         raise OptionError(f"{files[0]} specifies its own data: give this file alone")
-    of_stores: dict[str, Any] = given | {"data": list(sources)}
-    config = read_config(files[0], given) if files else FitConfig(**of_stores)
+    of_stores: dict[str, Any] = chosen | {"data": list(sources)}
+    config = read_config(files[0], chosen) if files else FitConfig(**of_stores)
     if not any(isinstance(path, Path) and is_file(path) for path in config.data):
         return config
     from homodyne_dask.api import tables_read  # lazy: it loads h5py

@@ -171,7 +171,7 @@ async def _greet(address: str, security: Security) -> None:
             arguments = security.get_connection_args("client")
             await (await connection(address, timeout=CONNECT_TIMEOUT, **arguments)).close()
     except (OSError, ValueError, TypeError, RuntimeError) as e:
-        if any(isinstance(of, TimeoutError) for of in (e, e.__cause__)):
+        if any(isinstance(error, TimeoutError) for error in (e, e.__cause__)):
             raise TimeoutError("nothing was said in time") from None
         raise
     except Exception:  # whatever the first bytes of another program are read as
@@ -197,8 +197,8 @@ def _security(address: str, key: str | Path | None) -> Security | None:
 def dashboard_of(client: Client) -> str:
     """Return the address of a scheduler's dashboard; '' where it has none, or where none can be named."""
     try:
-        known = client.scheduler_info(n_workers=0)
-        return str(client.dashboard_link) if "dashboard" in known["services"] else ""
+        scheduler = client.scheduler_info(n_workers=0)
+        return str(client.dashboard_link) if "dashboard" in scheduler["services"] else ""
     except LookupError as e:
         LOG.warning(
             "distributed.dashboard.link of Dask's configuration names %s, which is not set", e

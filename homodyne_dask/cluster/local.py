@@ -127,12 +127,12 @@ ANSWER_TIMEOUT = 10.0
 
 
 def time_limit(what: str, seconds: float) -> float:
-    given = dask.config.get(f"homodyne-dask.{what}", seconds)
+    setting = dask.config.get(f"homodyne-dask.{what}", seconds)
     try:
-        return float(parse_timedelta(given, "s"))
+        return float(parse_timedelta(setting, "s"))
     except (KeyError, TypeError, ValueError):
         raise OptionError(
-            f"homodyne-dask.{what} = {shown(given)} of Dask's configuration is not a time: write 5m"
+            f"homodyne-dask.{what} = {shown(setting)} of Dask's configuration is not a time: write 5m"
         ) from None
 
 
@@ -228,13 +228,7 @@ def local_cluster(
     >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
     'static'
     """
-    if wrong := in_words([loopback(), shared_memory()]):
-        raise ClusterError(wrong)
-    if (now := digest_of_sources()) != code_digest():
-        raise ClusterError(
-            f"the files of homodyne-dask have changed since they were loaded (digest {now}, previously "
-            f"{code_digest()}), and new workers would use the new ones: restart this program"
-        )
+    _require_startable()
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
     for name, value in counts.items():
         require_count(name, value)
@@ -243,42 +237,24 @@ def local_cluster(
     if security is not None:
         require_type("security", security, Security, "TLS settings as a distributed.Security")
     made = local_workers(gpus, processes, threads, memory)
-    threads, memory = made.threads_each, made.memory // made.processes
     # to Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end
-    if memory < IDLE_WORKER_BYTES:
-        raise too_little("a worker", IDLE_WORKER_BYTES, memory)
+    if made.memory_each < IDLE_WORKER_BYTES:
+        raise too_little("a worker", IDLE_WORKER_BYTES, made.memory_each)
     with ExitStack() as held:
         folder = held.enter_context(scratch_folder())
         held.enter_context(dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS))
         if security is None and dask.config.get("distributed.comm.require-encryption"):
             security = held.enter_context(tls.new_key(folder / "key"))
-        common = {
-            "host": "127.0.0.1",
-            "protocol": "tls://" if security else "tcp://",
-            "local_directory": str(folder),
-        }
-        files = {name: getattr(security, name) for name in _OF_TLS} if security else {}
-        of_worker = common | {
-            "nthreads": threads,
-            "memory_limit": memory,
-            "silence_logs": 40,
-            "dashboard_address": None,
-            "dashboard": False,
-            "security": files | {"require_encryption": True} if security else None,
-        }
-        of_scheduler = common | {
+        workers = _specifications(made, gpus, folder, security)
+        scheduler = _common(folder, security) | {
             "security": security,
             "dashboard": dashboard is not None,
             "dashboard_address": dashboard,
         }
-        workers = []
-        for of_gpu in environments_of_gpus(gpus) or [{}] * made.processes:
-            options = of_worker | {"env": worker_environment(threads) | of_gpu}
-            workers.append({"cls": _Worker, "options": {"worker_kwargs": options}})
         try:
             cluster = _Cluster(
                 workers=dict(enumerate(workers)),
-                scheduler={"cls": Scheduler, "options": of_scheduler},
+                scheduler={"cls": Scheduler, "options": scheduler},
                 worker=workers[0],
                 name="homodyne_dask",
                 security=security,
@@ -292,6 +268,41 @@ def local_cluster(
         held.callback(_release, cluster.scheduler)
         with closing_logged(cluster), closing_logged(Client(cluster)) as client:
             yield client
+
+
+def _require_startable() -> None:
+    """Raise ClusterError where no worker would start, or with other code than that of this process."""
+    if wrong := in_words([loopback(), shared_memory()]):
+        raise ClusterError(wrong)
+    if (now := digest_of_sources()) != code_digest():
+        raise ClusterError(
+            f"the files of homodyne-dask have changed since they were loaded (digest {now}, previously "
+            f"{code_digest()}), and new workers would use the new ones: restart this program"
+        )
+
+
+def _common(folder: Path, security: Security | None) -> dict[str, Any]:
+    protocol = "tls://" if security else "tcp://"
+    return {"host": "127.0.0.1", "protocol": protocol, "local_directory": str(folder)}
+
+
+def _specifications(
+    made: Workers, gpus: int, folder: Path, security: Security | None
+) -> list[dict[str, Any]]:
+    """Return what Dask starts each worker from, as plain values: they are sent as JSON."""
+    files = {name: getattr(security, name) for name in _OF_TLS} if security else {}
+    options = _common(folder, security) | {
+        "nthreads": made.threads_each,
+        "memory_limit": made.memory_each,
+        "silence_logs": 40,
+        "dashboard_address": None,
+        "dashboard": False,
+        "security": files | {"require_encryption": True} if security else None,
+    }
+    environments = environments_of_gpus(gpus) or [{}] * made.processes
+    threads = worker_environment(made.threads_each)
+    each = [options | {"env": threads | environment} for environment in environments]
+    return [{"cls": _Worker, "options": {"worker_kwargs": worker}} for worker in each]
 
 
 def _release(scheduler: Any) -> None:
@@ -329,14 +340,14 @@ def cluster_errors(client: Client) -> Iterator[None]:
 
 def _no_progress(client: Client, seconds: float) -> str:
     try:
-        known = with_timeout(ANSWER_TIMEOUT, known_workers, client)
+        workers = with_timeout(ANSWER_TIMEOUT, known_workers, client)
     except (OSError, *CONNECTION_LOST):
         return (
             f"the scheduler has sent no message for {seconds:.0f} s and does not answer: it has stopped, or "
             f"its machine cannot be reached; start a scheduler, then fit again with --resume"
         )
     nothing = f"no task finished within {seconds:.0f} s{_missing_workers(client)}"
-    if paused := _paused(known):
+    if paused := _paused(workers):
         return f"{nothing}: {paused}"
     link = with_timeout(ANSWER_TIMEOUT, dashboard_of, client)
     return f"{nothing}: check the workers {f'on the dashboard at {link}' if link else 'and their logs'}"
@@ -349,9 +360,10 @@ def known_workers(client: Client) -> dict[str, Any]:
     return cast(Any, client.sync)(scheduler.identity, n_workers=-1)["workers"]
 
 
-def answered(client: Client, call: Any, *given: Any, **options: Any) -> Any:
+def answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any:
     with cluster_errors(client):
-        return with_timeout(time_limit("no-progress", NO_PROGRESS_TIMEOUT), call, *given, **options)
+        limit = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
+        return with_timeout(limit, call, *arguments, **options)
 
 
 def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
@@ -365,12 +377,8 @@ def finished(
 ) -> Iterator[tuple[Future, Any]]:
     """Yield tasks with results as they finish; TimeoutError after `limit` seconds without."""
     most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
-    limit, waiting, pause, was_paused = (
-        most if limit is None else limit,
-        set(futures),
-        FIRST_LOOK,
-        False,
-    )
+    limit = most if limit is None else limit
+    waiting, pause, was_paused = set(futures), FIRST_LOOK, False
     last = seen = time.monotonic()
     while waiting:
         try:
@@ -384,11 +392,11 @@ def finished(
         except TimeoutError:
             if any(future.status == "error" for future in waiting):  # it is that of a task
                 raise
-            known = with_timeout(most, known_workers, client)
-            if (paused := _paused(known)) and was_paused:
+            workers = with_timeout(most, known_workers, client)
+            if (paused := _paused(workers)) and was_paused:
                 raise ClusterError(paused) from None
             now = time.monotonic()
-            silent, seen = now - last, now if known else seen
+            silent, seen = now - last, now if workers else seen
             if silent > limit or now - seen > most:
                 raise TimeoutError(silent) from None
             was_paused = bool(paused)
@@ -432,7 +440,7 @@ def require_client(client: Any) -> None:
 def workers_of(client: Client) -> Workers:
     """Return the workers of a client's cluster; for a cluster of jobs, all that it may have."""
     require_client(client)
-    workers = _running(client).values()
+    workers = _running(client)
     present = Workers(
         processes=len(workers),
         threads=sum(worker["nthreads"] for worker in workers),
@@ -442,7 +450,7 @@ def workers_of(client: Client) -> Workers:
     return jobs.expected if jobs and jobs.expected.threads > present.threads else present
 
 
-def _running(client: Client) -> dict[str, Any]:
+def _running(client: Client) -> list[dict[str, Any]]:
     """Return what the scheduler says of the workers that take tasks, as soon as there is one.
 
     Dask pauses a worker whose memory is filled: by data, or for ever by what is left of earlier tasks.
@@ -450,11 +458,11 @@ def _running(client: Client) -> dict[str, Any]:
     began, jobs, asked = time.monotonic(), job_cluster(client), None
     longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)
     while True:
-        known = answered(client, known_workers, client)
-        if running := {name: one for name, one in known.items() if one["status"] == "running"}:
+        workers = answered(client, known_workers, client)
+        if running := [each for each in workers.values() if each["status"] == "running"]:
             return running
         passed, given_up = time.monotonic() - began, jobs is not None and jobs.given_up
-        if passed > FIRST_LOOK and (paused := _paused(known)):
+        if passed > FIRST_LOOK and (paused := _paused(workers)):
             raise ClusterError(paused)
         if given_up or passed > longest:
             what, remedy = "no more are started", "correct that"
@@ -469,14 +477,14 @@ def _running(client: Client) -> dict[str, Any]:
         time.sleep(0.05)
 
 
-def _paused(known: Mapping[str, Any]) -> str:
+def _paused(workers: Mapping[str, Any]) -> str:
     """Return the phrase that all workers are paused, and what fills their memory; '' where one is not."""
     used = [
         f"{size(worker['metrics'].get('memory', 0))} of {size(worker['memory_limit'] or 0)}"
-        for worker in known.values()
+        for worker in workers.values()
         if worker["status"] == "paused"
     ]
-    if not used or len(used) < len(known):
+    if not used or len(used) < len(workers):
         return ""
     return (
         f"all workers are paused, for their memory is filled ({used[0]}), and take no tasks: restart them "

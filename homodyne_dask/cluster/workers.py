@@ -107,6 +107,10 @@ class Workers:
         return -(-self.threads // self.processes)
 
     @property
+    def memory_each(self) -> int:
+        return self.memory // self.processes
+
+    @property
     def in_words(self) -> str:
         if self.local:
             return "in this process" + (f" on {self.threads} threads" if self.threads > 1 else "")
@@ -149,7 +153,7 @@ def local_workers(
     return Workers(processes, threads * processes, memory, to_start=True)
 
 
-def workers_asked(given: int | str, client: object = None) -> Workers:
+def workers_asked(number: int | str, client: object = None) -> Workers:
     """Return workers of a hypothetical cluster, from 1000 or '1000:8:32GB'."""
     from dask.utils import parse_bytes
 
@@ -157,15 +161,15 @@ def workers_asked(given: int | str, client: object = None) -> Workers:
         raise OptionError(
             "workers describe a hypothetical cluster, but a client has its own: give only one of them"
         )
-    parts = str(given).split(":")
+    parts = str(number).split(":")
     try:
         processes, threads = (int(n) for n in (*parts[:2], THREADS_OF_ASKED)[:2])
         memory = int(parse_bytes(parts[2])) if len(parts) > 2 else threads * BYTES_OF_ASKED
-        if min(processes, threads, memory) < 1 or len(parts) > 3 or isinstance(given, bool):
+        if min(processes, threads, memory) < 1 or len(parts) > 3 or isinstance(number, bool):
             raise ValueError
     except ValueError:
         raise OptionError(
-            f"workers = {given!r} is not a number of workers, optionally with threads and "
+            f"workers = {number!r} is not a number of workers, optionally with threads and "
             "memory of each: write 1000, or "
             f"1000:{THREADS_OF_ASKED}:{size(THREADS_OF_ASKED * BYTES_OF_ASKED)}"
         ) from None

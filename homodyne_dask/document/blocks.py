@@ -40,7 +40,7 @@ class Link(str):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Verdict:
     """How something ended, and what has to be known about it."""
 
     good: bool
@@ -102,14 +102,14 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Figures:
     """Figures, which only pages show; note: a sentence below them, or in their place."""
 
     pictures: Sequence[Picture]
     note: str = ""
 
 
-type Block = Outcome | Sentences | Table | Facts | Pictures
+type Block = Verdict | Sentences | Table | Facts | Figures
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def as_text(document: Document, all: bool = False) -> str:
     parts += [_section(section) for section in document.sections if all or not section.detail]
     if document.more and not all:
         parts.append(wrapped("", [document.more]))
-    return "\n\n".join(printed_lines(part) for part in parts if part)
+    return "\n\n".join(printed_lines(lines) for lines in parts if lines)
 
 
 def _section(section: Section) -> list[str]:
@@ -181,7 +181,7 @@ def _section(section: Section) -> list[str]:
 
 def _block(block: Block) -> list[str]:
     match block:
-        case Outcome():
+        case Verdict():
             named = [(f"{severity}: ", sentence) for severity, sentence in block.findings]
             named.insert(0, ("", block.sentence))
         case Sentences():
@@ -191,7 +191,7 @@ def _block(block: Block) -> list[str]:
             named = [(f"{name:<{width}}", text) for name, text in block.rows]
         case Table():
             return _table(block)
-        case Pictures():
+        case Figures():
             return []
     return [line for name, sentence in named for line in wrapped(name, [sentence])]
 
@@ -250,7 +250,7 @@ def _render(document: Document, template: str, **values: object) -> str:
 def _html_of(block: Block) -> Markup:
     macros: Any = _environment(_PACKAGE).get_template("macros.html").module
     match block:
-        case Outcome():
+        case Verdict():
             return macros.outcome(block)
         case Sentences():
             return macros.paragraphs(block.sentences)
@@ -258,7 +258,7 @@ def _html_of(block: Block) -> Markup:
             return macros.table(block.caption, block.rows, block.left)
         case Facts():
             return macros.items(block.rows)
-        case Pictures():
+        case Figures():
             return macros.pictures(block)
 
 

@@ -20,7 +20,6 @@ from homodyne_dask.results.files import json_files as formats
 from homodyne_dask.results.files.json_files import Format, dataset_of
 from homodyne_dask.results.views.fits_report import report_of_comparison, report_of_series
 from homodyne_dask.results.views.report_content import report_of
-from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.store.files import path_of, replace_file
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def _figure(name: str, about: str) -> Callable[..., Any]:
     ) -> Any:
         from homodyne_dask.results.views.fit_figures import PICTURES  # lazy: it loads matplotlib
 
-        with in_place_of(ax, panel):
-            return PICTURES[name](view_of(self.result, scan))
+        return PICTURES[name](view_of(self.result, scan)).figure(ax, panel)
 
     draw.__name__, draw.__doc__ = name, about
     return draw
@@ -114,7 +112,7 @@ class FitResult(FitValues, Saved):
         """
         from pandas import DataFrame  # loads for half a second
 
-        frame = DataFrame([vars(one) for one in self.params.values()]).set_index("name")
+        frame = DataFrame([vars(parameter) for parameter in self.params.values()]).set_index("name")
         numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max", *LIMITS]
         return frame.astype(dict.fromkeys(numbers, float)).rename_axis("parameter")
 
@@ -200,10 +198,10 @@ class FitSeries(SeriesValues, Saved):
 
     def plot(self, ax: "Axes | None" = None, panel: str | None = None) -> Any:
         """Plot each parameter and rate with its error against q, age or scan; ax, panel: as in `Plots`."""
-        from homodyne_dask.results.views.scans_figure import draw_series  # lazy: loads matplotlib
+        # lazy: it loads matplotlib
+        from homodyne_dask.results.views.scans_figure import page_of_series
 
-        with in_place_of(ax, panel):
-            return draw_series(self)
+        return page_of_series(self).figure(ax, panel)
 
 
 class Comparison(ComparisonValues, Saved):

@@ -1,6 +1,6 @@
 """Results that were written, read back: of a fit, a series, a comparison; fits in folders compared."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,28 @@ def load_result(path: str | Path) -> FitResult:
     >>> hd.load_result("A0123_fit").params["D0"]
     <D0 68600 ± 1500 Å²/s>
     """
-    read, where = _read(formats.RESULT, path)
-    with missing_values(where):
-        return reportable(from_summary(read))
+    return _load(formats.RESULT, path, lambda read, _: from_summary(read))
 
 
-def _read(form: formats.Format, path: str | Path) -> tuple[dict[str, Any], Path]:
-    where = path_of("path", path)
-    where = where / form.file if form.file and where.is_dir() else where
-    return form.read(where), where
+def _load[R: Reportable](
+    form: formats.Format, path: str | Path, restored: Callable[[dict[str, Any], Path], R]
+) -> R:
+    """Return what a file or folder holds; restored: makes it of plain values, and the folder of the file."""
+    file = path_of("path", path)
+    file = file / form.file if form.file and file.is_dir() else file
+    read = form.read(file)
+    with missing_values(file):
+        return reportable(restored(read, file.parent))
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:
     return FitResult(**fields_in_summary(read))
 
 
-def reportable[R: Reportable](found: R) -> R:
+def reportable[R: Reportable](restored: R) -> R:
     """Return what was read from a file, if its report can be made of it, as of what was written."""
-    str(found)
-    return found
+    str(restored)
+    return restored
 
 
 def fits_in(folder: Path) -> list[str]:
@@ -80,12 +83,13 @@ def load_series(path: str | Path) -> FitSeries:
     >>> hd.load_series("A0123_fit_q").names[:2]
     ['D0', 'alpha']
     """
-    read, where = _read(formats.SERIES, path)
-    with missing_values(where):
-        rows = [_entry(fit, where.parent) for fit in read["fits"]]
-        together = read.get("global_fit") and GlobalFit.from_plain(read["global_fit"])
-        rows = tuple(without_chance(rows, len(rows)))
-        return reportable(FitSeries(read["over"], rows, together))
+    return _load(formats.SERIES, path, _series)
+
+
+def _series(read: dict[str, Any], folder: Path) -> FitSeries:
+    rows = [_entry(fit, folder) for fit in read["fits"]]
+    together = read.get("global_fit") and GlobalFit.from_plain(read["global_fit"])
+    return FitSeries(read["over"], tuple(without_chance(rows, len(rows))), together)
 
 
 def _entry(read: dict[str, Any], folder: Path) -> FitRow:
@@ -105,9 +109,7 @@ def load_comparison(path: str | Path) -> Comparison:
     >>> hd.load_comparison("models.json").chosen
     'power_law'
     """
-    read, where = _read(formats.COMPARISON, path)
-    with missing_values(where):
-        return reportable(read_fields(Comparison, read))
+    return _load(formats.COMPARISON, path, lambda read, _: read_fields(Comparison, read))
 
 
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
@@ -131,16 +133,16 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
 def _named(results: Any) -> dict[str, FitResult]:
     form = "a list of results of hd.fit or of their folders, or a mapping of names to them"
     require_type("results", results, list | tuple | Mapping, form)
-    given = list(results.values() if isinstance(results, Mapping) else results)
-    for one in given:
-        require_type("results", one, Fit, "results of hd.fit, or their folders")
-    if len(given) < 2:
-        raise OptionError(f"a comparison needs at least two fits, but results has {len(given)}")
-    fits = [one if isinstance(one, FitResult) else load_result(one) for one in given]
+    sources = list(results.values() if isinstance(results, Mapping) else results)
+    for source in sources:
+        require_type("results", source, Fit, "results of hd.fit, or their folders")
+    if len(sources) < 2:
+        raise OptionError(f"a comparison needs at least two fits, but results has {len(sources)}")
+    fits = [fit if isinstance(fit, FitResult) else load_result(fit) for fit in sources]
     if isinstance(results, Mapping):
-        return {str(name): fit for name, fit in zip(results, fits, strict=True)}
+        return dict(zip(map(str, results), fits, strict=True))
     models = [fit.config["model"] for fit in fits]
-    for names in (models, [str(one) for one in given if not isinstance(one, FitResult)]):
+    for names in (models, [str(fit) for fit in sources if not isinstance(fit, FitResult)]):
         if len(set(names)) == len(fits):
             return dict(zip(names, fits, strict=True))
     raise OptionError(

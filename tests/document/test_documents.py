@@ -10,14 +10,14 @@ from PIL import Image
 from homodyne_dask.document.blocks import (
     Document,
     Facts,
+    Figures,
     Link,
-    Outcome,
     Picture,
-    Pictures,
     Printed,
     Section,
     Sentences,
     Table,
+    Verdict,
     as_fragment,
     as_page,
     as_text,
@@ -33,7 +33,7 @@ def png() -> bytes:
 
 def document(word: str = "word") -> Document:
     """Every block, with a word of the caller in each."""
-    outcome = Outcome(False, f"{word} ended", [("warning", f"{word} is near a bound")])
+    outcome = Verdict(False, f"{word} ended", [("warning", f"{word} is near a bound")])
     rows = [["name", "unit", "value"], [Link(word, "a/b.html"), "s", "1.5"], ["other", "", "12"]]
     wide = [["case", *(f"column {n}" for n in range(20))], ["first", *["1"] * 20]]
     return Document(
@@ -44,7 +44,7 @@ def document(word: str = "word") -> Document:
                 "Values", [Table(f"Caption of {word}", rows, 2), Sentences([f"note on {word}"])]
             ),
             Section("Nothing", [Table("empty", [["head"]]), Sentences([]), Facts([])]),
-            Section("Figures", [Pictures([Picture("figure", word, png())], f"below {word}")]),
+            Section("Figures", [Figures([Picture("figure", word, png())], f"below {word}")]),
             Section("More words", [Sentences([word, "use `command`"])], detail=True),
             Section("Wide", [Table("Wide table", wide)], detail=True),
             Section("Facts", [Facts([("name", word), ("longer name", "x " * 60)])], detail=True),

@@ -12,7 +12,7 @@ import pytest
 import xarray
 
 import ingest
-from homodyne_dask.document.blocks import Document, Facts, Outcome, Section, Table, as_page, as_text
+from homodyne_dask.document.blocks import Document, Facts, Section, Table, Verdict, as_page, as_text
 from homodyne_dask.errors import StoreError, in_line, printable
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files.csv_and_netcdf import entries_csv, rows_csv
@@ -32,7 +32,7 @@ def test_control_characters_are_written_out_and_other_text_stays():
 
 
 def test_a_page_and_a_table_hold_none():
-    blocks = [Outcome(False, HOSTILE, [("note", HOSTILE)]), Facts([(HOSTILE, HOSTILE)])]
+    blocks = [Verdict(False, HOSTILE, [("note", HOSTILE)]), Facts([(HOSTILE, HOSTILE)])]
     table = Table(HOSTILE, [[HOSTILE], [HOSTILE]])
     document = Document(HOSTILE, [Section(HOSTILE, [*blocks, table])], HOSTILE)
     for shown in (as_page(document), as_text(document)):

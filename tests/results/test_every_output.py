@@ -23,7 +23,7 @@ from homodyne_dask.results.files.csv_and_netcdf import (
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.results.files.result_folder import write_index
 from homodyne_dask.results.result_classes import FitSeries
-from homodyne_dask.results.views.scans_figure import draw_series
+from homodyne_dask.results.views.scans_figure import page_of_series
 from tests.results.made_results import UNITS, rate_dof, result_for
 
 NAN = np.nan
@@ -144,7 +144,8 @@ def test_a_parameter_is_the_same_in_every_text(result, tmp_path):
 
 
 def test_what_has_no_value_is_not_drawn(result):
-    drawn = {axes.get_ylabel().split(" ")[0] for axes in draw_series(series_of(result)).axes}
+    picture = page_of_series(series_of(result)).figure()
+    drawn = {axes.get_ylabel().split(" ")[0] for axes in picture.axes}
     assert {"D_offset", "gamma_dot_t_offset"} <= drawn, drawn
     assert drawn.isdisjoint({"D0", "alpha", "gamma_dot_t0", "phi0", "J"}), drawn
 

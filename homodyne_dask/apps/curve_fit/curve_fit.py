@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.apps.curve_fit import residuals as points
 from homodyne_dask.apps.curve_fit.numpy_functions import with_numpy
-from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
+from homodyne_dask.document.blocks import Document, Printed, Section, Sentences, Table, Verdict
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type, shown
 from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
 from homodyne_dask.fitting.predict import numbers_of
@@ -92,7 +92,7 @@ class CurveFit(HandedOut, Printed):
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"
         )
-        outcome = Outcome(self.converged, self.outcome.value, findings)
+        outcome = Verdict(self.converged, self.outcome.value, findings)
         parameters = Section("Parameters", [Table("", rows, 3), Sentences([facts])])
         return Document(self.model, [Section("Outcome", [outcome]), parameters])
 

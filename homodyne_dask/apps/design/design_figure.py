@@ -11,13 +11,13 @@ from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.style import COLOURS, MARKERS, plain_label
 
 
-def draw_design(data: xarray.Dataset) -> draw.FitFigure:
-    """Draw errors relative to the parameters, errors themselves of parameters that are 0."""
+def page_of_design(data: xarray.Dataset) -> draw.Page:
+    """Return a panel of errors relative to the parameters, errors themselves of parameters that are 0."""
     if "varied" not in data.attrs:
         raise OptionError(
             "a design of a single scan cannot be plotted: give vary, such as vary={'frames': [300, 3000]}"
         )
-    return draw.page({"errors": partial(_errors, data=data)}, 1, 2.4)
+    return draw.Page({"errors": partial(_errors, data=data)}, 1, 2.4)
 
 
 def _errors(axes: Axes, data: xarray.Dataset) -> None:

@@ -28,7 +28,6 @@ from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.fit_view import as_selected, fitted_scan
 from homodyne_dask.results.data.numbers_and_intervals import format_error, value_and_error
 from homodyne_dask.results.result_classes import FitResult
-from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import expanded, without
 from homodyne_dask.solver.normal_matrix import SINGULAR_OF_MEANS, eigensystem, pseudoinverse
@@ -64,10 +63,9 @@ class Design(HandedOut, Printed):
 
     def plot(self, ax: "Axes | None" = None) -> Any:
         """Plot the relative error of each parameter against the varied quantity."""
-        from homodyne_dask.apps.design.design_figure import draw_design  # lazy: loads matplotlib
+        from homodyne_dask.apps.design.design_figure import page_of_design  # lazy: loads matplotlib
 
-        with in_place_of(ax):
-            return draw_design(self.dataset)
+        return page_of_design(self.dataset).figure(ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scan, the varied quantity, and a row of errors for each value and weighting."""

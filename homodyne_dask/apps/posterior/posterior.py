@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from homodyne_dask.apps.posterior.chains import MAX_R_HAT
 from homodyne_dask.apps.posterior.priors import FLAT_IN_RATE
 from homodyne_dask.document import blocks
 from homodyne_dask.errors import OptionError
-from homodyne_dask.read_only import HandedOut
+from homodyne_dask.read_only import HandedOut, cached_read_only
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
@@ -81,12 +80,12 @@ class Posterior(HandedOut, blocks.Reportable):
         section = posterior_section(self.plain)
         return blocks.Document(f"posterior of {model} fitted to {store}", [section])
 
-    @cached_property
+    @cached_read_only
     def summary(self) -> xarray.Dataset:
         """Over the free parameters: mean, sd, quantile, and value, stderr of the fit (`summary_table`)."""
         return summary_table(self.result, self.tree)
 
-    @cached_property
+    @cached_read_only
     def theta(self) -> Float[np.ndarray, "draw p"]:
         """The parameters of all draws in the order and the units of the model; fixed ones are constant."""
         return theta_in(self.result, self.tree["posterior"].dataset)
@@ -96,7 +95,7 @@ class Posterior(HandedOut, blocks.Reportable):
         """Whether the draws are reliable, by R-hat of the chains and the error of the likelihood."""
         return not why_unreliable(self.plain)
 
-    @cached_property
+    @cached_read_only
     def plain(self) -> dict[str, Any]:
         """The entry `posterior` of summary.json; unknown numbers are None."""
         rows = plain_rows(self.summary.drop_vars(["value", "stderr", "quantile"]), "param")
@@ -240,7 +239,7 @@ def posterior_section(
     ]
     title = "Quantiles of the posterior"
     quantiles = blocks.Sentences([why]) if why else blocks.Table(title, _rows(plain), 3)
-    content = [quantiles, blocks.Sentences(sentences), blocks.Pictures(pictures)]
+    content = [quantiles, blocks.Sentences(sentences), blocks.Figures(pictures)]
     return blocks.Section("Posterior", content)
 
 

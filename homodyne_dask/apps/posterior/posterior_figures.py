@@ -18,7 +18,7 @@ from homodyne_dask.results.data.fitted_parameters import truth_of
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
-from homodyne_dask.results.views.style import COLOURS, in_place_of, plain_label, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
@@ -41,8 +41,7 @@ class PosteriorPlots:
 
     def corner(self, ax: Axes | None = None) -> draw.FitFigure:
         """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
-        with in_place_of(ax):
-            return draw_corner(self.result, self.tree)
+        return draw_corner(self.result, self.tree, ax)
 
     def rates(self, ax: Axes | None = None, panel: str | None = None) -> draw.FitFigure:
         """J(t), shear rate and strain with 68 and 95 % bands; below, their differences from the fit."""
@@ -55,8 +54,7 @@ class PosteriorPlots:
         away = {f"{name} difference": partial(rate, away=True) for name, rate in rates.items()}
         words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
         words = plain_label(words + self.tree.attrs["adjust_note"])
-        with in_place_of(ax, panel):
-            return draw.page(rates | away, len(rates), HEIGHT, words)
+        return draw.Page(rates | away, len(rates), HEIGHT, words).figure(ax, panel)
 
 
 class _Drawn(NamedTuple):
@@ -75,7 +73,7 @@ class _Drawn(NamedTuple):
         return 0.5 * (self.edges[1:] + self.edges[:-1])
 
 
-def draw_corner(result: FitResult, tree: DataTree) -> draw.FitFigure:
+def draw_corner(result: FitResult, tree: DataTree, ax: Axes | None = None) -> draw.FitFigure:
     """Draw densities; lines are the values of the fit, and true ones if known."""
     theta = theta_in(result, tree["posterior"].dataset)
     places = [*free_names(result).values()][:MOST]
@@ -83,7 +81,7 @@ def draw_corner(result: FitResult, tree: DataTree) -> draw.FitFigure:
     n, width = len(shown), draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
     inside, space = n * side + (n - 1) * GAP, GAP / side
-    picture = draw.figure(width)
+    picture = draw.figure(width, ax)
     grid = picture.add_gridspec(n, n, wspace=space, hspace=space)
     for row, column in np.argwhere(np.tri(n)).tolist():
         axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]

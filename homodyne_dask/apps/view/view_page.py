@@ -15,8 +15,10 @@ from jaxtyping import Float, Int
 from markupsafe import escape
 
 from homodyne_dask.apps.view.viewed_data import Shown, Source, name_of, open_shown
+from homodyne_dask.document.blocks import as_fragment
 from homodyne_dask.errors import HomodyneDaskError, printable
 from homodyne_dask.results.data import c2_means as means
+from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.results.views.style import COLOURS, UNKNOWN_COLOUR, bin_name
 from homodyne_dask.store.scan import Scan
 
@@ -160,7 +162,7 @@ class ViewPage:
         self.cut = new_cut(self.averages, self.curve, scan)
         look: Any = {"sizing_mode": "scale_width", "toolbar_location": None, "merge_tools": False}
         grid = gridplot([*self.maps.values(), self.cut], ncols=max(len(self.maps), 2), **look)
-        report = "" if shown.fit is None else shown.fit.result._repr_html_()
+        report = "" if shown.fit is None else as_fragment(report_of(shown.fit.result))
         fit = models.Div(text=report, name="fit", disable_math=True, sizing_mode="stretch_width")
         top = [self.choice, self.bins, models.Div(text=HELP, sizing_mode="stretch_width")]
         return [models.Row(children=top, sizing_mode="stretch_width"), self.status, grid, fit]

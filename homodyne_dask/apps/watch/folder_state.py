@@ -23,7 +23,8 @@ from homodyne_dask.store.files import remove_tree
 
 STATE, STORES = "watch.json", "stores"
 """The file, and the folder of the stores, both in the folder of the results."""
-FORMAT, VERSION = "homodyne_dask watch", 2
+_REMEDY = "give another --output, or remove that folder"
+FORMAT = json_files.Format("homodyne_dask watch", 2, STATE, _REMEDY, dict, sealed=True)
 _NOT_OF_THE_FIT = {"data", "output", "overwrite", "checkpoint", *CLUSTER}
 """Keys of a configuration on which no number of a result depends: files and workers."""
 
@@ -54,7 +55,7 @@ class WatchState:
 
     def write(self, ended: Mapping[str, EndedFile]) -> None:
         """Write the file; where that fails, OSError, the state stays that of the file."""
-        values = {"format": FORMAT, "format_version": VERSION, "fit": self.fit, "files": ended}
+        values = FORMAT.to_dict({"fit": self.fit, "files": ended})
         json_files.write_with_checksum(values, self.results / STATE)
         self.ended = dict(ended)
 
@@ -80,8 +81,7 @@ def open_state(results: Path, fit: Mapping[str, object]) -> WatchState:
             raise OptionError(f"{results} contains the index of other scans: give another --output")
         state.write({})
         return state
-    remedy = "give another --output, or remove that folder"
-    read = json_files.read_with_checksum(file, FORMAT, VERSION, remedy, required=True)
+    read = FORMAT.read(file)
     with json_files.missing_values(file):
         before = dict(read["fit"])
         for name, (stamp, problem) in read["files"].items():

@@ -10,7 +10,7 @@ from homodyne_dask.document.blocks import Picture
 from homodyne_dask.results.data.fit_rows import FAILED, SCANS, FitRow, quantity_names
 from homodyne_dask.results.files.result_folder import write_table_and_page
 from homodyne_dask.results.views.fits_report import report_of_fits
-from homodyne_dask.results.views.scans_figure import draw_scans, names_drawn, scans_title
+from homodyne_dask.results.views.scans_figure import names_drawn, page_of_scans, scans_title
 
 
 def local_time(seconds: float) -> str:
@@ -31,7 +31,7 @@ def pictures_of(rows: Sequence[FitRow]) -> list[Picture]:
     if not (rows and names_drawn(rows)):
         return []
     alt = f"Each parameter with its error, from {rows[0].name} to {rows[-1].name}."
-    return [Picture.drawn(draw_scans(rows), scans_title(rows, "scan"), alt)]
+    return [Picture.drawn(page_of_scans(rows).figure(), scans_title(rows, "scan"), alt)]
 
 
 @dataclass

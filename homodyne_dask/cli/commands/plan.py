@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PLANNED = "planned"
-_PLANNED = [name for name, known in FitOptions.options().items() if PLAN in known.use]
+_PLANNED = [name for name, option in FitOptions.options().items() if PLAN in option.use]
 
 
 @click.command(cls=shared.SectionCommand)
@@ -68,8 +68,8 @@ def plan(
     with client_of(config) as client:
         for store in config.data:
             scan = of_size or shared.selected(config, store)
-            given = config.plan_options() | {"workers": workers}
-            made = hd.plan(scan, model, **given, client=client)
+            planned = config.plan_options() | {"workers": workers}
+            made = hd.plan(scan, model, **planned, client=client)
             values[str(store)] = plan_values(made)
             if not as_json:
                 echo(str(made))

@@ -42,13 +42,13 @@ def show(
     of_series = (folder / SERIES).is_file()
     if not of_series:
         require_one_fit(folder)
-    found = hd.load_series(folder) if of_series else hd.load_result(folder)
+    saved = hd.load_series(folder) if of_series else hd.load_result(folder)
     if as_json:
-        echo_json(found.to_dict())
+        echo_json(saved.to_dict())
     else:
-        echo(found.report(all_details))
+        echo(saved.report(all_details))
     if ci is not None and not as_json:
-        echo(f"\n{as_text(intervals_of(found, ci))}")
+        echo(f"\n{as_text(intervals_of(saved, ci))}")
     if pictures:
         for files in draw_saved(folder, store, pictures, WITH_STORE):
             echo(f"written: {in_line(', '.join(map(str, files)))}")

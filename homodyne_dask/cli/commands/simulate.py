@@ -43,12 +43,12 @@ class Simulation(Options):
 @click.argument("path", metavar="OUT.h5", type=LOCAL_PATH)
 @options_of(Simulation)
 @AS_JSON
-def simulate(path: Path, as_json: bool, **given: Any) -> None:
+def simulate(path: Path, as_json: bool, **options: Any) -> None:
     """Simulate a scan with known parameters and noise, and write it in a beamline's file format.
 
     The file contains the true values, which the report of a fit prints beside the estimates.
     """
-    chosen = Simulation(**given_of(given)).model_dump()
+    chosen = Simulation(**given_of(options)).model_dump()
     made = hd.simulate(path, **chosen)
     facts = {"model": made.model, "frame_time_s": made.frame_time, "q_per_angstrom": made.q}
     facts |= {"gap_angstrom": made.gap, "parameters": dict(made.parameters)}
@@ -57,7 +57,7 @@ def simulate(path: Path, as_json: bool, **given: Any) -> None:
         echo_json({"file": str(path)} | chosen | facts)
         return
     model = hd.MODELS.get(made.model)  # None where the truth is no model of a fit
-    units = {} if model is None else {of.name: of.unit for of in model.parameters}
+    units = {} if model is None else {p.name: p.unit for p in model.parameters}
     values = ", ".join(
         with_unit(f"{name} {value:g}", units.get(name, ""))
         for name, value in made.parameters.items()

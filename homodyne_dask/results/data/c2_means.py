@@ -66,6 +66,11 @@ def whole_span(scan: Scan) -> Span:
     return float(begin), float(end)
 
 
+def used_span(scan: Scan) -> Span:
+    """Return the times of the first and the last selected frame."""
+    return scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+
+
 def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
     """Return the cells of a window (columns, rows): single pairs where at most `MAX_CELLS` a side are in it.
 
@@ -137,13 +142,13 @@ def read_window(scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: C
             if i > j and rows == columns:
                 continue  # the mirror image of another one
             tile = read(Chunk(level, scan.bins[bin], min(i, j), max(i, j)))
-            part = (tile if i <= j else tile.T)[here_i, here_j]
-            known = np.isfinite(part) & np.outer(use[i * side :][here_i], use[j * side :][here_j])
-            total[there_i, there_j] = _cell_sums(np.where(known, part, 0.0), merged)
-            count[there_i, there_j] = _cell_sums(known, merged)
+            cells = (tile if i <= j else tile.T)[here_i, here_j]
+            usable = np.isfinite(cells) & np.outer(use[i * side :][here_i], use[j * side :][here_j])
+            total[there_i, there_j] = _cell_sums(np.where(usable, cells, 0.0), merged)
+            count[there_i, there_j] = _cell_sums(usable, merged)
     if rows == columns:
         lower = np.tri(rows.number, dtype=bool)
-        total, count = (np.where(lower, of.T, of) for of in (total, count))
+        total, count = (np.where(lower, cells.T, cells) for cells in (total, count))
     there = (count >= merged**2 / 2) & (rows.cells[:, None] != columns.cells)
     c2, pairs = np.where(there, total / np.maximum(count, 1), np.nan), count.astype(int) * level**2
     ends = [_row_variance(scan, bin, axis) for axis in (rows, columns)]
@@ -162,9 +167,9 @@ def _parts(axis: CellAxis, side: int) -> list[tuple[int, slice, slice]]:
     return parts
 
 
-def _cell_sums(part: np.ndarray, merged: int) -> Float[np.ndarray, "r c"]:
-    rows, columns = (length // merged for length in part.shape)
-    return part.reshape(rows, merged, columns, merged).sum((1, 3), dtype=np.float64)
+def _cell_sums(cells: np.ndarray, merged: int) -> Float[np.ndarray, "r c"]:
+    rows, columns = (length // merged for length in cells.shape)
+    return cells.reshape(rows, merged, columns, merged).sum((1, 3), dtype=np.float64)
 
 
 def _row_variance(scan: Scan, bin: int, axis: CellAxis) -> Float[np.ndarray, " n"]:
@@ -219,17 +224,24 @@ def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
     there = np.flatnonzero(counts >= MIN_LAGS)
     if not len(there):
         return []
-    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    first, last = used_span(scan)
     begins = np.array([read.t1[(read.age == age) & _known(read, bin)][0] for age in there]) - first
     nearest = [int(np.argmin(np.abs(begins - share * (last - first)))) for share in AGES]
     return [int(there[n]) for n in dict.fromkeys(nearest)]
 
 
 def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
-    cells = np.flatnonzero((read.age == age) & _known(read, bin))
-    cells = cells[np.argsort(read.lag[cells])]
+    cells = cells_of_age(read, age, _known(read, bin))
     t1, stderr = read.t1[cells], cell_errors(scan, read, cells)[bin]
     return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr)
+
+
+def cells_of_age(
+    read: Cuts, age: int, with_data: Bool[np.ndarray, " cell"] | bool = True
+) -> Int[np.ndarray, " l"]:
+    """Return the cells of one age in the order of their lags."""
+    cells = np.flatnonzero((read.age == age) & with_data)
+    return cells[np.argsort(read.lag[cells])]
 
 
 def cell_errors(scan: Scan, read: Cuts, cells: Int[np.ndarray, " l"]) -> Float[np.ndarray, "bin l"]:

@@ -9,7 +9,7 @@ One or two independent bins cannot predict each other. Their score is -CLIC/2 wi
 noise theory gives parameters: χ² of parameters that the data do not need falls by λ z², z standard normal,
 where λ is their part of the penalty."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -112,22 +112,15 @@ class ComparisonValues(HandedOut):
         others = [fit for fit in self.fits if not fit.best]
         scored = [fit for fit in others if np.isfinite(fit.score) and not fit.told]
         equal = [fit for fit in scored if best.misfit or not fit.misfit]
-        parts = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
-        parts += [self._beside(best, fit) for fit in others if fit not in equal]
-        bounded = [fit for fit in self.fits if fit.chosen and fit.at_bound]
-        parts += [f"{fit.name} is scored with {fit.at_bound} fixed at a bound" for fit in bounded]
-        parts += ["none of the models describes the data"] * best.misfit
-        if any("frozen" in fit.model for fit in self.fits):
-            parts.append("a frozen part is told from an offset only if c2 without correlation is 1")
-        names = joined_with_and([fit.name for fit in self.fits if not fit.checked])
-        parts += [f"whether {names} describes the data was not checked"] * bool(names)
-        return "; ".join(parts)
+        clauses = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
+        clauses += [self._against(best, fit) for fit in others if fit not in equal]
+        return "; ".join([*clauses, *self._reservations(best)])
 
-    def _beside(self, best: ComparedFit, fit: ComparedFit) -> str:
-        if fit.outcome != Outcome.CONVERGED.name and not np.isfinite(fit.score):
-            return f"{fit.name} has no score: {Outcome[fit.outcome].value}"
+    def _against(self, best: ComparedFit, fit: ComparedFit) -> str:
         if not np.isfinite(fit.score):
-            return f"{fit.name} has no score: {_NO_SCORE[self.by_left_out]}"
+            outcome = Outcome[fit.outcome]
+            ended = outcome.value if outcome is not Outcome.CONVERGED else None
+            return f"{fit.name} has no score: {ended or _NO_SCORE[self.by_left_out]}"
         verb = "predicts the left-out bins" if self.by_left_out else "scores"
         order = "worse" if fit.worse_by >= 0 else "better"
         wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
@@ -135,10 +128,21 @@ class ComparisonValues(HandedOut):
             f"{fit.name} {verb} {order} by {value_and_error(abs(fit.worse_by), fit.stderr)}{wrong}"
         )
 
+    def _reservations(self, best: ComparedFit) -> Iterator[str]:
+        for fit in self.fits:
+            if fit.chosen and fit.at_bound:
+                yield f"{fit.name} is scored with {fit.at_bound} fixed at a bound"
+        if best.misfit:
+            yield "none of the models describes the data"
+        if any("frozen" in fit.model for fit in self.fits):
+            yield "a frozen part is told from an offset only if c2 without correlation is 1"
+        if names := joined_with_and([fit.name for fit in self.fits if not fit.checked]):
+            yield f"whether {names} describes the data was not checked"
+
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     differences = [(fit.name, value_and_error(fit.worse_by, fit.stderr)) for fit in equal]
-    others = " or ".join(f"{name} (difference {of})" for name, of in differences)
+    others = " or ".join(f"{name} (difference {size})" for name, size in differences)
     sizes = [fit.parameters + fit.linear for fit in (best, *equal)]
     chosen = next(fit.name for fit in (best, *equal) if fit.chosen)
     if sizes.count(min(sizes)) > 1:
@@ -182,10 +186,17 @@ class _Scored(NamedTuple):
     """χ² of each bin left out, or its share of CLIC; NaN if unknown."""
 
     @property
+    def size(self) -> float:
+        return self.free + self.linear
+
+    @property
     def order(self) -> tuple[float, float, str]:
         """Puts the simplest fit first, those without a score last."""
-        total = float(np.nan_to_num(self.chisqr.sum(), nan=np.inf))
-        return self.free + self.linear, total, self.name
+        return self.size, float(np.nan_to_num(self.chisqr.sum(), nan=np.inf)), self.name
+
+    @property
+    def checked(self) -> bool:
+        return {"not-checked", "points-correlated"}.isdisjoint(self.fit.findings.codes)
 
 
 def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
@@ -199,76 +210,94 @@ def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
     return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr)
 
 
-def _rows(
-    each: Sequence[_Scored], noise: float, judged: Mapping[str, np.ndarray]
-) -> list[ComparedFit]:
-    rows = []
-    for scored, *values in zip(each, *(column.tolist() for column in judged.values()), strict=True):
-        fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
-        # a prior of a parameter is no datum of all fits
-        chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
-        at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
-        row: dict[str, Any] = dict(zip(judged, values, strict=True))
-        row |= {"at_bound": ", ".join(map(str, at_bound)), "penalty": penalty}
-        row |= {"clic": chisqr + 2 * penalty, "aic_naive": chisqr + 2 * scored.order[0]}
-        row |= {key: getattr(fit, key) for key in ("chisqr", "redchi", "misfit")}
-        row |= {"parameters": scored.free, "linear": np.nan if table is None else scored.linear}
-        rows.append(ComparedFit(scored.name, fit.config["model"], fit.outcome.name, **row))
-    return sorted(
-        rows, key=lambda of: (not of.best, -of.score if np.isfinite(of.score) else np.inf)
-    )
-
-
-def _scores_of(each: Sequence[_Scored], by_left_out: bool) -> tuple[np.ndarray, np.ndarray]:
-    scores = np.array([scored.chisqr for scored in each])
-    known = np.isfinite(scores.sum(1))
-    if not known.any():
-        raise OptionError(
-            f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
-            f"parameters, or see the report of one fit"
-        )
-    return scores, known
+def _row(scored: _Scored, noise: float, **verdict: Any) -> ComparedFit:
+    fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
+    # a prior of a parameter is no datum of all fits
+    chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
+    at_bound = fit.parameters["param"].values[fit.parameters["at_bound"].values]
+    row = {"at_bound": ", ".join(map(str, at_bound)), "penalty": penalty, **verdict}
+    row |= {"clic": chisqr + 2 * penalty, "aic_naive": chisqr + 2 * scored.size}
+    row |= {key: getattr(fit, key) for key in ("chisqr", "redchi", "misfit")}
+    row |= {"parameters": scored.free, "linear": np.nan if table is None else scored.linear}
+    outcome, checked = fit.outcome.name, scored.checked
+    return ComparedFit(scored.name, fit.config["model"], outcome, checked=checked, **row)
 
 
 def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
+    """Return the fields of a comparison of fits by name; OptionError where they cannot be compared."""
     _require_comparable(fits)
     tables = [fit.diagnosis.left_out for fit in fits.values()]
     bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
     by_left_out = bins >= MIN_INDEPENDENT_BINS
     each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
-    scores, known = _scores_of(each, by_left_out)
-    totals, penalties = scores.sum(1), np.array([scored.penalty for scored in each])
-    sizes = np.array([scored.order[0] for scored in each])
-    misfit = np.array([scored.fit.misfit for scored in each])
-    unsure = {"not-checked", "points-correlated"}
-    checked = np.array([unsure.isdisjoint(scored.fit.findings.codes) for scored in each])
-    left = next(some for some in (known & ~misfit & checked, known & ~misfit, known) if some.any())
-    least = np.min(totals[left])
+    scores = np.array([scored.chisqr for scored in each])
+    totals = scores.sum(1)
+    has_score = np.isfinite(totals)
+    if not has_score.any():
+        raise OptionError(
+            f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
+            f"parameters, or see the report of one fit"
+        )
     # 0 where a model interpolates the data
-    noise = min(each[n].fit.redchi for n in np.flatnonzero(known)) or 1.0
-    equal = NO_EVIDENCE * noise
-    lowest = int(np.flatnonzero(left & (totals <= least + max(ROUNDING * abs(least), equal)))[0])
-    differences = scores - scores[lowest]
-    differences[np.abs(differences) <= np.maximum(ROUNDING * np.abs(scores[lowest]), equal)] = 0.0
-    above = differences.sum(1)
-    if by_left_out:
-        stderr = np.sqrt(bins) * differences.std(axis=1, ddof=1)
-    else:
-        apart, both = np.abs(penalties - penalties[lowest]), penalties + penalties[lowest]
-        stderr = np.sqrt(2.0) * np.where(sizes != sizes[lowest], apart, both)
-        stderr[lowest] = 0.0
+    noise = min(each[n].fit.redchi for n in np.flatnonzero(has_score)) or 1.0
+    eligible = _eligible(each, has_score)
+    lowest, differences = _lowest(scores, eligible, NO_EVIDENCE * noise)
+    above, sizes = differences.sum(1), np.array([scored.size for scored in each])
+    stderr = _stderr_of_differences(each, lowest, differences if by_left_out else None)
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
     # By CLIC it would happen for λ z² above 3.4 λ, which is 6 of 100 for each richer model; 4.8 λ is 3.
     enough = 1.0 if by_left_out else 2.0
     told = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
-    chosen = next(n for n in np.flatnonzero(left) if above[n] <= enough * stderr[n])
-    order = np.arange(len(each))
-    judged = {"checked": checked, "told": told, "best": order == lowest, "chosen": order == chosen}
-    judged |= {"score": -0.5 * totals / noise, "worse_by": 0.5 * above / noise}
-    rows = _rows(each, noise, judged | {"stderr": 0.5 * stderr / noise})
+    chosen = next(n for n, able in enumerate(eligible) if able and above[n] <= enough * stderr[n])
+    rows = [
+        _row(
+            each[n],
+            noise,
+            score=float(-0.5 * totals[n] / noise),
+            worse_by=float(0.5 * above[n] / noise),
+            stderr=float(0.5 * stderr[n] / noise),
+            told=bool(told[n]),
+            best=n == lowest,
+            chosen=n == chosen,
+        )
+        for n in range(len(each))
+    ]
+    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
     store = each[0].fit.provenance.inputs["store"]
     return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
+
+
+def _stderr_of_differences(
+    each: Sequence[_Scored], lowest: int, differences: np.ndarray | None
+) -> np.ndarray:
+    """Return the standard errors of Σ differences, by their scatter over bins, else by the penalties."""
+    if differences is not None:
+        return np.sqrt(differences.shape[1]) * differences.std(axis=1, ddof=1)
+    penalty, size = np.array([(scored.penalty, scored.size) for scored in each]).T
+    apart, both = np.abs(penalty - penalty[lowest]), penalty + penalty[lowest]
+    stderr = np.sqrt(2.0) * np.where(size != size[lowest], apart, both)
+    stderr[lowest] = 0.0
+    return stderr
+
+
+def _eligible(each: Sequence[_Scored], has_score: np.ndarray) -> np.ndarray:
+    """Return which fits may be the best: of those with a score the adequate, if there are any."""
+    adequate = has_score & ~np.array([scored.fit.misfit for scored in each])
+    checked = adequate & np.array([scored.checked for scored in each])
+    return next(some for some in (checked, adequate, has_score) if some.any())
+
+
+def _lowest(scores: np.ndarray, eligible: np.ndarray, no_evidence: float) -> tuple[int, np.ndarray]:
+    """Return the simplest of the fits whose χ² is lowest, and χ² of each bin above that of this fit."""
+    totals = scores.sum(1)
+    least = np.min(totals[eligible])
+    equal = totals <= least + max(ROUNDING * abs(least), no_evidence)
+    lowest = int(np.flatnonzero(eligible & equal)[0])
+    differences = scores - scores[lowest]
+    rounding = np.maximum(ROUNDING * np.abs(scores[lowest]), no_evidence)
+    differences[np.abs(differences) <= rounding] = 0.0
+    return lowest, differences
 
 
 _SAME_INPUTS = {
@@ -287,8 +316,8 @@ def _in_common(fit: FitValues) -> dict[str, Any]:
     values["numbers of pairs"] = fit.scaling["ndata"].values.tolist()
     values |= {name: config[name] for name in ("min_lag", "precision")}
     for name in ("contrast", "offset"):  # their priors count as measurements
-        given = config[name]
-        values[f"prior of the {name}"] = given.get("prior") if isinstance(given, dict) else None
+        option = config[name]
+        values[f"prior of the {name}"] = option.get("prior") if isinstance(option, dict) else None
     return values
 
 
@@ -299,13 +328,13 @@ def _require_comparable(fits: Mapping[str, FitValues]) -> None:
                 f"{name} was fitted with the loss {loss}, which applies its own weights, but models are "
                 f"compared by least squares: fit again with the loss linear"
             )
-    (first, one), *others = fits.items()
-    same, mode = _in_common(one), one.config["scaling"]
+    (first, first_fit), *others = fits.items()
+    expected, mode = _in_common(first_fit), first_fit.config["scaling"]
     for name, fit in others:
         for what, value in _in_common(fit).items():
-            if value != same[what]:
+            if value != expected[what]:
                 raise OptionError(
-                    f"{first} and {name} were fitted with different {what} ({shown(same[what])} "
+                    f"{first} and {name} were fitted with different {what} ({shown(expected[what])} "
                     f"and {shown(value)}): fit both in the same way"
                 )
         other = fit.config["scaling"]

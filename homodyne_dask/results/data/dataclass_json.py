@@ -22,8 +22,8 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, xarray.Dataset):
         parts = {"coords": value.coords, "columns": value.data_vars}
         value = {
-            part: {name: {"dims": of.dims, "values": of.values} for name, of in arrays.items()}
-            for part, arrays in parts.items()
+            group: {name: {"dims": a.dims, "values": a.values} for name, a in arrays.items()}
+            for group, arrays in parts.items()
         }
     elif isinstance(value, (np.ndarray, np.generic, xarray.DataArray)):
         value = getattr(value, "values", value).tolist()
@@ -36,19 +36,20 @@ def plain_values(value: Any) -> Any:
     elif isinstance(value, Enum):
         value = value.name
     if isinstance(value, Mapping):
-        return {str(key): plain_values(part) for key, part in value.items()}
+        return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain_values(part) for part in value]
+        return [plain_values(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_fields[T](kind: type[T], read: Mapping[str, Any], **known: Any) -> T:
-    """Return a dataclass or named tuple from plain values of its fields; known: other fields."""
-    types = {name: of for name, of in get_type_hints(kind).items() if name in read}
-    return kind(**{name: read_as(of, read[name]) for name, of in types.items()} | known)
+def read_fields[T](kind: type[T], read: Mapping[str, Any]) -> T:
+    """Return a dataclass or named tuple from plain values of its fields."""
+    types = {name: annotation for name, annotation in get_type_hints(kind).items() if name in read}
+    return kind(**{name: read_as(annotation, read[name]) for name, annotation in types.items()})
 
 
-_PLAIN: dict[Any, Any] = {of: of for of in (int, str, bool, dict, list)} | {float: (int, float)}
+_PLAIN: dict[Any, Any] = {int: int, str: str, bool: bool, dict: dict, list: list}
+_PLAIN |= {float: (int, float)}
 """What a value of a type is in JSON."""
 
 
@@ -67,15 +68,15 @@ def read_as(kind: Any, value: Any) -> Any:
     if value is None and (kind in (float, Any) or of_several):
         return np.nan if kind is float else None
     if of_several:
-        first, *others = (of for of in args if of is not NoneType)
+        first, *others = (each for each in args if each is not NoneType)
         return value if others else read_as(first, value)
     value = cast("Any", value)
     _require_type(origin or kind, value)
     if origin is tuple:
         kinds = args[:1] * len(value) if args[-1] is ... else args
-        return tuple(read_as(of, part) for of, part in zip(kinds, value, strict=True))
+        return tuple(read_as(item_type, item) for item_type, item in zip(kinds, value, strict=True))
     if origin is dict:
-        return {key: read_as(args[1], part) for key, part in value.items()}
+        return {key: read_as(args[1], item) for key, item in value.items()}
     return _read_class(kind, value) if isinstance(kind, type) else value
 
 
@@ -91,11 +92,11 @@ def _read_class(kind: Any, value: Any) -> Any:
 
 
 def _table(read: Mapping[str, Any]) -> xarray.Dataset:
-    coords = {key: (part["dims"], _array(part["values"])) for key, part in read["coords"].items()}
+    coords = {key: (each["dims"], _array(each["values"])) for key, each in read["coords"].items()}
     sizes = {dims[0]: len(values) for dims, values in coords.values() if len(dims) == 1}
     columns = {}
-    for key, part in read["columns"].items():
-        array, dims = _array(part["values"]), part["dims"]
+    for key, column in read["columns"].items():
+        array, dims = _array(column["values"]), column["dims"]
         if not array.size:  # an empty list has lost all axes but the first
             array = array.reshape([sizes.get(dim, 0) for dim in dims])
         columns[key] = dims, array
@@ -105,7 +106,7 @@ def _table(read: Mapping[str, Any]) -> xarray.Dataset:
 def _array(values: Any) -> np.ndarray:
     array = np.array(values)
     if array.dtype.kind == "U" and not all(
-        type(one) is str for one in np.array(values, object).flat
+        type(item) is str for item in np.array(values, object).flat
     ):
         raise ValueError("text is among the numbers of a column")
     return array.astype(float) if array.dtype == object else array

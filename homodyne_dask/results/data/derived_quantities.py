@@ -26,7 +26,7 @@ from homodyne_dask.models.stretched_exponentials import Q_REFERENCE, slopes_of, 
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
-from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import Vector, half_width
 from homodyne_dask.solver.cluster_robust import MIN_FREEDOM
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -36,6 +36,8 @@ MOST_OF_RATE = 0.5
 """Share of a rate above which what is known of some coefficients is what is known of it."""
 FEW_FREEDOM = 10.0
 """Degrees of freedom below which ± is not most of an interval."""
+Slope = Float[np.ndarray, " p"]
+"""The derivatives of a number by some parameters."""
 ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95", *LIMITS)
 _TRANSPORT = {model.name for model in (*MODELS, *FREE_MODELS)}
 _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu"}
@@ -78,8 +80,8 @@ class Quantity(NamedTuple):
     @property
     def varied(self) -> bool:
         """Whether it was fitted: it has an error of any kind or no value, or ended at a bound."""
-        known = bool(np.isfinite([self.stderr, self.stderr_naive]).any())
-        return self.at_bound or known or bool(np.isnan(self.value))
+        has_error = bool(np.isfinite([self.stderr, self.stderr_naive]).any())
+        return self.at_bound or has_error or bool(np.isnan(self.value))
 
     @property
     def is_comparable(self) -> bool:
@@ -93,11 +95,11 @@ class Quantity(NamedTuple):
 
     def quoted(self, positive: bool) -> "Quantity":
         """Return it with limits in place of a value where there are any; positive: whether it cannot be 0."""
-        of = self._replace(optimum=self.value, error=self.stderr)
-        if positive and not of.limit and of.low_95 <= 0 <= of.high_95:
-            of = of._replace(upper_limit=of.largest)
+        quantity = self._replace(optimum=self.value, error=self.stderr)
+        if positive and not quantity.limit and quantity.low_95 <= 0 <= quantity.high_95:
+            quantity = quantity._replace(upper_limit=quantity.largest)
         unknown = dict.fromkeys(("value", "stderr", "stderr_naive"), np.nan)
-        return of._replace(**unknown) if of.limit else of
+        return quantity._replace(**unknown) if quantity.limit else quantity
 
     @property
     def low_95(self) -> float:
@@ -132,8 +134,11 @@ class Quantity(NamedTuple):
 
     def text(self, largest: float = 0.0) -> str:
         """Return '20100 ± 300', '20100', 'below 1760', or '-2 at bound'; largest: number of its row."""
-        shown = self.limit or numbers.value_and_error(self.value, self.stderr, largest)
-        return shown + " at bound" * self.at_bound
+        return self.without_bound(largest) + " at bound" * self.at_bound
+
+    def without_bound(self, largest: float = 0.0) -> str:
+        """Return the text, but not that it ended at a bound."""
+        return self.limit or numbers.value_and_error(self.value, self.stderr, largest)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of any numbers that a file may hold
@@ -145,47 +150,47 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
     of Brownian motion: D_SE = k_B T / (6π η R) of a sphere of radius R in a fluid of viscosity η (Einstein
     1905); tied parameters; power_of_q, the power of q with which rates scale (score test).
     """
-    age, found = result.mean_age if age is None else age, {}
+    age, derived = result.mean_age if age is None else age, {}
     names = set(result.parameters["param"].values.tolist())
     splines = {name: SplineForm(**stored) for name, stored in result.config["splines"].items()}
     for name, law in (RATES | {RATE: ()}).items():
         form = splines.get(name)
-        of = law if form is None else [f"{name}_{n + 1}" for n in range(form.size)]
-        if of and names.issuperset(of):
-            found[name] = _rate_at(result, name, of, age, form)
-    found |= _decay_rates(result, found, age)
+        parameters = law if form is None else [f"{name}_{n + 1}" for n in range(form.size)]
+        if parameters and names.issuperset(parameters):
+            derived[name] = _rate_at(result, name, parameters, age, form)
+    derived |= _decay_rates(result, derived, age)
     if result.config["model"] == BROWNIAN.name:
         D0 = fitted_quantities(result)["D0"]
         if D0.unit != "1/s":
             D = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
             stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
             about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
-            found["D_SE"] = D._replace(stderr=stderr, **about)
+            derived["D_SE"] = D._replace(stderr=stderr, **about)
     if (test := result.diagnosis.power_of_q) is not None:
         about = "with which rates scale, by a test of 2; quote --over q"
         numbers_of_test = test.power, test.stderr, np.nan, test.dof
-        found["power_of_q"] = Quantity("", *numbers_of_test, method=SPECKLE, formula=about)
+        derived["power_of_q"] = Quantity("", *numbers_of_test, method=SPECKLE, formula=about)
     if LOG_DENSITY in splines:
         mean, _ = moments_of_distribution(result)
-        found |= {"mean_rate": mean} if mean_is_determined(mean) else {}
-    found |= dict(_tied(result))
+        derived |= {"mean_rate": mean} if mean_is_determined(mean) else {}
+    derived |= dict(_tied(result))
     tied = result.config["tie"] or {}
     return {
-        name: of._replace(misfit=result.misfit).quoted(name not in {"power_of_q", *tied})
-        for name, of in found.items()
+        name: quantity._replace(misfit=result.misfit).quoted(name not in {"power_of_q", *tied})
+        for name, quantity in derived.items()
     }
 
 
 def fitted_quantities(result: FitValues) -> dict[str, Quantity]:
-    known, rows = result.covariance, plain_rows(result.parameters, "param")
-    errors = np.full(len(rows), np.nan) if known is None else np.sqrt(np.diag(known.values))
+    covariance, rows = result.covariance, plain_rows(result.parameters, "param")
+    variances = np.full(len(rows), np.nan) if covariance is None else np.diag(covariance.values)
     return {
         name: Quantity(
             **{key: row[key].item() for key in Quantity._fields if key in row},
             error=error,
             misfit=result.misfit,
         )
-        for (name, row), error in zip(rows.items(), errors.tolist(), strict=True)
+        for (name, row), error in zip(rows.items(), np.sqrt(variances).tolist(), strict=True)
     }
 
 
@@ -195,9 +200,10 @@ def coefficients_of(result: FitValues) -> set[str]:
     return {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
 
 
-def _times(of: Quantity, factor: float, unit: str, formula: str) -> Quantity:
+def _times(quantity: Quantity, factor: float, unit: str, formula: str) -> Quantity:
     names = ("value", "stderr", "stderr_naive", *LIMITS)
-    return of._replace(**{n: factor * getattr(of, n) for n in names}, unit=unit, formula=formula)
+    numbers = {name: factor * getattr(quantity, name) for name in names}
+    return quantity._replace(**numbers, unit=unit, formula=formula)
 
 
 def _decay_rates(
@@ -287,8 +293,9 @@ def _tied(result: FitValues) -> Iterator[tuple[str, Quantity]]:
         for name, text in ties.expressions:
             n = model.base.names.index(name)
             used = np.flatnonzero(moved[n])
-            of = names[used].tolist(), moved[n, used], float(whole[n]), ties.parameters[n].unit
-            yield name, _follows(result, *of)._replace(formula=text)
+            value, unit = float(whole[n]), ties.parameters[n].unit
+            tied = _follows(result, names[used].tolist(), moved[n, used], value, unit)
+            yield name, tied._replace(formula=text)
 
 
 def _rate_at(
@@ -297,7 +304,7 @@ def _rate_at(
     """form: of a rate that is not a t^b + c; its error includes that of its splines and of smoothing."""
     quantities = fitted_quantities(result)
     fitted = [quantities[parameter] for parameter in parameters]
-    theta, sign = np.array([one.optimum for one in fitted]), quoted_sign(result, name)
+    theta, sign = np.array([parameter.optimum for parameter in fitted]), quoted_sign(result, name)
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
     if form is None:
         homodyne = result.config["convention"] == Convention.HOMODYNE
@@ -307,9 +314,9 @@ def _rate_at(
         slope, linear = form.basis(t)[:, 0], True
         value = theta @ slope
     dof = float(freedom_of_rate(result, name, np.array([age]))[0])
-    known = sign * slope, sign * float(value), fitted[0].unit, dof, linear
+    arguments = sign * slope, sign * float(value), fitted[0].unit, dof, linear
     about = f"at the mean age of {age:.4g} s"
-    derived = _follows(result, parameters, *known)._replace(formula=about)
+    derived = _follows(result, parameters, *arguments)._replace(formula=about)
     if form is None:
         return derived
     bias, smoothing = 0.0, result.diagnosis.smoothing
@@ -319,7 +326,8 @@ def _rate_at(
     derived = derived._replace(stderr=float(np.hypot(derived.stderr, further)))
     if (values_of_limited(result, parameters) != 0) @ slope > MOST_OF_RATE and derived.stderr > 0:
         derived = derived._replace(upper_limit=derived.largest)
-    bound = np.array([one.at_bound and np.isnan(one.error) for one in fitted])[slope > 0]
+    at_bound = np.array([each.at_bound and np.isnan(each.error) for each in fitted])
+    bound = at_bound[slope > 0]
     return derived._replace(at_bound=bool(bound.all()), conditional=bool(bound.any()))
 
 
@@ -340,7 +348,7 @@ def quoted_sign(result: FitValues, rate: str) -> float:
 def _follows(
     result: FitValues,
     parameters: Sequence[str],
-    slope: Float[np.ndarray, " p"],
+    slope: Slope,
     value: float,
     unit: str,
     dof: float | None = None,
@@ -370,11 +378,14 @@ def _follows(
         return derived
     if not linear:  # a limit of a parameter gives none of a curve through it
         return unknown
-    if len(varied) > 1:
-        return derived
-    (parameter, by), keys = varied[0], LIMITS if varied[0][1] > 0 else LIMITS[::-1]
-    ends = (by * (getattr(parameter, key) - parameter.optimum) for key in keys)
-    return derived._replace(**{k: value + end for k, end in zip(LIMITS, ends, strict=True)})
+    return _with_limits(derived, *varied[0]) if len(varied) == 1 else derived
+
+
+def _with_limits(derived: Quantity, parameter: Quantity, slope: float) -> Quantity:
+    """Return what is linear in one parameter with the limits that follow from those of the parameter."""
+    keys = LIMITS if slope > 0 else LIMITS[::-1]
+    ends = (slope * (getattr(parameter, key) - parameter.optimum) for key in keys)
+    return derived._replace(**{k: derived.value + end for k, end in zip(LIMITS, ends, strict=True)})
 
 
 def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
@@ -385,10 +396,7 @@ def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
 
 
 def _propagated_error(
-    result: FitValues,
-    parameters: Sequence[str],
-    slope: Float[np.ndarray, " p"],
-    covariance: xarray.DataArray | None,
+    result: FitValues, parameters: Sequence[str], slope: Slope, covariance: xarray.DataArray | None
 ) -> float:
     if covariance is None:
         return np.nan
@@ -398,7 +406,7 @@ def _propagated_error(
 
 
 def covariance_of(
-    result: FitValues, parameters: Sequence[str], known: xarray.DataArray
+    result: FitValues, parameters: Sequence[str], covariance: xarray.DataArray
 ) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
     """Return the covariance of some parameters, and which of them are held by a bound.
 
@@ -409,15 +417,13 @@ def covariance_of(
     names = result.parameters["param"].values.tolist()
     places = [names.index(parameter) for parameter in parameters]
     fixed, bounded = (result.parameters[key].values[places] for key in ("fixed", "at_bound"))
-    chosen = known.values[np.ix_(places, places)]
+    chosen = covariance.values[np.ix_(places, places)]
     bounded = bounded & np.isnan(np.diag(chosen)) & (parameters[0] in coefficients)
     held = fixed | bounded
     return np.where(held[:, None] | held, 0.0, chosen), bounded
 
 
-def freedom_of_rate(
-    result: FitValues, name: str, t: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def freedom_of_rate(result: FitValues, name: str, t: Vector) -> Vector:
     """Return the degrees of freedom of a rate's error at times [s]; NaN where they are too few for one."""
     table = result.errors.rate_dof
     if result.covariance is None or table is None:

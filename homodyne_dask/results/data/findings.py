@@ -70,7 +70,7 @@ _CHOICES: dict[str, dict[str, str]] = {
 
 def _joined(value: Any, spec: str = "") -> str:
     each = value if isinstance(value, list | tuple) else [value]
-    return joined_with_and(["unknown" if one is None else format(one, spec) for one in each])
+    return joined_with_and(["unknown" if item is None else format(item, spec) for item in each])
 
 
 def _change(share: float) -> str:
@@ -109,10 +109,10 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "ranges": lambda ranges: _joined([_range(ends) for ends in ranges]),
     "bounds": _bounds,
     "rates": lambda values: _joined(
-        [with_unit(f"{name} = {value_and_error(*of[:2])}", of[2]) for name, of in values.items()]
+        [with_unit(f"{name} = {value_and_error(*v[:2])}", v[2]) for name, v in values.items()]
     ),
-    "limits": lambda values: ", ".join(_limit(name, *of) for name, of in values.items()),
-    "error": lambda of: value_and_error(*of),
+    "limits": lambda values: ", ".join(_limit(name, *limits) for name, limits in values.items()),
+    "error": lambda value: value_and_error(*value),
 } | {name: words.__getitem__ for name, words in _CHOICES.items()}
 
 
@@ -213,22 +213,22 @@ class Findings(tuple[Finding, ...]):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        return tuple(one.code for one in self)
+        return tuple(finding.code for finding in self)
 
     def of(self, *codes: str) -> "Findings":
         """Return those with one of the codes."""
-        return Findings(one for one in self if one.code in codes)
+        return Findings(finding for finding in self if finding.code in codes)
 
     def at_least(self, severity: Severity | str) -> "Findings":
         """Return those of this severity or a higher one: info, note, warning or error."""
         order = list(Severity)
         least = order.index(Severity(severity))
-        return Findings(one for one in self if order.index(one.severity) >= least)
+        return Findings(finding for finding in self if order.index(finding.severity) >= least)
 
     def to_dataframe(self) -> "DataFrame":
         """Return a pandas DataFrame, one row each: code, severity, about, sentence, advice, numbers."""
         import pandas as pd  # loads for half a second
 
         columns = ["code", "severity", "about", "sentence", "advice", "numbers"]
-        rows = [one.to_dict() | {"sentence": str(one)} for one in self]
+        rows = [finding.to_dict() | {"sentence": str(finding)} for finding in self]
         return pd.DataFrame(rows, columns=columns)

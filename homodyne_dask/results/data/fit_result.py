@@ -119,7 +119,7 @@ load_dask_arrays_late()
 def table_of(columns: Mapping[str, Mapping[str, Any]], **coords: Any) -> xarray.Dataset:
     """Return a Dataset of columns by their dimensions: {"bin param": {"change": values}, "": scalars}."""
     return xarray.Dataset(
-        {name: (dims.split(), of) for dims, own in columns.items() for name, of in own.items()},
+        {name: (dims.split(), a) for dims, arrays in columns.items() for name, a in arrays.items()},
         coords,
     )
 
@@ -133,15 +133,15 @@ def parameter_table(
     """
     method = max(map(str, np.asarray(columns.get("method", []))), default="")
     none = np.full(len(np.asarray(columns["param"])), np.nan)
-    more = {"optimum": columns["value"]} | dict.fromkeys(LIMITS, none)
-    table = _column_table("param", "param", more | dict(columns)).assign_attrs(method=method)
+    defaults = {"optimum": columns["value"]} | dict.fromkeys(LIMITS, none)
+    table = _column_table("param", "param", defaults | dict(columns)).assign_attrs(method=method)
     names, said = table["param"].values.tolist(), list(findings)
-    limits = {name: of for one in said for name, of in one.numbers.get("limits", {}).items()}
+    limits = {k: ends for each in said for k, ends in each.numbers.get("limits", {}).items()}
     for name, ends in limits.items():
         for key, end in zip(LIMITS, ends, strict=False):
             table[key].values[names.index(name)] = np.nan if end is None else end
     lost = np.isin(names, [*undetermined_names(said), *limits])
-    if any(one.code == "no-decay" for one in said):
+    if any(finding.code == "no-decay" for finding in said):
         lost |= ~table["fixed"].values
     for key in ("value", "stderr", "stderr_naive"):
         table[key].values[lost] = np.nan
@@ -150,9 +150,9 @@ def parameter_table(
 
 def undetermined_names(findings: Iterable[Finding]) -> set[str]:
     said = list(findings)
-    limited = (one.numbers["coefficients"] for one in said if one.code == "rate-limit-only")
-    found = [*(one.about for one in said if one.code in _UNDETERMINED), *limited]
-    return {name for names in found for name in names}
+    limited = (each.numbers["coefficients"] for each in said if each.code == "rate-limit-only")
+    groups = [*(finding.about for finding in said if finding.code in _UNDETERMINED), *limited]
+    return {name for names in groups for name in names}
 
 
 def scaling_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
@@ -161,7 +161,7 @@ def scaling_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
 
 
 def _column_table(dim: str, index: str, columns: Mapping[str, ArrayLike]) -> xarray.Dataset:
-    arrays = {key: (dim, np.array(of, _DTYPES.get(key, float))) for key, of in columns.items()}
+    arrays = {key: (dim, np.array(a, _DTYPES.get(key, float))) for key, a in columns.items()}
     return xarray.Dataset(arrays).set_coords(index)
 
 

@@ -76,9 +76,9 @@ def fit_row(
     row = FitRow(name, folder, result, message, at or {})
     if result is None:
         return row
-    known: dict[str, Any] = {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
-    known["quantities"] = quantities_of(result, row.at.get("age"))
-    return _with_findings(replace(row, outcome=result.outcome.name, **known), 1)
+    fields: dict[str, Any] = {key: getattr(result, key) for key in ("redchi", "ndata", "passes")}
+    fields["quantities"] = quantities_of(result, row.at.get("age"))
+    return _with_findings(replace(row, outcome=result.outcome.name, **fields), 1)
 
 
 def _with_findings(row: FitRow, fits: float) -> FitRow:
@@ -102,12 +102,13 @@ def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
     (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others keeps its own.
     """
     results = [row.result for row in rows if row.result is not None]
-    tests = [[s for s in one.findings.of(*MISFIT) if "level" in s.numbers] for one in results]
+    tests = [[s for s in result.findings.of(*MISFIT) if "level" in s.numbers] for result in results]
     least = np.sort([min(map(_p_over_level, misfits), default=1.0) for misfits in tests])
     clear = np.flatnonzero(least * fits < np.arange(1, len(least) + 1))
-    level, redchi = fits / (clear.max(initial=0) + 1), np.array([one.redchi for one in results])
+    level, redchi = fits / (clear.max(initial=0) + 1), np.array([fit.redchi for fit in results])
     far = [beyond_scatter(row.redchi, redchi) > 0 for row in rows]
-    return [_with_findings(row, 1 if of else level) for row, of in zip(rows, far, strict=True)]
+    levels = np.where(far, 1, level).tolist()
+    return [*map(_with_findings, rows, levels)]
 
 
 FEWEST = 3
@@ -131,15 +132,15 @@ def beyond_scatter(now: float, others: np.ndarray) -> float:
 def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
     """Return the parameters of a fit and what follows from them; rates stand for their coefficients."""
     quantities = fitted_quantities(result)
-    ended = [name for name, one in quantities.items() if one.at_bound and not one.limit]
-    bound = {name for name in ended if np.isnan(quantities[name].stderr)}
-    shared = (of for of in RATES.values() if bound.intersection(of))
+    ended = {name: each for name, each in quantities.items() if each.at_bound and not each.limit}
+    bound = {name for name, quantity in ended.items() if np.isnan(quantity.stderr)}
+    shared = (parameters for parameters in RATES.values() if bound.intersection(parameters))
     for name in bound.union(*shared).intersection(quantities):
         quantities[name] = quantities[name]._replace(conditional=True)
     free, derived = result.config["splines"], derived_quantities(result, age)
     coefficients = coefficients_of(result)
     whole = {name: derived[name] for name in free if name in derived} | quantities | derived
-    return {name: of for name, of in whole.items() if name not in coefficients}
+    return {name: quantity for name, quantity in whole.items() if name not in coefficients}
 
 
 def column(rows: Sequence[FitRow], name: str, key: str = "value") -> np.ndarray:
@@ -148,22 +149,22 @@ def column(rows: Sequence[FitRow], name: str, key: str = "value") -> np.ndarray:
 
 def constant_quantities(rows: Sequence[FitRow]) -> dict[str, str]:
     """Return, by name, values without an error of any kind that are the same in all fits: fixed ones."""
-    known = [row.quantities for row in rows if row.quantities]
-    if len(known) < 2:
+    tables = [row.quantities for row in rows if row.quantities]
+    if len(tables) < 2:
         return {}
     return {
         name: str(first)
-        for name, first in known[0].items()
-        if all(name in of and str(of[name]) == str(first) and not of[name].varied for of in known)
+        for name, first in tables[0].items()
+        if all(name in t and str(t[name]) == str(first) and not t[name].varied for t in tables)
     }
 
 
 def quantity_names(rows: Sequence[FitRow], parameters: Sequence[str] = ()) -> list[str]:
     """Return the parameters and rates that all fits have; parameters: of the model, where none succeeded."""
-    known = [row.quantities for row in rows if row.quantities]
-    if known:
-        return [name for name in known[0] if all(name in of for of in known)]
-    return [*parameters, *(name for name, of in RATES.items() if {*of} <= {*parameters})]
+    tables = [row.quantities for row in rows if row.quantities]
+    if tables:
+        return [name for name in tables[0] if all(name in table for table in tables)]
+    return [*parameters, *(name for name, needed in RATES.items() if {*needed} <= {*parameters})]
 
 
 def methods_of(rows: Sequence[FitRow]) -> str:
@@ -171,10 +172,10 @@ def methods_of(rows: Sequence[FitRow]) -> str:
     return " or ".join(sorted({row.method for row in rows} - {""}))
 
 
-def outcome_counts(rows: Sequence[FitRow], of: int, prefix: str = SCANS) -> str:
+def outcome_counts(rows: Sequence[FitRow], total: int, prefix: str = SCANS) -> str:
     outcomes = [row.outcome for row in rows]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
-    others = len(rows) - converged - failed, failed, of - len(rows)
+    others = len(rows) - converged - failed, failed, total - len(rows)
     words = [f"{converged} of {len(rows)} {ONE_OF[prefix]}s converged"]
     for number, ended in zip(
         others, ("ended without converging", "failed", "not yet done"), strict=True

@@ -17,12 +17,14 @@ from homodyne_dask.models import convention_named
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data import c2_means as means
 from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import Vector, half_width
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, with_bins
 
 Times = Float[np.ndarray, "..."]
 """s, which broadcast with others."""
+Bins = Int[np.ndarray, " b"]
+"""Positions among the bins of a scan."""
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 MOST_SHOWN = 4
@@ -64,16 +66,12 @@ class FittedModel:
     q: Float[np.ndarray, " bin"]
     phi: Float[np.ndarray, " bin"]
 
-    def shape(
-        self, bins: Int[np.ndarray, " b"], t1: Times, t2: Times
-    ) -> Float[np.ndarray, "b ..."]:
+    def shape(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b ..."]:
         """Return f of some bins at times that broadcast together; between frames f is interpolated."""
         f_at = evaluation_of(self.at.problem.model).f_at
         return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
-    def slopes(
-        self, bins: Int[np.ndarray, " b"], t1: Times, t2: Times
-    ) -> Float[np.ndarray, "b p ..."]:
+    def slopes(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b p ..."]:
         both = evaluation_of(self.at.problem.model).f_and_derivatives_at
         return both(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)[1]
 
@@ -98,12 +96,12 @@ class FitView:
 
     def __post_init__(self) -> None:
         errors.require_type("scan", self.scan, Scan, "the scan that was fitted")
-        fitted, given = self.result.scaling["label"].values, self.scan.label
-        scans = self.result.provenance.inputs.get("scans", [1] * len(given))
-        if not np.array_equal(fitted, given) or not np.array_equal(scans, self.scan.scan_number):
+        fitted, labels = self.result.scaling["label"].values, self.scan.label
+        scans = self.result.provenance.inputs.get("scans", [1] * len(labels))
+        if not np.array_equal(fitted, labels) or not np.array_equal(scans, self.scan.scan_number):
             raise errors.SelectionError(
                 f"the result is for {len(fitted)} bins (labels {fitted[0]} to {fitted[-1]}), but the scan "
-                f"has {len(given)} (labels {given[0]} to {given[-1]}): give the selection that was fitted"
+                f"has {len(labels)} (labels {labels[0]} to {labels[-1]}): give the selection that was fitted"
             )
 
     @cached_property
@@ -117,7 +115,7 @@ class FitView:
         point = evaluation_of(model).point(problem, theta, scan.time)
         return FittedModel(point, scan.time, q_or_one(scan), scan.phi)
 
-    def at_angles(self, q: float, phi: Float[np.ndarray, " n"]) -> FittedModel:
+    def at_angles(self, q: float, phi: Vector) -> FittedModel:
         return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
 
     def c2(self, bin: int, t1: Times, t2: Times) -> Float[np.ndarray, "..."]:
@@ -125,9 +123,7 @@ class FitView:
         contrast, offset = (float(table[name].values[bin]) for name in ("contrast", "offset"))
         return offset + contrast * self.model.shape(np.array([bin]), t1, t2)[0]
 
-    def curve(
-        self, bin: int, cut: means.Cut
-    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def curve(self, bin: int, cut: means.Cut) -> tuple[Vector, Vector]:
         x, t1, t2 = cut.line
         return x, self.c2(bin, t1, t2)
 
@@ -179,7 +175,7 @@ def view_of(result: FitValues, scan: Scan | None = None) -> FitView:
 
 def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     """Return the lag [s] at which f of each bin falls to 1/e at the age in the middle; NaN where not."""
-    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    first, last = means.used_span(scan)
     middle = 0.5 * (first + last)
     shortest = 1e-3 * frame_spacing(scan.time)
     lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
@@ -187,7 +183,7 @@ def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     return np.array([fall_to_1_e(lag, row) for row in f])
 
 
-def fall_to_1_e(x: Float[np.ndarray, " n"], f: Float[np.ndarray, " n"]) -> float:
+def fall_to_1_e(x: Vector, f: Vector) -> float:
     """Return where a curve first falls to 1/e; NaN where it does not."""
     n = int(np.argmax(f < np.exp(-1)))
     if n == 0:
@@ -244,7 +240,7 @@ def c2_at(
         raise errors.SelectionError(
             f"no fitted bin has the label {errors.shown(label)}; {errors.nearest(label, labels)}"
         )
-    t1, t2 = (_times(name, of, scan.time) for name, of in zip(("t1", "t2"), times, strict=True))
+    t1, t2 = (_times(*side, scan.time) for side in zip(("t1", "t2"), times, strict=True))
     try:
         t1, t2 = np.broadcast_arrays(t1, t2)
     except ValueError:
@@ -270,22 +266,22 @@ def _half_width(
     table = result.parameters
     moved = ~(table["fixed"].values | table["at_bound"].values)
     covariance = np.nan if result.covariance is None else result.covariance.values
-    known = np.where(moved[:, None] & moved, covariance, 0)
-    if result.covariance is None or np.isnan(known).any():
+    varied = np.where(moved[:, None] & moved, covariance, 0)
+    if result.covariance is None or np.isnan(varied).any():
         raise errors.OptionError(
             "the fit lacks standard errors of some parameters, so there is no band: omit the argument band"
         )
-    stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, known, slopes))
+    stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, varied, slopes))
     fewest = float(np.nanmin(table["dof"].values[moved], initial=np.inf))
     return half_width(percent, fewest) * stderr
 
 
-def _times(name: str, value: ArrayLike, known: Float[np.ndarray, " t"]) -> Float[np.ndarray, "..."]:
+def _times(name: str, value: ArrayLike, frames: Float[np.ndarray, " t"]) -> Times:
     try:
         times = np.asarray(value, float)
     except (TypeError, ValueError):
         raise errors.OptionError(f"{name} = {errors.shown(value)}: give times in seconds") from None
-    first, last = known[[0, -1]]
+    first, last = frames[[0, -1]]
     outside = times[~((times >= first) & (times <= last))]
     if outside.size:
         raise errors.OptionError(

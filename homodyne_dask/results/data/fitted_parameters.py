@@ -17,6 +17,8 @@ from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
 from homodyne_dask.text import with_unit
 
+Array = Float[np.ndarray, "*n"]
+
 
 @dataclass(frozen=True, repr=False)
 class FittedParameter:
@@ -53,12 +55,14 @@ class FittedParameter:
 
     def cells(self) -> list[str]:
         """Return name, value ± error, unit, bounds and dof as text, '-' for what is not known."""
-        error = np.nan if self.stderr is None else self.stderr
-        ends = [f"{end:g}" if end is not None else "-" for end in (self.min, self.max)]
-        dof = "-" if self.dof is None else f"{self.dof:.1f}"
-        limits = [np.nan if end is None else end for end in (self.lower_limit, self.upper_limit)]
-        shown = numbers.limit_words(*limits) or numbers.value_and_error(self.value, error)
-        return [self.name, shown, self.unit, *ends, "-" if shown == "-" else dof]
+        lower, upper, error = (
+            np.nan if number is None else number
+            for number in (self.lower_limit, self.upper_limit, self.stderr)
+        )
+        shown = numbers.limit_words(lower, upper) or numbers.value_and_error(self.value, error)
+        ends = ["-" if end is None else f"{end:g}" for end in (self.min, self.max)]
+        dof = "-" if self.dof is None or shown == "-" else f"{self.dof:.1f}"
+        return [self.name, shown, self.unit, *ends, dof]
 
 
 class FittedParameters(Printed, Mapping[str, FittedParameter]):
@@ -68,12 +72,14 @@ class FittedParameters(Printed, Mapping[str, FittedParameter]):
         self._by_name: dict[str, FittedParameter] = {}
         bounds = bounds_of(result)
         for name, row in plain_rows(result.parameters, "param").items():
-            known = {key: of.item() for key, of in row.items()}
-            low, high = bounds.get((name, known["unit"]), (None, None))
-            ends = {"min": low, "max": high, "vary": not known.pop("fixed")}
+            low, high = bounds.get((name, str(row["unit"])), (None, None))
+            fields: dict[str, Any] = {"name": name, "min": low, "max": high}
+            fields["vary"] = not row["fixed"].item()
+            for key in FittedParameter.__dataclass_fields__.keys() & row.keys():
+                fields[key] = row[key].item()
             for key in ("stderr", "stderr_naive", "dof", *LIMITS):
-                known[key] = known[key] if np.isfinite(known[key]) else None
-            self._by_name[name] = FittedParameter(name=name, **known, **ends)
+                fields[key] = fields[key] if np.isfinite(fields[key]) else None
+            self._by_name[name] = FittedParameter(**fields)
 
     def __getitem__(self, name: str) -> FittedParameter:
         if name not in self._by_name:
@@ -90,7 +96,7 @@ class FittedParameters(Printed, Mapping[str, FittedParameter]):
 
     def _document(self) -> Document:
         head = ["parameter", "value", "unit", "min", "max", "dof"]
-        return table_document("parameters", [head, *(one.cells() for one in self.values())], 3)
+        return table_document("parameters", [head, *(p.cells() for p in self.values())], 3)
 
 
 class UnknownParameterError(OptionError, KeyError):
@@ -104,20 +110,16 @@ def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
     """Return the bounds by name and unit; none for a model that this process does not know."""
     with suppress(OptionError):
         model, table = result.provenance.fitted_model(), result.parameters
-        given = model.by_coefficient("bounds", result.config["bounds"]) or {}
+        chosen = model.by_coefficient("bounds", result.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
-        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in given}
+        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in chosen}
         return bounds | {
-            (name, str(units[name])): tuple(of) for name, of in given.items() if name in units
+            (name, str(units[name])): tuple(ends) for name, ends in chosen.items() if name in units
         }
     return {}
 
 
-def nearest_turn(
-    value: Float[np.ndarray, "*n"],
-    to: Float[np.ndarray, " p"] | float,
-    period: Float[np.ndarray, " p"] | float,
-) -> Float[np.ndarray, "*n"]:
+def nearest_turn(value: Array, to: numbers.Numbers, period: numbers.Numbers) -> Array:
     """Return values moved by whole periods to where they are nearest to others; period: 0 for none."""
     apart = np.where(period, value - to, 0.0)
     return value - period * np.round(apart / np.where(period, period, 1.0))
@@ -159,8 +161,8 @@ def truth_mismatch(
     """Return what of a simulation differs from a fit of these options and parameters, and its value."""
     if not truth:
         return None
-    model, same = truth.get("model"), {*truth["parameters"]} == {*names}
-    if not same or model not in (None, config["model"]):
+    model, same_names = truth.get("model"), {*truth["parameters"]} == {*names}
+    if not same_names or model not in (None, config["model"]):
         return "other parameters of" if model == config["model"] else "model", str(model)
     return _other_setting(truth, config)
 

@@ -8,6 +8,11 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 
+Vector = Float[np.ndarray, " n"]
+"""A number of each of some times, fits or bins."""
+Numbers = Float[np.ndarray, "*n"] | float
+"""A number, or an array of numbers."""
+
 
 def value_and_error(value: float, error: float, largest: float = 0.0) -> str:
     """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits if no error is known.
@@ -75,10 +80,10 @@ def level_name(side: int) -> str:
 
 def format_range(values: np.ndarray, form: str) -> str:
     """Return 'from 0.27 to 0.33', the one value there is, or 'unknown'."""
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return "unknown"
-    low, high = (format(float(value), form) for value in (known.min(), known.max()))
+    low, high = (format(float(value), form) for value in (finite.min(), finite.max()))
     return low if low == high else f"from {low} to {high}"
 
 
@@ -102,7 +107,7 @@ FEWEST = 1.0
 """Degrees of freedom below which an error is taken as known from so many."""
 
 
-def half_width(percent: float, dof: Float[np.ndarray, "*n"] | float) -> Float[np.ndarray, "*n"]:
+def half_width(percent: float, dof: Numbers) -> Float[np.ndarray, "*n"]:
     """Return the half width of a confidence interval in standard errors: Student's t.
 
     percent: above 0 and below 100, else OptionError. dof: of the error, infinite where it is known.
@@ -114,9 +119,7 @@ def half_width(percent: float, dof: Float[np.ndarray, "*n"] | float) -> Float[np
     return stdtrit(np.maximum(dof, FEWEST), 0.5 + percent / 200)
 
 
-def normal_deviate(
-    deviation: Float[np.ndarray, "*n"], dof: Float[np.ndarray, "*n"] | float
-) -> Float[np.ndarray, "*n"]:
+def normal_deviate(deviation: Numbers, dof: Numbers) -> Float[np.ndarray, "*n"]:
     """Return the normal deviate that is as improbable as a deviation in standard errors of few dof."""
     from scipy.special import ndtri, stdtr  # loads for a fifth of a second
 

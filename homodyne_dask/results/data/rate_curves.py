@@ -17,22 +17,21 @@ from homodyne_dask.results.data.derived_quantities import quoted_sign
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
-from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.results.data.numbers_and_intervals import Vector, half_width
 from homodyne_dask.solver.covariance import SPECKLE
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import counted, joined_with_and
 
+Gradient = Float[np.ndarray, "p n"]
+"""The derivatives of a curve by its parameters."""
 WIDEST = 1e6
 """Standard errors: the search for c ends there."""
 _HALVINGS = 80
 
 
 def half_width_everywhere(
-    level: float,
-    gradient: Float[np.ndarray, "p n"],
-    covariance: Float[np.ndarray, "p p"],
-    dof: Float[np.ndarray, " n"],
-) -> Float[np.ndarray, " n"]:
+    level: float, gradient: Gradient, covariance: Float[np.ndarray, "p p"], dof: Vector
+) -> Vector:
     """Return the half width, in standard errors, of a band that holds the curve at all times at once."""
     from scipy.special import stdtr  # loads for a fifth of a second
 
@@ -49,7 +48,7 @@ def half_width_everywhere(
     return np.where(np.isnan(dof), np.nan, high)
 
 
-def path_length(gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]) -> float:
+def path_length(gradient: Gradient, covariance: Float[np.ndarray, "p p"]) -> float:
     """Return κ, the sum of the angles between the errors of the curve at neighbouring times."""
     size = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     scale = np.where(size > 0, size, 1.0)
@@ -94,17 +93,17 @@ def rates_in(view: FitView) -> xarray.Dataset:
     rates = evaluation_of(view.model.at.problem.model).rates
     if rates is None:
         raise OptionError(f"{result.config['model']} has no rates of the age")
-    kind, known = "robust", result.covariance
-    if known is None:
-        known = result.errors.covariance_naive
-        kind = "none" if known is None else "naive"
+    kind, covariance = "robust", result.covariance
+    if covariance is None:
+        covariance = result.errors.covariance_naive
+        kind = "none" if covariance is None else "naive"
     elif result.parameters.attrs["method"] == SPECKLE:
         kind = SPECKLE
     columns, t, unknown_q = dict[str, Any](), scan.time[:0], np.isnan(scan.q).any()
     for name, curve in rates(view.model.at, scan.time, scan.frames).items():
         t, (unit, words) = curve.time, CURVES[name]
         unit = UNITS_OF_UNKNOWN_Q.get(name, unit) if unknown_q else unit
-        band, about = _band(result, name, curve, known)
+        band, about = _band(result, name, curve, covariance)
         columns[name] = ("t", curve.value, {"units": unit, "long_name": words} | about)
         for key, values in band.items():
             columns[f"{name}_{key}"] = ("t", values, {"units": "1" if key == "dof" else unit})
@@ -121,21 +120,19 @@ def rates_in(view: FitView) -> xarray.Dataset:
 
 
 def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
-    other, found = {"low": "high", "high": "low"}, dict[str, Any]()
+    other, mirrored = {"low": "high", "high": "low"}, dict[str, Any]()
     for name, (dims, values, *about) in columns.items():
         rate, _, band = name.partition("_low_") if "_low_" in name else name.partition("_high_")
         if rate in ("gamma_dot", "strain", "gamma_dot_power_law"):
             side = other[name[len(rate) + 1 :].partition("_")[0]] if band else ""
-            found["_".join(filter(None, (rate, side, band)))] = (dims, -values, *about)
-    return found
+            mirrored["_".join(filter(None, (rate, side, band)))] = (dims, -values, *about)
+    return mirrored
 
 
-def nearest_power_law(
-    t: Float[np.ndarray, " n"], value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def nearest_power_law(t: Vector, value: Vector, stderr: Vector) -> Vector:
     """Return the a t^b + c nearest to a curve in units of its error; all times count if none is known."""
-    known = stderr > 0
-    weight = 1 / np.where(known, stderr, np.inf) if known.any() else np.ones(len(t))
+    has_error = stderr > 0
+    weight = 1 / np.where(has_error, stderr, np.inf) if has_error.any() else np.ones(len(t))
     laws = []
     for exponent in EXPONENTS:
         columns = np.stack([(t / t[-1]) ** exponent, np.ones(len(t))], axis=1)
@@ -161,15 +158,15 @@ def _ends(result: FitValues, name: str, curve: RateCurve) -> tuple[float, float]
 
 
 def _band(
-    result: FitValues, name: str, curve: RateCurve, known: xarray.DataArray | None
-) -> tuple[dict[str, Float[np.ndarray, " n"]], dict[str, str]]:
+    result: FitValues, name: str, curve: RateCurve, known_covariance: xarray.DataArray | None
+) -> tuple[dict[str, Vector], dict[str, str]]:
     """Return error, degrees of freedom and ends of the bands of a rate by suffix, and what qualifies them."""
     names, about = list(curve.parameters), {}
     ends = [f"{end}_{band}" for band in BANDS for end in ("low", "high")]
     unknown = dict.fromkeys(("stderr", "dof", *ends), np.full(len(curve.value), np.nan))
-    if known is None:
+    if known_covariance is None:
         return unknown, about
-    covariance, bounded = derived.covariance_of(result, names, known)
+    covariance, bounded = derived.covariance_of(result, names, known_covariance)
     if (missing := np.isnan(np.diag(covariance))).any():
         lost = joined_with_and([names[n] for n in np.flatnonzero(missing)])
         return unknown, {"no_band": f"there is no band, because the error of {lost} is unknown"}
@@ -191,7 +188,7 @@ def _band(
     if (unsure := np.abs(limited) > stderr).any():
         about["limit_only"] = "only an upper limit is known of the shear rate near 0"
     below, above = _reach(result, name, curve, stderr)
-    if any(not np.array_equal(of, stderr, equal_nan=True) for of in (below, above)):
+    if any(not np.array_equal(reach, stderr, equal_nan=True) for reach in (below, above)):
         about["wider"] = "the bands include errors due to splines and smoothing"
     known_sides = np.isfinite(below) & np.isfinite(above) & ~unsure
     band = {"stderr": np.where(known_sides, stderr, np.nan), "dof": dof}  # held at a bound
@@ -206,18 +203,16 @@ def _band(
 
 def _unresolved(result: FitValues, name: str, curve: RateCurve) -> Bool[np.ndarray, " n"]:
     """Return where a rate changes too fast for its splines: its integral is unknown from there on."""
-    found = np.zeros(len(curve.time), bool)
-    for one in result.findings.of("rate-unresolved"):
-        if f"{one.about[0]}_1" in curve.parameters:
-            for first, last in one.numbers["ages"]:
-                end = last if name in one.about else np.inf
-                found |= (first <= curve.time) & (curve.time <= end)
-    return found
+    unresolved = np.zeros(len(curve.time), bool)
+    for finding in result.findings.of("rate-unresolved"):
+        if f"{finding.about[0]}_1" in curve.parameters:
+            for first, last in finding.numbers["ages"]:
+                end = last if name in finding.about else np.inf
+                unresolved |= (first <= curve.time) & (curve.time <= end)
+    return unresolved
 
 
-def _reach(
-    result: FitValues, name: str, curve: RateCurve, stderr: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+def _reach(result: FitValues, name: str, curve: RateCurve, stderr: Vector) -> tuple[Vector, Vector]:
     """Return one standard error below and above a rate, with the errors of its splines and smoothing.
 
     Where most of a rate is splines at a bound, the rate may be there. The integral of a rate has no error of
@@ -254,12 +249,13 @@ def distribution_in(result: FitValues) -> xarray.Dataset:
     names = [f"{LOG_DENSITY}_{n + 1}" for n in range(form.size)]
     weight = weights_of(form, result.parameters["optimum"].values)
     slopes = slopes_of(form, weight)
-    density, known = weight / np.diff(form.nodes).mean(), result.covariance
+    density, covariance = weight / np.diff(form.nodes).mean(), result.covariance
     error = np.full(len(weight), np.nan)
-    if known is not None:
-        covariance, _ = derived.covariance_of(result, names, known)
+    if covariance is not None:
+        covariance, _ = derived.covariance_of(result, names, covariance)
         error = np.sqrt(np.einsum("in,ij,jn->n", slopes, covariance, slopes))
-    dof = min(one.dof for name, one in derived.fitted_quantities(result).items() if name in names)
+    quantities = derived.fitted_quantities(result)
+    dof = min(quantities[name].dof for name in names)
     columns, smoothing = {"density": density}, result.diagnosis.smoothing
     bias = np.zeros(len(weight)) if smoothing is None else smoothing["bias"].values @ slopes
     for level in (68, 95):

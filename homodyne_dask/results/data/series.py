@@ -1,7 +1,6 @@
 """A series: fits at each q or age of one scan, or of each scan, and tests of their agreement."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -10,13 +9,14 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.errors import require_known, shown
-from homodyne_dask.read_only import HandedOut
+from homodyne_dask.read_only import HandedOut, cached_read_only
 from homodyne_dask.results.data import fit_result as fits
 from homodyne_dask.results.data.dataclass_json import read_fields
 from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
+from homodyne_dask.results.data.numbers_and_intervals import Vector
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import with_unit
 
@@ -34,10 +34,7 @@ class HomogeneityTest(NamedTuple):
 
 
 def homogeneity_test(
-    value: Float[np.ndarray, " n"],
-    stderr: Float[np.ndarray, " n"],
-    dof: Float[np.ndarray, " n"],
-    naive: bool = False,
+    value: Vector, stderr: Vector, dof: Vector, naive: bool = False
 ) -> HomogeneityTest | None:
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
@@ -58,13 +55,11 @@ def homogeneity_test(
     )
 
 
-def _known_freedom(dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def _known_freedom(dof: Vector) -> Vector:
     return np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)  # of normal errors
 
 
-def _welch_p(
-    chisqr: float, freedom: int, leverage: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
-) -> float:
+def _welch_p(chisqr: float, freedom: int, leverage: Vector, dof: Vector) -> float:
     """Return the probability of at least this χ² of values whose errors have few degrees of freedom.
 
     leverage: of each value in the fit, its share of the weight for a mean (Welch 1951; Johansen 1980).
@@ -95,11 +90,7 @@ class PowerLawOfQ(NamedTuple):
 
 
 def power_law_of_q(
-    x: Float[np.ndarray, " n"],
-    y: Float[np.ndarray, " n"],
-    stderr: Float[np.ndarray, " n"],
-    naive: bool = False,
-    dof: Float[np.ndarray, " n"] | float = np.nan,
+    x: Vector, y: Vector, stderr: Vector, naive: bool = False, dof: Vector | float = np.nan
 ) -> PowerLawOfQ | None:
     """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
 
@@ -153,8 +144,8 @@ class GlobalFit(HandedOut):
         """Return the test whether scans agree in a shared parameter, but for scan `but`; None if unknown."""
         if "param" not in self.each.coords:
             return None
-        own = self.each.sel(param=name, scan=self.each["scan"] != but)
-        value, stderr, dof = (own[key].values for key in ("value", "stderr", "dof"))
+        estimates = self.each.sel(param=name, scan=self.each["scan"] != but)
+        value, stderr, dof = (estimates[key].values for key in ("value", "stderr", "dof"))
         return homogeneity_test(value, stderr, dof)
 
     @property
@@ -162,12 +153,12 @@ class GlobalFit(HandedOut):
         """Correlation matrix (cov_i, cov_j) of the standard errors; None if unknown."""
         return fits.correlation_of(self.covariance)
 
-    def own_errors(self, name: str, known: xarray.DataArray) -> Float[np.ndarray, " scan"]:
+    def own_errors(self, name: str, covariance: xarray.DataArray) -> Float[np.ndarray, " scan"]:
         """Return the errors of a parameter that differs by scan, the shared ones taken as known.
 
         The errors that shared ones pass on are the same in all scans: those left are independent.
         """
-        names, V = self.parameters["param"].values.tolist(), known.values
+        names, V = self.parameters["param"].values.tolist(), covariance.values
         differing = np.array([parameter.startswith(f"{name} of ") for parameter in names])
         shared = np.array([" of " not in parameter for parameter in names]) & np.isfinite(
             np.diag(V)
@@ -215,12 +206,12 @@ class SeriesValues(HandedOut):
         """The result of each part; None if its fit failed."""
         return tuple(entry.result for entry in self.entries)
 
-    @cached_property
+    @cached_read_only
     def names(self) -> list[str]:
         """Names of parameters, then of what follows from them; empty if every fit failed."""
         return quantity_names(self.entries)
 
-    @cached_property
+    @cached_read_only
     def table(self) -> xarray.Dataset:
         """Over (fit, param): value, stderr, dof, stderr_naive, low_95, high_95, at_bound; over fit: redchi,
         ndata, passes, outcome, method (of stderr, or ''), message, `of_rings`; over param their agreement:
@@ -234,15 +225,15 @@ class SeriesValues(HandedOut):
         keys = ("value", *ERRORS, "at_bound")
         # None becomes NaN
         of_fit = {
-            key: np.array([getattr(e, key) for e in entries], of) for key, of in _OF_FIT.items()
+            key: np.array([getattr(e, key) for e in entries], kind) for key, kind in _OF_FIT.items()
         }
         columns: dict[str, dict[str, Any]] = {
             "fit param": {key: [[getattr(q, key) for q in row] for row in rows] for key in keys},
             "fit": of_fit | {key: [numbers[key] for numbers in rings] for key in rings[0]},
             "param": {
-                key: np.array([getattr(tests.get(name), of, np.nan) for name in names], float)
+                key: np.array([getattr(tests.get(name), field, np.nan) for name in names], float)
                 for tests, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
-                for key, of in fields.items()
+                for key, field in fields.items()
             },
         }
         coords: dict[str, Any] = {
@@ -262,7 +253,7 @@ class SeriesValues(HandedOut):
         """Whether it is over a variable of the scans, of which fits may be the same."""
         return self.over not in UNITS and len({entry.at[self.over] for entry in self.entries}) > 1
 
-    @cached_property
+    @cached_read_only
     def repeats(self) -> dict[str, Self]:
         """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for it."""
         if not self.is_of_variable:
@@ -270,7 +261,7 @@ class SeriesValues(HandedOut):
         groups = self._grouped(self.over, "q", "phi", "from")
         return {place: again for place, again in groups.items() if len(again.entries) > 1}
 
-    @cached_property
+    @cached_read_only
     def over_q(self) -> dict[str, Self]:
         """The series over q: itself by '', or that at each value of another variable, by words for it."""
         if self.over == "q":
@@ -280,7 +271,7 @@ class SeriesValues(HandedOut):
         groups = self._grouped(self.over, "phi", "from")
         return {place: replace(rings, over="q", global_fit=None) for place, rings in groups.items()}
 
-    @cached_property
+    @cached_read_only
     def of_rings(self) -> list[dict[str, float]]:
         """For each fit powers of q and mean D of the series over q that it is part of."""
         by_entry: dict[int, dict[str, float]] = {}
@@ -299,8 +290,8 @@ class SeriesValues(HandedOut):
     def _grouped(self, *places: str) -> dict[str, Self]:
         groups: dict[str, list[FitRow]] = {}
         for entry in self.entries:
-            known = {key: f"{entry.at[key]:.6g}" for key in places if key in entry.at}
-            words = (f"{key} = {with_unit(of, self.unit_of(key))}" for key, of in known.items())
+            values = {key: f"{entry.at[key]:.6g}" for key in places if key in entry.at}
+            words = (f"{k} = {with_unit(value, self.unit_of(k))}" for k, value in values.items())
             groups.setdefault(", ".join(words), []).append(entry)
         return {place: replace(self, entries=tuple(rows)) for place, rows in groups.items()}
 
@@ -309,18 +300,18 @@ class SeriesValues(HandedOut):
         require_known(name, self.names, f"the series has no {shown(name)}")
         return next(e.quantities[name].unit for e in self.entries if e.result is not None)
 
-    @cached_property
+    @cached_read_only
     def errors(self) -> str:
         """The best error that every converged fit has: stderr or stderr_naive."""
-        known = [row.result.covariance for row in self._good if row.result is not None]
-        complete = known and all(covariance is not None for covariance in known)
+        covariances = [row.result.covariance for row in self._good if row.result is not None]
+        complete = covariances and all(covariance is not None for covariance in covariances)
         return "stderr" if complete else "stderr_naive"
 
     @property
     def _good(self) -> list[FitRow]:
         return [entry for entry in self.entries if entry.converged]
 
-    @cached_property
+    @cached_read_only
     def correlated(self) -> bool:
         """Whether errors count correlated points of tables as independent: no test follows from them."""
         correlated = any("points-correlated" in row.findings.codes for row in self._good)
@@ -331,9 +322,9 @@ class SeriesValues(HandedOut):
         """Whether windows of a scan share frames, so that their fits are not independent."""
         windows = (entry for entry in self.entries if "from" in entry.at)
         spans = sorted((e.name.rpartition(", ")[0], e.at["from"], e.at["to"]) for e in windows)
-        return any(nxt[0] == one[0] and nxt[1] <= one[2] for one, nxt in pairwise(spans))
+        return any(b[0] == a[0] and b[1] <= a[2] for a, b in pairwise(spans))
 
-    @cached_property
+    @cached_read_only
     def agreement(self) -> dict[str, HomogeneityTest]:
         """For each parameter and rate, the test of whether the converged fits agree (see `homogeneity_test`).
 

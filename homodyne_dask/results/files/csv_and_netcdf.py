@@ -38,7 +38,8 @@ def parameters_csv(result: FitValues) -> str:
         rows.append(
             {**row, "low_95": ends[name]["low"], "high_95": ends[name]["high"], "formula": ""}
         )
-    rows += [{"name": name} | of.to_dict() for name, of in derived_quantities(result).items()]
+    derived = derived_quantities(result).items()
+    rows += [{"name": name} | quantity.to_dict() for name, quantity in derived]
     return rows_csv(rows)
 
 
@@ -74,7 +75,7 @@ def entries_csv(
             row[name] = quantity.value
             row |= {f"{name}_{key}": getattr(quantity, key) for key in (*ERRORS, "unit")}
         row |= {**(of_rings[n] if of_rings else {}), "method": entry.method}
-        row["at_bound"] = " ".join(name for name, of in entry.quantities.items() if of.at_bound)
+        row["at_bound"] = " ".join(name for name, q in entry.quantities.items() if q.at_bound)
         row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
         rows.append(row | {"message": entry.message})
     return rows_csv(rows)
@@ -119,11 +120,11 @@ def result_netcdf(view: FitView) -> bytes:
     """
     scan, shown = view.scan, view.maps
     middle = times_of(scan, view.axis.middles + 0.5)  # a frame begins at its time
-    bins, stacked = [one.bin for one in shown], {}
-    for part, about in _MAPS.items():
-        values = np.stack([getattr(one, part) for one in shown]).astype(np.float32)
-        attributes = {"units": "1", "long_name": about} | (NXXPCS if part != "residual" else {})
-        stacked[f"two_time_{part}"] = ("map", "t1", "t2"), values, attributes
+    bins, stacked = [bin_map.bin for bin_map in shown], {}
+    for name, about in _MAPS.items():
+        values = np.stack([getattr(bin_map, name) for bin_map in shown]).astype(np.float32)
+        attributes = {"units": "1", "long_name": about} | (NXXPCS if name != "residual" else {})
+        stacked[f"two_time_{name}"] = ("map", "t1", "t2"), values, attributes
     coords: dict[str, Any] = {side: (side, middle, {"units": "s"}) for side in ("t1", "t2")}
     coords["map_label"] = "map", scan.label[bins]
     coords["map_q"] = "map", scan.q[bins], {"units": "1/angstrom"}

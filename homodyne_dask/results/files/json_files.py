@@ -28,6 +28,52 @@ CHECKSUM = "sha256"
 """Key of the checksum: of all other keys and values, sorted, without spaces."""
 MAX_BYTES = 2_000_000_000
 """Bytes of the largest file that is read."""
+WRITERS = "homodyne_dask.writers"
+"""The group of entry points of further formats."""
+
+
+class Format(NamedTuple):
+    """A kind of JSON file: its first two keys, how it is made, and what is said where another is given."""
+
+    name: str
+    version: int
+    file: str
+    """The name of such a file in the folder of a fit, '' where it has none."""
+    remedy: str
+    """What to give in place of another file: the end of a sentence."""
+    summary: Callable[[Any], dict[str, Any]]
+    """Makes plain values of what is written, without the format."""
+    sealed: bool = False
+    """Whether a file without a checksum is refused; else one is read from which it was removed by hand."""
+
+    def to_dict(self, values: Any) -> dict[str, Any]:
+        """Return what is written as plain values, beginning with its format."""
+        return {"format": self.name, "format_version": self.version} | self.summary(values)
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Return the plain values in a file; raises SourceError for one of another format or version."""
+        try:
+            read = json.loads(read_regular_file(path, MAX_BYTES))
+        except OSError as e:
+            raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {self.remedy}") from e
+        except (ValueError, RecursionError) as e:
+            why = why_unreadable(e)
+            raise SourceError(f"{path} is damaged or is not JSON ({why}): {self.remedy}") from e
+        if not isinstance(read, dict) or read.get("format") != self.name:
+            raise SourceError(f"{path} is not a {self.name}: {self.remedy}")
+        checksum = read.pop(CHECKSUM, None)
+        if (self.sealed or checksum is not None) and checksum != _digest(read):
+            again = f"fit again, or remove its last entry, {CHECKSUM}, to read it as it is"
+            raise SourceError(
+                f"{path} was changed after it was written (its checksum does not match): "
+                f"{self.remedy if self.sealed else again}"
+            )
+        if (other := read.get("format_version")) != self.version:
+            raise SourceError(
+                f"{path} has format version {other}, but this program reads {self.version}: "
+                f"{self.remedy if self.sealed else 'fit again'}"
+            )
+        return read
 
 
 def write_with_checksum(values: Mapping[str, object], path: str | Path) -> None:
@@ -35,44 +81,6 @@ def write_with_checksum(values: Mapping[str, object], path: str | Path) -> None:
     whole = dict(values) | {CHECKSUM: _digest(values)}
     text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
     write_atomic(path_of("path", path), text)
-
-
-def read_with_checksum(
-    path: Path,
-    form: str,
-    version: int,
-    remedy: str,
-    *,
-    required: bool = False,
-    max_bytes: int = MAX_BYTES,
-) -> dict[str, Any]:
-    """Return the values of a file of that format and version, without the checksum.
-
-    Files from which the checksum was removed by hand are read, unless it is required. remedy: what to give
-    instead, the end of the sentence. Raises SourceError.
-    """
-    try:
-        read = json.loads(read_regular_file(path, max_bytes))
-    except OSError as e:
-        raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {remedy}") from e
-    except (ValueError, RecursionError) as e:
-        why = why_unreadable(e)
-        raise SourceError(f"{path} is damaged or is not JSON ({why}): {remedy}") from e
-    if not isinstance(read, dict) or read.get("format") != form:
-        raise SourceError(f"{path} is not a {form}: {remedy}")
-    checksum = read.pop(CHECKSUM, None)
-    if (required or checksum is not None) and checksum != _digest(read):
-        again = f"fit again, or remove its last entry, {CHECKSUM}, to read it as it is"
-        raise SourceError(
-            f"{path} was changed after it was written (its checksum does not match): "
-            f"{remedy if required else again}"
-        )
-    if (other := read.get("format_version")) != version:
-        raise SourceError(
-            f"{path} has format version {other}, but this program reads {version}: "
-            f"{remedy if required else 'fit again'}"
-        )
-    return read
 
 
 _UNEXPECTED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
@@ -104,8 +112,8 @@ def _digest(values: Mapping[str, object]) -> str:
 def _summary_of(result: fit_result.FitValues) -> dict[str, Any]:
     values = {
         key: value
-        for part in fit_result.PARTS
-        for key, value in vars(getattr(result, part)).items()
+        for record in fit_result.PARTS
+        for key, value in vars(getattr(result, record)).items()
     }
     del values["definition"]
     return plain_values(
@@ -140,16 +148,16 @@ def fields_in_summary(read: dict[str, Any]) -> dict[str, Any]:
     each = zip(rows.values(), ended, strict=True)  # earlier files have no optimum
     columns["optimum"] = [row.get("optimum", value) for row, value in each]
     columns |= {key: [row.get(key) for row in rows.values()] for key in fit_result.LIMITS}
-    for part, kind, names in _CHECKED:
+    for record, kind, names in _CHECKED:
         for name in names.split():
-            read_as(kind, read[part][name])
+            read_as(kind, read[record][name])
     read = read | fit_result.covariances_in(read, list(rows)) | {"check": read["model_check"]}
     findings = Findings.from_plain(read["findings"])
     return {
         "outcome": Outcome[read["outcome"]],
         "parameters": fit_result.parameter_table(columns | {"param": list(rows)}, findings),
         "scaling": fit_result.scaling_table(read["scaling_per_bin"]),
-        **{part: read_fields(kind, read) for part, kind in fit_result.PARTS.items()},
+        **{record: read_fields(kind, read) for record, kind in fit_result.PARTS.items()},
     }
 
 
@@ -170,7 +178,7 @@ def _series_summary(series: SeriesValues) -> dict[str, Any]:
         values["repeats"] = {place: again.agreement for place, again in series.repeats.items()}
     if series.over != "q" and (rings := series.over_q):
         keys = ("powers_of_q", "agreement")
-        values["over_q"] = {place: {k: getattr(of, k) for k in keys} for place, of in rings.items()}
+        values["over_q"] = {place: {k: getattr(s, k) for k in keys} for place, s in rings.items()}
     return plain_values(values)
 
 
@@ -209,28 +217,6 @@ def dataset_of(result: fit_result.FitValues) -> xarray.Dataset:
     }
     # names of files need not be UTF-8, which netCDF holds
     return whole.assign_attrs({name: printable(text) for name, text in about.items()})
-
-
-WRITERS = "homodyne_dask.writers"
-
-
-class Format(NamedTuple):
-    name: str
-    version: int
-    file: str
-    """The name of such a file in the folder of a fit, '' where it has none."""
-    remedy: str
-    """What to give in place of another file: the end of a sentence."""
-    summary: Callable[[Any], dict[str, Any]]
-    """Makes plain values of what is written, without the format."""
-
-    def to_dict(self, values: Any) -> dict[str, Any]:
-        """Return what is written as plain values, beginning with its format."""
-        return {"format": self.name, "format_version": self.version} | self.summary(values)
-
-    def read(self, path: Path) -> dict[str, Any]:
-        """Return the plain values in a file; raises SourceError for one of another format or version."""
-        return read_with_checksum(path, self.name, self.version, self.remedy)
 
 
 _FIT = "give a folder made by fit, or its summary.json"

@@ -251,50 +251,56 @@ def write_index(
     folder: Path,
     names: Sequence[str],
     rows: Sequence[FitRow],
-    of: int,
+    total: int,
     prefix: str = SCANS,
     global_fit: GlobalFit | None = None,
     suffix: str = "",
 ) -> list[Path]:
-    """Write the index of the fits done so far, `of` how many in all, and return its files.
+    """Write the index of the fits done so far, `total` how many in all, and return its files.
 
     names: parameters of the model. When all are done there is a figure, and for parts the series with its
     agreement. global_fit: of scans that were fitted together. suffix: format of the figure beside PNG.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    names, series, pictures = quantity_names(rows, names), None, []
+    names, done = quantity_names(rows, names), len(rows) == total
     good = [row for row in rows if row.result is not None]
-    model = next((row.result.config["model"] for row in good if row.result), "No fit")
-    title = f"{model}, {of} {ONE_OF[prefix]}s"
-    if len(rows) == of and prefix == PARTS:
+    series, pictures = None, []
+    if done and prefix == PARTS:
         series = SeriesValues(next(iter(rows[0].at)), tuple(rows), global_fit)
         title = series_title(series)
-    if len(rows) == of and len(good) > 1:
+    else:
+        model = next((row.result.config["model"] for row in good if row.result), "No fit")
+        title = f"{model}, {total} {ONE_OF[prefix]}s"
+    if done and len(good) > 1:
         with suppress(OptionError):  # a model of free form alone has nothing to draw
             pictures = [_picture(names, good, series)]
-    table, file, *of_series = index_files(folder, prefix)
-    pages = [folder / f"{PARTS}.{of}" for of in FORMATS if prefix == PARTS]
-    for old in [*reversed(of_series), *pages]:  # a series is never of other fits than the index
-        old.unlink(missing_ok=True)
-    page = report_of_fits(title, names, rows, of, prefix, folder, pictures, series)
+    index = index_files(folder, prefix)
+    if prefix == PARTS:  # a series is never of other fits than the index
+        for old in [*reversed(index[2:]), *(folder / f"{PARTS}.{ending}" for ending in FORMATS)]:
+            old.unlink(missing_ok=True)
+    page = report_of_fits(title, names, rows, total, prefix, folder, pictures, series)
     write_table_and_page(folder, prefix, names, rows, page, series and series.of_rings)
-    if series is None:
-        return [table, file]
-    text, numbers, drawn, whole = of_series
+    return index[:2] + ([] if series is None else _write_series(series, folder, pictures, suffix))
+
+
+def _write_series(
+    series: SeriesValues, folder: Path, pictures: Sequence[Picture], suffix: str
+) -> list[Path]:
+    text, numbers, figure, summary = index_files(folder, PARTS)[2:]
     write_atomic(text, f"{as_text(report_of_series(series))}\n")
     write_atomic(numbers, tables.netcdf(series.table))
     for picture in pictures:
-        write_atomic(drawn, picture.png)
-    figures = [drawn] * len(pictures)
+        write_atomic(figure, picture.png)
+    figures = [figure] * len(pictures)
     if pictures and suffix not in ("", "png"):
         figures.append(write_series_for_print(series, folder, suffix))
-    formats.write_with_checksum(formats.SERIES.to_dict(series), whole)  # whatever is there
-    return [table, file, text, numbers, *figures, whole]
+    formats.write_with_checksum(formats.SERIES.to_dict(series), summary)  # whatever is there
+    return [text, numbers, *figures, summary]
 
 
 def write_series_for_print(series: SeriesValues, folder: Path, suffix: str) -> Path:
     file, (_, figures) = folder / f"{PARTS}.{suffix}", _figures()
-    write_atomic(file, figures.draw.vector_of(figures.draw_series(series), suffix))
+    write_atomic(file, figures.draw.vector_of(figures.page_of_series(series).figure(), suffix))
     return file
 
 
@@ -321,10 +327,10 @@ def write_table_and_page(
 
 def _picture(names: Sequence[str], good: Sequence[FitRow], whole: SeriesValues | None) -> Picture:
     _, figures = _figures()
-    drawn = figures.draw_scans(good) if whole is None else figures.draw_series(whole)
-    known = [name for name in names if name in good[0].quantities]
-    spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in known]
-    of = "scan" if whole is None else whole.over
+    page = figures.page_of_scans(good) if whole is None else figures.page_of_series(whole)
+    drawn_names = [name for name in names if name in good[0].quantities]
+    spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in drawn_names]
+    over = "scan" if whole is None else whole.over
     ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
-    alt = f"Each parameter with its error against {of} ({ends}): {'; '.join(spans)}."
-    return Picture.drawn(drawn, figures.scans_title(good, of), alt)
+    alt = f"Each parameter with its error against {over} ({ends}): {'; '.join(spans)}."
+    return Picture.drawn(page.figure(), figures.scans_title(good, over), alt)

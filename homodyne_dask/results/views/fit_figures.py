@@ -1,32 +1,36 @@
-"""The figures of a fit by their names, and all as files; angles and influence are in `angles`."""
+"""The figures of a fit by their names, and all as files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from scipy.integrate import cumulative_trapezoid
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.models.transport import frame_spacing
+from homodyne_dask.results.data import c2_means as means
 from homodyne_dask.results.data import rate_curves as curves
-from homodyne_dask.results.data.c2_means import ages, cut_at_age, times_of
-from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.derived_quantities import coefficients_of
+from homodyne_dask.results.data.fit_result import FitValues
+from homodyne_dask.results.data.fit_view import FittedModel, FitView, decay_times, fall_to_1_e
 from homodyne_dask.results.data.fitted_parameters import true_rates_of
 from homodyne_dask.results.data.numbers_and_intervals import format_count, level_name
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views import style
-from homodyne_dask.results.views.angles import draw_angles, draw_influence, influential
-from homodyne_dask.results.views.panels import FitFigure, png_of, vector_of
+from homodyne_dask.results.views.panels import png_of, vector_of
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import CLUSTER_ROBUST
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import joined_with_and
 
 Curve = Float[np.ndarray, " n"]
@@ -38,22 +42,23 @@ FEWEST = 8
 """Residuals of an interval, at least."""
 
 
-def draw_maps(view: FitView) -> draw.FitFigure:
+def page_of_maps(view: FitView) -> draw.Page:
     reach = _reach(np.concatenate([each.residual.ravel() for each in view.maps]))
     edges, side, shown = view.axis.edges(view.scan), view.axis.side, dict[str, Any]()
     for each in view.maps:
-        known = np.concatenate([v[np.isfinite(v)] for v in (each.data, each.model)])
-        low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
+        values = np.concatenate([v[np.isfinite(v)] for v in (each.data, each.model)])
+        low, high = np.quantile(values, (0.01, 0.99)) if len(values) else (0.0, 1.0)
         c2 = "cividis", (low, high if high > low else low + 1.0)
         for name, title, look in (
             ("data", style.bin_name(view.scan, each.bin), c2),
             ("model", "model", c2),
             ("residual", "(data − model) / σ", ("RdBu_r", (-reach, reach))),
         ):
-            of = partial(_map, edges=edges, values=getattr(each, name), title=title, look=look)
-            shown[f"{name} {view.scan.label[each.bin]}"] = of
+            shown[f"{name} {view.scan.label[each.bin]}"] = partial(
+                _map, edges=edges, values=getattr(each, name), title=title, look=look
+            )
     cells = f"data are means over {side}×{side} pairs" if side > 1 else ""
-    return draw.page(shown, 3, SIDE, cells, LEFT, RIGHT)
+    return draw.Page(shown, 3, SIDE, cells, LEFT, RIGHT)
 
 
 def _map(
@@ -73,21 +78,21 @@ def _map(
     bar.ticklabel_format(useOffset=False)
 
 
-def draw_cuts(view: FitView) -> draw.FitFigure:
-    """Draw c2 against lag at up to five ages, and the model; bars only of tables of g2."""
+def page_of_cuts(view: FitView) -> draw.Page:
+    """Return panels of c2 against lag at up to five ages, and the model; bars only of tables of g2."""
     bins = map(int, view.shown)
     shown = {f"bin {view.scan.label[b]}": partial(_cuts, view=view, b=b) for b in bins}
-    return draw.page(shown, 2, 1.9)
+    return draw.Page(shown, 2, 1.9)
 
 
 def _cuts(axes: Axes, view: FitView, b: int) -> None:
     scan, read = view.scan, view.cuts
     x, y = ("lag [s]", "g₂") if scan.is_table else ("lag t₂ − t₁ [s]", "c₂")
     draw.label_axes(axes, x, y, style.bin_name(scan, b), log="x")
-    chosen = ages(read, b, scan)
+    chosen = means.ages(read, b, scan)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
     for age, colour, marker in zip(chosen, shades, style.MARKERS, strict=False):
-        cut = cut_at_age(scan, read, b, age)
+        cut = means.cut_at_age(scan, read, b, age)
         look = {"fmt": marker, "ms": 3, "color": colour}
         look["label"] = None if scan.is_table else f"t₁ = {cut.t1[0]:.3g} s"
         draw.points(axes, cut.lag, cut.c2, cut.stderr if scan.is_table else None, **look)
@@ -95,24 +100,24 @@ def _cuts(axes: Axes, view: FitView, b: int) -> None:
 
 
 def _reach(residual: np.ndarray) -> float:
-    known = np.abs(residual[np.isfinite(residual)])
-    return max(3.0, float(np.quantile(known, 0.99))) if len(known) else 3.0
+    sizes = np.abs(residual[np.isfinite(residual)])
+    return max(3.0, float(np.quantile(sizes, 0.99))) if len(sizes) else 3.0
 
 
-def draw_residuals(view: FitView) -> draw.FitFigure:
+def page_of_residuals(view: FitView) -> draw.Page:
     lag, residual = lags_and_residuals(view)
     by_lag = partial(_by_lag, lag=lag, residual=residual, is_table=view.scan.is_table)
     shown = {"distribution": partial(_histogram, residual=residual), "against lag": by_lag}
-    return draw.page(shown, 2, 1.9)
+    return draw.Page(shown, 2, 1.9)
 
 
 def lags_and_residuals(view: FitView) -> tuple[Curve, Curve]:
     """Return lags [s] and residuals of each known cell of the maps once."""
-    middle = times_of(view.scan, view.axis.middles)
+    middle = means.times_of(view.scan, view.axis.middles)
     lag = np.triu(middle - middle[:, None])
     residual = np.stack([each.residual for each in view.maps])
-    known = np.isfinite(residual) & (lag > 0)
-    return np.broadcast_to(lag, known.shape)[known], residual[known]
+    usable = np.isfinite(residual) & (lag > 0)
+    return np.broadcast_to(lag, usable.shape)[usable], residual[usable]
 
 
 def _histogram(axis: Axes, residual: Curve) -> None:
@@ -149,11 +154,11 @@ ROOM_FOR_ZERO = 0.5
 """Length of the axis between 0 and the smallest difference of χ², in decades."""
 
 
-def draw_passes(view: FitView) -> draw.FitFigure:
+def page_of_passes(view: FitView) -> draw.Page:
     history = view.result.run.history
     full = [entry for entry in history if "pass" in entry]
     shown = {"chisqr": partial(_difference, full=full), "distance": partial(_distance, full=full)}
-    return draw.page(shown | {"seconds": partial(_durations, history=history)}, 3, 1.6)
+    return draw.Page(shown | {"seconds": partial(_durations, history=history)}, 3, 1.6)
 
 
 def _difference(axis: Axes, full: History) -> None:
@@ -172,8 +177,8 @@ def _distance(axis: Axes, full: History) -> None:
     draw.label_axes(axis, "pass", "distance [stderr]", "distance to the minimum", log="y")
     enough = lm.SolverOptions().decrement
     decrement = np.array([entry["decrement"] for entry in full], float)
-    known = decrement[decrement > 0]
-    axis.set_ylim(known.min(initial=enough) / 3, known.max(initial=enough) * 3)
+    positive = decrement[decrement > 0]
+    axis.set_ylim(positive.min(initial=enough) / 3, positive.max(initial=enough) * 3)
     axis.axhline(enough, color=style.GREY, linestyle=":", label="convergence limit")
     _by_pass(axis, full, np.where(decrement > 0, decrement, np.nan))
 
@@ -192,12 +197,12 @@ def _by_pass(axis: Axes, full: History, values: np.ndarray) -> None:
 def _durations(axis: Axes, history: History) -> None:
     draw.label_axes(axis, "pass", "time of one pass [s]", "coarse and full passes", log="y")
     levels = [entry for entry in history if "level" in entry]
-    at = 1 - sum(entry["passes"] for entry in levels)
+    first = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, style.COLOURS[2:], style.MARKERS[1:], strict=False):
         n, look = entry["passes"], {"color": colour, "ms": 4, "markerfacecolor": "none"}
         each = [entry["seconds"] / max(n, 1)] * n
-        axis.plot(range(at, at + n), each, marker, label=level_name(entry["level"]), **look)
-        at += n
+        axis.plot(range(first, first + n), each, marker, label=level_name(entry["level"]), **look)
+        first += n
     full = [entry for entry in history if "pass" in entry and "seconds" in entry]
     number, seconds = ([entry[key] for entry in full] for key in ("pass", "seconds"))
     axis.plot(number, seconds, "o", color=style.COLOURS[0], ms=4)
@@ -219,20 +224,20 @@ HEIGHT = 1.6
 OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
 
 
-def draw_rates(view: FitView) -> draw.FitFigure:
-    """Draw J, γ̇ and the strain against time with bands, or the density of a distribution of rates."""
+def page_of_rates(view: FitView) -> draw.Page:
+    """Return panels of J, γ̇ and the strain with bands, or the density of a distribution of rates."""
     if curves.has_distribution(view.result):
-        of = partial(_density, found=curves.distribution_in(view.result))
+        draw_density = partial(_density, distribution=curves.distribution_in(view.result))
         words = "bands: 68 % and 95 %, with the bias of smoothing"
-        return draw.page({"distribution": of}, 1, HEIGHT, words)
+        return draw.Page({"distribution": draw_density}, 1, HEIGHT, words)
     rates, truth, axes = curves.rates_in(view), _truth(view), AXES
     if np.isnan(view.scan.q).any():
         axes = AXES | {"J": OF_UNKNOWN_Q}
     axes = {name: words for name, words in axes.items() if name in rates}
     panel = partial(_fitted_rate, rates=rates)
-    shown = {n: partial(panel, name=n, words=of, truth=truth.get(n)) for n, of in axes.items()}
+    shown = {n: partial(panel, name=n, words=axes[n], truth=truth.get(n)) for n in axes}
     symbols = {name: words[0].partition(" ")[0] for name, words in axes.items()}
-    return draw.page(shown, len(shown), HEIGHT, style.plain_label(_bands_sentence(rates, symbols)))
+    return draw.Page(shown, len(shown), HEIGHT, style.plain_label(_bands_sentence(rates, symbols)))
 
 
 def _fitted_rate(
@@ -273,7 +278,7 @@ def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
     for name, key in product(symbols, curves.QUALIFICATIONS):
         if key in rates[name].attrs:
             notes.setdefault(rates[name].attrs[key], []).append(symbols[name])
-    return "; ".join([kinds, *(f"{joined_with_and(of)}: {note}" for note, of in notes.items())])
+    return "; ".join([kinds, *(f"{joined_with_and(notes[note])}: {note}" for note in notes)])
 
 
 def _truth(view: FitView) -> dict[str, Curve]:
@@ -281,10 +286,10 @@ def _truth(view: FitView) -> dict[str, Curve]:
         return {}
     window, time = slice(*view.scan.frames), view.scan.time
     t = np.maximum(time, frame_spacing(time) / 2)[window]
-    found = dict(true_rates_of(view.result, t) or {})
-    if "gamma_dot" in found:
-        found["strain"] = cumulative_trapezoid(found["gamma_dot"], time[window], initial=0)
-    return found
+    truth = dict(true_rates_of(view.result, t) or {})
+    if "gamma_dot" in truth:
+        truth["strain"] = cumulative_trapezoid(truth["gamma_dot"], time[window], initial=0)
+    return truth
 
 
 def _edges(rates: xarray.Dataset, name: str, suffix: str) -> Float[np.ndarray, "2 n"]:
@@ -292,19 +297,234 @@ def _edges(rates: xarray.Dataset, name: str, suffix: str) -> Float[np.ndarray, "
     return np.where(np.isnan(ends), rates[name].values, ends)
 
 
-def _density(axis: Axes, found: xarray.Dataset) -> None:
-    rate, density = found["rate"].values, found["density"].values
+def _density(axis: Axes, distribution: xarray.Dataset) -> None:
+    rate, density = distribution["rate"].values, distribution["density"].values
     draw.label_axes(axis, "Γ [1/s]", "density", "distribution of ln Γ", log="x")
-    ends = {n: np.stack([found[f"{end}_{n}"].values for end in ("low", "high")]) for n in (95, 68)}
-    for percent, edges in ends.items():
+    low, high = (distribution[f"{end}_95"].values for end in ("low", "high"))
+    for percent in (95, 68):
+        edges = np.stack([distribution[f"{end}_{percent}"].values for end in ("low", "high")])
         draw.band(axis, rate, np.where(np.isnan(edges), density, edges), percent)
     axis.plot(rate, density, color=style.COLOURS[0], lw=1.4)
-    draw.limits(axis, density, ends[95])
+    draw.limits(axis, density, np.stack([low, high]))
 
 
-PICTURES: dict[str, Callable[[FitView], FitFigure]] = {"maps": draw_maps, "cuts": draw_cuts}
-PICTURES |= {"angles": draw_angles, "rates": draw_rates, "passes": draw_passes}
-PICTURES |= {"residuals": draw_residuals, "influence": draw_influence}
+OfModel = Callable[[FittedModel], Float[np.ndarray, " n"]]
+"""A value of each bin of a model."""
+AGE_FRACTION = 1 / 3
+"""Share of the selected time: age at which the decays of the bins are compared at one lag."""
+ACROSS = 4
+"""Panels of influence in a row."""
+LINE_POINTS = 181
+"""Of a line of the model against φ."""
+ALIKE = 0.01
+"""Scatter of f below which bins do not differ."""
+SAME_RING = 0.02
+"""Relative range of q within which repeats have one ring."""
+_Q = "q [Å⁻¹]"
+MAX_SAMPLES = 12
+"""Most frames, and most lags, at which the model is averaged over a cell."""
+
+
+def page_of_angles(view: FitView) -> draw.Page:
+    """Return panels of contrast, offset and decay of bins against φ, or q: decays of pairs without bars."""
+    scan, table = view.scan, view.result.scaling
+    hollow = table["undetermined"].values
+    panel = partial(_by_angle, view=view, hollow=hollow)
+    method = view.result.parameters.attrs["method"] or CLUSTER_ROBUST
+    shown: dict[str, Any] = {}
+    for name in ("contrast", "offset"):
+        values = np.where(hollow & (name == "contrast"), np.nan, table[name].values)
+        stderr = table[f"{name}_stderr"].values
+        bars = f"bars: standard errors ({method})" if np.isfinite(stderr).any() else ""
+        shown[name] = partial(panel, y=name, title=bars, values=values, stderr=stderr)
+    decay = measured_decay_times(view)
+    if np.isfinite([decay, decay_times(view.model, scan)]).any():
+        middle = 0.5 * sum(means.used_span(scan))
+        title = f"lag where f = 1/e{_age(scan, middle)}; line: model"
+        look = {"y": "decay time [s]", "title": title, "values": decay}
+        shown["decay_time"] = partial(panel, **look, line=partial(decay_times, scan=scan), log=True)
+    decays = at_one_lag(view)
+    if decays is not None and np.isfinite(decays.f).any():
+        age, lag = decays.t1.mean(), (decays.t2 - decays.t1).mean()
+        title = f"f at lag {lag:.3g} s{_age(scan, age)}; line: model"
+        look = {"y": "(c₂ − offset) / contrast", "title": title, "values": decays.f}
+        shown["f_at_lag"] = partial(panel, **look, line=decays.of_model)
+    return draw.Page(shown, 2, 1.7)
+
+
+def _age(scan: Scan, age: float) -> str:
+    return "" if scan.is_table else f", age {age:.3g} s"
+
+
+def measured_decay_times(view: FitView) -> Float[np.ndarray, " bin"]:
+    """Return the lag [s] at which the data of each bin fall to 1/e, mid-record; NaN where they do not."""
+    scan, read = view.scan, view.cuts
+    middle = 0.5 * sum(means.used_span(scan))
+    cells = means.cells_of_age(read, read.age[np.argmin(np.abs(read.t1 - middle))])
+    log_lag = np.log(read.t2[cells] - read.t1[cells])
+    return np.exp([fall_to_1_e(log_lag, f) for f in _measured(view, cells)])
+
+
+def _measured(view: FitView, cells: Int[np.ndarray, " n"]) -> Float[np.ndarray, "bin n"]:
+    table = view.result.scaling
+    decaying = (table["ndata"].values > 0) & ~table["undetermined"].values
+    contrast = np.where(decaying, table["contrast"].values, np.nan)[:, None]
+    return (view.cuts.c2[:, cells] - table["offset"].values[:, None]) / contrast
+
+
+class AtLag(NamedTuple):
+    """The decay of every bin at one age and lag: means over the pairs of one cell of the cuts."""
+
+    t1: Float[np.ndarray, " n"]
+    """s, of pairs spread over the cell: f at its centre is not the mean of f."""
+    t2: Float[np.ndarray, " n"]
+    f: Float[np.ndarray, " bin"]
+    """Measured, (c2 - offset)/contrast."""
+
+    def of_model(self, model: FittedModel) -> Float[np.ndarray, " n"]:
+        return model.shape(np.arange(len(model.phi)), self.t1, self.t2).mean(axis=1)
+
+
+def at_one_lag(view: FitView) -> AtLag | None:
+    """Return the decay at the lag where the bins differ most, or f is 1/2; None if none is known for all."""
+    scan, read = view.scan, view.cuts
+    there = view.result.scaling["ndata"].values > 0
+    cells = np.flatnonzero(np.isfinite(read.c2[there]).all(axis=0)) if there.any() else []
+    if not len(cells):
+        return None
+    first, last = means.used_span(scan)
+    age = read.age[cells[np.argmin(np.abs(read.t1[cells] - first - AGE_FRACTION * (last - first)))]]
+    cells = cells[read.age[cells] == age]
+    f = view.model.shape(np.arange(len(scan.bins)), read.t1[cells], read.t2[cells])
+    differ = f[there].std(axis=0)
+    if differ.max() < ALIKE:
+        differ = -np.abs(f[there].mean(axis=0) - 0.5)
+    cell = int(cells[np.argmax(np.nan_to_num(differ, nan=-1.0))])
+    # times of pairs spread over the cell
+    edges = read.age_edges[read.age[cell] :], read.lag_edges[read.lag[cell] :]
+    starts, lags = (_spread(int(ends[0]), int(ends[1])) for ends in edges)
+    later = starts[:, None] + lags
+    inside = later < scan.n_frames
+    earlier = np.broadcast_to(starts[:, None], later.shape)
+    t1, t2 = scan.time[earlier[inside]], scan.time[later[inside]]
+    return AtLag(t1, t2, _measured(view, np.array([cell]))[:, 0])
+
+
+def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
+    n = min(stop - first, MAX_SAMPLES)
+    return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
+
+
+def page_of_influence(view: FitView) -> draw.Page:
+    table = view.result.diagnosis.influence
+    moved = influential(view.result)
+    if table is None or not moved.any():
+        raise OptionError("the result does not contain the influence of bins: it has no errors")
+    names, change = table["param"].values[moved], table["change"].values[:, moved]
+
+    def influence(axes: Axes, name: str, change: Float[np.ndarray, " bin"]) -> None:
+        axes.axhspan(-1, 1, color=style.UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
+        axes.axhline(0, color=style.GREY, linewidth=0.8)
+        _by_angle(axes, view, change, "change / stderr", name, ms=3)
+
+    columns = zip(map(str, names), change.T, strict=True)
+    shown = {name: partial(influence, name=name, change=values) for name, values in columns}
+    return draw.Page(shown, min(len(names), ACROSS), 1.2, left=0.6)
+
+
+def influential(result: FitValues) -> Bool[np.ndarray, " p"]:
+    """Return for which parameters, but not coefficients of a rate, the influence of any bin is known."""
+    table = result.diagnosis.influence
+    if table is None:
+        return np.zeros(0, bool)
+    drawn = ~np.isin(table["param"].values, list(coefficients_of(result)))
+    return drawn & np.isfinite(table["change"].values).any(axis=0)
+
+
+def _by_angle(
+    axis: Axes,
+    view: FitView,
+    values: Float[np.ndarray, " bin"],
+    y: str,
+    title: str,
+    stderr: Float[np.ndarray, " bin"] | None = None,
+    hollow: Bool[np.ndarray, " bin"] | None = None,
+    line: OfModel | None = None,
+    log: bool = False,
+    ms: float = 4,
+) -> None:
+    """Draw a value of each bin, with its error, against `_place`; line: the same of a model, also between."""
+    scan, drawn = view.scan, [values]
+    x, name = _place(scan)
+    draw.label_axes(axis, name, y, title)
+    hollow = np.zeros(len(x), bool) if hollow is None else hollow
+    group_of_bin, styles = _groups(scan)
+    for value, colour, marker, label in styles:
+        in_group = (group_of_bin == value) | np.isnan(value)
+        for empty in (False, True):
+            some = in_group & (hollow == empty)
+            if not some.any():
+                continue
+            error = None if stderr is None or not np.isfinite(stderr).any() else stderr[some]
+            look = {"fmt": marker, "ms": ms, "color": colour, "hollow": empty}
+            look["label"] = "no decay: contrast unknown" if empty else label
+            draw.points(axis, x[some], values[some], error, **look)
+        if line is None:
+            continue
+        line_x, line_y = _line_of_model(view, line, x, in_group, hollow, name.startswith("φ"))
+        single = len(np.unique(line_x)) == 1  # a line of one point is not seen
+        look = {"marker": "_", "ms": 14} if single else {}
+        of_all = style.GREY if group_of_bin is not scan.q else colour  # one model of all scans
+        axis.plot(line_x, line_y, color=of_all, lw=1, **look)
+        drawn.append(line_y)
+    if log:
+        draw.log_scale_if_wide(axis, "y", np.concatenate(drawn))
+    steps = [1, 1.5, 3, 4.5, 9, 10] if name.startswith("φ") else None
+    whole = name != _Q
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=whole))
+    if whole and np.ptp(x) < 1:
+        middle, reach = float(np.mean(x)), 50.0 if steps else 1.0
+        axis.set_xlim(middle - reach, middle + reach)
+
+
+def _line_of_model(
+    view: FitView, line: OfModel, x: np.ndarray, ring: np.ndarray, hollow: np.ndarray, of_phi: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(x[ring])
+    line_x = x[ring][order]
+    if not of_phi:
+        return line_x, np.where(hollow, np.nan, line(view.model))[ring][order]
+    line_x, q = np.linspace(line_x[0], line_x[-1], LINE_POINTS), float(np.mean(view.scan.q[ring]))
+    return line_x, line(view.at_angles(q if np.isfinite(q) else 1.0, line_x))
+
+
+def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
+    """Return what bins are drawn against: φ; at one φ the number of the scan, or q; or the bin."""
+    rings, has_phi = not _one_ring(scan) and np.isfinite(scan.q).all(), np.isfinite(scan.phi).all()
+    if has_phi and np.ptp(scan.phi) < 1 and scan.has_repeats:
+        return scan.scan_number.astype(float), "scan"
+    if rings and (not has_phi or np.ptp(scan.phi) < 1):
+        return scan.q, _Q
+    if not has_phi:
+        return scan.label.astype(float), "bin"
+    return scan.phi, "φ [°]"
+
+
+def _groups(scan: Scan) -> tuple[Float[np.ndarray, " bin"], style.RingStyles]:
+    against = _place(scan)[1]
+    if scan.has_repeats and _one_ring(scan) and against != "scan":
+        numbers = scan.scan_number.astype(float)
+        return numbers, style.ring_styles(numbers, "scan {:.0f}")
+    return scan.q, style.ring_styles(scan.q if against != _Q else np.array([np.nan]))
+
+
+def _one_ring(scan: Scan) -> bool:
+    return bool(np.isfinite(scan.q).all() and np.ptp(scan.q) <= SAME_RING * scan.q.mean())
+
+
+PICTURES: dict[str, Callable[[FitView], draw.Page]] = {"maps": page_of_maps, "cuts": page_of_cuts}
+PICTURES |= {"angles": page_of_angles, "rates": page_of_rates, "passes": page_of_passes}
+PICTURES |= {"residuals": page_of_residuals, "influence": page_of_influence}
 
 
 def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
@@ -323,7 +543,7 @@ def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
             "Title": style.TITLES[path.stem],
             "Description": style.alternative(path.stem, view),
         }
-        picture = PICTURES[path.stem](view)
+        picture = PICTURES[path.stem](view).figure()
         write_file(path, png_of(picture, about))
         if suffix != "png":
             write_file(path.with_suffix(f".{suffix}"), vector_of(picture, suffix))

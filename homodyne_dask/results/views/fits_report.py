@@ -1,7 +1,7 @@
 """Reports of several fits: a series with tests of whether its fits agree, and a comparison of models."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from homodyne_dask.document.blocks import (
     Document,
+    Figures,
     Link,
-    Outcome,
     Picture,
-    Pictures,
     Section,
     Sentences,
     Table,
+    Verdict,
     table_document,
 )
 from homodyne_dask.models.rate_forms import RATES
@@ -45,6 +45,7 @@ _WHICH_POWER = (
     "holds if the form of its decay does"
 )
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
+_TESTED = ["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]
 _CORRELATED = (
     "points of one curve are correlated, so that naive errors tell neither whether the fits agree nor the "
     "power of q: fit all curves together, or two-time data"
@@ -60,24 +61,24 @@ def series_title(series: series_data.SeriesValues) -> str:
     results = [result for result in series.results if result is not None]
     if not results:
         return "no fit"
-    first, *others = dict.fromkeys(of.provenance.inputs["store"] for of in results)
-    of = f"{first} and {counted(len(others), 'other store')}" if others else first
+    first, *others = dict.fromkeys(result.provenance.inputs["store"] for result in results)
+    stores = f"{first} and {counted(len(others), 'other store')}" if others else first
     where = series_data.WORDS.get(series.over, f"fits over {series.over}")
-    return f"{results[0].config['model']} fitted to {of}: {len(series.entries)} {where}"
+    return f"{results[0].config['model']} fitted to {stores}: {len(series.entries)} {where}"
 
 
 def report_of_fits(
     title: str,
     names: Sequence[str],
     rows: Sequence[fit_rows.FitRow],
-    of: int,
+    total: int,
     prefix: str,
     folder: Path | None = None,
     pictures: Sequence[Picture] = (),
     series: series_data.SeriesValues | None = None,
     watcher: Sequence[str] = (),
 ) -> Document:
-    """Return the report of the fits done so far, `of` how many in all, and of their series when all are done.
+    """Return the report of the fits done so far, of `total` in all, and of their series when all are done.
 
     prefix: SCANS or PARTS. folder: of the page, from which the reports of the fits are linked. watcher:
     sentences of a watcher, whose page shows the newest fits first.
@@ -86,8 +87,8 @@ def report_of_fits(
     as_wanted = [
         row.outcome_words == fit_rows.CONVERGED if watcher else row.converged for row in rows
     ]
-    good = bool(rows) and all(as_wanted) and len(rows) == of
-    counts, notes = fit_rows.outcome_counts(rows, of, prefix), []
+    good = bool(rows) and all(as_wanted) and len(rows) == total
+    counts, notes = fit_rows.outcome_counts(rows, total, prefix), []
     findings = [
         ("failed", f"{row.name}: {row.message}")
         for row in (reversed(rows) if watcher else rows)
@@ -103,13 +104,13 @@ def report_of_fits(
         [
             Section(
                 "Outcome",
-                [Sentences(watcher), Outcome(good, counts, findings), Sentences(together)],
+                [Sentences(watcher), Verdict(good, counts, findings), Sentences(together)],
             ),
-            Section("Figures", [Pictures(pictures)] if watcher else []),
+            Section("Figures", [Figures(pictures)] if watcher else []),
             _section_of_fits(names, rows, folder, fit_rows.ONE_OF[prefix], notes, series),
             Section("Agreement of the fits", agreement),
             Section("Rates over q", [] if series is None else _powers(series)),
-            Section("Figures", [] if watcher else [Pictures(pictures)]),
+            Section("Figures", [] if watcher else [Figures(pictures)]),
         ],
     )
 
@@ -120,8 +121,8 @@ def _found(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
     for row in rows:
         for code in dict.fromkeys(row.findings.at_least("warning").codes):
             fits.setdefault(code, []).append(row.name)
-    known = [(row, row.result) for row in rows if row.result]
-    by_chance = [row.name for row, made in known if len(row.findings) < len(made.findings)]
+    fitted = [(row, row.result) for row in rows if row.result]
+    by_chance = [row.name for row, made in fitted if len(row.findings) < len(made.findings)]
     chance = f"a deviation that its own report names is chance in one of {len(rows)} fits"
     said = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
@@ -135,37 +136,43 @@ def _section_of_fits(
     names: Sequence[str],
     rows: Sequence[fit_rows.FitRow],
     folder: Path | None,
-    one: str,
+    kind: str,
     notes: list[str],
     series: series_data.SeriesValues | None,
 ) -> Section:
     constant = fit_rows.constant_quantities(rows)
     names = [name for name in shown_names(names) if name not in constant]
-    ages = [row.at.get("age", np.nan) for row in rows]
-    aged = any("age" in row.at for row in rows)
     words = [row.outcome_words for row in rows]
     columns = [
-        [one, *(_linked(row, folder) for row in rows)],
+        [kind, *(_linked(row, folder) for row in rows)],
         ["outcome", *(f"{'✓' if word == fit_rows.CONVERGED else '✗'} {word}" for word in words)],
         ["reduced χ²", *(numbers.or_dash(row.redchi, ".4f") for row in rows)],
+        *_places(rows, series),
+        *(column for name in names for column in _columns_of(name, rows, names)),
     ]
+    table = Table(f"Outcome and parameters of each {kind}", list(zip(*columns, strict=True)), 2)
+    return Section(f"{kind.capitalize()}s", [table, Sentences([*_on_fits(rows, constant), *notes])])
+
+
+def _places(
+    rows: Sequence[fit_rows.FitRow], series: series_data.SeriesValues | None
+) -> Iterator[list[str]]:
+    """Yield the column of a variable of the scans, and of mean ages that differ."""
     if series is not None and series.over not in series_data.UNITS:
         head = in_brackets(series.over, series.unit_of(series.over))
-        columns.append([head, *(f"{row.at[series.over]:.6g}" for row in rows)])
-    if aged and len(set(ages)) > 1:
-        columns.append(["mean age [s]", *(numbers.or_dash(age, ".6g") for age in ages)])
-    for name in names:
-        columns += _columns_of(name, rows, names)
-    table = Table(f"Outcome and parameters of each {one}", list(zip(*columns, strict=True)), 2)
-    return Section(f"{one.capitalize()}s", [table, Sentences([*_on_fits(rows, constant), *notes])])
+        yield [head, *(f"{row.at[series.over]:.6g}" for row in rows)]
+    ages = [row.at.get("age", np.nan) for row in rows]
+    if any("age" in row.at for row in rows) and len(set(ages)) > 1:
+        yield ["mean age [s]", *(numbers.or_dash(age, ".6g") for age in ages)]
 
 
 def _on_fits(rows: Sequence[fit_rows.FitRow], constant: Mapping[str, str]) -> list[str]:
-    known = fit_rows.methods_of(rows)
+    methods = fit_rows.methods_of(rows)
+    methods = f" ({methods})" if methods else ""
     values = ", ".join(f"{name} = {value}" for name, value in constant.items())
     misfit = any(quantity.misfit for row in rows for quantity in row.quantities.values())
     on_errors = (
-        f"± is the standard error{f' ({known})' * bool(known)}; values without ± have no standard error, but "
+        f"± is the standard error{methods}; values without ± have no standard error, but "
         f"the report of each fit says why and lists naive errors"
     )
     return [*[f"constant: {values}"] * bool(values), on_errors, *[OF_MISFIT] * misfit]
@@ -176,9 +183,10 @@ def _columns_of(
 ) -> list[list[str]]:
     """Return the column of a quantity, in one notation, and of its intervals where a rate has any."""
     row = [entry.quantities.get(name) for entry in entries]
-    known = [q for q in row if q is not None]
-    unit = known[0].unit if known else ""
-    sizes = [max(abs(q.value), q.stderr) for q in known if np.isfinite([q.value, q.stderr]).all()]
+    quantities = [q for q in row if q is not None]
+    unit = quantities[0].unit if quantities else ""
+    pairs = [(abs(q.value), q.stderr) for q in quantities]
+    sizes = [max(pair) for pair in pairs if np.isfinite(pair).all()]
     cells = ["-" if q is None else q.text(max(sizes, default=0.0)) for q in row]
     label = f"{_label(name, names)}{' at mean age' * (name in RATES)}"
     column = [in_brackets(label, unit), *cells]
@@ -206,12 +214,12 @@ def _together(series: series_data.SeriesValues) -> list[str]:
         return []
     names = together.parameters["param"].values[~together.parameters["fixed"].values].tolist()
     shared = [name for name in names if " of " not in name]
-    one = {"age": "window", "phi": "angle"}.get(series.over, series.over)
+    place = {"age": "window", "phi": "angle"}.get(series.over, series.over)
     verb = "is" if len(shared) == 1 else "are"
-    own = [f"{joined_with_and(together.per_scan)} for each {one}"] * bool(together.per_scan)
-    own += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
+    clauses = [f"{joined_with_and(together.per_scan)} for each {place}"] * bool(together.per_scan)
+    clauses += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
-        f"one fit of all {series_data.WORDS.get(series.over, 'scans')}: {'; '.join(own)}; reduced χ² "
+        f"one fit of all {series_data.WORDS.get(series.over, 'scans')}: {'; '.join(clauses)}; reduced χ² "
         f"{together.redchi:.4f}",
         *map(str, together.findings),
     ]
@@ -222,38 +230,47 @@ def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
         return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
     if not series.agreement:
         return []
-    rows = [["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]]
     slower = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
-    differ = {"age": [*RATES], "q": slower}
-    names = [n for n in shown_names(series.agreement) if n not in differ.get(series.over, [])]
+    differ = {"age": [*RATES], "q": slower}.get(series.over, [])
+    names = [name for name in shown_names(series.agreement) if name not in differ]
     sure = SURE / max(len(shown_names(names, copies=False)), 1)
-    rows += [_tested(series, name, sure) for name in names]
-    incomplete = [n for n in names if series.agreement[n].freedom + 1 < len(series.entries)]
-    tests = [(at, of, n) for at, of in series.repeats.items() for n in shown_names(of.agreement)]
-    again = [["repeats", *rows[0]]]
-    again += [[place, *_tested(of, name, SURE / len(tests))] for place, of, name in tests]
-    repeats = Table(f"Repeats at one {series.over}", again, 4)
-    notes = [_ERRORS[series.errors].format(fit_rows.methods_of(series.entries))]
-    if series.global_fit is not None:
-        own = bool(series.global_fit.per_scan)
-        notes.append("p takes the shared parameters as known" if own else "p is of each scan alone")
-    if incomplete:
-        notes.append(
+    rows = [_TESTED, *(_tested(series, name, sure) for name in names)]
+    table = Table("Agreement of the converged fits", rows, 3)
+    return [table, _repeats(series), Sentences([*_on_agreement(series, names)])]
+
+
+def _repeats(series: series_data.SeriesValues) -> Table:
+    repeats = series.repeats.items()
+    tests = [(place, fits, n) for place, fits in repeats for n in shown_names(fits.agreement)]
+    rows = [[place, *_tested(fits, name, SURE / len(tests))] for place, fits, name in tests]
+    return Table(f"Repeats at one {series.over}", [["repeats", *_TESTED], *rows], 4)
+
+
+def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Iterator[str]:
+    yield _ERRORS[series.errors].format(fit_rows.methods_of(series.entries))
+    if (together := series.global_fit) is not None:
+        yield (
+            "p takes the shared parameters as known"
+            if together.per_scan
+            else "p is of each scan alone"
+        )
+    compared = {name: series.agreement[name].freedom + 1 for name in names}
+    if incomplete := [name for name in names if compared[name] < len(series.entries)]:
+        yield (
             f"{joined_with_and(incomplete)}: fits that did not converge, or in which a parameter of the same "
             f"rate is at a bound, are not compared"
         )
-    return [Table("Agreement of the converged fits", rows, 3), repeats, Sentences(notes)]
 
 
 def _tested(series: series_data.SeriesValues, name: str, sure: float) -> list[str]:
-    same, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
+    test, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
     if series.is_of_variable:
         words = "no change", "marginal", "changes"
-    mean = with_unit(numbers.value_and_error(same.mean, same.stderr), series.unit(name))
-    known = same.p >= sure and series.global_fit is None
-    fits = f"{same.freedom + 1} of {len(series.entries)}"
-    verdict = words[(same.p < DOUBTFUL) + (same.p < sure)]
-    return [_label(name, series.names), fits, verdict, mean if known else "-", *_scatter(same)]
+    mean = with_unit(numbers.value_and_error(test.mean, test.stderr), series.unit(name))
+    quoted = test.p >= sure and series.global_fit is None
+    fits = f"{test.freedom + 1} of {len(series.entries)}"
+    verdict = words[(test.p < DOUBTFUL) + (test.p < sure)]
+    return [_label(name, series.names), fits, verdict, mean if quoted else "-", *_scatter(test)]
 
 
 def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
@@ -277,11 +294,11 @@ def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
     return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])] if laws else []
 
 
-def _scatter(of: series_data.HomogeneityTest | series_data.PowerLawOfQ) -> list[str]:
-    if not of.freedom:
+def _scatter(test: series_data.HomogeneityTest | series_data.PowerLawOfQ) -> list[str]:
+    if not test.freedom:
         return ["-", "0", "-"]
-    p = f"{of.p:.2g}" if of.p >= SMALLEST_P else f"< {SMALLEST_P:g}"
-    return [f"{of.chisqr:.3g}", f"{of.freedom:,}", p]
+    p = f"{test.p:.2g}" if test.p >= SMALLEST_P else f"< {SMALLEST_P:g}"
+    return [f"{test.chisqr:.3g}", f"{test.freedom:,}", p]
 
 
 _NOTES = (
@@ -301,7 +318,7 @@ def report_of_comparison(comparison: ComparisonValues) -> Document:
         size = f"{fit.parameters}+{numbers.or_dash(fit.linear, '.0f')}"
         values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", numbers.or_dash(fit.score, ".6g")]
         worse = "best" if fit.best else numbers.value_and_error(fit.worse_by, fit.stderr)
-        rows.append([fit.name, size, *values, worse, *(numbers.or_dash(of, ".4g") for of in above)])
+        rows.append([fit.name, size, *values, worse, *(numbers.or_dash(x, ".4g") for x in above)])
     few = "CLIC: fewer than three independent bins cannot be left out"
     each = f"leaving out each of the {comparison.bins} independent bins in turn"
     by = each if comparison.by_left_out else few

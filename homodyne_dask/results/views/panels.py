@@ -3,7 +3,7 @@
 import io
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from matplotlib.ticker import LogFormatter, NullLocator
 from homodyne_dask.document.blocks import DPI
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.errors import shown as shown_value
-from homodyne_dask.results.views.style import COLOURS, GREY, PLACE, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, GREY, power_of_ten
 
 if TYPE_CHECKING:
     import pandas
@@ -74,9 +74,9 @@ def vector_of(picture: Figure, suffix: str) -> bytes:
     return content.getvalue()
 
 
-def figure(width: float) -> FitFigure:
-    """Return an empty figure of a width [inches], or a SubFigure in the place of the axes of `PLACE`."""
-    axes: Any = PLACE.get().ax
+def figure(width: float, ax: Axes | None = None) -> FitFigure:
+    """Return an empty figure of a width [inches], or a SubFigure in the place of axes."""
+    axes: Any = ax
     if axes is None:
         return FitFigure(figsize=(width, width), dpi=DPI)
     cell = getattr(axes, "get_subplotspec", lambda: None)()
@@ -87,49 +87,59 @@ def figure(width: float) -> FitFigure:
     return made
 
 
-def page(
-    shown: Panels,
-    columns: int,
-    height: float,
-    words: str = "",
-    left: float = LEFT,
-    right: float = RIGHT,
-    below: float = 0.0,
-) -> FitFigure:
-    """Return a figure of panels in rows, as wide as a page, or as a column if it has one panel.
+class Page(NamedTuple):
+    """Panels in rows, to be drawn as wide as a page, or as a column if it is one panel."""
 
-    height: of each panel [inches]. words: below all, under one legend. left, right: inches beside each
-    panel; below: more under the last row. Positions are fixed: a constrained layout takes long.
-    """
-    ax, name = PLACE.get()
-    if name is not None:
-        require_known(name, shown, f"panel = {shown_value(name)} is unknown")
-        shown = {name: shown[name]}
-    if ax is not None and len(shown) == 1:
-        for draw in shown.values():
+    panels: Panels
+    columns: int
+    height: float
+    """Of each panel [inches], as the following lengths."""
+    words: str = ""
+    """Below all, under one legend."""
+    left: float = LEFT
+    """Beside each panel."""
+    right: float = RIGHT
+    below: float = 0.0
+    """More under the last row, the only one whose panels then have labels of the axis that all share."""
+
+    def figure(self, ax: Axes | None = None, panel: str | None = None) -> FitFigure:
+        """Draw all panels, or the one of a name, in a new figure or in the place of axes."""
+        panels = self.panels
+        if panel is not None:
+            require_known(panel, panels, f"panel = {shown_value(panel)} is unknown")
+            panels = {panel: panels[panel]}
+        if ax is None or len(panels) != 1:
+            return self._replace(panels=panels)._arranged(ax)
+        for draw in panels.values():
             draw(ax)
         if ax.get_legend_handles_labels()[0]:
             legend(ax)
         picture: Any = ax.figure
         return picture
-    columns = min(columns, len(shown))
-    width = PAGE if columns > 1 else COLUMN
-    whole: Any = figure(width)
-    grid = whole.add_gridspec(-(-len(shown) // columns), columns)
-    for n, (name, draw) in enumerate(shown.items()):
-        draw(whole.add_subplot(grid[divmod(n, columns)], label=name))
-    row, column = ABOVE + height + BELOW, width / columns
-    foot, total = footer(whole, width, grid.nrows * row + below, words)
-    foot += below
-    for n, axes in enumerate(whole.axes):
-        down, along = divmod(n, columns)
-        corner = along * column + left, foot + (grid.nrows - 1 - down) * row + BELOW
-        inside = column - left - right
-        axes.set_position((corner[0] / width, corner[1] / total, inside / width, height / total))
-    return whole
+
+    def _arranged(self, ax: Axes | None) -> FitFigure:
+        """Positions are fixed: a constrained layout takes long."""
+        columns = min(self.columns, len(self.panels))
+        width = PAGE if columns > 1 else COLUMN
+        whole: Any = figure(width, ax)
+        grid = whole.add_gridspec(-(-len(self.panels) // columns), columns)
+        for n, (name, draw) in enumerate(self.panels.items()):
+            draw(whole.add_subplot(grid[divmod(n, columns)], label=name))
+        row, column = ABOVE + self.height + BELOW, width / columns
+        foot, total = footer(whole, width, grid.nrows * row + self.below, self.words)
+        foot += self.below
+        for n, axes in enumerate(whole.axes):
+            down, along = divmod(n, columns)
+            left, bottom = along * column + self.left, foot + (grid.nrows - 1 - down) * row + BELOW
+            size = (column - self.left - self.right) / width, self.height / total
+            axes.set_position((left / width, bottom / total, *size))
+        for axes in whole.axes[:-columns] if self.below else ():
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+        return whole
 
 
-def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float, float]:
+def footer(whole: Any, width: float, above: float, words: str) -> tuple[float, float]:
     """Add one legend of all panels, and words below it; return their height and that of the figure."""
     lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
     labelled = [axes.get_legend_handles_labels() for axes in whole.axes]
@@ -139,7 +149,7 @@ def footer(whole: Figure, width: float, above: float, words: str) -> tuple[float
     across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
     text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
     total = above + text + key
-    if PLACE.get().ax is None:
+    if isinstance(whole, Figure):  # not a part of another one
         whole.set_size_inches(width, total)
     if marks:
         look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}
@@ -218,8 +228,8 @@ def log_tick(value: float) -> str:
 
 
 def log_scale_if_wide(axes: Axes, which: str, values: np.ndarray) -> None:
-    known = values[np.isfinite(values)]
-    if len(known) and known.min() > 0 and known.max() > 10 * known.min():
+    finite = values[np.isfinite(values)]
+    if len(finite) and finite.min() > 0 and finite.max() > 10 * finite.min():
         logarithmic(axes, which)
 
 
@@ -228,15 +238,15 @@ def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray,
     log = axes.get_yscale() == "log"
     with np.errstate(invalid="ignore", divide="ignore"):
         values, ends = (np.log10(v) if log else v for v in (values, ends))
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return
     widths = np.ptp(ends[:, np.isfinite(ends).all(0)], axis=0)
     narrow = widths.min() if widths.size else 0.0  # the band is seen where it is narrowest
-    least = NARROWEST * np.abs(known).max()
-    span = max(np.ptp(known), 0.0 if log else max(least, narrow)) or 1.0
-    inside = np.clip(ends[np.isfinite(ends)], known.min() - span, known.max() + span)
-    shown = np.concatenate([known, inside])
+    least = NARROWEST * np.abs(finite).max()
+    span = max(np.ptp(finite), 0.0 if log else max(least, narrow)) or 1.0
+    inside = np.clip(ends[np.isfinite(ends)], finite.min() - span, finite.max() + span)
+    shown = np.concatenate([finite, inside])
     low, high = shown.min(), shown.max()
     margin = 0.06 * ((high - low) or span)
     edges = np.array([low - margin, high + margin])
@@ -247,28 +257,40 @@ def _table_of_panel(axes: Axes) -> "pandas.DataFrame":
     import pandas  # loads for half a second
 
     x, y = axes.get_xlabel() or "x", axes.get_ylabel() or "y"
-    rows = [pandas.DataFrame({"series": label} | of) for label, of in _drawn(axes, x, y)]
+    rows = [pandas.DataFrame({"series": label} | columns) for label, columns in _drawn(axes, x, y)]
     return pandas.concat(rows, ignore_index=True) if rows else pandas.DataFrame(columns=[x, y])
 
 
-def _drawn(axes: Axes, x: str, y: str) -> Iterator[tuple[object, dict[str, Any]]]:
-    """Yield label and columns of each thing that is drawn, but not of lines across all axes."""
+Drawn = Iterator[tuple[object, dict[str, Any]]]
+"""Label and columns of each thing that is drawn."""
+
+
+def _drawn(axes: Axes, x: str, y: str) -> Drawn:
+    yield from _drawn_lines(axes, x, y)
+    yield from _drawn_areas(axes, x, y)
+    for steps in (steps for steps in axes.patches if isinstance(steps, StepPatch)):
+        values, edges, _ = steps.get_data()
+        yield steps.get_label(), {x: edges[:-1], y: values}
+
+
+def _drawn_lines(axes: Axes, x: str, y: str) -> Drawn:
+    """Yield lines, with errors if they have bars, but none across all axes."""
     bars = {bar.lines[0]: bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)}
     for line in (line for line in axes.lines if line.get_transform() == axes.transData):
         columns, bar = {x: line.get_xdata(), y: np.asarray(line.get_ydata())}, bars.get(line)
         if bar is not None and bar.has_yerr:
             # of segments, matplotlib leaves out the ends that are NaN
             ends = (np.asarray(path.vertices) for path in bar.lines[2][-1].get_paths())
-            columns["stderr"] = [np.ptp(of[:, 1]) / 2 for of in ends]
+            columns["stderr"] = [np.ptp(segment[:, 1]) / 2 for segment in ends]
         yield (bar or line).get_label(), columns
-    for part in (part for part in axes.collections if isinstance(part, PolyCollection)):
-        for path in part.get_paths():  # there along one edge, and back along the other
+
+
+def _drawn_areas(axes: Axes, x: str, y: str) -> Drawn:
+    for area in (area for area in axes.collections if isinstance(area, PolyCollection)):
+        for path in area.get_paths():  # there along one edge, and back along the other
             corners = np.asarray(path.vertices)
             low, high = np.split(np.delete(corners, [0, len(corners) // 2, -1], 0), 2)
-            yield part.get_label(), {x: low[:, 0], "low": low[:, 1], "high": high[::-1, 1]}
-    for steps in (steps for steps in axes.patches if isinstance(steps, StepPatch)):
-        values, edges, _ = steps.get_data()
-        yield steps.get_label(), {x: edges[:-1], y: values}
+            yield area.get_label(), {x: low[:, 0], "low": low[:, 1], "high": high[::-1, 1]}
     for image in axes.get_images():
         values = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
         left, right, bottom, top = image.get_extent()

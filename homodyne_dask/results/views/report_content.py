@@ -10,12 +10,12 @@ import xarray
 from homodyne_dask.document.blocks import (
     Document,
     Facts,
-    Outcome,
+    Figures,
     Picture,
-    Pictures,
     Section,
     Sentences,
     Table,
+    Verdict,
 )
 from homodyne_dask.errors import PackageError
 from homodyne_dask.models import MODELS
@@ -70,16 +70,17 @@ def report_of(
 ) -> Document:
     """Return the report of a fit; pictures: figures for a page, of the fit and of its posterior."""
     held, inputs = result.errors.posterior, result.provenance.inputs
-    findings = [one for one in result.findings if one.severity is not Severity.ERROR]
-    others = [(one.severity.value, one.sentence) for one in findings]  # which the verdict says not
+    # the verdict has those of severity error
+    findings = [finding for finding in result.findings if finding.severity is not Severity.ERROR]
+    others = [(finding.severity.value, finding.sentence) for finding in findings]
     return Document(
         f"{result.config['model']} fitted to {inputs['store']}",
         [
-            Section("Outcome", [Outcome(result.success, result.verdict, others)]),
+            Section("Outcome", [Verdict(result.success, result.verdict, others)]),
             Section("Parameters", [Table("", _parameters(result), 3), _on_parameters(result)]),
             *([] if held is None else [_posterior_section(held, of_posterior)]),
             Section("Contrast and offset", [_on_scaling(result)]),
-            *([] if pictures is None else [Section("Figures", [Pictures(pictures, VIEW)])]),
+            *([] if pictures is None else [Section("Figures", [Figures(pictures, VIEW)])]),
             Section("Bins", [_bins_table(result)], detail=True),
             Section("Influence of single bins and scaling mode", _sensitivity(result), detail=True),
             Section("Fit and data", [Facts(facts(result)), _minima(result)], detail=True),
@@ -106,10 +107,10 @@ def intervals_of(result: FitValues | SeriesValues, percent: float) -> Document:
 def _intervals(result: FitValues, percent: float, of_fit: str) -> Section:
     method, rows = result.parameters.attrs["method"], [["parameter", "from", "to", "unit", "dof"]]
     table = result.ci(percent).reset_coords("unit").assign(dof=result.parameters["dof"])
-    for name, of in plain_rows(table, "param").items():
-        low, high = (or_dash(of[key], ".6g") for key in ("low", "high"))
-        dof = or_dash(of["dof"] if isfinite(of["low"]) else np.nan, ".1f")
-        rows.append([name, low, high, str(of["unit"]), dof])
+    for name, row in plain_rows(table, "param").items():
+        low, high = (or_dash(row[key], ".6g") for key in ("low", "high"))
+        dof = or_dash(row["dof"] if isfinite(row["low"]) else np.nan, ".1f")
+        rows.append([name, low, high, str(row["unit"]), dof])
     note = f"from standard errors ({method}) and Student's t distribution for their dof"
     if not method:
         note = "no standard error is known; other errors give no interval (`homodyne-dask explain errors`)"
@@ -122,18 +123,19 @@ def _parameters(result: FitValues) -> list[list[str]]:
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     robust = bool(np.isfinite(table["stderr"].values).any())
     head = ["parameter", "value ± stderr", "unit", *["dof"] * robust, "naive error"]
-    rows, known, limits = [], plain_rows(table, "param"), fitted_quantities(result)
-    for rate, of in _free_rates(result).items():
-        own = [known.pop(f"{rate}_{n + 1}") for n in range(int(of["splines"]))]
-        values = [row["value"] for row in own if isfinite(row["value"])] or [np.nan]
-        shown = " to ".join(or_dash(of(values), ".4g") for of in (min, max))
-        row = [f"{len(own)} coefficients of {rate}", shown, own[0]["unit"]]
+    rows, parameters, quantities = [], plain_rows(table, "param"), fitted_quantities(result)
+    for rate, spline in _free_rates(result).items():
+        coefficients = [parameters.pop(f"{rate}_{n + 1}") for n in range(int(spline["splines"]))]
+        values = [row["value"] for row in coefficients if isfinite(row["value"])] or [np.nan]
+        shown = " to ".join(or_dash(end(values), ".4g") for end in (min, max))
+        row = [f"{len(coefficients)} coefficients of {rate}", shown, coefficients[0]["unit"]]
         rows.append([*row, *["-"] * (len(head) - 3)])
-    for name, of in known.items():
-        shown = limits[name].limit or numbers.value_and_error(of["value"], of["stderr"])
-        dof = [f"{of['dof']:.1f}" if isfinite(of["stderr"]) else "-"] * robust
-        state = "fixed" if of["fixed"] else "at bound" if of["at_bound"] else ""
-        row = [name, shown, of["unit"], *dof, state or numbers.format_error(of["stderr_naive"])]
+    for name, columns in parameters.items():
+        quantity = quantities[name]
+        dof = [f"{quantity.dof:.1f}" if isfinite(quantity.stderr) else "-"] * robust
+        state = "fixed" if columns["fixed"] else "at bound" if quantity.at_bound else ""
+        naive = state or numbers.format_error(quantity.stderr_naive)
+        row = [name, quantity.without_bound(), quantity.unit, *dof, naive]
         if truth is not None:
             row.append(or_dash(truth.get(name, np.nan), ".6g"))
             row.append(or_dash(pull.get(name, np.nan), "+.1f"))
@@ -153,31 +155,31 @@ def _on_parameters(result: FitValues) -> Sentences:
         for name, (mean, sd) in (result.config["prior"] or {}).items()
     ]
     free = [
-        f"{rate}({'ln Γ' if rate == LOG_DENSITY else 't'}): {int(of['splines'])} splines with "
-        f"{of['effective']:.1f} effective degrees of freedom, smoothness {of['strength']:.3g}, design effect "
-        f"{of['design_effect']:.3g}"
-        for rate, of in _free_rates(result).items()
+        f"{rate}({'ln Γ' if rate == LOG_DENSITY else 't'}): {int(spline['splines'])} splines with "
+        f"{spline['effective']:.1f} effective degrees of freedom, smoothness {spline['strength']:.3g}, "
+        f"design effect {spline['design_effect']:.3g}"
+        for rate, spline in _free_rates(result).items()
     ]
     averaged = result.config["weighting"] == "speckle"
     naive = "the weights are the covariance" if averaged else "noise is uncorrelated"
     errors = f"stderr: {_HOW[result.parameters.attrs['method']]}; naive error: as if {naive}"
     errors += f"; {OF_MISFIT}" * result.misfit
     on_pulls = [ON_PULLS] * bool(pulls(result))
-    found = [*derived_sentences(result), *resolution_sentences(result)]
-    return Sentences([*priors, *free, *found, errors, *on_pulls])
+    sentences = [*derived_sentences(result), *resolution_sentences(result)]
+    return Sentences([*priors, *free, *sentences, errors, *on_pulls])
 
 
 def derived_sentences(result: FitValues) -> list[str]:
     """Return a line for what follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)', and for rates."""
     derived, values = derived_quantities(result), result.parameters["optimum"].values
     return [
-        with_unit(f"{name} {'= ' * (not of.limit)}{of}", of.unit)
-        + (f" {of.formula}" if name in RATES else f" ({of.formula})")
-        + f"; 95 % interval: {of.interval}" * bool(name in RATES and of.interval)
+        with_unit(f"{name} {'= ' * (not quantity.limit)}{quantity}", quantity.unit)
+        + (f" {quantity.formula}" if name in RATES else f" ({quantity.formula})")
+        + f"; 95 % interval: {quantity.interval}" * bool(name in RATES and quantity.interval)
         for name in shown_names(derived)
-        for of in [derived[name]]
-        if of.limit or isfinite(of.stderr if name in RATES else of.value)
-        if name not in RATES or of.optimum not in values
+        for quantity in [derived[name]]
+        if quantity.limit or isfinite(quantity.stderr if name in RATES else quantity.value)
+        if name not in RATES or quantity.optimum not in values
     ]
 
 
@@ -245,10 +247,10 @@ def _influence(result: FitValues) -> list[list[str]]:
     if "change_of_scan" in table:
         change, names = table["change_of_scan"], result.provenance.inputs["scan_names"]
         where = [f"scan {n} ({names[n - 1]})" for n in table["scan"].values]
-    for name, of in zip(map(str, table["param"].values), change.values.T, strict=True):
-        if np.isfinite(of).any() and name not in coefficients:
-            most = int(np.nanargmax(np.abs(of)))
-            rows.append([name, f"{of[most]:+.1f}", where[most]])
+    for name, changes in zip(map(str, table["param"].values), change.values.T, strict=True):
+        if np.isfinite(changes).any() and name not in coefficients:
+            most = int(np.nanargmax(np.abs(changes)))
+            rows.append([name, f"{changes[most]:+.1f}", where[most]])
     return rows
 
 
@@ -256,13 +258,14 @@ def _modes(table: xarray.Dataset) -> list[list[str]]:
     rows = [["scaling", "free", "χ²", "AIC", "BIC", "largest change"]]
     least = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
-        at, change = table.isel(mode=n), table["change"].values[n]
+        values, change = table.isel(mode=n), table["change"].values[n]
         move = "-"
         if np.nanmax(np.abs(change), initial=0.0) >= 0.05:
             most = int(np.nanargmax(np.abs(change)))
             move = f"{table['param'].values[most]} {change[most]:+.1f}"
-        row = [str(mode), f"{at['fitted'].item():.0f}", f"{at['chisqr'].item():.8g}"]
-        rows.append([*row, *(or_dash(at[key].item() - least[key], "+.1f") for key in least), move])
+        row = [str(mode), f"{values['fitted'].item():.0f}", f"{values['chisqr'].item():.8g}"]
+        row += [or_dash(values[key].item() - least[key], "+.1f") for key in least]
+        rows.append([*row, move])
     return rows
 
 
@@ -281,12 +284,13 @@ def _minima(result: FitValues) -> Table:
     if not (minima and result.config["starts"]):
         return Table("", [])
     rows = [["fits", "χ² − lowest χ²", *minima[0]["theta"]]]
-    for at in minima[:MAX_MINIMA]:
-        known = at["chisqr"] is not None  # where all else is fixed, there is nothing to search
-        above = f"{at['chisqr'] - minima[0]['chisqr']:.4g}" if known else "-"
-        rows.append([str(at["starts"]), above, *(f"{value:.4g}" for value in at["theta"].values())])
-    more = f"; summary.json lists all {len(minima)}" * (len(minima) > MAX_MINIMA)
-    return Table(f"Minima in which fits to binned averages ended{more}", rows, 0)
+    for minimum in minima[:MAX_MINIMA]:
+        above, theta = "-", (f"{value:.4g}" for value in minimum["theta"].values())
+        if minimum["chisqr"] is not None:  # where all else is fixed, there is nothing to search
+            above = f"{minimum['chisqr'] - minima[0]['chisqr']:.4g}"
+        rows.append([str(minimum["starts"]), above, *theta])
+    note = f"; summary.json lists all {len(minima)}" * (len(minima) > MAX_MINIMA)
+    return Table(f"Minima in which fits to binned averages ended{note}", rows, 0)
 
 
 def facts(result: FitValues) -> list[tuple[str, str]]:
@@ -294,17 +298,10 @@ def facts(result: FitValues) -> list[tuple[str, str]]:
     (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
     independent, bins = inputs["independent_bins"], inputs["bins"]
     on, history = config.get("computed_on"), result.run.history
-    coarse = [(at["passes"], numbers.level_name(at["level"])) for at in history if "level" in at]
-    levels = (f", {passes} over {level}" for passes, level in coarse)
     read = 100 * history[-1].get("read", 1.0) if history else 100
     times = (f"{name} {numbers.format_seconds(t)}" for name, t in result.run.timings.items())
     changed = (f"{name} {_value(config[name])}" for name in config["changed"])
     versions = {"homodyne-dask": result.provenance.version, **result.provenance.versions}
-    weight, loss = result.statistics.mean_weight, ""
-    if weight is not None:  # of least squares there is none
-        loss = (
-            f"{config['loss']}, scale {config['loss_scale']:g} σ, mean weight {100 * weight:.1f} %"
-        )
     meaning = _MEANING[config["convention"]]
     if "phi0" not in result.parameters["param"].values:
         meaning = f"{config['model']} has no shear"
@@ -314,12 +311,12 @@ def facts(result: FitValues) -> list[tuple[str, str]]:
         record = "delays", f"up to {end:g} s"
     rows = [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
-        ("loss", loss),
+        ("loss", _loss(result)),
         (_datum(result), f"{_measured(result)}, each counted once, in {_bins(result)}"),
         ("independent", f"{independent} of {bins} bins" if independent != bins else ""),
         ("excluded", _excluded(result)),
         *_noise_facts(result),
-        ("passes", f"{result.passes}{''.join(levels)}"),
+        ("passes", _passes(result)),
         ("chunks read", f"{read:.0f} %: elsewhere f is below 1e-16" if read < 100 else ""),
         ("time", ", ".join(times)),
         ("computed on", f"{on['on']} ({on['why']})" if on else ""),
@@ -336,6 +333,19 @@ def facts(result: FitValues) -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text]
 
 
+def _loss(result: FitValues) -> str:
+    weight, config = result.statistics.mean_weight, result.config
+    if weight is None:  # of least squares
+        return ""
+    return f"{config['loss']}, scale {config['loss_scale']:g} σ, mean weight {100 * weight:.1f} %"
+
+
+def _passes(result: FitValues) -> str:
+    levels = [entry for entry in result.run.history if "level" in entry]
+    coarse = (f"{entry['passes']} over {numbers.level_name(entry['level'])}" for entry in levels)
+    return ", ".join([str(result.passes), *coarse])
+
+
 def _comparison(result: FitValues) -> str:
     words = ", ".join(
         f"{row['name']} {numbers.value_and_error(row['worse_by'] or 0.0, row['stderr'] or 0.0)}"
@@ -347,7 +357,7 @@ def _comparison(result: FitValues) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_value(of)}" for name, of in value.items())
+        return ", ".join(f"{name} {_value(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return " to ".join(map(_value, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -391,7 +401,7 @@ def _noise_facts(result: FitValues) -> list[tuple[str, str]]:
         return []
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = result.parameters["stderr"].values / noise["stderr"].values
-    known = np.isfinite(ratio).any() and result.parameters.attrs["method"] != SPECKLE
+    compared = np.isfinite(ratio).any() and result.parameters.attrs["method"] != SPECKLE
 
     def fact(name: str, form: str, words: str) -> str:
         values = noise[name].values
@@ -400,6 +410,6 @@ def _noise_facts(result: FitValues) -> list[tuple[str, str]]:
     return [
         ("pixels", fact("pixels", ",.0f", "independent ones per bin")),
         ("counts", fact("mean_counts", ".2g", "per pixel and frame")),
-        ("stderr", f"{np.nanmedian(ratio):.2g} times that of this noise alone" if known else ""),
+        ("stderr", f"{np.nanmedian(ratio):.2g} times that of this noise alone" if compared else ""),
         ("weighting", fact("weighted_ratio", ".2g", "times the errors with speckle")),
     ]

@@ -33,28 +33,22 @@ _AXES = {"q": "q [Å⁻¹]", "phi": "φ [°]", "angle": "φ [°]", "age": "age [
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def draw_scans(entries: Sequence[FitRow]) -> draw.FitFigure:
+def page_of_scans(entries: Sequence[FitRow]) -> draw.Page:
     labels = [scan_label(entry.name.removesuffix(".zarr")) for entry in entries]
-    at = np.arange(len(entries))
-    shown = at[:: -(-len(at) // MAX_NAMES)]
+    places = np.arange(len(entries))
+    shown = places[:: -(-len(places) // MAX_NAMES)]
 
     def finish(axes: Axes, _: str) -> None:
         axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
-        axes.set_xlim(-0.5, len(at) - 0.5)
+        axes.set_xlim(-0.5, len(places) - 0.5)
 
-    return page_of_panels(
-        panels_of_quantities(entries, at, "", finish), below=LETTER * max(map(len, labels))
-    )
+    below = LETTER * max(map(len, labels))
+    return _page(panels_of_quantities(entries, places, "", finish), below)
 
 
-def page_of_panels(shown: draw.Panels, below: float = 0.0) -> draw.FitFigure:
-    """Return a figure of panels that share an axis; only the lowest of each column has its labels."""
+def _page(shown: draw.Panels, below: float = 0.0) -> draw.Page:
     columns = 2 if len(shown) == 4 else min(len(shown), 3)  # which leave the fewest empty places
-    picture = draw.page(shown, columns, HEIGHT, below=below)
-    for axes in picture.axes[:-columns] if below else ():
-        axes.set_xlabel("")
-        axes.tick_params(labelbottom=False)
-    return picture
+    return draw.Page(shown, columns, HEIGHT, below=below)
 
 
 def scan_label(name: str) -> str:
@@ -62,8 +56,8 @@ def scan_label(name: str) -> str:
     return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
 
 
-def draw_series(whole: SeriesValues) -> draw.FitFigure:
-    """Draw each parameter and rate with its error against q, age or another variable.
+def page_of_series(whole: SeriesValues) -> draw.Page:
+    """Return a panel of each parameter and rate with its error against q, age or another variable.
 
     Rates over q are on logarithmic axes with the line of q², beside the decays averaged over age where the
     stores are. A dashed line is the weighted mean of consistent fits; horizontal bars are windows of age.
@@ -71,40 +65,40 @@ def draw_series(whole: SeriesValues) -> draw.FitFigure:
     entries = [entry for entry in whole.entries if entry.result is not None]
     over_q = whole.over == "q" and len(entries) > 1
     rates = whole.decay_rates if over_q else []
-    at = np.array([entry.at[whole.over] for entry in entries])
+    places = np.array([entry.at[whole.over] for entry in entries])
     x = _AXES.get(whole.over) or plain_label(whole.over, whole.unit_of(whole.over))
     windows = None  # below and above the mean age
     if "from" in entries[0].at:
         first, last = (np.array([e.at[end] for e in entries]) for end in ("from", "to"))
-        windows = np.array([at - first, last - at])
+        windows = np.array([places - first, last - places])
 
     def finish(axes: Axes, name: str) -> None:
         if name in rates:
-            _draw_power_of_q(axes, whole, name, at, _columns(entries, name)[0])
+            _draw_power_of_q(axes, whole, name, places, _columns(entries, name)[0])
             return
         _draw_means(axes, whole, name)
-        if (at == np.round(at)).all():  # there is no scan 1.5
+        if (places == np.round(places)).all():  # there is no scan 1.5
             steps = {"integer": True, "steps": [1, 2, 5, 10]}
             axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
 
-    shown = panels_of_quantities(entries, at, x, finish, windows, rates)
+    shown = panels_of_quantities(entries, places, x, finish, windows, rates)
     if over_q and (views := _views(entries)):
         shown["decays"] = partial(_draw_decays, views=views)
     if not shown:
         raise OptionError("the model has no parameter or rate of its own to draw: draw each fit")
-    return page_of_panels(shown)
+    return _page(shown)
 
 
 def _draw_means(axes: Axes, whole: SeriesValues, name: str) -> None:
     look: dict[str, Any] = {"color": COLOURS[4]}
-    same = whole.agreement.get(name)
-    if same is not None and same.p >= DOUBTFUL:
-        axes.axhline(same.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
+    test = whole.agreement.get(name)
+    if test is not None and test.p >= DOUBTFUL:
+        axes.axhline(test.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
     look |= {"fmt": "D", "ms": 7, "label": "weighted mean of repeats that agree"}
-    for of in whole.repeats.values():
-        again = of.agreement.get(name)
-        if again is not None and again.p >= DOUBTFUL:
-            point = of.entries[0].at[whole.over], again.mean, np.nan_to_num(again.stderr)
+    for repeats in whole.repeats.values():
+        test = repeats.agreement.get(name)
+        if test is not None and test.p >= DOUBTFUL:
+            point = repeats.entries[0].at[whole.over], test.mean, np.nan_to_num(test.stderr)
             draw.points(axes, *np.array(point)[:, None], hollow=True, zorder=3, **look)
 
 
@@ -116,25 +110,25 @@ def _draw_power_of_q(
     if law is not None:
         title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
         axes.set_title(title, fontsize=draw.FONT)
-    known = np.isfinite(rate) & (rate > 0)
-    for which in "xy" if known.any() else "":
+    positive = np.isfinite(rate) & (rate > 0)
+    for which in "xy" if positive.any() else "":
         draw.logarithmic(axes, which)
     powers = {} if law is None else {law.exponent: ("-", "fitted power of q")}
     powers[2.0] = "--", "∝ q²"
-    for power, (style, label) in powers.items() if known.any() else ():
-        line = q**power * np.exp(np.mean(np.log(rate[known] / q[known] ** power)))
+    for power, (style, label) in powers.items() if positive.any() else ():
+        line = q**power * np.exp(np.mean(np.log(rate[positive] / q[positive] ** power)))
         axes.plot(q, line, style, color=COLOURS[4], zorder=0, label=label)
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
-    found = []
+    views = []
     for entry in sorted(entries, key=lambda entry: entry.at["q"]):
         assert entry.result is not None
         try:
-            found.append(view_of(entry.result))
+            views.append(view_of(entry.result))
         except HomodyneDaskError:  # moved, changed, or at a URL that is closed to this process
             continue
-    return found
+    return views
 
 
 def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
@@ -154,16 +148,19 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
 def _average_over_age(
     read: Cuts, values: Sequence[Float[np.ndarray, "bin cell"]]
 ) -> tuple[Float[np.ndarray, " lag"], ...]:
-    found = []
+    rows = []
     for lag in np.unique(read.lag):
-        at = read.lag == lag
-        count = read.count[:, at]
-        row = [float(np.average((read.t2 - read.t1)[at], weights=np.maximum(count.sum(0), 1)))]
-        for of in values:
-            some = np.isfinite(of[:, at]) & (count > 0)
-            row.append(np.average(of[:, at][some], weights=count[some]) if some.any() else np.nan)
-        found.append(row)
-    return tuple(np.array(found).T)
+        cells = read.lag == lag
+        count = read.count[:, cells]
+        row = [float(np.average((read.t2 - read.t1)[cells], weights=np.maximum(count.sum(0), 1)))]
+        for quantity in values:
+            some = np.isfinite(quantity[:, cells]) & (count > 0)
+            mean = (
+                np.average(quantity[:, cells][some], weights=count[some]) if some.any() else np.nan
+            )
+            row.append(mean)
+        rows.append(row)
+    return tuple(np.array(rows).T)
 
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
@@ -173,8 +170,8 @@ def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str
     names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
     for name in [name for name in names if name not in constant] or names:
         values = column(entries, name)
-        same = (np.allclose(values, of, 1e-9, 0.0, equal_nan=True) for of in drawn.values())
-        if not any(same):
+        copies = (np.allclose(values, d, 1e-9, 0.0, equal_nan=True) for d in drawn.values())
+        if not any(copies):
             drawn[name] = values
     return [*(name for name in drawn if name not in last), *last]
 
@@ -191,7 +188,7 @@ def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarr
 
 def panels_of_quantities(
     entries: Sequence[FitRow],
-    at: np.ndarray,
+    places: np.ndarray,
     x: str,
     finish: Callable[[Axes, str], None],
     reach: np.ndarray | None = None,
@@ -203,11 +200,12 @@ def panels_of_quantities(
 
     def quantity(axes: Axes, name: str) -> None:
         value, error = _columns(entries, name)
-        known, bound = np.isfinite(error), column(entries, name, "at_bound")
+        has_error, bound = np.isfinite(error), column(entries, name, "at_bound")
         y = plain_label(name, entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
-        kinds = ((known, "o", ""), (~known & ~bound, "o", "no error"), (bound, "x", "at a bound"))
+        no_error = ~has_error & ~bound
+        kinds = (has_error, "o", ""), (no_error, "o", "no error"), (bound, "x", "at a bound")
         for (ring, colour, _, label), (kind, marker, words) in product(rings, kinds):
             some = kind & ((q == ring) | np.isnan(ring))
             if some.any():
@@ -215,7 +213,7 @@ def panels_of_quantities(
                 named = ", ".join(filter(None, (label, words))) or None
                 look = {"fmt": marker, "hollow": bool(words), "color": colour, "label": named}
                 bars = np.nan_to_num(error[some])
-                draw.points(axes, at[some], value[some], bars, across=across, **look)
+                draw.points(axes, places[some], value[some], bars, across=across, **look)
         draw.log_scale_if_wide(axes, "y", value)
         finish(axes, name)
 

@@ -1,10 +1,6 @@
-"""What figures of all kinds look like and say, and where they are drawn, without matplotlib."""
+"""What figures of all kinds look like and say, without matplotlib."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import cycle
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,9 +8,6 @@ from homodyne_dask.errors import printable
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import in_brackets
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
@@ -38,8 +31,8 @@ def plain_label(text: str, unit: str = "") -> str:
 def bin_name(scan: Scan, bin: int) -> str:
     """Return q, φ and label of a bin, those that are known, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
-    of = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
-    parts = [words for value, words in of if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
+    names = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
+    parts = [words for value, words in names if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
     return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * scan.has_repeats)
 
 
@@ -64,7 +57,7 @@ def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
     labels = [words.format(ring) if n > 1 else None for ring in rings]
     if n > len(COLOURS):
         shades = [to_hex(shade) for shade in colormaps["viridis"](np.linspace(0, 0.9, n))]
-        labels = [label if at in (0, n // 2, n - 1) else None for at, label in enumerate(labels)]
+        labels = [labels[k] if k in (0, n // 2, n - 1) else None for k in range(n)]
     return list(zip(rings, shades, cycle(MARKERS), labels, strict=False))
 
 
@@ -86,23 +79,3 @@ def alternative(name: str, view: FitView) -> str:
     bins = "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
     which = bins if name in ("maps", "cuts", "residuals") else f"{len(view.scan.bins)} bins"
     return f"{TITLES[name]}, for {which}. Reduced χ² {view.result.redchi:.5g}."
-
-
-class Place(NamedTuple):
-    """Where and what is drawn: a figure of its own, or in axes; all panels, or the one of this name."""
-
-    ax: "Axes | None" = None
-    panel: str | None = None
-
-
-PLACE: ContextVar[Place] = ContextVar("PLACE", default=Place())  # noqa: B039 - it does not change
-
-
-@contextmanager
-def in_place_of(ax: "Axes | None", panel: str | None = None) -> Iterator[None]:
-    """Let one panel be drawn in axes, or a figure in their place, where they become a SubFigure."""
-    token = PLACE.set(Place(ax, panel))
-    try:
-        yield
-    finally:
-        PLACE.reset(token)

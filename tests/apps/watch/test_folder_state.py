@@ -19,8 +19,7 @@ from tests.apps.watch.instant_fits import watch_of
 def write_state(results: Path, files: dict) -> None:
     """Write a state as a stranger may, with its checksum."""
     results.mkdir(exist_ok=True)
-    values = {"format": folder_state.FORMAT, "format_version": folder_state.VERSION}
-    values |= {"fit": {"model": "m"}, "files": files}
+    values = folder_state.FORMAT.to_dict({"fit": {"model": "m"}, "files": files})
     write_with_checksum(values, results / STATE)
 
 

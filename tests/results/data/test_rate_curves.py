@@ -17,7 +17,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import BANDS, half_width_everywhere, rates_in
 from homodyne_dask.results.files.csv_and_netcdf import rates_csv
 from homodyne_dask.results.saved_results import from_summary
-from homodyne_dask.results.views.fit_figures import draw_rates
+from homodyne_dask.results.views.fit_figures import page_of_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
 from tests.synthetic import CREEP, fit_here, measured, store
 
@@ -156,7 +156,7 @@ def test_csv_picture_and_dataset_show_the_same_band(flowing):
     assert {name: rows[0][f"{name}_unit"] for name in units} == units
     of_csv = np.array([float(row["J_low_95"]) for row in rows])
     np.testing.assert_array_equal(of_csv, found["J_low_95"])
-    drawn = draw_rates(FitView(result, flowing)).tables["J"].set_index("series")
+    drawn = page_of_rates(FitView(result, flowing)).figure().tables["J"].set_index("series")
     ends = drawn["low"].dropna()[: len(rows)], drawn["high"].dropna()[-len(rows) :]
     np.testing.assert_array_equal(ends, (found["J_low_95"], found["J_high_68"]))
     np.testing.assert_array_equal(drawn.loc["fit", "J [Å²/s]"], found["J"])
@@ -177,7 +177,7 @@ TRUTHS = {
 
 @pytest.mark.parametrize(("truth", "drawn"), TRUTHS.values(), ids=TRUTHS)
 def test_truth_is_drawn_where_it_is_known_of_these_rates(truth, drawn, flowing):
-    axes = draw_rates(FitView(result_for(flowing, FLOW, truth=truth), flowing)).axes
+    axes = page_of_rates(FitView(result_for(flowing, FLOW, truth=truth), flowing)).figure().axes
     lines = [[line for line in axis.get_lines() if line.get_label() == "truth"] for axis in axes]
     assert [len(some) for some in lines] == drawn
     if drawn[0]:
@@ -193,7 +193,7 @@ def test_a_rate_without_a_formula_is_drawn_with_its_truth_and_no_power_law(tmp_p
     truth = 8e3 + 16e3 / (1 + np.exp(-(found["t"].values - 3.0) / 0.15))
     inner = slice(6, -6)
     assert np.median(np.abs(found["J"].values / truth - 1)[inner]) < 0.15
-    axis = draw_rates(FitView(result, scan)).axes[0]
+    axis = page_of_rates(FitView(result, scan)).figure().axes[0]
     assert axis.get_xscale() == "linear"
     lines = axis.get_lines()
     drawn = {line.get_label(): line.get_ydata() for line in lines}

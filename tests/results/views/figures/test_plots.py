@@ -1,22 +1,33 @@
-"""Pictures: each is drawn for every kind of fit, and what is drawn are the numbers of slow NumPy."""
+"""Figures: each is drawn for every kind of fit, from the numbers of slow NumPy; pages, panels and tables."""
 
 import shutil
 from dataclasses import replace
 
+import click
 import numpy as np
 import pytest
+import xarray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import homodyne_dask as hd
-from homodyne_dask.errors import SelectionError, StoreError
+from homodyne_dask.cli.shared_options import PicturesCommand
+from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.c2_means import CellAxis, Window, ages, cut_at_age
 from homodyne_dask.results.data.fit_view import FitView, decay_times, fitted_scan, representative
+from homodyne_dask.results.data.rate_curves import BANDS
 from homodyne_dask.results.views import fit_figures as plots
-from homodyne_dask.results.views.angles import at_one_lag, measured_decay_times
-from homodyne_dask.results.views.fit_figures import lags_and_residuals
+from homodyne_dask.results.views import panels as draw
+from homodyne_dask.results.views.fit_figures import (
+    _fitted_rate,
+    at_one_lag,
+    influential,
+    lags_and_residuals,
+    measured_decay_times,
+    page_of_angles,
+)
 from homodyne_dask.results.views.panels import FitFigure, limits, png_of
 from homodyne_dask.results.views.style import alternative
 from tests import synthetic
@@ -26,6 +37,7 @@ from tests.results.made_results import (
     by_speckle,
     changed,
     fit_of,
+    influence_of_bins,
     result_for,
     scan_of,
 )
@@ -56,7 +68,7 @@ def test_a_picture_shows_something_and_no_text_is_cut_off_or_lies_on_another(nam
     words = alternative(name, view)
     assert words.endswith(".")
     assert "nan" not in words
-    picture = plots.PICTURES[name](view)
+    picture = plots.PICTURES[name](view).figure()
     png_of(picture, {})
     canvas = FigureCanvasAgg(picture)
     canvas.draw()
@@ -74,7 +86,7 @@ def test_contrast_and_offset_are_drawn_with_their_errors_and_never_naive_ones(fl
         {"contrast_stderr": ("bin", np.full(3, np.nan)), "contrast_stderr_naive": ("bin", stderr)}
         | {"offset_stderr": ("bin", stderr / 2), "offset_stderr_naive": ("bin", stderr / 9)}
     )
-    picture = plots.draw_angles(FitView(replace(result, scaling=scaling), flowing))
+    picture = plots.page_of_angles(FitView(replace(result, scaling=scaling), flowing)).figure()
     assert picture.axes[0].get_title() == ""
     assert picture.axes[1].get_title() == "bars: standard errors (cluster-robust)"
     tables = picture.tables
@@ -84,7 +96,7 @@ def test_contrast_and_offset_are_drawn_with_their_errors_and_never_naive_ones(fl
     assert "stderr" not in tables["contrast"]
     np.testing.assert_allclose(tables["offset"]["stderr"], stderr / 2)
     few = by_speckle(fit_of(flowing))
-    axes = plots.draw_angles(FitView(replace(few, scaling=scaling), flowing)).axes
+    axes = plots.page_of_angles(FitView(replace(few, scaling=scaling), flowing)).figure().axes
     assert axes[1].get_title() == "bars: standard errors (speckle)"
 
 
@@ -107,14 +119,14 @@ def test_measured_decay_times_scatter_about_a_smooth_line_of_the_model(tmp_path)
     known = np.isfinite(time)
     assert known.sum() > 5
     np.testing.assert_allclose(time[known], of_model[known], rtol=0.1)
-    lines = plots.draw_angles(view).axes[2].get_lines()
+    lines = plots.page_of_angles(view).figure().axes[2].get_lines()
     line = next(line for line in lines if len(line.get_xdata()) > len(scan.bins))
     (here,) = np.flatnonzero(np.isclose(line.get_xdata(), 0.0))
     assert line.get_ydata()[here] == pytest.approx(of_model[scan.phi == 0.0][0])
 
 
 def test_a_single_bin_has_no_picture_against_the_angle(diffusing, tmp_path, monkeypatch):
-    drawn = {"angles": plots.draw_angles, "passes": plots.draw_passes}
+    drawn = {"angles": plots.page_of_angles, "passes": plots.page_of_passes}
     monkeypatch.setattr(plots, "PICTURES", drawn)
     for bins, wanted in (
         (diffusing, ["angles.png", "passes.png"]),
@@ -132,8 +144,8 @@ def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(
     for name in ("contrast", "offset", "redchi"):
         table[name] = table[name].where([True, False, False])
     result = replace(result, scaling=table)
-    for draw in plots.PICTURES.values():
-        draw(FitView(result, flowing))
+    for draw_picture in plots.PICTURES.values():
+        draw_picture(FitView(result, flowing)).figure()
 
 
 @pytest.mark.long
@@ -262,3 +274,109 @@ def test_a_figure_finds_the_bins_and_frames_of_its_fit_unless_the_store_is_gone(
     shutil.rmtree(scan.path)
     with pytest.raises(StoreError, match="does not exist"):
         result.plot.maps()
+
+
+PURE = ("contrast", "offset", "c₂", "strain γ", "density", "pass", "f")
+"""Quantities without a unit; ratios and differences have the sign of what is done."""
+PANELS = {
+    "angles": ["contrast", "offset", "decay_time", "f_at_lag"],
+    "rates": ["J", "gamma_dot", "strain"],
+    "residuals": ["distribution", "against lag"],
+    "passes": ["chisqr", "distance", "seconds"],
+}
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_page_has_its_width_units_and_a_legend_beside_the_panels(name, flowing):
+    picture = plots.PICTURES[name](FitView(result_for(flowing, FLOW), flowing)).figure()
+    picture.draw_without_rendering()
+    assert picture.get_figwidth() == draw.PAGE
+    assert list(picture.tables) == PANELS[name]
+    for axes in picture.axes:
+        for label in (axes.get_xlabel(), axes.get_ylabel()):
+            assert label.endswith("]") or label in PURE or {"/", "−"} & {*label}, label
+    for legend in picture.legends:
+        box = legend.get_window_extent()
+        assert not any(box.overlaps(axes.get_window_extent()) for axes in picture.axes)
+        assert box.y0 >= 0
+
+
+def test_a_panel_is_drawn_alone_in_given_axes_or_as_wide_as_a_column(flowing):
+    result, (left, right) = result_for(flowing, FLOW), Figure().subplots(1, 2)
+    result.plot.angles(flowing, ax=left, panel="offset")
+    assert left.get_ylabel() == "offset"
+    assert left.figure.axes == [left, right]
+    alone = result.plot.angles(flowing, panel="offset")
+    assert (alone.get_figwidth(), list(alone.tables)) == (draw.COLUMN, ["offset"])
+    with pytest.raises(OptionError, match="did you mean"):
+        result.plot.angles(flowing, panel="ofset")
+
+
+def test_a_rate_that_may_be_zero_has_a_linear_axis(flowing):
+    for error, scale in ((0.05, "log"), (2.0, "linear")):
+        theta = FLOW * [1, 3, 0, 1, 1, 1, 1]
+        known = np.diag((error * np.abs(theta) + 1e-12) ** 2)
+        view = FitView(result_for(flowing, theta, naive=known), flowing)
+        assert plots.page_of_rates(view).figure().axes[0].get_yscale() == scale
+    t = np.linspace(1.0, 100.0, 50)
+    edges = [f"J_{end}_{band}" for end in ("low", "high") for band in BANDS]
+    for power, scale in ((-2.0, "log"), (2.0, "linear")):  # of a rate without a formula
+        columns = dict.fromkeys(("J", "J_power_law", *edges), ("t", t**power))
+        _fitted_rate(
+            axis := Figure().subplots(), xarray.Dataset(columns, {"t": t}), "J", ("J", ""), None
+        )
+        assert axis.get_yscale() == scale
+
+
+def test_figures_for_print_keep_their_text(flowing, tmp_path):
+    picture = page_of_angles(FitView(result_for(flowing, FLOW), flowing)).figure()
+    assert draw.vector_of(picture, "pdf").startswith(b"%PDF")
+    assert "decay time [s]" in draw.vector_of(picture, "svg").decode()
+
+
+def test_repeats_at_one_angle_are_drawn_against_their_number(tmp_path, monkeypatch):
+    scan = scan_of(tmp_path, CREEP, phi=[3.0, 3.0, 3.0])
+    view = FitView(result_for(scan, CREEP), scan)
+    monkeypatch.setattr(type(scan), "has_repeats", True)
+    monkeypatch.setattr(type(scan), "scan_number", np.array([1, 2, 3]))
+    picture = page_of_angles(view).figure()
+    assert {axes.get_xlabel() for axes in picture.axes} == {"scan"}
+    assert picture.tables["contrast"]["scan"].tolist() == [1, 2, 3]
+    assert all(tick == round(tick) for tick in picture.axes[0].get_xticks())
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("--pictures A", "png"),
+        ("A --pictures", "png"),
+        ("--pictures pdf A", "pdf"),
+        ("--no-pictures A", "none"),
+    ],
+)
+def test_pictures_may_have_a_format_after_them(words, wanted):
+    params = [click.Option(["--pictures"]), click.Argument(["store"])]
+    made = PicturesCommand("fit", params=params, callback=lambda **given: given)
+    assert made.main(words.split(), standalone_mode=False) == {"pictures": wanted, "store": "A"}
+
+
+def test_an_influence_that_is_unknown_or_on_coefficients_of_a_rate_is_not_drawn(diffusing):
+    for influence in (None, influence_of_bins(diffusing, ["D0"])):  # the change of the last is NaN
+        result = changed(result_for(diffusing, CREEP), influence=influence)
+        with pytest.raises(OptionError, match="does not contain the influence of bins"):
+            plots.page_of_influence(FitView(result, diffusing))
+    result = changed(
+        result_for(diffusing, CREEP),
+        influence=influence_of_bins(diffusing, ["J_1", "J_2", "a", "b"]),
+    )
+    assert influential(result).tolist() == [True, True, True, False]
+    config = {**result.config, "splines": {"J": {"size": 2}}}
+    result = replace(result, provenance=replace(result.provenance, config=config))
+    assert influential(result).tolist() == [False, False, True, False]
+
+
+def test_simulated_rings_have_q_from_half_to_twice_that_of_the_scenario(tmp_path):
+    made = hd.simulate(tmp_path / "R.h5", "brownian", angles=2, frames=20, rings=3)
+    scan = hd.open_dataset(hd.ingest(tmp_path / "R.h5").store)
+    np.testing.assert_allclose(scan.q / made.q, [0.5, 0.5, 1, 1, 2, 2])
+    assert scan.phi[0::2].tolist() == [scan.phi[0]] * 3
