@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
+from homodyne_dask.assessment.speckle_covariance import log_variances
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.assessment.speckle_noise import (
     MIN_PAIRS,
@@ -29,7 +30,6 @@ from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import LEAST_LEFT, OwnParameters, linear_columns, own_parameters
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.speckle import log_variances
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan

@@ -1,8 +1,8 @@
 """The check of the model: whether means of residuals exceed what speckle and counting allow.
 
 Residuals are averaged over cells of age and lag, these over bins, and over all ages or lags. The variance of
-each such mean is that of the noise (`solver.speckle`) less what the fit takes out of it; nothing
-else is assumed, and it costs no pass. Alternatives that have a name are tested beside (`score_tests`).
+each such mean is that of the noise (`speckle_covariance`) less what the fit takes out of it; nothing else is
+assumed, and it costs no pass. Alternatives that have a name are tested beside (`score_tests`).
 """
 
 from typing import NamedTuple

@@ -12,11 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
-from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.backend_interface import ModelPoint
-from homodyne_dask.models.derived_models import FROZEN_FRACTION
-from homodyne_dask.solver.array_shapes import Moved, PerFrame, Values, Which
-from homodyne_dask.solver.speckle import (
+from homodyne_dask.assessment.speckle_covariance import (
     CellPairs,
     NoiseCovariance,
     Record,
@@ -24,6 +20,10 @@ from homodyne_dask.solver.speckle import (
     field_noise,
     nearest_correlation,
 )
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.backend_interface import ModelPoint
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
+from homodyne_dask.solver.array_shapes import Moved, PerFrame, Values, Which
 
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""

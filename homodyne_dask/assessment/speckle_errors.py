@@ -19,6 +19,12 @@ from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
 from homodyne_dask.assessment.speckle_blocks import BinFrames, CellGrid, FittedPoint
+from homodyne_dask.assessment.speckle_covariance import (
+    NoiseFit,
+    likely_covariance,
+    log_variances,
+    variances,
+)
 from homodyne_dask.assessment.speckle_noise import (
     BinData,
     BinNoise,
@@ -53,7 +59,6 @@ from homodyne_dask.solver.cluster_robust import IMPROBABLE, with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.speckle import NoiseFit, likely_covariance, log_variances, variances
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import Selection, open_selection
 from homodyne_dask.sweep.blocks import NO_COST, Cost

@@ -21,14 +21,7 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_cells,
     noise_of_fields,
 )
-from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import CellMeans
-from homodyne_dask.models.derived_models import FROZEN_FRACTION
-from homodyne_dask.request.request import Request
-from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts, PerFrame
-from homodyne_dask.solver.normal_equations import JointEquations
-from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.speckle import (
+from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
     NoiseCovariance,
     NoiseFit,
@@ -39,6 +32,13 @@ from homodyne_dask.solver.speckle import (
     sum_over_stretches,
     whitened,
 )
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
+from homodyne_dask.request.request import Request
+from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts, PerFrame
+from homodyne_dask.solver.normal_equations import JointEquations
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import Scan, q_or_one
 

@@ -1,7 +1,7 @@
 """Fits weighted by speckle noise: generalised least squares on c2 averaged over cells of age and lag.
 
 Pairs of frames share the noise of their speckle pattern, so least squares over pairs is not the best use of
-them. With the covariance Σ of the averages (`solver.speckle`) at the fit, Σ⁻¹ is the weight; Σ is computed
+them. With the covariance Σ of the averages (`speckle_covariance`) at the fit, Σ⁻¹ is the weight; Σ is computed
 anew at the new optimum, and so on until the parameters stay. The Gram of a bin is Xᵀ Σ⁻¹ X over its cells;
 what follows from it is as for any fit. The averages are those stored with the data: no pair is read.
 """

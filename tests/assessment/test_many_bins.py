@@ -7,8 +7,8 @@ from scipy.linalg import block_diag
 import homodyne_dask as hd
 from homodyne_dask.assessment import assess, score_tests, speckle_noise
 from homodyne_dask.assessment.fitted_cells import fitted_cells
+from homodyne_dask.assessment.speckle_covariance import regular
 from homodyne_dask.fitting.start import initial_values
-from homodyne_dask.solver.speckle import regular
 from tests.ingest_files import repeats
 
 Q, N, SCANS, PHI = 0.0054, 60, 5, (-60.0, 0.0, 60.0)

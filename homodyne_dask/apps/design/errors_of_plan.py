@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, cell_points
 from homodyne_dask.assessment.speckle_blocks import BinFrames, FittedPoint
+from homodyne_dask.assessment.speckle_covariance import regular
 from homodyne_dask.assessment.speckle_noise import SMALLEST_CONTRAST, BinData, noise_of_model
 from homodyne_dask.document.blocks import Document, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_known, require_type, shown
@@ -32,7 +33,6 @@ from homodyne_dask.results.views.style import in_place_of
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import expanded, without
 from homodyne_dask.solver.normal_matrix import SINGULAR_OF_MEANS, eigensystem, pseudoinverse
-from homodyne_dask.solver.speckle import regular
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan, q_or_one
