@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.speckle_covariance import log_variances
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.assessment.speckle_noise import (
@@ -26,11 +27,9 @@ from homodyne_dask.assessment.speckle_noise import (
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
-from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import LEAST_LEFT, OwnParameters, linear_columns, own_parameters
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan
 
@@ -82,7 +81,7 @@ class FittedCells(NamedTuple):
     fitted: Matrix
     of_pairs: Float[np.ndarray, "moved moved"]
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
-    weighted: Float[np.ndarray, "moved moved"]
+    of_weighted: Float[np.ndarray, "moved moved"]
     """The same of a fit weighted by the inverse covariance of the measured noise of each bin."""
     smoothed: Mapping[str, Float[np.ndarray, "size n"]]
     """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
@@ -131,9 +130,8 @@ def excess_of_weighted(
     return (1 - share) * known / (1 - known)
 
 
-def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
-    scan, reduced = request.scan, state.reduced
-    joint = joint_equations(reduced, speckle.which)
+def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
+    request, scan, reduced, joint = end.request, end.request.scan, end.reduced, speckle.joint
     pooled = _pooled_repeats(request, reduced, speckle.bins)
     intervals = sorted({cell for noise, *_ in pooled.values() for cell in noise.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from scipy.special import stdtr, stdtrit
 
 from homodyne_dask.assessment.cell_residuals import means_of_cells
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.fitted_cells import FittedCells, clusters_of_pooled
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
@@ -22,7 +23,6 @@ from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, PerCell, SomeBins
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_MISFIT
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -52,10 +52,10 @@ class _Means(NamedTuple):
 
 @one_blas_thread()
 def examine_model(
-    request: Request, state: State, speckle: SpeckleErrors | None, cells: FittedCells | None
+    end: FitEnd, speckle: SpeckleErrors | None, cells: FittedCells | None
 ) -> tuple[ModelCheck | None, PowerOfQ | None]:
     """Return the tests of the model and of the power of q; None where there is too little to test."""
-    scan, reduced = request.scan, state.reduced
+    request, scan, reduced = end.request, end.request.scan, end.reduced
     if speckle is None or cells is None or not reduced.finite:
         return None, None
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
@@ -76,7 +76,7 @@ def examine_model(
     at = int(np.argmax([of.max(initial=0.0) for of in strict]))
     worst, test = means[at], int(np.argmax(strict[at]))
     largest = float(strict[at][test] * limits[at][test])
-    first, stop, shortest, end = np.array([cells.intervals[n] for n in worst.cells[test]]).T
+    first, stop, shortest, longest = np.array([cells.intervals[n] for n in worst.cells[test]]).T
     spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
     check = ModelCheck(
         tests=tests,
@@ -85,7 +85,7 @@ def examine_model(
         largest=largest,
         where=worst.words,
         age=(float(scan.time[first.min()]), float(scan.time[stop.max() - 1])),
-        lag=(float(shortest.min() * spacing), float((end.max() - 1) * spacing)),
+        lag=(float(shortest.min() * spacing), float((longest.max() - 1) * spacing)),
         residual=float(worst.residual[test]),
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),
@@ -93,8 +93,8 @@ def examine_model(
         p_value=speckle.p_value,
         alternative=best_alternative(scores, MIN_SHARE),
     )
-    moved = request.search.free_inside_bounds(state.theta)
-    scaled = any(p.q_power > 0 for p, free in zip(request.parameters, moved, strict=True) if free)
+    inside = zip(request.parameters, end.inside, strict=True)
+    scaled = any(parameter.q_power > 0 for parameter, free in inside if free)
     several = len(rings_of(scan.q[list(speckle.bins)])) >= MIN_RINGS
     return check, power_of_q(scores) if scaled and several else None
 

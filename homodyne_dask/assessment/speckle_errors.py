@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.speckle_blocks import BinFrames, CellGrid, FittedPoint
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseFit,
@@ -42,7 +43,6 @@ from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.machine.allocator_and_threads import worker_address
 from homodyne_dask.machine.cores_and_cgroup_limits import cores
-from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import (
     BinNumbers,
@@ -57,9 +57,8 @@ from homodyne_dask.solver.array_shapes import (
 )
 from homodyne_dask.solver.cluster_robust import IMPROBABLE, with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
-from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.normal_equations import JointEquations, deviation
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import Selection, open_selection
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.sweep import Sweep
@@ -231,8 +230,8 @@ class SpeckleErrors:
     mean_counts: PerBin
     """μ, counts per pixel and frame, the likeliest where they are not known."""
     bins: dict[int, BinNoise]
-    which: Which
-    """The parameters of theta by which `bins` have derivatives."""
+    joint: JointEquations
+    """Of the parameters of theta by which `bins` have derivatives."""
     same: float
     """How many of `bins` see one speckle pattern, on average: they tell as much as one."""
     offset: OffsetDeviation | None = None
@@ -284,9 +283,8 @@ class SpeckleErrors:
 
 @one_blas_thread()
 def speckle_errors(
-    request: Request,
-    state: State,
-    moved: Which,
+    end: FitEnd,
+    joint: JointEquations,
     averaged: AveragedCells,
     means: CellMeans | None = None,
     known: list[NoiseOfModel] | None = None,
@@ -295,11 +293,11 @@ def speckle_errors(
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
-    means: of data that are means over cells. known: a cache, as `made` of `noise_of_bin`. executor: computes
+    joint: its equations of the parameters by which derivatives are taken. means: of data that are means over
+    cells. known: a cache, as `made` of `noise_of_bin`. executor: computes
     the noise of bins. bins_together: how many there are in all, of scans that were fitted together.
     """
-    reduced, clusters = state.reduced, request.clusters
-    joint = joint_equations(reduced, moved)
+    request, state, reduced = end.request, end.state, end.reduced
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined).tolist()
     if not used:
         return None
@@ -313,12 +311,11 @@ def speckle_errors(
     bins = noise_of_bins(request, state, at, used, averaged, means, of_group, compute)
     if bins is None:
         return None
-    noise = _NoiseOfFit(reduced, joint, bins, clusters)
+    noise = _NoiseOfFit(joint, bins, request.clusters)
     return noise.propagated() if joint.determined.all() else noise.errors()
 
 
 def errors_of_scans(
-    reduced: ReducedProblem,
     joint: JointEquations,
     bins: dict[int, BinNoise],
     own: Mapping[int, tuple[Int[np.ndarray, " m"], Moved]],
@@ -330,18 +327,17 @@ def errors_of_scans(
         maps[b] = np.zeros((2 + joint.moved, 2 + len(place)))
         maps[b][:2, :2] = np.eye(2)
         maps[b][2 + place, 2 + np.arange(len(place))] = size / joint.size[place]
-    return _NoiseOfFit(reduced, joint, bins, clusters).propagated(maps).of_theta
+    return _NoiseOfFit(joint, bins, clusters).propagated(maps).of_theta
 
 
 def weighted_errors(
-    reduced: ReducedProblem,
     joint: JointEquations,
     at_end: JointEquations,
     bins: dict[int, BinNoise],
     clusters: BinNumbers,
 ) -> SpeckleErrors:
     """Return errors; joint: equations of the fit for which weights were computed, at_end: of the result."""
-    of_fit = _NoiseOfFit(reduced, at_end, bins, clusters)
+    reduced, of_fit = at_end.reduced, _NoiseOfFit(at_end, bins, clusters)
     if not at_end.determined.all():
         return of_fit.errors()
     parts = {}
@@ -399,7 +395,6 @@ def _freedom(parts: dict[int, _OfBin], shared: Vector | float = 0.0) -> Vector:
 
 
 class _NoiseOfFit(NamedTuple):
-    reduced: ReducedProblem
     joint: JointEquations
     bins: dict[int, BinNoise]
     clusters: BinNumbers
@@ -419,13 +414,13 @@ class _NoiseOfFit(NamedTuple):
         if total is not None and freedom is not None:
             theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
         of_theta = expanded(theta, which), dof
-        return SpeckleErrors(*of_theta, scaling, pixels, counts, bins, which, same)
+        return SpeckleErrors(*of_theta, scaling, pixels, counts, bins, joint, same)
 
     def propagated(
         self, to_scans: Mapping[int, Float[np.ndarray, "column own"]] | None = None
     ) -> SpeckleErrors:
         """Return the errors; to_scans: of each bin, from the fields of its scan's parameters."""
-        reduced, joint = self.reduced, self.joint
+        joint, reduced = self.joint, self.joint.reduced
         maps = {}
         for b in self.bins:  # one by one: with the parameters of all scans they are large
             scores = self._scores(b)
@@ -456,7 +451,7 @@ class _NoiseOfFit(NamedTuple):
 
     def _scores(self, bin: int) -> Float[np.ndarray, "n column"]:
         """Return the map from Σ w r, Σ w f r and Σ w ∂f/∂θ r of a bin to scores of the scaled parameters."""
-        reduced, joint, m = self.reduced, self.joint, self.joint.moved
+        joint, reduced, m = self.joint, self.joint.reduced, self.joint.moved
         scores = np.zeros((len(joint.size), 2 + m))
         scores[:m, :2] = -reduced.projection[bin][:, joint.which].T / joint.size[:m, None]
         scores[:m, 2:] = reduced.contrast[bin] * np.eye(m)
@@ -482,7 +477,7 @@ class _NoiseOfFit(NamedTuple):
         self, parts: dict[int, _OfBin], scaling: LinearParams
     ) -> OffsetDeviation | None:
         """Return how far offsets are from 1, by the noise of each and of the parameters they follow."""
-        reduced, joint = self.reduced, self.joint
+        joint, reduced = self.joint, self.joint.reduced
         weights = weights_of_offsets(reduced, scaling[:, 0])
         follow, of_offset = weights @ joint.follow[:, 0], {}
         for b, part in parts.items():
@@ -497,7 +492,7 @@ class _NoiseOfFit(NamedTuple):
         return offset_deviation(reduced, weights, float(variance[0]) + known, freedom)
 
     def _scaling_errors(self, parts: dict[int, _OfBin], total: Matrix) -> LinearParams:
-        reduced, joint = self.reduced, self.joint
+        joint, reduced = self.joint, self.joint.reduced
         errors = np.full((len(reduced.count), 2), np.nan)
         if joint.linear:
             errors[list(parts)] = joint.of_scaling(total)[list(parts)]

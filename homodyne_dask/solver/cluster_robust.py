@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.gram import spread_twice
-from homodyne_dask.solver.array_shapes import BinNumbers, Moved, MovedMatrix, SomeBins, ThetaMatrix
+from homodyne_dask.solver.array_shapes import BinNumbers, Moved, MovedMatrix, ThetaMatrix
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import root_of
 
@@ -193,13 +193,14 @@ def with_known(freedom: Moved, estimated: Moved, known: Moved) -> Moved:
 
 
 def by_cluster(
-    joint: JointEquations, clusters: BinNumbers, used: SomeBins
+    joint: JointEquations, clusters: BinNumbers
 ) -> tuple[
     Float[np.ndarray, "cluster n"],
     Float[np.ndarray, "cluster own own"],
     Int[np.ndarray, "cluster own"] | None,
 ]:
     """Return the scores and blocks of clusters, sums over their bins, and the places of blocks."""
+    used = joint.reduced.count > 0
     _, number, count = np.unique(clusters[used], return_inverse=True, return_counts=True)
     order = np.flatnonzero(used)[np.argsort(number, kind="stable")]
     first = np.cumsum(count) - count

@@ -171,10 +171,16 @@ class Uncertainty:
         return replace(self, robust=robust if known else None, dof=dof)
 
 
+def no_uncertainty(parameters: int, bins: int) -> Uncertainty:
+    """Return that of a fit without a free parameter, or with sums that are not finite."""
+    unknown, none = np.full((bins, 2), np.nan), np.zeros(parameters, bool)
+    dof, directions = np.full(parameters, np.nan), np.empty((0, parameters))
+    return Uncertainty(None, None, dof, none, (), unknown, unknown, np.empty(0), directions)
+
+
 def uncertainty(
     names: tuple[str, ...],
-    reduced: ReducedProblem,
-    moved: Which,
+    joint: JointEquations,
     clusters: BinNumbers,
     at_bound: Which | None = None,
 ) -> Uncertainty:
@@ -183,14 +189,13 @@ def uncertainty(
     Where a parameter at a bound did not move, those whose variance would be mostly its own, if it were free,
     have no errors.
     """
-    p, used, penalty = len(names), reduced.count > 0, reduced.penalty
-    dof, unknown, none = np.full(p, np.nan), np.full((len(used), 2), np.nan), np.zeros(p, bool)
-    nothing = Uncertainty(
-        None, None, dof, none, (), unknown, unknown, np.empty(0), np.empty((0, p))
+    p, reduced, moved = len(names), joint.reduced, joint.which
+    used, penalty, nothing = (
+        reduced.count > 0,
+        reduced.penalty,
+        no_uncertainty(p, len(reduced.count)),
     )
-    if not (moved.any() and reduced.finite):
-        return nothing
-    joint = joint_equations(reduced, moved)
+    dof, unknown, none = nothing.dof, nothing.scaling_naive, nothing.withheld
     directions = np.zeros((joint.moved, p))
     directions[:, moved] = joint.vectors.T
     # coefficients of rates of free form
@@ -223,7 +228,7 @@ def uncertainty(
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
-        covariance, freedom, scaling = _robust(reduced, joint, clusters, held)
+        covariance, freedom, scaling = _robust(joint, clusters, held)
         robust = without(expanded(covariance, moved), withheld)
         dof[moved] = freedom
         dof[withheld] = np.nan
@@ -240,13 +245,10 @@ def uncertainty(
 
 
 def _robust(
-    reduced: ReducedProblem,
-    joint: JointEquations,
-    clusters: BinNumbers,
-    held: Bool[np.ndarray, " n"],
+    joint: JointEquations, clusters: BinNumbers, held: Bool[np.ndarray, " n"]
 ) -> tuple[MovedMatrix, Moved, LinearParams | None]:
     """Return covariance and freedom of theta, and errors of offset and contrast; None where fixed."""
-    scores, blocks, place = by_cluster(joint, clusters, reduced.count > 0)
+    scores, blocks, place = by_cluster(joint, clusters)
     beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
     if place is None:
         scores = scores - blocks @ beyond
@@ -258,13 +260,13 @@ def _robust(
     scaling = None
     if joint.linear:
         scaling = joint.of_scaling(covariance)
-    elif reduced.columns.shape[1]:
+    elif joint.reduced.columns.shape[1]:
         # the mean ratio of robust to naive variances; what priors determine has none
         caused = (joint.caused_by(of) for of in (joint.prior.scores, joint.prior.normal))
         of_all, by_priors, added = (np.trace(joint.hessian @ of) for of in (covariance, *caused))
         effect = (of_all - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
-        scaling = deviation(followed**2 + effect * own_errors(reduced) ** 2)
+        scaling = deviation(followed**2 + effect * own_errors(joint.reduced) ** 2)
     return joint.of_theta(covariance), freedom, scaling
 
 
@@ -280,9 +282,9 @@ def clusters_in(reduced: ReducedProblem, clusters: BinNumbers) -> int:
     return len(np.unique(clusters[(reduced.count > 0) & ~reduced.undetermined]))
 
 
-def freedom_of_size(reduced: ReducedProblem, moved: Which, clusters: BinNumbers) -> float:
-    joint = joint_equations(reduced, moved)
-    _, blocks, _ = by_cluster(joint, clusters, reduced.count > 0)
+def freedom_of_size(joint: JointEquations, clusters: BinNumbers) -> float:
+    """Return the degrees of freedom of the mean size of the covariance of theta."""
+    _, blocks, _ = by_cluster(joint, clusters)
     return freedom_of_trace(joint.inverse, blocks, joint.hessian)
 
 

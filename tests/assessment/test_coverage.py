@@ -9,6 +9,7 @@ import scipy.stats
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from tests import reference
 from tests.photons import FLOW, MEAN, MODES, OFFSETS, STILL, excess, photographed
@@ -31,7 +32,7 @@ class Repeats:
         for seed in range(number):
             scans = photographed(theta, FRAMES, phi, seed, pixels=400, friedel=friedel)
             last = solve(evaluator(scans), chosen, theta, scaling_at(phi, mode))[-1]
-            known = uncertainty(model.names, last.reduced, chosen.free, clusters)
+            known = uncertainty(model.names, joint_equations(last.reduced, chosen.free), clusters)
             found.append(last.theta)
             errors.append(np.sqrt(np.diag(known.robust)))
             dof.append(known.dof)
