@@ -31,9 +31,9 @@ from homodyne_dask.solver.array_shapes import PerBin, SomeBins, Theta, Which
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison
 from homodyne_dask.store.files import any_path, working_folder
+from homodyne_dask.store.rings_and_clusters import rings_of
 
 NO_FINDINGS = Findings()
-AGE_WINDOWS = "--over age --windows 4"
 
 
 class Influence(NamedTuple):
@@ -176,6 +176,32 @@ class AssessedFit(FitEnd):
         return f"homodyne-dask fit {selected} --model {quote(name)}{words} {option}".rstrip()
 
     @property
+    def again(self) -> str:
+        """The command that fits this model, to which an option is added."""
+        return self.command()
+
+    @property
+    def physical(self) -> str:
+        return self.command(convention=Convention.PHYSICAL)
+
+    @property
+    def with_flow(self) -> str:
+        """The command for a model with flow; with the gap to be typed where it is not known."""
+        gap = '--gap "200 um"' * (self.request.config["gap_angstrom"] is None)
+        return self.command(gap, "laminar_flow")
+
+    @property
+    def with_exponent(self) -> str:
+        """The command for a model with an exponent and the powers of q or age of this one, or ''."""
+        search = self.request.search
+        if not self.request.problem.model.isotropic:
+            return ""
+        if len(rings_of(self.request.scan.q)) > 1:
+            return self.command(model="stretched_q")
+        ages = "alpha" in search.names and search.free[search.names.index("alpha")]
+        return self.command(model="stretched" + "_ageing" * bool(ages))
+
+    @property
     def simpler(self) -> str:
         """The command for a model with fewer parameters of diffusion, or ''."""
         simpler = self.request.problem.model.simpler
@@ -194,7 +220,7 @@ class AssessedFit(FitEnd):
         if free_forms(model):
             return self.command("--rates spline")
         if not isinstance(model, TransportModel) or model.splines:
-            return self.command(AGE_WINDOWS)
+            return self.command("--over age --windows 4")
         return self.command("--rates spline", power_law_model(model).name)
 
 

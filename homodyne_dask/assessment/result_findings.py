@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.assessment.aliased_fringes import aliased_fringes
-from homodyne_dask.assessment.assessment import AGE_WINDOWS, AssessedFit, Assessment, names_in_model
+from homodyne_dask.assessment.assessment import AssessedFit, Assessment, names_in_model
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
@@ -26,7 +26,7 @@ from homodyne_dask.models.rate_forms import RATES, unresolved_ends
 from homodyne_dask.models.spline_rates import LOG_DENSITY
 from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.request.options import PAIRS
-from homodyne_dask.results.data.findings import Finding, Findings, finding
+from homodyne_dask.results.data.findings import CATALOGUE, Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.results.data.fitted_parameters import truth_mismatch
 from homodyne_dask.results.data.numbers_and_intervals import half_width
@@ -48,8 +48,6 @@ MAX_REDCHI |= {"residuals": 100.0}
 """Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
 
 In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
-EITHER_SIGN = "-0.1:0.1"
-"""Bounds of a shear rate that reverses [1/s]."""
 ALONG_FLOW = 30
 MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """Reduced χ² of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
@@ -78,9 +76,16 @@ MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
-PRIOR_OF_OFFSET, FLOAT64 = 0.005, "--precision float64"
+PRIOR_OF_OFFSET = 0.005
 """Standard deviation, over the contrast, with which a frozen part is told from an offset: χ², which counts
 pairs as independent, outvotes a wider one."""
+SHAPES = {
+    "stretching": "other-exponent",
+    "contrast_drift": "contrast-drift",
+    "baseline": "baseline",
+    "own_average": "own-average",
+}
+"""Alternatives of which the finding has the size alone."""
 CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette", "poiseuille_flow": "poiseuille"}
 """The same with constant rates."""
 
@@ -100,7 +105,16 @@ def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) ->
     for code, names, numbers in doubts:
         if names and any(set(names) <= of for of in about):
             continue
-        yield finding(code, names, FLOAT64 if code == "hidden-by-rounding" else "", **numbers)
+        command = CATALOGUE[code].command if code == "hidden-by-rounding" else ""
+        yield finding(code, names, command, **numbers)
+
+
+def _advised(
+    end: AssessedFit, code: str, about: Iterable[object] = (), /, **numbers: Any
+) -> Finding:
+    """Return a finding with the command that the catalogue has for it, of this fit."""
+    command = CATALOGUE[code].command.format(fit=end)
+    return finding(code, about, command.strip(), **numbers)
 
 
 def misfit(end: AssessedFit) -> Iterator[Finding]:
@@ -112,8 +126,7 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
     source = request.scan.attrs["sigma_source"]
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
-        advice = end.command("--over q")
-        yield finding("power-of-q", (), advice, **numbers, model=request.config["model"])
+        yield _advised(end, "power-of-q", **numbers, model=request.config["model"])
     if request.scan.is_table:
         few = None if assessment.errors.robust is not None else MIN_CLUSTERS
         yield finding("points-correlated", few=few)
@@ -127,7 +140,7 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
     redchi = reduced.redchi(end.free)
     if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
         code = "table-misfit" if request.scan.is_table else "chisqr-too-high"
-        yield finding(code, (), end.compared, redchi=redchi, sigma_source=source)
+        yield _advised(end, code, redchi=redchi, sigma_source=source)
 
 
 def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
@@ -147,7 +160,7 @@ def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
     ended = names_of_rates(request, ended.tolist())
     bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
     if bounded:
-        yield finding("default-bounds-reached", bounded, end.compared)
+        yield _advised(end, "default-bounds-reached", bounded)
     elif alternative is not None and request.config["scaling"] == "individual":
         yield _of_alternative(end, alternative)
     else:
@@ -158,10 +171,9 @@ def _other_flow(end: AssessedFit, chosen: list[str]) -> Iterator[Finding]:
     problem = end.request.problem
     if problem.convention is Convention.HOMODYNE:
         if problem.model.shear:
-            yield finding("other-convention", (), end.command(convention=Convention.PHYSICAL))
+            yield _advised(end, "other-convention")
     elif "gamma_dot" in problem.model.splines and "gamma_dot" not in chosen:
-        command = end.command(f"--bounds gamma_dot={EITHER_SIGN}")
-        yield finding("flow-may-reverse", ["gamma_dot"], command)
+        yield _advised(end, "flow-may-reverse", ["gamma_dot"])
 
 
 def _of_pattern(end: AssessedFit, depends_on: str) -> Finding:
@@ -174,38 +186,18 @@ def _of_pattern(end: AssessedFit, depends_on: str) -> Finding:
         elif not along.any() or along.all():
             option = "--over label" if len(set(scan.label.tolist())) > 1 else "--over scan"
         elif end.request.problem.model.isotropic and np.isfinite(scan.q + scan.phi).all():
-            return _one_direction(end)
+            return _advised(end, "one-direction")
         else:
             option = f"--phi -{ALONG_FLOW}:{ALONG_FLOW}"
     command = end.command(option) if advice is None else advice()
     return finding("misfit-pattern", (), command, depends_on=depends_on)
 
 
-def _one_direction(end: AssessedFit) -> Finding:
-    gap = '--gap "200 um"' * (end.request.config["gap_angstrom"] is None)
-    return finding("one-direction", (), end.command(gap, "laminar_flow"))
-
-
-def _with_exponent(end: AssessedFit) -> str:
-    """Return the command for a model with an exponent and the powers of q or age of this one."""
-    search = end.request.search
-    if not end.request.problem.model.isotropic:
-        return ""
-    if len(rings_of(end.request.scan.q)) > 1:
-        return end.command(model="stretched_q")
-    ages = "alpha" in search.names and search.free[search.names.index("alpha")]
-    return end.command(model="stretched" + "_ageing" * bool(ages))
-
-
 def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
-    scan, place, numbers = (
-        end.request.scan,
-        alternative.place,
-        dict[str, Any](size=alternative.size),
-    )
+    scan, place, numbers = end.request.scan, alternative.place, {"size": alternative.size}
+    if alternative.name in SHAPES:
+        return _advised(end, SHAPES[alternative.name], **numbers)
     match alternative.name:
-        case "stretching":
-            return finding("other-exponent", (), _with_exponent(end), **numbers)
         case "power_of_q" | "lag":
             return _of_pattern(end, "q" if alternative.name == "power_of_q" else "lag")
         case "smoothness":
@@ -213,18 +205,11 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
             return finding("rate-too-smooth", place, given)
         case "shear":
             known = np.isfinite(scan.q + scan.phi).all()
-            return _one_direction(end) if known else _of_pattern(end, "bin")
+            return _advised(end, "one-direction") if known else _of_pattern(end, "bin")
         case "rate":
-            return finding("rate-changes", (), end.free_rates)
+            return _advised(end, "rate-changes")
         case "jump":
-            moment = scan.time[place[0]]
-            return finding("rate-jumps", (), end.free_rates, **numbers, moment=moment)
-        case "contrast_drift":
-            return finding("contrast-drift", (), end.command(AGE_WINDOWS), **numbers)
-        case "baseline":
-            return finding("baseline", **numbers)
-        case "own_average":
-            return finding("own-average", **numbers)
+            return _advised(end, "rate-jumps", **numbers, moment=scan.time[place[0]])
         case "bin":
             label, *number = place
             several = bool(number) and len(set(scan.scan_number.tolist())) > 1
@@ -278,7 +263,7 @@ def _directions(end: AssessedFit) -> Iterator[Finding]:
         if names in certain:
             yield finding(code, names, end.simpler)
         else:
-            yield finding("hidden-by-rounding", names, FLOAT64)
+            yield _advised(end, "hidden-by-rounding", names)
     determined = [name for name in of_data.determined if name not in told]
     if undetermined and determined:
         yield finding("determined", determined)
@@ -291,7 +276,7 @@ def _larger_errors(end: AssessedFit) -> Iterator[Finding]:
     if wide.any():
         yield finding("larger-error", end.names[wide], end.simpler)
     if end.slower_than_record.any():
-        yield finding("longer-than-record", end.names[end.slower_than_record], end.known_offset)
+        yield _advised(end, "longer-than-record", end.names[end.slower_than_record])
 
 
 def _damaged_chunks(end: AssessedFit) -> Iterator[Finding]:
@@ -332,8 +317,7 @@ def _same_at_all_q(end: AssessedFit) -> Iterator[Finding]:
     phi, t1 = np.full(2, scan.phi[0]), np.full_like(t2, scan.time[first])
     low, high = backend_of(model).f_at(at, scan.time, rings[[0, -1]], phi, t1, t2)
     if np.array_equal(low, high) and np.ptp(low) != 0:
-        command = end.command("--over q")
-        yield finding("same-at-all-q", (), command, model=model.name, rings=describe_rings(scan.q))
+        yield _advised(end, "same-at-all-q", model=model.name, rings=describe_rings(scan.q))
 
 
 def _shear_sign(end: AssessedFit) -> Iterator[Finding]:
@@ -429,17 +413,16 @@ def _withheld(end: AssessedFit) -> Iterator[Finding]:
     withheld = end.assessment.errors.withheld & ~end.of_constant
     if withheld.any() and end.assessment.at_bound.any():
         names, bounded = end.names[withheld], end.names[end.assessment.at_bound]
-        yield finding("no-error-beside-bound", names, end.simpler, bounded=bounded)
+        yield _advised(end, "no-error-beside-bound", names, bounded=bounded)
 
 
 def _bins(end: AssessedFit) -> Iterator[Finding]:
     reduced, used, seen = end.reduced, end.reduced.count > 0, end.with_decay
 
-    def some(code: str, bins: SomeBins, among: SomeBins, **more: float) -> Iterator[Finding]:
+    def some(code: str, bins: SomeBins, among: SomeBins, **limit: float) -> Iterator[Finding]:
         if bins.any():
-            advice = end.known_offset if code == "decay-outside-record" else ""
             count = {"bins": bins.sum(), "total": among.sum()}
-            yield finding(code, _labels(end.request.scan, bins), advice, **count, **more)
+            yield _advised(end, code, _labels(end.request.scan, bins), **count, **limit)
 
     yield from some("bins-without-decay", reduced.undetermined, used)
     yield from some("bins-without-pairs", ~used, np.ones_like(used))
@@ -489,7 +472,7 @@ def _few_bins(end: AssessedFit) -> Iterator[Finding]:
     independent, bins = len(np.unique(end.request.clusters)), len(end.request.clusters)
     if independent < min(bins, MIN_CLUSTERS):
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
-        yield finding("few-independent-bins", (), "--friedel off", **numbers)
+        yield _advised(end, "few-independent-bins", **numbers)
     errors, speckle = end.assessment.errors, end.assessment.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.reduced, end.request.clusters) >= MIN_CLUSTERS
@@ -590,7 +573,7 @@ def _model_and_data(end: AssessedFit) -> Iterator[Finding]:
         errors = reduced.decrement_rounding(reduced.variance(end.free))
         if errors > lm.Options.decrement:
             precision = request.problem.precision
-            yield finding("precision-limit", (), FLOAT64, precision=precision, errors=errors)
+            yield _advised(end, "precision-limit", precision=precision, errors=errors)
     parameters = enumerate(request.parameters)
     scaled = [n for n, p in parameters if p.q_power and p.constant is None]
     if scaled and np.isnan(request.scan.q).any():

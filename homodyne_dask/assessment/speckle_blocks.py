@@ -50,11 +50,18 @@ class BinFrames(NamedTuple):
     selected: tuple[int, int]
     use: Bool[np.ndarray, " t"]
     """Selected and not masked."""
-    weight: PerFrame
-    """The weight of a pair is the product of those of its frames."""
+    sigma: Float[np.ndarray, " used"]
+    """The σ of a pair is the product of those of its frames."""
     min_lag: int
     known: KnownShare | None = None
     """Of its pairs; None where all are."""
+
+    @property
+    def weight(self) -> PerFrame:
+        """1/σ² of each frame of the record; 0 where it is not used."""
+        weight = np.zeros(len(self.use))
+        weight[self.use] = self.sigma**-2.0
+        return weight
 
 
 class FittedPoint(NamedTuple):
@@ -239,8 +246,7 @@ def blocks_of(
     first = stretch.edges[:-1]
     used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
     total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
-    inverse = np.where(frames.use, frames.weight, 0.0)
-    weight = np.add.reduceat(inverse[: stretch.edges[-1]], first)
+    weight = np.add.reduceat(frames.weight[: stretch.edges[-1]], first)
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
     (i, j), time = np.triu_indices(len(middle)), model.time(middle)

@@ -393,9 +393,11 @@ def covariance_over_age(f: PerFrame, contrast: float, mean_counts: float, lag: i
     return k13**2 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (2 * k13 + k14 + k23)
 
 
-def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Matrix:
+def likely_covariance(
+    noise: NoiseCovariance, fit: NoiseFit, least_pixels: PerCounts | float = 0.0
+) -> Matrix:
     """Return the covariance of sums of ψ over the P pixels of a bin, its mean over likely P and μ."""
-    return noise.mean(fit.weight / fit.pixels, fit.mean_counts)
+    return noise.mean(fit.weight / np.maximum(fit.pixels, least_pixels), fit.mean_counts)
 
 
 def variances(of: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:

@@ -173,19 +173,19 @@ class SpeckleWeighting:
     def weigh(self, state: lm.State) -> bool:
         """Compute the weights from the noise at a state; False where the noise of a bin is not known."""
         request, averaged = self.request, self.averaged
-        joint = equations_with_errors(request.search, state.theta, state.reduced)
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not used:
             return False
-        at, (first, stop) = fitted_point(request, state, joint), request.scan.frames
+        end, (first, stop) = FitEnd(request, state), request.scan.frames
+        point = fitted_point(end, end.equations)
         grid = grid_of_weights(averaged, stop - first, len(used))
         cells = request.scan.cells
         means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
-        of_group = partial(noise_of_bin, at, grid, of_pairs=False)
-        bins = noise_of_bins(request, state, at, used, averaged, means, of_group)
+        of_group = partial(noise_of_bin, point, grid, of_pairs=False)
+        bins = noise_of_bins(end, point, used, averaged, means, of_group)
         if bins is None:
             return False
-        self.bins, self.joint = bins, joint
+        self.bins, self.joint = bins, end.equations
         self.weights, self.counted = {}, {}
         for b, noise in bins.items():
             self.weights[b] = noise.cells.share.T @ noise.inverse @ noise.cells.share

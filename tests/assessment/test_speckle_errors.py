@@ -110,9 +110,11 @@ def test_bins_that_see_the_same_speckle_are_no_more_certain_than_one_but_for_cou
 
 
 def test_residuals_that_repeat_each_other_are_as_normal_as_one_of_each():
-    def objection(whitened, same):
+    def objection(whitened, sharing):
         fit = SimpleNamespace(pixels=[9.0], likeliest=0, freedom=100.0, whitened=whitened)
-        return SpeckleErrors.objection.func(SimpleNamespace(fits=[fit], p_value=1.0, same=same))
+        return SpeckleErrors.objection.func(
+            SimpleNamespace(fits=[fit], p_value=1.0, sharing=sharing)
+        )
 
     values = 1.35 * np.random.default_rng(0).standard_normal(500)
     assert objection(values, 1.0) is None

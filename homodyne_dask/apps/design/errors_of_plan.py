@@ -221,7 +221,7 @@ def _scores_of_bin(
     contrast, mu, pixels = scan.contrast[bin], float(scan.counts[bin]), scan.pixels[bin]
     place, every = (float(scan.q[bin]), float(scan.phi[bin])), np.ones(scan.frames)
     frames = BinFrames((0, scan.frames), every > 0, every, scan.problem.min_lag)
-    data = BinData(bin, place, 1.0, contrast, frames, averaged, every, mu)
+    data = BinData(bin, place, 1.0, contrast, frames, averaged, mu)
     noise = noise_of_model(fitted, data, grid_of_weights(averaged, scan.frames, len(scan.q)))
     size = np.append([1.0, 1.0], np.full(len(fitted.units), contrast))
     project = _eliminating(normal := noise.weights * np.outer(size, size))

@@ -30,7 +30,7 @@ from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
-from homodyne_dask.assessment.speckle_noise import NoiseOfModel
+from homodyne_dask.assessment.speckle_noise import NoiseCache
 from homodyne_dask.assessment.which_covariance import Candidates, NoiseErrors, counted, used_of
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.fitting.events import Callback
@@ -425,8 +425,8 @@ def _noise_of_scans(end: _End) -> Callable[[int], SpeckleErrors | None]:
     request, moved = end.request, end.whole.moved
 
     @cache
-    def of_store(store: int) -> tuple[AveragedCells, list[NoiseOfModel]]:
-        return averaged_cells(end.sweeps[store], request.stores[store]), []
+    def of_store(store: int) -> tuple[AveragedCells, NoiseCache]:
+        return averaged_cells(end.sweeps[store], request.stores[store]), NoiseCache()
 
     def noise(n: int) -> SpeckleErrors | None:
         scan, alone = end.scans[n]
@@ -437,8 +437,8 @@ def _noise_of_scans(end: _End) -> Callable[[int], SpeckleErrors | None]:
             or scan.request.scan.cells is not None
         ):
             return None
-        averaged, known = of_store(scan.store)
-        given = {"known": known, "bins_together": len(request.scan_of_bin)}
+        averaged, noise_of_store = of_store(scan.store)
+        given = {"cache": noise_of_store, "bins_together": len(request.scan_of_bin)}
         joint = joint_equations(alone.reduced, own)
         return speckle_errors(alone, joint, averaged.of_bins(scan.bins), **given)
 
