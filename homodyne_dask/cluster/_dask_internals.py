@@ -4,6 +4,7 @@ Each function says what it is needed for and which public call comes closest; no
 """
 
 import logging
+import sys
 import threading
 from asyncio import CancelledError
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import distributed.client
 import distributed.comm
+import distributed.core
 import distributed.scheduler
 from dask.typing import Key
 from distributed import Scheduler, Status, Worker
@@ -83,3 +85,15 @@ async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
     await worker.scheduler.retire_workers(
         workers=[worker.address], close_workers=False, remove=True
     )
+
+
+def release_scheduler(scheduler: Scheduler) -> None:
+    """Remove a closed scheduler from caches that would keep it, about 1 MB, as long as the process lives.
+
+    Public: Scheduler.close, which leaves it there.
+    """
+    distributed.core._expects_comm.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]
+    dashboard = sys.modules.get("distributed.dashboard.scheduler")
+    for cell in dashboard.template_variables.__closure__ if dashboard else ():
+        if isinstance(cell.cell_contents, dict):
+            cell.cell_contents.pop(scheduler, None)

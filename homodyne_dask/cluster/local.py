@@ -31,9 +31,15 @@ from homodyne_dask.cluster._dask_internals import (
     NO_WORKER,
     connection_lost,
     fail_waiting_tasks,
+    release_scheduler,
     thread_is_elsewhere,
 )
-from homodyne_dask.cluster.connect import closing_logged, dashboard_of, with_timeout
+from homodyne_dask.cluster.connect import (
+    closing_logged,
+    dashboard_of,
+    failures_logged,
+    with_timeout,
+)
 from homodyne_dask.cluster.workers import (
     IDLE_WORKER_BYTES,
     MONITOR_SETTINGS,
@@ -283,8 +289,14 @@ def local_cluster(
                 f"no scheduler can be started on this machine ({first_cause(e)}): see `homodyne-dask doctor`"
             ) from e
         cluster.expected = made
+        held.callback(_release, cluster.scheduler)
         with closing_logged(cluster), closing_logged(Client(cluster)) as client:
             yield client
+
+
+def _release(scheduler: Any) -> None:
+    with failures_logged("a closed scheduler stays in memory"):
+        release_scheduler(scheduler)
 
 
 @contextmanager

@@ -215,7 +215,7 @@ class Progress(FitPlanned):
     @property
     def passes(self) -> int:
         """Completed passes over all data, including those before a resume."""
-        return max((one.number for one in self.done if one.factor == 1), default=0)
+        return max((ended.number for ended in self.done if ended.factor == 1), default=0)
 
     def seconds_left(self, at: float) -> float:
         """Return the expected remaining time of the current pass [s]; NaN if unknown."""
@@ -224,8 +224,8 @@ class Progress(FitPlanned):
         share = self.now.done / max(self.now.tiles, 1)
         if share > 0:
             return max((self.now.last - self.now.began) / share - (at - self.now.began), 0.0)
-        before = [one.seconds for one in self.done if one.factor == self.now.factor]
-        return max(before[-1] - (at - self.now.began), 0.0) if before else math.nan
+        seconds = [ended.seconds for ended in self.done if ended.factor == self.now.factor]
+        return max(seconds[-1] - (at - self.now.began), 0.0) if seconds else math.nan
 
 
 _LATEST = ("theta", "stderr", "low", "high", "outcome", "sentence", "findings")
@@ -270,26 +270,26 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
         case TilesDone() if progress.now is not None:
             tiles = {"done": event.done, "pairs": event.pairs, "bytes": event.bytes}
             now, took = replace(progress.now, **tiles, last=event.at), event.at - progress.now.began
-            rate, byte_rate = (of / max(took, 1e-6) for of in (event.pairs, event.bytes))
+            rate, byte_rate = (n / max(took, 1e-6) for n in (event.pairs, event.bytes))
             progress = replace(progress, now=now, rate=rate, byte_rate=byte_rate)
         case PassEnded():
-            one = Pass(**{of.name: getattr(event, of.name) for of in fields(Pass)})
-            progress = replace(progress, done=(*progress.done, one))
+            ended = Pass(**{field.name: getattr(event, field.name) for field in fields(Pass)})
+            progress = replace(progress, done=(*progress.done, ended))
         case PhaseStarted():
             return replace(progress, doing=event.phase, now=None)
         case WorkerRefused():
             return replace(progress, refused=(*progress.refused, event.reason))
         case FitEnded() | FitFailed():
             progress = replace(progress, doing="ended", now=None)
-    known = {name: vars(event).get(name) for name in _LATEST}
-    return replace(progress, **{name: value for name, value in known.items() if value})
+    latest = {name: vars(event).get(name) for name in _LATEST}
+    return replace(progress, **{name: value for name, value in latest.items() if value})
 
 
-def pass_line(one: Pass, elapsed: float) -> str:
+def pass_line(ended: Pass, elapsed: float) -> str:
     """Return a completed pass as a line: reduced χ², distance to the minimum in errors, time."""
-    distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
-    words = f"{pass_name(one.factor, one.number):<26}reduced χ² {one.redchi:<12.7g} distance"
-    return f"{words} {distance:<9}{elapsed:7.1f} s" + ("" if one.accepted else "   (rejected)")
+    distance = f"{ended.distance:.2g}" if math.isfinite(ended.distance) else "-"
+    words = f"{pass_name(ended.factor, ended.number):<26}reduced χ² {ended.redchi:<12.7g} distance"
+    return f"{words} {distance:<9}{elapsed:7.1f} s" + ("" if ended.accepted else "   (rejected)")
 
 
 def pass_name(factor: int, number: int) -> str:

@@ -128,7 +128,8 @@ class FitObserver:
     ) -> None:
         self.description, self.refused = description, refused
         registered = subscribers(client, plan.layout.pairs)
-        self.callbacks = [log_callback(), *(of.callback for of in registered), *callbacks]
+        subscribed = [subscriber.callback for subscriber in registered]
+        self.callbacks = [log_callback(), *subscribed, *callbacks]
         self.silent = len(self.callbacks) == 1 and not LOG.isEnabledFor(INFO)
         """Whether nobody sees the state of a pass, whose errors take time."""
         self.fit = os.urandom(3).hex()
@@ -141,7 +142,7 @@ class FitObserver:
         self.pass_began = self.clocks[0]
         self.phase = ""
         """What the fit does after its last step; passes have numbers before."""
-        self._tell(
+        self._call_callbacks(
             events.FitPlanned(
                 fit=self.fit,
                 at=self.clocks[0],
@@ -151,18 +152,18 @@ class FitObserver:
                 bins=plan.bins,
                 page=next((subscriber.page for subscriber in registered if subscriber.page), ""),
                 **{
-                    of: getattr(description, of)
-                    for of in ("title", "names", "units", "store", "note")
+                    name: getattr(description, name)
+                    for name in ("title", "names", "units", "store", "note")
                 },
             )
         )
 
     def emit(self, event: events.Event) -> None:
         """Pass an event to the callbacks, after those of workers that were refused meanwhile."""
-        for each in (*self._new_refusals(), event):
-            self._tell(replace(each, at=self.now()))
+        for untimed in (*self._new_refusals(), event):
+            self._call_callbacks(replace(untimed, at=self.now()))
 
-    def _tell(self, event: events.Event) -> None:
+    def _call_callbacks(self, event: events.Event) -> None:
         """Call the callbacks; what one raises ends the fit, of which only the others learn."""
         for callback in tuple(self.callbacks):
             try:
@@ -189,8 +190,10 @@ class FitObserver:
             self.start_pass(task.label, sweep.factor, tiles)
             emitted, done = time.perf_counter(), {"done": 0, "pairs": 0, "bytes": 0}
             for n, gram, report in unobserved(sweep, task, at):
-                some, skipped = len(sweep.tasks[n].tiles), report.cost.blocks - report.cost.read
-                self._count(done, some, gram, (some - skipped) * sweep.layout.block_bytes, skipped)
+                tiles_of_task = len(sweep.tasks[n].tiles)
+                skipped = report.cost.blocks - report.cost.read
+                read = (tiles_of_task - skipped) * sweep.layout.block_bytes
+                self._count(done, tiles_of_task, gram, read, skipped)
                 if done["done"] == tiles or time.perf_counter() - emitted > EVENT_INTERVAL:
                     emitted = time.perf_counter()
                     self.emit(events.TilesDone(fit=self.fit, **done, **self.totals))
@@ -216,9 +219,10 @@ class FitObserver:
         self, done: dict[str, int], tiles: int, gram: "AnyGram", read: int = 0, skipped: int = 0
     ) -> None:
         pairs = int(gram.pairs.sum())
-        for count, more in ((done, (tiles, pairs, read)), (self.totals, (pairs, tiles, skipped))):
-            for key, number in zip(count, more, strict=True):
-                count[key] += number
+        for key, number in zip(done, (tiles, pairs, read), strict=True):
+            done[key] += number
+        for key, number in zip(self.totals, (pairs, tiles, skipped), strict=True):
+            self.totals[key] += number
 
     def state(self, state: lm.State, factor: int = 1, *, resumed: bool = False) -> None:
         self.done[factor] = state.passes
@@ -252,10 +256,11 @@ class FitObserver:
         findings: "Findings",
         theta: Float[np.ndarray, " p"],
         stderr: Float[np.ndarray, " p"],
-        **more: Any,
+        **fields_of_scan: Any,
     ) -> None:
+        """Emit the end of the fit; fields_of_scan: those of `FitEnded` that only a fit of a scan has."""
         fields = {"sentence": outcome.value, "findings": findings, "theta": tuple(theta.tolist())}
-        fields |= {"stderr": tuple(stderr.tolist())} | more
+        fields |= {"stderr": tuple(stderr.tolist())} | fields_of_scan
         self.emit(events.FitEnded(fit=self.fit, outcome=outcome.name, **fields))
 
     @contextmanager

@@ -1,7 +1,9 @@
 """What the program uses of Dask's undocumented parts does what it is for; no result is lost without."""
 
 import asyncio
+import gc
 import logging
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +43,20 @@ def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
         assert not client.scheduler_info(n_workers=-1)["workers"]
         assert len(known_workers(client)) == 2
         assert workers_of(client).threads == 2
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
+def test_a_scheduler_that_is_closed_leaves_the_memory(monkeypatch):
+    """Two caches of Dask kept it, with its dashboard: more than a megabyte after each fit."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # pytest keeps messages
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1)
+        cluster: Any = client.cluster
+        scheduler = weakref.ref(cluster.scheduler)
+    del client, cluster
+    gc.collect()
+    assert scheduler() is None
 
 
 @pytest.mark.cluster

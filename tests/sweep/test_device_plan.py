@@ -17,7 +17,7 @@ from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.prepare import computed_on, prepare
-from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, begun
+from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, start_fits
 from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep import plan
@@ -124,7 +124,7 @@ def test_small_fits_side_by_side_are_not_for_gpus(tmp_path):
     scan = store(measured(FLOW, 24, [0.0]), tmp_path)
     job = Job("", lambda: scan, {"device": "gpu"}, tmp_path, written=False)
     said = pytest.raises(OptionError, match=r"small fits \(1 here\) are computed in parallel")
-    with said, begun([job], [PreviousFit()], hd.STATIC, None, SimpleNamespace(), True):
+    with said, start_fits([job], [PreviousFit()], hd.STATIC, None, SimpleNamespace(), True):
         pass
 
 

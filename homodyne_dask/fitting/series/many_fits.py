@@ -55,6 +55,7 @@ class Job(NamedTuple):
     folder: Path
     at: Mapping[str, float] = {}
     written: bool = True
+    """Whether the result is written into its folder."""
     checkpoint: Path | None = None
     overwrite: bool = False
     pictures: str = "png"
@@ -106,8 +107,8 @@ def fit_job(
 DATA, CODE = "data", "code of the model"
 """What may have changed beside options and versions, by the names in the identity of a checkpoint."""
 _WITH_DATA = ("bins", "frames", "excluded frames", "labels", "gap_angstrom")
-_FOUND_LATER = ("excluded chunks", "device")
-_NOT_ASKED = ("model_digest", "changed", "periods")
+_SET_DURING_THE_FIT = ("excluded chunks", "device")
+_DERIVED = ("model_digest", "changed", "periods")
 """What is in the configuration of a result, but follows from the rest."""
 
 
@@ -141,9 +142,9 @@ def find_previous(model: Model, job: Job) -> PreviousFit:
     if result is None:
         different = [*identity_differences(saved, identity(request))]
     else:
-        different = _from_result(result, request)
+        different = _differences_from_result(result, request)
     changed = [key for key in different if key in (DATA, CODE) or key.startswith("version of")]
-    allowed = {*changed, *_FOUND_LATER, *(_WITH_DATA if DATA in changed else ())}
+    allowed = {*changed, *_SET_DURING_THE_FIT, *(_WITH_DATA if DATA in changed else ())}
     options = [key for key in different if key not in allowed]
     if options:
         first = "model" if "model" in options else options[0]
@@ -155,11 +156,11 @@ def find_previous(model: Model, job: Job) -> PreviousFit:
     return PreviousFit(result, resume)
 
 
-def _from_result(result: FitResult, request: Request) -> list[str]:
+def _differences_from_result(result: FitResult, request: Request) -> list[str]:
     scan, inputs, config = request.scan, result.provenance.inputs, result.config
-    now = json.loads(json.dumps(request.config))
-    both = {key: (config.get(key), now[key]) for key in now if key not in _NOT_ASKED}
-    both |= {
+    current = json.loads(json.dumps(request.config))
+    pairs = {key: (config.get(key), current[key]) for key in current if key not in _DERIVED}
+    pairs |= {
         "frames": (inputs.get("frames"), list(scan.frames)),
         "excluded frames": (inputs.get("frames_excluded"), [*map(list, scan.excluded_frames)]),
         "labels": (inputs.get("labels"), scan.label.tolist()),
@@ -167,9 +168,9 @@ def _from_result(result: FitResult, request: Request) -> list[str]:
         "version of homodyne-dask": (result.provenance.version, version("homodyne-dask")),
         f"version of the {OUR_CODE}": (result.provenance.versions.get(OUR_CODE), code_digest()),
         DATA: (inputs.get("store_sha256"), scan.digest),
-        CODE: (config.get("model_digest"), now["model_digest"]),
+        CODE: (config.get("model_digest"), current["model_digest"]),
     }
-    return [key for key, (then, current) in both.items() if (then or None) != (current or None)]
+    return [key for key, (before, now) in pairs.items() if (before or None) != (now or None)]
 
 
 MIN_FITS_FOR_WORKERS = 16
@@ -209,14 +210,14 @@ def run_many(
         workers = local_cluster(min(cores(), small), threads=1)
     with (
         workers as connected,
-        begun(jobs, previous, model, client, connected, shared_disk) as fits,
+        start_fits(jobs, previous, model, client, connected, shared_disk) as fits,
     ):
-        for begun_fit in fits:
-            yield begun_fit.output(observed)
+        for started in fits:
+            yield started.output(observed)
 
 
 @dataclass(frozen=True)
-class BegunFit:
+class StartedFit:
     """The fit of a job, on a worker already if it is small."""
 
     job: Job
@@ -250,20 +251,20 @@ class BegunFit:
 
 
 @contextmanager
-def begun(
+def start_fits(
     jobs: Sequence[Job],
     previous: Sequence[PreviousFit],
     model: Model,
     client: Client | None,
     connected: Client | None,
     shared_disk: bool,
-) -> Iterator[list[BegunFit]]:
+) -> Iterator[list[StartedFit]]:
     """client: of large fits. connected: of small ones. Dask drops fits whose futures are released."""
     fits = []
     for job, before in zip(jobs, previous, strict=True):
         job = job._replace(overwrite=job.overwrite or bool(before.changed))
-        fits.append(BegunFit(job, before, model, client))
-    small = {n: fit.job for n, fit in enumerate(fits) if connected and _may_be_sent(fit)}
+        fits.append(StartedFit(job, before, model, client))
+    small = {n: fit.job for n, fit in enumerate(fits) if connected and _fits_on_worker(fit)}
     if any(job.options.get("device") == "gpu" for job in small.values()):
         raise OptionError(
             f"device = 'gpu' is not available: small fits ({len(small)} here) are computed in parallel on "
@@ -288,7 +289,7 @@ def begun(
         yield fits
 
 
-def _may_be_sent(fit: BegunFit) -> bool:
+def _fits_on_worker(fit: StartedFit) -> bool:
     if fit.job.made or not fit.previous.nothing:
         return False
     try:

@@ -128,10 +128,11 @@ def parts_of_scans(*scans: Scan) -> Iterator[Part]:
             f"{scans[0].path} has only one selected scan, but over or per 'scan' and fits together need "
             f"several: ingest the files of all scans into one store, or give several stores"
         )
-    for place, (scan, own) in enumerate(several, 1):
-        number = own if len(scans) == 1 else place
-        name, at = f"scan {number}: {scan.scan_names[own - 1]}", {"scan": float(number)}
-        yield _part(scan, name, f"scan_{number:03d}", at, scan.scan_number == own)
+    for position, (scan, number_in_store) in enumerate(several, 1):
+        number = number_in_store if len(scans) == 1 else position
+        name = f"scan {number}: {scan.scan_names[number_in_store - 1]}"
+        which = scan.scan_number == number_in_store
+        yield _part(scan, name, f"scan_{number:03d}", {"scan": float(number)}, which)
 
 
 _PARTS = {
@@ -199,9 +200,9 @@ def places_of(
             f"over_scans = {shown(variable)} cannot name a variable: give a word such as temperature, or a "
             f"path such as /entry/sample/humidity"
         )
-    given = _table(Path(values), axis) if isinstance(values, str | Path) else values
-    places = [_value_of(variable, n, part, given, apart) for n, part in enumerate(parts, 1)]
-    unused = {*(given or {})}.difference(*(_names_of(part, apart) for part in parts))
+    value_by_name = _table(Path(values), axis) if isinstance(values, str | Path) else values
+    places = [_value_of(variable, n, part, value_by_name, apart) for n, part in enumerate(parts, 1)]
+    unused = {*(value_by_name or {})}.difference(*(_names_of(part, apart) for part in parts))
     if unused:
         named = some_of(sorted(map(str, unused)), MOST_NAMED, "others")
         why = f"scan_values of {in_line(named)} are not used: no scan that is fitted is named so"
@@ -212,7 +213,7 @@ def places_of(
                 f"{variable} of {in_line(part.name)} is in {unit or 'no unit'}, but of "
                 f"{in_line(parts[0].name)} in {places[0][1] or 'no unit'}: give all in one unit"
             )
-    return [{axis: at} | ({f"{axis}_unit": unit} if unit else {}) for at, unit in places]
+    return [{axis: value} | ({f"{axis}_unit": unit} if unit else {}) for value, unit in places]
 
 
 def _names_of(part: Part, apart: bool) -> list[str]:
@@ -225,33 +226,35 @@ def _names_of(part: Part, apart: bool) -> list[str]:
 
 
 def _value_of(
-    variable: str, number: int, part: Part, given: Mapping[str, Any] | None, apart: bool
+    variable: str, number: int, part: Part, value_by_name: Mapping[str, Any] | None, apart: bool
 ) -> tuple[float, str]:
-    scan, of = part.scan, int(part.scan.scan_number[0]) - 1
-    names, held, unit = _names_of(part, apart), None, ""
-    if given is not None:
-        held = next((given[name] for name in names if name in given), None)
+    scan, position = part.scan, int(part.scan.scan_number[0]) - 1
+    names, value, unit = _names_of(part, apart), None, ""
+    if value_by_name is not None:
+        value = next((value_by_name[name] for name in names if name in value_by_name), None)
     elif variable == "scan":
-        held = float(of + 1 if apart else number)
+        value = float(position + 1 if apart else number)
     else:
-        known = scan.attrs.get("experiment", {}).get(variable, {})
-        held, unit = known.get("value"), known.get("units", "")
-        each = isinstance(held, list)  # one for each scan of the store
-        held = held[of] if each else None if apart else held
+        stored = scan.attrs.get("experiment", {}).get(variable, {})
+        value, unit = stored.get("value"), stored.get("units", "")
+        if isinstance(value, list):  # of each scan of the store
+            value = value[position]
+        elif apart:
+            value = None
     ways = (
         f"give it with --scan-values '{names[0]}=VALUE', or there the path of a table (CSV) "
         f"of scans and values"
     )
-    if held is None:
+    if value is None:
         if "/" in variable:
             ways = f"ingest with --keep {variable}, or {ways}"
-        there = sorted(scan.attrs.get("experiment", {}))
-        known_too = f" (the store has {joined_with_and(there)})" if there else ""
-        raise OptionError(f"{variable} of {in_line(part.name)} is unknown{known_too}: {ways}")
-    read = _VALUE.fullmatch(str(held))
+        stored = sorted(scan.attrs.get("experiment", {}))
+        present = f" (the store has {joined_with_and(stored)})" if stored else ""
+        raise OptionError(f"{variable} of {in_line(part.name)} is unknown{present}: {ways}")
+    read = _VALUE.fullmatch(str(value))
     if read is None or not np.isfinite(float(read[1])):
         raise OptionError(
-            f"{variable} of {in_line(part.name)} is {shown(held)}, not a number: {ways}"
+            f"{variable} of {in_line(part.name)} is {shown(value)}, not a number: {ways}"
         )
     unit = (read[2] or str(unit)).strip()
     return float(read[1]), _UNITS.get(unit.lower(), unit)
@@ -276,11 +279,14 @@ def _table(path: Path, variable: str) -> dict[str, str]:
         raise OptionError(
             f"{path} has no column {variable}: give a table with the names of the scans in the first column"
         )
-    found = {row[0]: row[n] for row in rows if len(row) > n and row[n]}
+    cells = {row[0]: row[n] for row in rows if len(row) > n and row[n]}
     if not _VALUE.fullmatch(head[n]):
-        found.pop(head[0], None)
-    plain = {name for name, cell in found.items() if (of := _VALUE.fullmatch(cell)) and not of[2]}
-    return {name: f"{cell} {unit}" if name in plain else cell for name, cell in found.items()}
+        cells.pop(head[0], None)
+    values = {name: _VALUE.fullmatch(cell) for name, cell in cells.items()}
+    without_unit = {name for name, value in values.items() if value and not value[2]}
+    return {
+        name: f"{cell} {unit}" if name in without_unit else cell for name, cell in cells.items()
+    }
 
 
 BINS_READ = 4

@@ -93,11 +93,11 @@ def _parts_at_values(
     _refuse((twice, "two of the stores have the same name: fit them under different names"))
     parts_of_each = []
     for whole, at in zip(wholes, places_of(variable, wholes, values, apart), strict=True):
-        inner: Sequence[Part] = [Part("", "", {"age": whole.scan.mean_age}, whole.scan)]
+        parts_of_whole: Sequence[Part] = [Part("", "", {"age": whole.scan.mean_age}, whole.scan)]
         if over not in (None, "scan"):
-            inner = parts_of(whole.scan, over, windows)
+            parts_of_whole = parts_of(whole.scan, over, windows)
         parts = []
-        for part in inner:
+        for part in parts_of_whole:
             name = ", ".join(filter(None, (whole.name, part.name)))
             folder = "_".join(filter(None, (whole.folder, part.folder)))
             parts.append(Part(name, folder, at | {**part.at}, part.scan))
@@ -116,7 +116,7 @@ def jobs_of(
     scaling, jobs = str(options.get("scaling", "")), []
     if not together and scaling not in ("", "individual", "fixed"):
         what = "scans" if scaling == "scans" else "bins"
-        *of_parts, of_whole = (
+        *parts_have_several, whole_has_several = (
             len(set(scan.scan_number) if what == "scans" else scan.bins) > 1
             for scan in (*(part.scan for part in parts), whole)
         )
@@ -124,14 +124,15 @@ def jobs_of(
             f"scaling {scaling!r} is for several {what}, but each fit has one: leave out scaling, or fit all "
             f"{what} at once, without over"
         )
-        _refuse((of_whole and not any(of_parts), sentence))
+        _refuse((whole_has_several and not any(parts_have_several), sentence))
     for part in parts:
-        own = dict(options)
+        options_of_part = dict(options)
         for name in ("contrast", "offset"):
-            given = own.get(name)
-            if isinstance(given, Sequence) and len(given) == len(whole.bins) > 1:
-                own[name] = [given[b] for b in part.members(whole)]
-        jobs.append(Job(part.name, lambda scan=part.scan: scan, own, folder / part.folder, part.at))
+            values = options.get(name)
+            if isinstance(values, Sequence) and len(values) == len(whole.bins) > 1:
+                options_of_part[name] = [values[b] for b in part.members(whole)]
+        opened, path = (lambda scan=part.scan: scan), folder / part.folder
+        jobs.append(Job(part.name, opened, options_of_part, path, part.at))
     return jobs
 
 
@@ -180,11 +181,11 @@ def fit_each(
     True
     """
     several = isinstance(data, Sequence) and not isinstance(data, str)
-    scans = [as_scan(one) for one in cast(Sequence[Any], data if several else [data])]
+    scans = [as_scan(store) for store in cast(Sequence[Any], data if several else [data])]
     model = scan_model(model)
     require_client(client)
     require_callbacks(callbacks)
-    own, over, options = grouping_of(per, per_scan, over, options)
+    per_group, over, options = grouping_of(per, per_scan, over, options)
     _refuse(
         (
             over is None and over_scans is None,
@@ -192,19 +193,20 @@ def fit_each(
             f"differ are a fit with scaling 'rings' or 'angles'",
         ),
         (
-            own and over_scans and over != "scan",
+            per_group and over_scans and over != "scan",
             f"per with over {over!r} is not available with over_scans: leave out one of them",
         ),
     )
     axis = axis_of(over_scans or str(over))
-    given = over, windows, over_scans, scan_values
-    parts = parts_of_stores(scans, *given, together=bool(own))
-    if own:
-        return fit_parts_together(scans, model, parts, own, axis, client, callbacks, options)
+    together = bool(per_group)
+    parts = parts_of_stores(scans, over, windows, over_scans, scan_values, together=together)
+    if together:
+        return fit_parts_together(scans, model, parts, per_group, axis, client, callbacks, options)
     for scan in scans:
         require_gap(prepare(scan, model, **options))
-    each = zip(parts, scans, strict=True)
-    jobs = [job for inner, scan in each for job in jobs_of(inner, scan, options, Path())]
+    jobs = []
+    for parts_of_scan, scan in zip(parts, scans, strict=True):
+        jobs += jobs_of(parts_of_scan, scan, options, Path())
     return FitSeries(axis, tuple(_rows_of(jobs, model, client, callbacks)))
 
 
@@ -233,19 +235,19 @@ def fit_scans(
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
-    scans, model = [as_scan(one) for one in data], scan_model(model)
+    scans, model = [as_scan(store) for store in data], scan_model(model)
     require_client(client)
     require_callbacks(callbacks)
-    own, _, options = grouping_of(None, per_scan, "scan", options)
+    names, _, options = grouping_of(None, per_scan, "scan", options)
     parts = parts_of_stores(scans, "scan", None, together=True)
-    return fit_parts_together(scans, model, parts, own, "scan", client, callbacks, options)
+    return fit_parts_together(scans, model, parts, names, "scan", client, callbacks, options)
 
 
 def fit_parts_together(
     scans: Sequence[Scan],
     model: Model,
     parts: Sequence[Sequence[Part]],
-    own: Sequence[str],
+    per_group: Sequence[str],
     axis: str,
     client: "Client | None",
     callbacks: Sequence[Callback],
@@ -256,11 +258,13 @@ def fit_parts_together(
     stores = [prepare(scan, model, **options) for scan in scans]
     for store in stores:
         require_gap(store)
-    every, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
-    together, results = fit_together(stores, every, tuple(own), client, callbacks, what)
-    both = zip(every, results, strict=True)
-    rows = [fit_row(part.name, None, result, at=part.at) for part, result in both]
-    return FitSeries(axis, tuple(without_chance(rows, len(every))), together)
+    all_parts, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
+    together, results = fit_together(stores, all_parts, tuple(per_group), client, callbacks, what)
+    rows = [
+        fit_row(part.name, None, result, at=part.at)
+        for part, result in zip(all_parts, results, strict=True)
+    ]
+    return FitSeries(axis, tuple(without_chance(rows, len(rows))), together)
 
 
 def grouping_of(
@@ -269,11 +273,12 @@ def grouping_of(
     over: str | None,
     options: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], str | None, dict[str, Any]]:
+    """Return the parameters that differ by group, over what the series is, and options with the scaling."""
     form = "names of parameters by group, such as {'ring': 'D0'}"
     require_type("per", per, Mapping | None, form)
-    given = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
-    own, linear = dict[str, tuple[str, ...]](), set[str]()
-    for group, names in given:
+    requested = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
+    nonlinear, linear = dict[str, tuple[str, ...]](), set[str]()
+    for group, names in requested:
         sentence = (
             "per 'window' is not available, as one fit has one selection of frames: fit each window "
             "separately, with over 'age'"
@@ -284,8 +289,8 @@ def grouping_of(
         names = (names,) if isinstance(names, str) else tuple(names)
         linear |= {group} if {*names} & {*LINEAR} else set()
         if rest := tuple(name for name in names if name not in LINEAR):
-            own[group] = (*own.get(group, ()), *rest)
-    for groups in (own, linear):
+            nonlinear[group] = (*nonlinear.get(group, ()), *rest)
+    for groups in (nonlinear, linear):
         sentence = (
             f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group for "
             f"them: choose one"
@@ -300,8 +305,8 @@ def grouping_of(
         )
         _refuse((mode is None or other not in ("individual", mode), sentence))
         options["scaling"] = mode
-    for group in own:
+    for group in nonlinear:
         sentence = f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
         _refuse((over not in (None, GROUPS[group]), sentence))
         over = GROUPS[group]
-    return next(iter(own.values()), ()), over, options
+    return next(iter(nonlinear.values()), ()), over, options

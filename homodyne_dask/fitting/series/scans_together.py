@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -89,31 +89,40 @@ class GlobalParameters:
 
     @classmethod
     def of(
-        cls, names: Sequence[str], own: Sequence[str], labels: Sequence[str]
+        cls, names: Sequence[str], per_scan: Sequence[str], labels: Sequence[str]
     ) -> "GlobalParameters":
-        for name in own:
+        for name in per_scan:
             require_known(name, names, f"per: unknown parameter {name!r}")
-        sizes = [len(labels) if name in own else 1 for name in names]
+        sizes = [len(labels) if name in per_scan else 1 for name in names]
         first = np.cumsum([0, *sizes[:-1]])
         place = first + np.arange(len(labels))[:, None] * (np.array(sizes) > 1)
-        of_scans = ([f"{n} of {label}" for label in labels] if n in own else [n] for n in names)
-        whole = tuple(name for several in of_scans for name in several)
-        return cls(whole, place, np.repeat(np.arange(len(names)), sizes))
+        global_names: list[str] = []
+        for name in names:
+            global_names += (
+                [f"{name} of {label}" for label in labels] if name in per_scan else [name]
+            )
+        return cls(tuple(global_names), place, np.repeat(np.arange(len(names)), sizes))
 
-    def search(self, of: Search) -> Search:
-        """Steps are curved along rates that share no parameter with another one."""
-        take, priors = self.of_model, of.priors
+    def search(self, search: Search) -> Search:
+        """Return the search of the global parameters from that of the model's.
+
+        Steps are curved along rates that share no parameter with another one.
+        """
+        take, priors = self.of_model, search.priors
         if priors is not None:
             priors = GaussianPriors(priors.mean[take], priors.sd[take], priors.period[take])
-        rows = [(law, self.place[:, list(law.at)].tolist()) for law in of.laws]  # one for each scan
-        laws = {tuple(at): law._replace(at=tuple(at)) for law, each in rows for at in each}
-        users = Counter(at for law in laws for at in law)
+        laws = {
+            tuple(places): law._replace(at=tuple(places))
+            for law in search.laws
+            for places in self.place[:, list(law.at)].tolist()
+        }
+        uses = Counter(place for places in laws for place in places)
         per_parameter = ("start", "lower", "upper", "free", "period", "log")
         return replace(
-            of,
+            search,
             names=self.names,
-            **{name: getattr(of, name)[take] for name in per_parameter},
-            laws=tuple(law for at, law in laws.items() if all(users[n] == 1 for n in at)),
+            **{name: getattr(search, name)[take] for name in per_parameter},
+            laws=tuple(law for places, law in laws.items() if all(uses[n] == 1 for n in places)),
             priors=priors,
         )
 
@@ -127,12 +136,15 @@ class FittedScan(NamedTuple):
     request: Request
     """Contrast and offset that scans share are those of all."""
     number: int
+    """Of the scan in results, from 1."""
     store: int
+    """Position of its store among the stores."""
     alone: bool
-    bins: list[int]
-    """Its bins among those of its store."""
-    members: Int[np.ndarray, " own"]
-    """Its bins among all, those of each store after those of the one before."""
+    """Whether its store has no other scan."""
+    bins_of_store: list[int]
+    """Positions of its bins among those of its store."""
+    bins: Int[np.ndarray, " scan_bin"]
+    """Positions of its bins among those of all stores, one store after the other."""
     place: Int[np.ndarray, " p"]
     """Of its parameters among the global ones."""
 
@@ -151,7 +163,7 @@ class GlobalRequest(NamedTuple):
     def place(self) -> Int[np.ndarray, "bin p"]:
         return self.parameters.place[self.scan_of_bin]
 
-    def of_stores(self, values: np.ndarray) -> list[np.ndarray]:
+    def split_by_store(self, values: np.ndarray) -> list[np.ndarray]:
         return np.split(values, np.cumsum([len(store.scan.bins) for store in self.stores[:-1]]))
 
 
@@ -159,8 +171,46 @@ def global_request(
     stores: Sequence[Request], parts: Sequence[Part], per_scan: tuple[str, ...]
 ) -> GlobalRequest:
     first, *others = stores
-    search, model = first.search, first.problem.model
-    how = "per" if per_scan else "together"
+    search = first.search
+    _check_options(first, per_scan)
+    _check_alike(stores)
+    labels = [part.name.partition(": ")[0] for part in parts]
+    parameters = GlobalParameters.of(search.names, per_scan, labels)
+    first_bins = [*accumulate((len(store.scan.bins) for store in stores), initial=0)]
+    store_of_part = [
+        next(n for n, store in enumerate(stores) if _is_part_of(part, store)) for part in parts
+    ]
+    scans, scan_of_bin = [], np.empty(first_bins[-1], int)
+    for n, (part, store) in enumerate(zip(parts, store_of_part, strict=True)):
+        whole, bins_of_store = stores[store], list(part.members(stores[store].scan))
+        scaling, fixed = whole.scaling, whole.scaling.fixed_params
+        if fixed is not None:
+            scaling = replace(scaling, fixed_params=fixed[bins_of_store])
+        scan = FittedScan(
+            request=replace(whole, scan=part.scan, scaling=scaling),
+            number=int(part.at.get("scan", n + 1)),
+            store=store,
+            alone=store_of_part.count(store) == 1,
+            bins_of_store=bins_of_store,
+            bins=first_bins[store] + np.array(bins_of_store),
+            place=parameters.place[n],
+        )
+        scans.append(scan)
+        scan_of_bin[scan.bins] = n
+    times = np.concatenate([store.scan.time[store.scan.use] for store in stores])
+    laws = power_laws(search.names, first.problem.model.power_laws, times)
+    together = replace(
+        first,
+        others=tuple(store.scan for store in others),
+        search=parameters.search(replace(search, laws=laws)),
+        parameters=tuple(first.parameters[n] for n in parameters.of_model),
+        scaling=_scaling_of(stores),
+    )
+    return GlobalRequest(tuple(stores), together, tuple(scans), scan_of_bin, per_scan, parameters)
+
+
+def _check_options(first: Request, per_scan: tuple[str, ...]) -> None:
+    search, how = first.search, "per" if per_scan else "together"
     if first.options.weighting != PAIRS:
         raise OptionError(
             f"weighting speckle is not available with {how}, as weights follow from the noise of one model: "
@@ -176,33 +226,6 @@ def global_request(
             raise OptionError(
                 f"per: {name} is fixed and cannot differ between groups: remove it from per or fixed"
             )
-    _check_alike(stores)
-    labels = [part.name.partition(": ")[0] for part in parts]
-    parameters = GlobalParameters.of(search.names, per_scan, labels)
-    first_bins = [*accumulate((len(store.scan.bins) for store in stores), initial=0)]
-    store_of_part = [next(s for s, of in enumerate(stores) if _is_part_of(p, of)) for p in parts]
-    scans, scan_of_bin = [], np.empty(first_bins[-1], int)
-    for n, (part, store) in enumerate(zip(parts, store_of_part, strict=True)):
-        whole, bins = stores[store], list(part.members(stores[store].scan))
-        scaling, fixed = whole.scaling, whole.scaling.fixed_params
-        if fixed is not None:
-            scaling = replace(scaling, fixed_params=fixed[bins])
-        request = replace(whole, scan=part.scan, scaling=scaling)
-        members, number = first_bins[store] + np.array(bins), int(part.at.get("scan", n + 1))
-        alone = store_of_part.count(store) == 1
-        place = parameters.place[n]
-        scans.append(FittedScan(request, number, store, alone, bins, members, place))
-        scan_of_bin[members] = n
-    times = np.concatenate([store.scan.time[store.scan.use] for store in stores])
-    laws = power_laws(search.names, model.power_laws, times)
-    together = replace(
-        first,
-        others=tuple(store.scan for store in others),
-        search=parameters.search(replace(search, laws=laws)),
-        parameters=tuple(first.parameters[n] for n in parameters.of_model),
-        scaling=_scaling_of(stores),
-    )
-    return GlobalRequest(tuple(stores), together, tuple(scans), scan_of_bin, per_scan, parameters)
 
 
 def _is_part_of(part: Part, whole: Request) -> bool:
@@ -228,16 +251,17 @@ def _check_alike(stores: Sequence[Request]) -> None:
 
 def _scaling_of(stores: Sequence[Request]) -> Scaling:
     """Return the scaling of the bins of all stores: those of one store may share it, stores do not."""
-    each = [store.scaling for store in stores]
-    if len(each) > 1 and each[0].mode == "shared" and each[0].prior is not None:
+    scalings = [store.scaling for store in stores]
+    first = scalings[0]
+    if len(scalings) > 1 and first.mode == "shared" and first.prior is not None:
         raise OptionError(
-            f"bounds and priors of contrast and offset that bins share are for one store, but {len(each)} "
-            f"are given: use scaling 'individual'"
+            f"bounds and priors of contrast and offset that bins share are for one store, but "
+            f"{len(scalings)} are given: use scaling 'individual'"
         )
-    fixed = [scaling.fixed_params for scaling in each if scaling.fixed_params is not None]
-    columns = [scaling.columns for scaling in each if scaling.columns is not None]
+    fixed = [scaling.fixed_params for scaling in scalings if scaling.fixed_params is not None]
+    columns = [scaling.columns for scaling in scalings if scaling.columns is not None]
     return replace(
-        each[0],
+        first,
         fixed_params=np.concatenate(fixed) if fixed else None,
         columns=block_diag(*columns) if columns else None,
     )
@@ -256,8 +280,11 @@ def fit_together(
     if stores[0].options.on_bad_tile == "skip":
         stores, parts = _without_unreadable(stores, parts, client)
     request = global_request(stores, parts, per_scan)
-    apart = request.of_stores(request.scan_of_bin)
-    plans = [plan_for(one, client, apart=of) for one, of in zip(stores, apart, strict=True)]
+    scan_of_bin = request.split_by_store(request.scan_of_bin)
+    plans = [
+        plan_for(store, client, apart=scans)
+        for store, scans in zip(stores, scan_of_bin, strict=True)
+    ]
     largest = max(range(len(plans)), key=lambda n: plans[n].layout.pairs)
     description = description_of(request.together, f"{len(parts)} {what} together")
     passes = partial(_passes, request, plans, plans[largest])
@@ -269,13 +296,15 @@ def fit_together(
 def _without_unreadable(
     stores: Sequence[Request], parts: Sequence[Part], client: "Client | None"
 ) -> "tuple[list[Request], list[Part]]":
-    kept, left = [], []
+    readable_stores, readable_parts = [], []
     for store in stores:
         scan = without_unreadable(store.scan, [layout(store.scan, store.problem.min_lag)], client)
-        kept.append(replace(store, scan=scan))
-        own = (part for part in parts if _is_part_of(part, store))
-        left += [p._replace(scan=replace(p.scan, excluded=scan.excluded)) for p in own]
-    return kept, left
+        readable_stores.append(replace(store, scan=scan))
+        for part in parts:
+            if _is_part_of(part, store):
+                excluded = replace(part.scan, excluded=scan.excluded)
+                readable_parts.append(part._replace(scan=excluded))
+    return readable_stores, readable_parts
 
 
 def _passes(
@@ -298,11 +327,14 @@ def _passes(
     data, *others = sweeps
     linear = together.problem.loss == "linear"
 
-    def gram_at(theta: Theta, params: Float[np.ndarray, "bin 2"] | None) -> Gram:
-        thetas = request.of_stores(theta[place])
-        lines = repeat(None) if linear or params is None else request.of_stores(params)
-        each = zip(sweeps, thetas, lines, strict=False)
-        grams = [sweep.over(GRAM, AtThetaOfBins(at, line)) for sweep, at, line in each]
+    def gram_at(theta: Theta, linear_params: Float[np.ndarray, "bin 2"] | None) -> Gram:
+        thetas, lines = request.split_by_store(theta[place]), [None] * len(sweeps)
+        if linear_params is not None and not linear:
+            lines = request.split_by_store(linear_params)
+        grams = [
+            sweep.over(GRAM, AtThetaOfBins(theta_of_bins, line))
+            for sweep, theta_of_bins, line in zip(sweeps, thetas, lines, strict=True)
+        ]
         for other in others:  # the record of a pass is that of all
             data.cost, data.peak = data.cost.plus(other.cost), max(data.peak, other.peak)
         return stacked(grams)._replace(place=place)
@@ -360,47 +392,67 @@ def _candidates(end: _End) -> tuple[Candidates, Callable[[int], SpeckleErrors | 
 
 
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
+    """Return the start of lowest χ² on means over cells, from fits of some stores alone."""
     first, *others = request.stores
-    parameters, search, scans = request.parameters, first.search, request.scans
     tried = np.linspace(0, len(others), min(len(request.stores), STORES_TRIED)).astype(int)
     minima = [find_initial_values(request.stores[n], sweeps[n]) for n in tried]
-    common = [at.theta for several in minima for at in several]
-    mode = "individual"
+    common, mode = [minimum.theta for of_store in minima for minimum in of_store], "individual"
     if not others:
         common, mode = common[:1], first.scaling.mode_for_initial_values
-    each = zip(request.stores, sweeps, strict=True)
-    summaries = [binned_averages(store.scan, store.problem, data) for store, data in each]
-    averages = [
-        averages_of(scan.request, summary=summaries[scan.store].of_bins(scan.bins))
-        for scan in scans
-    ]
-    differs = np.isin(search.names, request.per_scan)
-    place, order = request.place, np.argsort(np.concatenate([scan.members for scan in scans]))
-
-    def of_all(theta: Theta) -> Gram:
-        pairs = zip(averages, scans, strict=True)
-        grams = [gram_at(theta[scan.place]) for gram_at, scan in pairs]
-        return stacked(grams, order)._replace(place=place)
-
-    several = [
-        search.inside(np.where(differs & search.log, factor, 1.0) * theta)
-        for theta in common
-        for factor in (FACTORS if differs.any() else [1.0])
-    ]
-    reduced = (reduce(of_all(parameters.start(theta)), "individual") for theta in several)
-    chisqr = np.array([at.chisqr_per_bin for at in reduced])
-    chisqr = np.where(np.isfinite(chisqr), chisqr, np.inf)
-    of_scans = np.array([np.bincount(request.scan_of_bin, of_bins) for of_bins in chisqr])
-    best = np.array(several)[of_scans.argmin(0)]
-    starts = [parameters.start(np.where(differs, best, search.inside(theta))) for theta in common]
-    fits = BinnedFits(of_all, request.together.search, mode)
+    gram_of_means = _gram_of_means(request, sweeps)
+    fits = BinnedFits(gram_of_means, request.together.search, mode)
+    starts = _starts(request, gram_of_means, common)
     lowest = np.argsort(fits.chisqr_at(starts), stable=True)[:STARTS]
     ends = fits.advanced(fits.started([starts[n] for n in lowest]), PASSES_TO_MINIMUM)
     record.timings["start"] = time.perf_counter() - record.started
     theta = min(ends, key=lambda end: end.chisqr).lowest.theta
     if first.problem.loss == "linear":
         return lm.Trial(theta)
-    return lm.Trial(theta, reduce(of_all(theta), request.together.scaling).linear_params)
+    scaling = request.together.scaling
+    return lm.Trial(theta, reduce(gram_of_means(theta), scaling).linear_params)
+
+
+def _gram_of_means(request: GlobalRequest, sweeps: Sequence[Sweep]) -> Callable[[Theta], Gram]:
+    summaries = [
+        binned_averages(store.scan, store.problem, sweep)
+        for store, sweep in zip(request.stores, sweeps, strict=True)
+    ]
+    averages = [
+        averages_of(scan.request, summary=summaries[scan.store].of_bins(scan.bins_of_store))
+        for scan in request.scans
+    ]
+    place, order = request.place, np.argsort(np.concatenate([scan.bins for scan in request.scans]))
+
+    def gram_of_means(theta: Theta) -> Gram:
+        scans = zip(averages, request.scans, strict=True)
+        grams = [gram_at(theta[scan.place]) for gram_at, scan in scans]
+        return stacked(grams, order)._replace(place=place)
+
+    return gram_of_means
+
+
+def _starts(
+    request: GlobalRequest, gram_of_means: Callable[[Theta], Gram], common: Sequence[Theta]
+) -> list[Theta]:
+    """Return a start for each theta that all scans may have in common.
+
+    In it, each scan has its own parameters from the theta, of these and their multiples, of its lowest χ².
+    """
+    parameters, search = request.parameters, request.stores[0].search
+    differs = np.isin(search.names, request.per_scan)
+    tried = [
+        search.inside(np.where(differs & search.log, factor, 1.0) * theta)
+        for theta in common
+        for factor in (FACTORS if differs.any() else [1.0])
+    ]
+    chisqr = [
+        reduce(gram_of_means(parameters.start(theta)), "individual").chisqr_per_bin
+        for theta in tried
+    ]
+    finite = np.where(np.isfinite(chisqr), chisqr, np.inf)
+    chisqr_per_scan = [np.bincount(request.scan_of_bin, per_bin) for per_bin in finite]
+    best = np.array(tried)[np.argmin(chisqr_per_scan, axis=0)]
+    return [parameters.start(np.where(differs, best, search.inside(theta))) for theta in common]
 
 
 def _ends_of_scans(
@@ -408,15 +460,19 @@ def _ends_of_scans(
 ) -> list[tuple[FittedScan, FitEnd]]:
     gram, ends = gram_at(state.theta, state.reduced.linear_params), []
     for scan in request.scans:
-        members, scaling = scan.members, scan.request.scaling
-        params = state.reduced.linear_params[members]
+        bins, scaling = scan.bins, scan.request.scaling
+        linear_params = state.reduced.linear_params[bins]
         if scaling.columns is not None and not scan.alone:  # bins of other scans share them, too
-            scaling = Scaling("fixed", fixed_params=params)
-        loss = None if gram.loss is None else gram.loss[members]
-        own = Gram(gram.moments[members], gram.pairs[members], loss)
-        reduced = reduce(own, scaling, scan.request.sum_rounding, linear_params=params)
-        given = {"theta": state.theta[scan.place], "reduced": reduced}
-        of_scan = replace(state, best=None, second_order_term=None, **given)
+            scaling = Scaling("fixed", fixed_params=linear_params)
+        loss = None if gram.loss is None else gram.loss[bins]
+        reduced = reduce(
+            Gram(gram.moments[bins], gram.pairs[bins], loss),
+            scaling,
+            scan.request.sum_rounding,
+            linear_params=linear_params,
+        )
+        values = {"theta": state.theta[scan.place], "reduced": reduced}
+        of_scan = replace(state, best=None, second_order_term=None, **values)
         ends.append((scan, FitEnd(scan.request, of_scan)))
     return ends
 
@@ -437,10 +493,10 @@ def _noise_of_scans(end: _End) -> Callable[[int], SpeckleErrors | None]:
             or scan.request.scan.cells is not None
         ):
             return None
-        averaged, noise_of_store = of_store(scan.store)
-        given = {"cache": noise_of_store, "bins_together": len(request.scan_of_bin)}
+        averaged, cache_of_store = of_store(scan.store)
+        given = {"cache": cache_of_store, "bins_together": len(request.scan_of_bin)}
         joint = joint_equations(alone.reduced, own)
-        return speckle_errors(alone, joint, averaged.of_bins(scan.bins), **given)
+        return speckle_errors(alone, joint, averaged.of_bins(scan.bins_of_store), **given)
 
     return noise
 
@@ -457,7 +513,7 @@ def _signal(end: _End, noise_of: Callable[[int], SpeckleErrors | None]) -> Signa
     def moments(store: int) -> Float[np.ndarray, "bin block block 3 3"]:
         theta = next(alone.theta for scan, alone in end.scans if scan.store == store)
         robust = reduced.linear_step is not None
-        params = request.of_stores(reduced.linear_params)[store] if robust else None
+        params = request.split_by_store(reduced.linear_params)[store] if robust else None
         return frame_moments(end.sweeps[store], request.stores[store], theta, params)
 
     for n, (scan, alone) in enumerate(end.scans):
@@ -465,7 +521,7 @@ def _signal(end: _End, noise_of: Callable[[int], SpeckleErrors | None]) -> Signa
         if noise is not None and noise.sees_decay(alone.reduced.contrast):
             return None
         table = scan.request.scan.is_table
-        blocks = None if table else lambda scan=scan: moments(scan.store)[scan.bins]
+        blocks = None if table else lambda scan=scan: moments(scan.store)[scan.bins_of_store]
         scaling, clusters = scan.request.scaling, scan.request.clusters
         signal = signal_of(alone.state, scaling, free, clusters, blocks)
         if signal is None or (request.per_scan and not scan.alone):
@@ -486,7 +542,7 @@ def _of_noises(end: _End, noises: Sequence[SpeckleErrors | None]) -> NoiseErrors
         place = place_of[scan.place[noise.joint.which]]
         size = noise.joint.size[: len(place)]
         for b, of_bin in noise.bins.items():
-            bins[scan.members[b]], own[scan.members[b]] = of_bin, (place, size)
+            bins[scan.bins[b]], own[scan.bins[b]] = of_bin, (place, size)
     return errors_of_scans(joint, bins, own, end.request.together.clusters)
 
 
@@ -512,7 +568,7 @@ def _profiles(
 
 
 def _of_scan(errors: Uncertainty, scan: FittedScan) -> Uncertainty:
-    place, bins = scan.place, scan.members
+    place, bins = scan.place, scan.bins
     both = np.ix_(place, place)
     taken = {"naive": both, "robust": both, "dof": place, "withheld": place, "few": place}
     taken |= {"scaling_naive": bins, "scaling_robust": bins, "directions": np.s_[:, place]}
