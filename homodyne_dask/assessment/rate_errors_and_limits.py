@@ -46,10 +46,12 @@ def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
         return {}
     point = backend.point(request.problem, state.theta, scan.time)
     curves = backend.rates(point, scan.time, scan.frames)
-    at = some_ages(len(next(iter(curves.values())).time), AGES)
+    n = some_ages(len(next(iter(curves.values())).time), AGES)
     return {
-        name: of._replace(time=of.time[at], value=of.value[at], gradient=of.gradient[:, at])
-        for name, of in curves.items()
+        name: curve._replace(
+            time=curve.time[n], value=curve.value[n], gradient=curve.gradient[:, n]
+        )
+        for name, curve in curves.items()
     }
 
 
@@ -110,7 +112,7 @@ def limited_coefficients(
     makes positive is many of its errors by linear theory away from 0. gram: of a pass, which is made where
     the rate is near 0.
     """
-    found, smoothness = np.zeros(len(state.theta), bool), request.search.smoothness
+    limited, smoothness = np.zeros(len(state.theta), bool), request.search.smoothness
     covariance = errors.naive if errors.robust is None else errors.robust
     penalty = state.reduced.penalty
     if (
@@ -119,23 +121,23 @@ def limited_coefficients(
         or covariance is None
         or SHEAR not in smoothness.places
     ):
-        return found
+        return limited
     at, form = smoothness.places[SHEAR], request.problem.model.splines[SHEAR]
     basis, held = form.basis(form.centres), np.nan_to_num(covariance[at, at])
     near_zero = np.abs(state.theta[at] @ basis) < NEAR_ZERO * rate_stderr(basis, held)
     if not near_zero.any():
-        return found
+        return limited
     theta = state.theta.copy()
     theta[at][near_zero] = 0.0
     theta = request.search.inside(theta)
     linear_params = state.reduced.linear_params_after(theta - state.theta, 0.0)
     prior = request.search.prior_terms(theta)
-    there = reduce(
+    at_zero = reduce(
         gram(theta, linear_params), request.scaling, request.sum_rounding, prior, linear_params
     )
     information = np.diag(state.reduced.hessian - penalty.weight)[at]
-    found[at] = near_zero & (np.diag(there.hessian)[at] < OF_SQUARE**2 * information)
-    return found
+    limited[at] = near_zero & (np.diag(at_zero.hessian)[at] < OF_SQUARE**2 * information)
+    return limited
 
 
 CONSTANT = 98.6
@@ -149,7 +151,7 @@ def constant_rates(
     end: FitEnd, age: float, errors: Sequence[tuple[ThetaMatrix, Theta]]
 ) -> dict[str, tuple[float, float, str]]:
     """Return value, error, unit of rates that are constant within the first errors that know all of it."""
-    request, moved, found = end.request, end.moved, dict[str, tuple[float, float, str]]()
+    request, moved, constant = end.request, end.moved, dict[str, tuple[float, float, str]]()
     search, scan = request.search, request.scan
     t = positive_times(np.append(age, scan.time[scan.use]), frame_spacing(scan.time))
     for name, law in RATES.items():
@@ -167,6 +169,6 @@ def constant_rates(
                 near = known.any() and (np.abs(value - value[0])[known] <= limit).all()
                 if near and 0 < error < MOST_UNSURE * abs(value[0]):
                     unit = request.parameters[at[0]].unit
-                    found[name] = float(value[0]), float(error), unit
+                    constant[name] = float(value[0]), float(error), unit
                 break
-    return found
+    return constant

@@ -96,14 +96,14 @@ def result_findings(
     """Return all that is to be known of a fit, errors first; of_all_scans: of parameters that scans share."""
     end = AssessedFit(fit_end.request, fit_end.state, assessment, of_all_scans)
     checks = OF_PARAMETERS if of_all_scans else CHECKS
-    return Findings(one for check in checks for one in check(end))
+    return Findings(row for check in checks for row in check(end))
 
 
 def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) -> Iterator[Finding]:
     """Yield the findings on what the data do not determine, but those about parameters of `said`."""
-    about = [set(one.about) for one in said if one.code != "determined"]
+    about = [set(row.about) for row in said if row.code != "determined"]
     for code, names, numbers in doubts:
-        if names and any(set(names) <= of for of in about):
+        if names and any(set(names) <= parameters for parameters in about):
             continue
         command = CATALOGUE[code].command if code == "hidden-by-rounding" else ""
         yield finding(code, names, command, **numbers)
@@ -201,11 +201,12 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
         case "power_of_q" | "lag":
             return _of_pattern(end, "q" if alternative.name == "power_of_q" else "lag")
         case "smoothness":
-            given = f"--smoothness {place[0]}={end.request.config['smoothness'][place[0]]:g}"
-            return finding("rate-too-smooth", place, given)
+            smoothness = end.request.config["smoothness"][place[0]]
+            return finding("rate-too-smooth", place, f"--smoothness {place[0]}={smoothness:g}")
+        case "shear" if np.isfinite(scan.q + scan.phi).all():
+            return _advised(end, "one-direction")
         case "shear":
-            known = np.isfinite(scan.q + scan.phi).all()
-            return _advised(end, "one-direction") if known else _of_pattern(end, "bin")
+            return _of_pattern(end, "bin")
         case "rate":
             return _advised(end, "rate-changes")
         case "jump":
@@ -352,8 +353,8 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
         each = map(_wider_bounds, names_in_model(names), bounds.tolist(), search.log[ended], held)
         wider = " ".join(dict.fromkeys(each))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
-        at = dict(zip(names, bounds, strict=True))
-        yield finding("at-bound", names, wider, bounds=at, conditional=unknown)
+        by_name = dict(zip(names, bounds, strict=True))
+        yield finding("at-bound", names, wider, bounds=by_name, conditional=unknown)
 
 
 def _unresolved(end: AssessedFit) -> Iterator[Finding]:
@@ -374,9 +375,9 @@ def _unresolved(end: AssessedFit) -> Iterator[Finding]:
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
 
 
-def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> str:
+def _wider_bounds(name: str, bounds: list[float], log: bool, held: bool = False) -> str:
     """Return '--bounds D0=1:1e+14' for a parameter (value, low, high) at a bound; a held one is fixed."""
-    value, low, high = at
+    value, low, high = bounds
     if held:
         return f"--fixed {name}={max(value, 0):g}"
     upper = value >= high
@@ -384,8 +385,8 @@ def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> 
         further = high * 100 if upper else low / 100
     else:
         reach = max(abs(low), abs(high))
-        more = (10 if reach >= LARGE_BOUND else 2) * reach
-        further = more if upper else -more
+        reach *= 10 if reach >= LARGE_BOUND else 2
+        further = reach if upper else -reach
     low, high = (low, further) if upper else (further, high)
     return f"--bounds {name}={low:g}:{high:g}"
 
@@ -394,15 +395,14 @@ def _limits(end: AssessedFit) -> Iterator[Finding]:
     if end.assessment.errors.robust is None or not end.assessment.decay:
         return
     search, theta, rates = end.request.search, end.theta, rate_of_each(end.request)
-    both, one = (
-        half_width(percent, end.assessment.errors.dof) * end.stderr for percent in (95.0, 90.0)
-    )
+    dof = end.assessment.errors.dof
+    both, one_sided = (half_width(percent, dof) * end.stderr for percent in (95.0, 90.0))
     low = (theta - both <= search.lower) & ~np.isfinite(search.period)
     high = (theta + both >= search.upper) & ~np.isfinite(search.period)
     limits = {}
     for n in np.flatnonzero((low | high) & ~end.of_constant):
         if n not in rates:
-            ends = [theta[n] - one[n], None] if high[n] else [None, theta[n] + one[n]]
+            ends = [theta[n] - one_sided[n], None] if high[n] else [None, theta[n] + one_sided[n]]
             ends = [search.lower[n], search.upper[n]] if low[n] and high[n] else ends
             limits[search.names[n]] = [*ends, end.request.parameters[n].unit]
     if limits:
@@ -501,13 +501,13 @@ def _scaling_priors(end: AssessedFit) -> Iterator[Finding]:
     prior, errors = end.request.scaling.prior, end.assessment.errors
     if prior is None:
         return
-    own, root = end.request.scaling.mode == "individual", np.sqrt(prior.weight)
+    individual, root = end.request.scaling.mode == "individual", np.sqrt(prior.weight)
     away = np.abs(end.reduced.linear_params - prior.mean) * root
     ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
-    bins = np.flatnonzero(end.with_decay)[: None if own else 1]
+    bins = np.flatnonzero(end.with_decay)[: None if individual else 1]
     for column, name in ((1, "contrast"), (0, "offset")):
         labels = end.request.scan.label[bins].tolist()
-        names = np.array([f"{name} of bin {label}" if own else name for label in labels])
+        names = np.array([f"{name} of bin {label}" if individual else name for label in labels])
         yield from _against_priors(end, names, away[bins, column], ratio[bins, column])
 
 
@@ -530,8 +530,8 @@ def _against_priors(
 
 def _contrast(end: AssessedFit) -> Iterator[Finding]:
     clusters = end.request.clusters
-    alike = np.sqrt([(clusters == one).sum() for one in clusters])  # of one speckle
-    error = end.assessment.errors.scaling_robust[:, 1] * alike
+    sharing = np.array([(clusters == cluster).sum() for cluster in clusters])  # of one speckle
+    error = end.assessment.errors.scaling_robust[:, 1] * np.sqrt(sharing)
     isotropic = end.request.problem.model.isotropic
     yield from contrast_changes(end.request.scan, end.reduced.contrast, error, isotropic)
 
@@ -547,8 +547,8 @@ def contrast_changes(
     of_q = np.log(scan.q / scan.q[0])  # NaN where one is unknown
     columns = {"q": [of_q, of_q**2]}
     columns |= {"φ": [np.cos(turn), np.sin(turn)]} if isotropic else {}
-    for name, more in columns.items():
-        X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
+    for name, trends in columns.items():
+        X = np.stack([np.ones(len(contrast)), *trends], axis=1)[seen]
         known = len(X) and np.isfinite(X).all()
         freedom = int(np.linalg.matrix_rank(X, tol=MIN_SPREAD)) - 1 if known else 0
         if freedom < 1:
@@ -556,7 +556,7 @@ def contrast_changes(
         root = 1 / error[seen]
         fitted, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
         line, mean = X @ fitted, float(np.average(contrast[seen], weights=root**2))
-        constant, curve = ((((contrast[seen] - at) * root) ** 2).sum() for at in (mean, line))
+        constant, curve = ((((contrast[seen] - fit) * root) ** 2).sum() for fit in (mean, line))
         level = {"p": chdtrc(freedom, max(constant - curve, 0.0)), "level": MAX_P_OF_DRIFT}
         if level["p"] < level["level"] and np.ptp(line) > MIN_DRIFT * abs(mean):
             ends = {"low": line.min(), "high": line.max()}

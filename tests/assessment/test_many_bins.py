@@ -119,6 +119,12 @@ def test_repeats_share_the_noise_of_their_model_and_are_one_in_its_check(store, 
     )
 
 
+def test_weights_gain_nothing_of_a_parameter_that_its_prior_determines(store):
+    """The variance of priors was in the covariance of weighted fits alone: the ratio was far above 1."""
+    result = hd.fit(store, "brownian", prior={"D0": (2e3, 1e-2)})
+    assert result.errors.noise["weighted_ratio"].values[0] == pytest.approx(1.0, abs=0.01)
+
+
 def test_a_scan_that_deviates_from_its_repeats_stays_by_itself_and_is_named(tmp_path):
     store = store_of(tmp_path, faster={3: 1.5})
     result = hd.fit(store, "brownian")
