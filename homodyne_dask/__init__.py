@@ -54,7 +54,7 @@ _NAMES = {
     "results.result_classes": ("Comparison", "FitResult", "FitSeries"),
     "results.saved_results": ("compare", "load_comparison", "load_result", "load_series"),
     "simulation": ("simulate",),
-    "solver.state": ("Outcome",),
+    "solver.levenberg_marquardt": ("Outcome",),
     "store.scan": ("Scan", "open_dataset"),
 }
 _MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide"}

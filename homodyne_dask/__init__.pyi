@@ -46,7 +46,7 @@ from homodyne_dask.results.saved_results import load_comparison as load_comparis
 from homodyne_dask.results.saved_results import load_result as load_result
 from homodyne_dask.results.saved_results import load_series as load_series
 from homodyne_dask.simulation import simulate as simulate
-from homodyne_dask.solver.state import Outcome as Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome as Outcome
 from homodyne_dask.store.scan import Scan as Scan
 from homodyne_dask.store.scan import open_dataset as open_dataset
 

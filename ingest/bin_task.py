@@ -24,7 +24,7 @@ from ingest.clean import (
     measure_contrast,
     upper_blocks,
 )
-from ingest.noise_and_beam_trips import Record
+from ingest.noise_and_beam_trips import BinRecord
 from ingest.readers.source import Source
 from ingest.repeats_and_copies import cleaned_scan, mean_of_scans
 from ingest.store_writer import MaskedMatrix
@@ -50,8 +50,8 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
         return 0
     sigma, n = max(sigma, sigma**2), len(matrix.value)
     i, j = distinct(long_steps(matrix.value, MIN_STEP * sigma), n)
-    known = matrix.known[i, j]
-    i, j = i[known], j[known]
+    is_known = matrix.known[i, j]
+    i, j = i[is_known], j[is_known]
     around = np.full((len(NEIGHBOURS), len(i)), np.nan)
     for row, by in zip(around, NEIGHBOURS, strict=True):
         inside = np.flatnonzero((i + by >= 0) & (j + by < n))
@@ -75,7 +75,7 @@ def write_bin(
     use: Bool[np.ndarray, " t"],
     sharded: bool,
     left_out: str = "",
-) -> Record:
+) -> BinRecord:
     """Write the only bin of `source` at position `index`, its record last; left_out: why without data."""
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
@@ -84,7 +84,7 @@ def write_bin(
             raise NoDataError(left_out)
         made = mean_of_scans(source) if source.mean_of else (*cleaned_scan(source), None)
         cleaned, scatter, spread = made
-        record: Record = {"scatter": scatter, "spread": spread, "left_out": ""}
+        record: BinRecord = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
         record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
         rows = noise.sigma_rows(source, [record]).rows
@@ -103,8 +103,10 @@ def write_bin(
     for factor, means in store_writer.level_means(matrix).items():
         name = schema.matrix_name(factor)
         written[name] = _write_matrix(target / name, index, means, side, sharded)
-    record["chunks"] = {name: [checksum for checksum, _ in of] for name, of in written.items()}
-    record["sizes"] = {name: [size for _, size in of] for name, of in written.items()}
+    record["chunks"] = {
+        name: [checksum for checksum, _ in chunks] for name, chunks in written.items()
+    }
+    record["sizes"] = {name: [size for _, size in chunks] for name, chunks in written.items()}
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     ages, lags = age_edges(source.n_frames), lag_edges(source.n_frames)
@@ -120,14 +122,14 @@ def write_bin(
     return record
 
 
-def read_record(path: AnyPath) -> Record:
+def read_record(path: AnyPath) -> BinRecord:
     record, index = store_writer.read_json(path), int(path.name[4:-5])
     if not isinstance(record, dict) or record.get("digest") != _digest(index, record):
         raise StoreError(f"{path} is damaged: give --overwrite to start over")
     return record
 
 
-def _digest(index: int, record: Record) -> str:
+def _digest(index: int, record: BinRecord) -> str:
     content = json.dumps([index, record | {"digest": ""}], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -140,9 +142,9 @@ def _write_matrix(
     height = schema.shard_rows(tiles, side)
     written, shard = [], dict[tuple[int, int], bytes]()
     for rows, cols in upper_blocks(len(values), side):
-        part = np.full((side, side), np.nan, np.float32)  # NaN past the edges of the array
-        part[: rows.stop - rows.start, : cols.stop - cols.start] = values[rows, cols]
-        chunk = encode_chunk(part)
+        padded = np.full((side, side), np.nan, np.float32)  # NaN past the edges of the array
+        padded[: rows.stop - rows.start, : cols.stop - cols.start] = values[rows, cols]
+        chunk = encode_chunk(padded)
         written.append((chunk.checksum, len(chunk.content)))
         i, j = rows.start // side, cols.start // side
         if not sharded:

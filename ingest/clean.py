@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import HALVES, Half
 from homodyne_dask.store.arrays import is_uneven
-from ingest.readers.options_and_units import HALVES, Half
 
 MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
 """Anything smaller counts as 0."""
@@ -65,18 +65,18 @@ def _from_smooth(
     inside = inside[:: max(1, len(inside) // (SAMPLES // 10))]
     i, j = i[inside, None] + along, j[inside, None] + along
     values = c2[i, j].astype(np.float64)
-    known = np.isfinite(values).all(axis=1)
-    values, lag = values[known], np.log(time[j[known]] - time[i[known]])
+    complete = np.isfinite(values).all(axis=1)
+    values, lag = values[complete], np.log(time[j[complete]] - time[i[complete]])
     lag -= lag[:, [NEIGHBOURS]]
     step = np.broadcast_to(along / NEIGHBOURS, lag.shape)
     terms = np.stack([np.ones_like(lag), step, step**2, lag, lag**2], axis=-1)
     terms /= np.maximum(np.abs(terms).max(axis=1, keepdims=True), MIN_FLOAT32)
     basis, size, _ = np.linalg.svd(terms, full_matrices=False)
     basis *= (size > 1e-6 * size[:, :1])[:, None, :]
-    own = basis[:, NEIGHBOURS]
-    left = 1 - np.square(own).sum(axis=-1)
+    basis_of_pair = basis[:, NEIGHBOURS]
+    left = 1 - np.square(basis_of_pair).sum(axis=-1)
     free = left > MIN_LEFT
-    apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", own, basis, values)
+    apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", basis_of_pair, basis, values)
     return apart[free] / np.sqrt(left[free])
 
 
@@ -268,16 +268,16 @@ def clean(
     for rows, cols, above, upper, lower in _pairs(raw):
         value, pairs = lower if side == "lower" else upper, above & counted[rows, None]
         pairs &= counted[cols]
-        known = _known(value) & pairs
+        measured = _known(value) & pairs
         infinite += int(np.count_nonzero((np.abs(value) > MAX_FLOAT32) & above))
         if side == "full":
-            both = known & _known(lower) & (_is_zero(value) == _is_zero(lower))
-            one_sided += int(np.count_nonzero((known | (_known(lower) & pairs)) & ~both))
-            known = both
+            both = measured & _known(lower) & (_is_zero(value) == _is_zero(lower))
+            one_sided += int(np.count_nonzero((measured | (_known(lower) & pairs)) & ~both))
+            measured = both
             if half == "mean":
                 value = (value + lower) / 2
-        zeros += int(np.count_nonzero(_is_zero(value) & known))
-        block = np.where(known, value, np.nan)  # before c2, which may be `raw`, is written
+        zeros += int(np.count_nonzero(_is_zero(value) & measured))
+        block = np.where(measured, value, np.nan)  # before c2, which may be `raw`, is written
         c2[cols, rows] = np.nan
         c2[rows, cols] = block
     excluded = [] if keep_outliers else leave_out_fills(c2)
@@ -398,17 +398,17 @@ def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
 
 
 def _typical(values: np.ndarray) -> float:
-    known = np.abs(values[~np.isnan(values)])
-    return float(np.median(known)) if len(known) else 0.0
+    sizes = np.abs(values[~np.isnan(values)])
+    return float(np.median(sizes)) if len(sizes) else 0.0
 
 
 def _trimmed_mean(values: np.ndarray) -> float | None:
-    known = values[~np.isnan(values)]
-    if not len(known):
+    known_values = values[~np.isnan(values)]
+    if not len(known_values):
         return None
-    cut = len(known) // 10
-    ordered = np.partition(known, [cut, len(known) - cut - 1])
-    return float(ordered[cut : len(known) - cut].mean(dtype=np.float64))
+    cut = len(known_values) // 10
+    ordered = np.partition(known_values, [cut, len(known_values) - cut - 1])
+    return float(ordered[cut : len(known_values) - cut].mean(dtype=np.float64))
 
 
 def sigma_from_counts(

@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import HALVES
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted, shown_ranges
 from ingest.clean import Excluded, NoDataError, sigma_from_counts
-from ingest.readers.options_and_units import HALVES
 from ingest.readers.source import Source
 
-Record = dict[str, Any]
+BinRecord = dict[str, Any]
 MIN_ANGLES = 4
 """Angles from which on their range tells whether they may be radians."""
 ROUND = 0.5
@@ -42,7 +42,7 @@ def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     return (flux >= 0.5 * np.median(flux)) & (flux > 0)
 
 
-def sigma_rows(source: Source, records: list[Record]) -> Noise:
+def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
     """Return the noise as given, else from counts, else from the scatter of each bin."""
     if source.g2_sigma is not None:
         rows = source.g2_sigma.copy()
@@ -75,7 +75,7 @@ def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndar
     return np.repeat(np.sqrt(sigma)[:, None], source.n_frames, axis=1)
 
 
-def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Record]) -> list[str]:
+def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[BinRecord]) -> list[str]:
     pairs = zip(rows, records, strict=True)
     ratio = [np.median(row) ** 2 / record["scatter"] for row, record in pairs if record["scatter"]]
     if not ratio or 0.5 < np.median(ratio) < 2:
@@ -86,23 +86,8 @@ def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[Recor
     ]
 
 
-def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
-    absent = [record["left_out"] for record in records if record["left_out"]]
-    more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
-    notes = [
-        f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3]) + more
-    ] * bool(absent)
-    if is_uneven(source.time) and source.g2 is None:
-        spacing = spacing_text(source.time, source.frame_time)
-        notes.append(
-            f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
-        )
-    spread = [record["spread"] for record in records if record["spread"]]
-    if spread:
-        notes.append(
-            f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
-            f"their noise; sigma is computed from this scatter"
-        )
+def notes_on(source: Source, records: list[BinRecord], use: Bool[np.ndarray, " t"]) -> list[str]:
+    notes = [*_notes_on_bins(source, records)]
     if source.half is not None:
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
     if _baseline(source, records) == 0:
@@ -111,23 +96,40 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
         notes.append(dimmed(~use))
     if source.g2 is None:
         notes += _without_data(source, records)
+    return [*notes, *_notes_on_pairs(source, records), *_excluded(source, records)]
+
+
+def _notes_on_bins(source: Source, records: list[BinRecord]) -> Iterator[str]:
+    absent = [record["left_out"] for record in records if record["left_out"]]
+    if absent:
+        bins = f"{len(absent)} of {counted(len(records), 'bin')} left out: " + "; ".join(absent[:3])
+        yield bins + (f"; and {len(absent) - 3} more" if len(absent) > 3 else "")
+    if is_uneven(source.time) and source.g2 is None:
+        spacing = spacing_text(source.time, source.measurement.frame_time)
+        yield f"frames are not evenly spaced in time ({spacing}): pairs are not examined for outliers"
+    if spread := [record["spread"] for record in records if record["spread"]]:
+        yield (
+            f"mean of {len(source.mean_of)} scans, which scatter {np.median(spread):.2g} times as much as "
+            f"their noise; sigma is computed from this scatter"
+        )
+
+
+def _notes_on_pairs(source: Source, records: list[BinRecord]) -> Iterator[str]:
     for key, sentence in NOTES.items():
-        where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
-        if where:
-            number = counted(sum(r[key] for r in records), "pair")
-            notes.append(f"{number} {sentence}, in {_bins(where)}")
+        if where := [label for label, r in zip(source.label, records, strict=True) if r[key]]:
+            number = counted(sum(record[key] for record in records), "pair")
+            yield f"{number} {sentence}, in {_bins(where)}"
     coarse = [n for n, r in enumerate(records) if r["scatter"] and r["scatter"] < r["spacing"]]
     if coarse:
-        notes.append(
+        yield (
             f"c2 scatters by {records[coarse[0]]['scatter']:.2g} in {_bins(source.label[coarse])}, "
             "less than the distance of the numbers in which it is kept, "
             f"{records[coarse[0]]['spacing']:.2g}: fits of it are off; subtract the offset in float64, and "
             "ingest the rest"
         )
-    return notes + _excluded(source, records)
 
 
-def _excluded(source: Source, records: list[Record]) -> list[str]:
+def _excluded(source: Source, records: list[BinRecord]) -> list[str]:
     groups: dict[str, list[tuple[int, Excluded]]] = {}
     for label, record in zip(source.label.tolist(), records, strict=True):
         for excluded in (Excluded(*fields) for fields in record["excluded"]):
@@ -144,7 +146,7 @@ def _excluded(source: Source, records: list[Record]) -> list[str]:
     return notes
 
 
-def _without_data(source: Source, records: list[Record]) -> list[str]:
+def _without_data(source: Source, records: list[BinRecord]) -> list[str]:
     dead = {n: {*record["dead"]} for n, record in enumerate(records) if not record["left_out"]}
     everywhere = set.intersection(*dead.values()) if dead else set()
     bins = len(records) // max(len(source.scan_names), 1)
@@ -183,7 +185,7 @@ NOTES = {
 }
 
 
-def _baseline(source: Source, records: list[Record]) -> int:
+def _baseline(source: Source, records: list[BinRecord]) -> int:
     baselines = np.array([record["baseline"] for record in records if not record["left_out"]])
     if baselines.min() != baselines.max():
         odd = source.label[[record["baseline"] == 0 for record in records]]
@@ -225,10 +227,11 @@ def implausible(source: Source) -> Iterator[str]:
             "reach: q is interpreted as 1/Å; if it is in 1/nm, ingest q / 10, otherwise D comes out 100 "
             "times too small"
         )
-    lasts = source.n_frames * source.frame_time
+    frame_time = source.measurement.frame_time
+    lasts = source.n_frames * frame_time
     if lasts > LONGEST_RECORD and source.g2 is None:
         yield (
-            f"is the frame time in ms? {source.n_frames:,} frames of {source.frame_time:g} s last "
+            f"is the frame time in ms? {source.n_frames:,} frames of {frame_time:g} s last "
             f"{lasts / 3600:.3g} h: the frame time is interpreted as seconds; if it is in ms, divide it by "
             "1000 and ingest again"
         )

@@ -1,9 +1,10 @@
 """Scans that repeat one measurement as one source, their mean, and bins that hold the data of another bin."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.text import some_of
 from ingest import noise_and_beam_trips as noise
 from ingest.clean import CleanMatrix, NoDataError, clean, leave_out_single, measure_scatter
-from ingest.noise_and_beam_trips import Record
+from ingest.noise_and_beam_trips import BinRecord
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
@@ -33,28 +34,30 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
         _check_alike(first, other, names[0], name)
     lit = [scan for scan in scans if scan.intensity is not None]
     masked = [replace(scan, masked=~noise.frame_mask(scan)) for scan in lit] or scans
+    truth = first.measurement.truth
     return replace(
-        first,
+        first.saying(
+            truth=truth if all(scan.measurement.truth == truth for scan in scans) else None,
+            experiment=_experiment([scan.measurement.experiment for scan in scans]),
+        ),
         **_of_all_bins(scans),
-        truth=first.truth if all(scan.truth == first.truth for scan in scans) else None,
         # those of all scans of one file; several files have none in common
         pictures=pictures if all(scan.pictures is pictures for scan in scans) else NO_PICTURES,
-        experiment=_experiment(scans),
         notes=_notes(masked, names),
         scans=tuple(masked),
         scan_names=tuple(names),
     )
 
 
-def _experiment(scans: Sequence[Source]) -> dict[str, dict[str, Any]]:
+def _experiment(of_scans: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Return what the first scan says of the measurement; of numbers that change, such as T, those of all."""
-    experiment = dict(scans[0].experiment)
-    for name, held in scans[0].experiment.items():
-        each = [scan.experiment.get(name, {}) for scan in scans]
+    experiment = {name: dict(held) for name, held in of_scans[0].items()}
+    for name, held in of_scans[0].items():
+        each = [of_scan.get(name, {}) for of_scan in of_scans]
         values = [entry.get("value") for entry in each]
         alike = all(entry.get("units") == held.get("units") for entry in each)
         if alike and len(set(values)) > 1 and all(isinstance(v, int | float) for v in values):
-            experiment[name] = held | {"value": values}
+            experiment[name]["value"] = values
     return experiment
 
 
@@ -79,7 +82,7 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
     if len(sources) < 2 or any(table.g2 is None for table in sources):
         return sources
     time = np.unique(np.concatenate([table.time for table in sources]))
-    step = min(table.frame_time for table in sources)
+    step = min(table.measurement.frame_time for table in sources)
     time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
     if 2 * min(table.n_frames for table in sources) < len(time):
         return sources
@@ -92,7 +95,7 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
         delays = np.abs(time[:, None] - table.time).argmin(axis=0)
         g2[:, delays], sigma[:, delays] = table.g2, table.g2_sigma
         filled = {"time": time, "n_frames": len(time), "g2": g2, "g2_sigma": sigma}
-        aligned.append(replace(table, frame_time=step, **filled))
+        aligned.append(replace(table.saying(frame_time=step), **filled))
     return aligned
 
 
@@ -102,14 +105,13 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
         moved = replace(other, **{place: getattr(first, place) for place in places})
         _check_alike(first, moved, names[0], name, "another bin of the scan in")
     readers = [partial(each.reader, each.path, each.matrices[0]) for each in sources]
-    own = {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)}
+    bins = {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)}
     notes = dict.fromkeys(note for each in sources for note in each.notes)
     return replace(
-        first,
-        **_of_all_bins(sources) | own,
+        first.saying(truth=None),
+        **_of_all_bins(sources) | bins,
         files=tuple(each.path for each in sources),
         reader=partial(_read_one, readers=dict(zip(names, readers, strict=True))),
-        truth=None,
         pictures=NO_PICTURES,
         notes=(f"{len(sources)} files, one for each bin", *notes),
     )
@@ -126,8 +128,10 @@ def averaged(source: Source) -> Source:
         raise OptionError(
             f"{source.path.name} is one scan, but average applies to several: leave it out"
         )
-    unknown = dict.fromkeys(("intensity", "sigma", "truth", "masked"))
-    return replace(source.scans[0], **unknown, notes=source.notes, mean_of=source.scans)
+    unknown = dict.fromkeys(("intensity", "sigma", "masked"))
+    return replace(
+        source.scans[0].saying(truth=None), **unknown, notes=source.notes, mean_of=source.scans
+    )
 
 
 def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | None]:
@@ -191,37 +195,44 @@ def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
     return cleaned, scatter
 
 
+_ALIKE = {
+    "the format": "format",
+    "the number of frames": "n_frames",
+    "the frame time in s": "measurement.frame_time",
+    "the gap in Å": "measurement.gap_angstrom",
+    "c2 over cells of age and lag": "measurement.cells",
+    "whether it has errors": "g2_errors",
+}
+"""What scans have in common that are to be one, and where a source has it."""
+
+
 def _check_alike(
     first: Source, other: Source, name: str, other_name: str, what_of: str = "a repeat of"
 ) -> None:
-
-    def check(what: str, value: object, theirs: object) -> None:
+    for what, value, theirs in _compared(first, other):
         if value != theirs:
             raise SourceError(
                 f"{other_name} cannot be {what_of} {name}: {what} is {theirs}, not {value}; leave it out, "
                 "or ingest it separately and fit both stores with --together"
             )
 
-    for what, field in {
-        "the format": "format",
-        "the number of frames": "n_frames",
-        "the frame time in s": "frame_time",
-        "the gap in Å": "gap",
-        "c2 over cells of age and lag": "cells",
-        "whether it has errors": "g2_errors",
-    }.items():
-        check(what, getattr(first, field), getattr(other, field))
-    check("the number of bins", len(first.label), len(other.label))
+
+def _compared(first: Source, other: Source) -> Iterator[tuple[str, object, object]]:
+    """Yield what two scans must agree in, with its values: of arrays, where these differ beyond rounding."""
+    for what, field in _ALIKE.items():
+        value_of = attrgetter(field)
+        yield what, value_of(first), value_of(other)
+    yield "the number of bins", len(first.label), len(other.label)
     for field in ("sigma", "intensity", "g2"):
-        has, theirs = (getattr(one, field) is not None for one in (first, other))
-        check(f"whether it has {'counts' if field == 'intensity' else field}", has, theirs)
-    if not np.allclose(first.time, other.time, rtol=1e-9, atol=1e-6 * first.frame_time):
+        what = f"whether it has {'counts' if field == 'intensity' else field}"
+        yield what, getattr(first, field) is not None, getattr(other, field) is not None
+    if not np.allclose(first.time, other.time, rtol=1e-9, atol=1e-6 * first.measurement.frame_time):
         frame = int(np.argmax(np.abs(first.time - other.time)))
-        check(f"the time of frame {frame} in s", first.time[frame], other.time[frame])
+        yield f"the time of frame {frame} in s", first.time[frame], other.time[frame]
     for what in ("label", "q", "phi"):
         values, theirs = (np.asarray(getattr(scan, what), float) for scan in (first, other))
         for n in np.flatnonzero(~np.isclose(values, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)):
-            check(f"{what} of bin {n + 1}", values[n], theirs[n])
+            yield f"{what} of bin {n + 1}", values[n], theirs[n]
 
 
 def _notes(scans: Sequence[Source], names: Sequence[str]) -> tuple[str, ...]:
@@ -263,7 +274,7 @@ BINS = 500
 """Bins that are compared with all others at once: with 100,000, each of the arrays takes 200 MB."""
 
 
-def copies(source: Source, records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+def copies(source: Source, records: Sequence[BinRecord]) -> dict[int, tuple[int, int]]:
     """Return the bins whose data are those of another one, with the first such bin and its frame at which
     each begins. Bins 180° apart at one q see one speckle, and are no copies.
     """

@@ -122,9 +122,9 @@ class Scenario:
         }
 
 
-def _flow(name: str, *values: float, **more: Any) -> Scenario:
+def _flow(name: str, *values: float, **fields: Any) -> Scenario:
     names = ("D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0")
-    return Scenario(name, "laminar_flow", dict(zip(names, values, strict=True)), gap=2e6, **more)
+    return Scenario(name, "laminar_flow", dict(zip(names, values, strict=True)), gap=2e6, **fields)
 
 
 _STEP = {"J_before": 8000.0, "J_after": 24000.0, "t_step": 0.5, "width": 0.025}
@@ -187,7 +187,7 @@ def simulate(
     order = np.lexsort((phi, q))
     flux = np.random.default_rng([seed, 2**31]).normal(1, 0.02, n_frames)
     flux /= flux.mean()
-    scan = _Scan(q[order], phi[order], flux, frame_time, n_pixels, counts, stride, avg)
+    scan = _SimulatedScan(q[order], phi[order], flux, frame_time, n_pixels, counts, stride, avg)
 
     def noisy(index: int) -> Float32[np.ndarray, "t t"]:
         """Return the upper half with noise; the diagonal carries the shot noise 1/μ."""
@@ -225,7 +225,7 @@ def simulate(
     return path
 
 
-class _Scan(NamedTuple):
+class _SimulatedScan(NamedTuple):
     q: Float[np.ndarray, " bin"]
     phi: Float[np.ndarray, " bin"]
     flux: Float[np.ndarray, " t"]
@@ -241,7 +241,7 @@ class _Scan(NamedTuple):
         return float(f"{self.frame_time / (self.stride * self.avg):.15g}")
 
 
-def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None:
+def _write_aps_u(file: h5py.File, scan: _SimulatedScan, noisy: Matrix, seed: int) -> None:
     """Write what boost_corr writes: bins in no order, one of the map's cells without pixels."""
     rings = np.concatenate([[scan.q.min() / 2], np.unique(scan.q)])
     columns = np.unique(scan.phi)
@@ -269,7 +269,7 @@ def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None
         _put_matrix(file, f"/xpcs/twotime/correlation_map/c2_{number:05d}", noisy(index))
 
 
-def _write_aps_legacy(file: h5py.File, scan: _Scan, noisy: Matrix, _seed: int) -> None:
+def _write_aps_legacy(file: h5py.File, scan: _SimulatedScan, noisy: Matrix, _seed: int) -> None:
     label = 2 + np.arange(len(scan.phi))
     file["/xpcs/dqlist"] = np.concatenate([scan.q[:1] / 2, scan.q])[None]
     file["/xpcs/dphilist"] = np.concatenate([scan.phi[:1], scan.phi])[None]

@@ -90,8 +90,8 @@ def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
     total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
     count = matrix.known.sum(0) + matrix.known.sum(1)
     mean = _mean(total, count) + 1
-    beside = np.convolve(count, [0.25, 0.25, 0, 0.25, 0.25], "same")[2:-2]
-    mean[2:-2][np.abs(count[2:-2] - beside) > ALIKE * count[2:-2]] = np.nan
+    neighbours = np.convolve(count, [0.25, 0.25, 0, 0.25, 0.25], "same")[2:-2]
+    mean[2:-2][np.abs(count[2:-2] - neighbours) > ALIKE * count[2:-2]] = np.nan
     return mean
 
 
@@ -161,7 +161,7 @@ def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> list[lis
     Chunks are those on and above the diagonal, row by row. The weight of a pair is w = weight(t1)·weight(t2);
     y = c2. Sums are float64, and made by loops whose order does not depend on the number of threads.
     """
-    found = []
+    sums_of_chunks = []
     for rows, cols in upper_blocks(len(matrix.value), schema.tile_side(len(matrix.value))):
         known, value = matrix.known[rows, cols], matrix.value[rows, cols].astype(np.float64)
         # einsum here runs without BLAS and its threads
@@ -169,8 +169,8 @@ def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> list[lis
             float(np.einsum("i,ij->j", weight[rows], term) @ weight[cols])
             for term in (known.astype(np.float64), value, np.square(value))
         ]
-        found.append([*sums, int(np.count_nonzero(known))])
-    return found
+        sums_of_chunks.append([*sums, int(np.count_nonzero(known))])
+    return sums_of_chunks
 
 
 def sums_by_chunk(sums: list[list[list[float]]], n_frames: int) -> dict[str, np.ndarray]:

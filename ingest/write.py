@@ -23,17 +23,18 @@ from homodyne_dask.errors import (
     require_function,
     require_type,
 )
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store import files, schema
 from homodyne_dask.store.arrays import (
     SMALL_ARRAYS,
     array_digest,
+    manifest_json,
     read_array,
     sigma_words,
     spacing_text,
     what_is_wrong,
 )
 from homodyne_dask.store.files import INTERRUPTED, AnyPath, open_without_waiting, patiently
-from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.scan import open_dataset
@@ -41,9 +42,8 @@ from homodyne_dask.text import known_number
 from ingest import noise_and_beam_trips as noise
 from ingest import repeats_and_copies as repeats
 from ingest import store_writer
-from ingest.bin_task import Record, read_record, write_bin
+from ingest.bin_task import BinRecord, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
-from ingest.readers.options_and_units import IngestOptions, checked_options
 from ingest.readers.source import Source
 from ingest.store_writer import sums_by_chunk
 
@@ -99,9 +99,10 @@ class IngestReport(Printed):
             f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
             f"{self.n_frames} frames {self.spacing}, {self.n_pairs:,} {self.datum}"
         )
-        more = len(self.bins) - _MOST_ROWS
+        unlisted = len(self.bins) - _MOST_ROWS
         notes = [
-            *[f"and {more} more bins; `homodyne-dask info {self.store}` lists all"] * (more > 0),
+            *[f"and {unlisted} more bins; `homodyne-dask info {self.store}` lists all"]
+            * (unlisted > 0),
             *["already complete, nothing to do"] * self.skipped,
             f"σ {sigma_words(self.sigma_source)}",
             *(f"note: {note}" for note in self.notes),
@@ -116,21 +117,21 @@ class IngestReport(Printed):
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     scan = open_dataset(target)
-    attrs, frames = scan.attrs, int(np.count_nonzero(scan.frame_mask))
+    attributes, frames = scan.attributes, int(np.count_nonzero(scan.frame_mask))
     columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma)
     bins = zip(*(column.tolist() for column in columns), strict=True)
     return IngestReport(
         store=target,
-        source_file=attrs["source_file"],
-        source_format=attrs["source_format"],
+        source_file=attributes.source_file,
+        source_format=attributes.source_format,
         bins=tuple(BinRow(a, q, phi, pixels, frames, s) for a, q, phi, pixels, s in bins),
         n_frames=scan.n_frames,
-        frame_time=attrs["frame_time"],
-        spacing=spacing_text(scan.time, attrs["frame_time"]),
+        frame_time=attributes.frame_time,
+        spacing=spacing_text(scan.time, attributes.frame_time),
         n_pairs=int(scan.manifest.pairs.sum()),
         datum=scan.datum,
-        sigma_source=attrs["sigma_source"],
-        notes=tuple(attrs["notes"]),
+        sigma_source=attributes.sigma_source,
+        notes=tuple(attributes.notes),
         skipped=skipped,
     )
 
@@ -144,14 +145,14 @@ def ingest(
     overwrite: bool = False,
     client=None,
     progress: Progress | None = None,
-    **given: Any,
+    **values: Any,
 ) -> IngestReport:
     """Write the matrices of a result file, or of several that repeat a measurement, into a store.
 
-    Returns a report; `homodyne_dask.ingest` explains the arguments. given: the fields of `IngestOptions`. The
-    same call continues an interrupted ingest.
+    Returns a report; `homodyne_dask.ingest` explains the arguments. values: of the fields of `IngestOptions`.
+    The same call continues an interrupted ingest.
     """
-    options = checked_options(**given)
+    options = IngestOptions(**values)
     for name, value in (("overwrite", overwrite), ("strict", strict), ("sharded", sharded)):
         if name != "sharded" or value is not None:
             require_type(name, value, bool, "True or False")
@@ -173,7 +174,7 @@ def ingest(
     try:
         with futures.ThreadPoolExecutor(1) as background, files.no_more_waiting():
             digest = background.submit(_digest, paths)
-            job = _Job(source, target, states, digest, options, sharded, strict, overwrite)
+            job = _IngestJob(source, target, states, digest, options, sharded, strict, overwrite)
             return _ingest(job, client, progress)
     except OSError as error:
         raise StoreError(
@@ -204,11 +205,13 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
 
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     """Return the source in each file; of as many q or φ as files of one bin, each has its own."""
-    given = {"q": options.q, "phi": options.phi}
-    each = {name: values for name, values in given.items() if len(values or ()) == len(paths) > 1}
+    by_bin = {"q": options.q, "phi": options.phi}
+    each = {name: values for name, values in by_bin.items() if len(values or ()) == len(paths) > 1}
 
-    def opened(n: int, own: dict[str, Any]) -> Source:
-        of_file = options.model_copy(update={name: (values[n],) for name, values in own.items()})
+    def opened(n: int, values_by_name: dict[str, Any]) -> Source:
+        of_file = options.model_copy(
+            update={name: (values[n],) for name, values in values_by_name.items()}
+        )
         return patiently(paths[n], partial(open_source, paths[n], of_file))
 
     if each:
@@ -247,7 +250,7 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _IngestJob:
     """An ingest; the same job continues where an interrupted one stopped."""
 
     source: Source
@@ -266,13 +269,13 @@ class _Job:
         """That says of which job the records of bins are."""
         return self.target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
 
-    def options_json(self) -> Record:
+    def options_json(self) -> BinRecord:
         return self.options.as_json() | ({"sharded": True} if self.sharded else {})
 
-    def as_json(self) -> Record:
+    def as_json(self) -> BinRecord:
         return {
             "source_sha256": self.digest.result(),
-            "sizes_and_times": [of and [*of[2:4]] for of in self.states.values()],
+            "sizes_and_times": [state and [*state[2:4]] for state in self.states.values()],
             "options": self.options_json(),
             "schema": schema.VERSION,
             "records": RECORD_VERSION,
@@ -281,7 +284,7 @@ class _Job:
     def write(self) -> None:
         store_writer.write_json(self.file, self.as_json())
 
-    def found(self) -> Literal["whole", "begun", "nothing"]:
+    def progress_in_target(self) -> Literal["whole", "begun", "nothing"]:
         """Return how much of this job its target holds; only where there is any, the hash is waited for.
 
         Raises StoreError for that of another one, which is not to be replaced. A store of the same ingest by
@@ -309,13 +312,13 @@ class _Job:
         )
 
 
-def _ingest(job: _Job, client, progress: Progress | None) -> IngestReport:
+def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
     source, target = job.source, job.target
     store_writer.check_no_foreign_files(target, job.overwrite)
-    if not files.exists(target / store_writer.WORK_FOLDER) and job.found() == "whole":
+    if not files.exists(target / store_writer.WORK_FOLDER) and job.progress_in_target() == "whole":
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
-        match job.found():
+        match job.progress_in_target():
             case "whole":
                 store_writer.remove_working_folder(target)
                 return read_report(target, skipped=True)
@@ -345,7 +348,7 @@ def _ingest(job: _Job, client, progress: Progress | None) -> IngestReport:
 
 
 @contextmanager
-def _unchanged(job: _Job) -> Iterator[None]:
+def _unchanged(job: _IngestJob) -> Iterator[None]:
     """Raise FileReadError, and keep nothing, where a source changes in a `with`, instead of an error in it.
 
     After an interrupt, or where a file system fails, it is left to the next ingest to start over.
@@ -367,7 +370,7 @@ def _unchanged(job: _Job) -> Iterator[None]:
         raise error
 
 
-def _left_out(source: Source, records: list[Record], keep_copies: bool) -> dict[int, str]:
+def _left_out(source: Source, records: list[BinRecord], keep_copies: bool) -> dict[int, str]:
     """Return the bins that are to be written again, without data, as all bins show, and why."""
     of_baseline: tuple[list[int], list[int]] = ([], [])
     for n, record in enumerate(records):
@@ -394,7 +397,7 @@ def _records(target: AnyPath) -> dict[int, AnyPath]:
     return {int(name[4:-5]): inside[name] for name in inside if fnmatchcase(name, "bin-*.json")}
 
 
-def _write_bins(job: _Job, use, client, progress: Progress | None) -> list[Record]:
+def _write_bins(job: _IngestJob, use, client, progress: Progress | None) -> list[BinRecord]:
     done = {index: read_record(path) for index, path in _records(job.target).items()}
     total = len(job.source.label)
     todo = [index for index in range(total) if index not in done]
@@ -442,7 +445,7 @@ def _lost_workers(client) -> Iterator[None]:
     raise ClusterError(f"{why}, then run ingest again; it continues where it stopped") from error
 
 
-def _finish(job: _Job, use, records: list[Record]) -> Record:
+def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
     source, target = job.source, job.target
     sigma = noise.sigma_rows(source, records)
     if wrong := what_is_wrong(source.time, source.q, source.phi, sigma.rows**2):
@@ -482,28 +485,25 @@ def _finish(job: _Job, use, records: list[Record]) -> Record:
     return attrs | {"store_sha256": digest, "complete": True}
 
 
-def _attributes(job: _Job, sigma_source: str, notes: list[str]) -> Record:
+def _attributes(job: _IngestJob, sigma_source: str, notes: list[str]) -> BinRecord:
     source = job.source
     paths = source.files or [scan.path for scan in source.scans or (source,)]
-    more = len({path.name for path in paths}) - 1
-    attrs = {
-        **{name: getattr(source, name) for name in ("frame_time", "stride", "avg", "truth")},
-        **{name: getattr(source, name) for name in ("begin_frame", "end_frame")},
+    others = len({path.name for path in paths}) - 1
+    said = source.measurement.model_dump(
+        exclude=None if source.measurement.experiment else {"experiment"}
+    )
+    attrs = said | {
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
-        "source_file": source.path.name + f" and {more} more" * (more > 0),
+        "source_file": source.path.name + f" and {others} more" * (others > 0),
         "source_sha256": job.digest.result(),
         "source_format": source.format,
         "ingest_options": job.options_json(),
         "sigma_source": sigma_source,
         "baseline_reference": 1,
         "populated_elements": "upper_half",
-        "gap_angstrom": source.gap,
-        "cells": source.cells and source.cells.model_dump(),
         "notes": notes,
     }
-    if source.experiment:
-        attrs["experiment"] = source.experiment
     if source.scans:
         attrs["scans"] = list(source.scan_names)
     return attrs

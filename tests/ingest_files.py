@@ -11,8 +11,7 @@ import zarr
 
 import ingest
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
-from homodyne_dask.store.manifest import attributes_digest
+from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, attributes_digest, read_array
 
 Q, DT = 0.0054, 0.1
 

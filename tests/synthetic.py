@@ -18,9 +18,7 @@ from homodyne_dask.fitting.start.initial_values import find_start
 from homodyne_dask.fitting.start.transport_search import Minimum, transport_minima, undecided_minima
 from homodyne_dask.kernels.backend_interface import Block, Problem
 from homodyne_dask.kernels.gram import merge_tree, stacked
-from homodyne_dask.kernels.transport_backend import gram as transport_gram
-from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
-from homodyne_dask.kernels.transport_evaluation import point as transport_point
+from homodyne_dask.kernels.transport_backend import TRANSPORT
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
@@ -161,12 +159,12 @@ def evaluator(
     pieces = blocks(scans, side, cuts, padded)
 
     def evaluate(theta, linear_params=None):
-        groups, point = defaultdict(list), transport_point(problem, theta, scans.time)
+        groups, point = defaultdict(list), TRANSPORT.point(problem, theta, scans.time)
         for members, block in pieces:
             if linear_params is None:
-                gram = transport_gram(point, block)[0]
+                gram = TRANSPORT.gram(point, block)[0]
             else:
-                gram = transport_robust_gram(point, block, linear_params[members])
+                gram = TRANSPORT.robust_gram(point, block, linear_params[members])
             groups[tuple(members)].append(gram)
         totals = {members: merge_tree(grams) for members, grams in groups.items()}
         order = np.argsort(np.concatenate([list(members) for members in totals]))

@@ -46,7 +46,7 @@ CODE = {
     "readers": """
         import h5py
         import numpy as np
-        from ingest.readers.source import Source
+        from ingest.readers.source import source_of
         def read(path, name):
             with h5py.File(path) as file:
                 return file[name][:]
@@ -57,9 +57,8 @@ CODE = {
                 if "ours" not in file:
                     return None
                 n = file["ours"].shape[0]
-            one = np.ones(1)
-            return Source(path, "ours", read, ("ours",), np.array([7]), 0.01 * one, 0 * one,
-                          np.array([100]), n, 0.5, 0.5 * np.arange(n), sigma=0.1 * one)
+            return source_of(path, "ours", options, read, ("ours",), n, q=0.01, phi=0.0, pixels=100,
+                             label=np.array([7]), frame_time=0.5, sigma=0.1)
     """,
 }
 POINTS = Path(__file__).with_name("entry_points")

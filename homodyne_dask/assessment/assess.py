@@ -114,7 +114,7 @@ def errors_by_bins(end: FitEnd) -> Uncertainty:
         return errors
     # of points whose errors are too small, or not in the table, the residuals are the noise
     variance = reduced.variance(end.free)
-    if request.scan.attrs["sigma_source"] == "table":
+    if request.scan.attributes.sigma_source == "table":
         variance = max(variance, 1.0)
     scaling = np.sqrt(variance) * errors.scaling_naive
     return replace(errors, naive=variance * errors.naive, scaling_naive=scaling)

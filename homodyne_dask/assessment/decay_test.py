@@ -20,9 +20,9 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import BinNumbers, LinearParams, PerBin, Theta
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_DECAY, MIN_BLOCKS, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import clusters_in
+from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.reduce import CONSTANT_F
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks
 from homodyne_dask.sweep.blocks import NO_COST, Cost
@@ -138,16 +138,15 @@ class FrameBlocks(NamedTuple):
 
 
 def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Cost]:
-    at, problem = blocks.at, context.problem
-    linear = None if at.linear_params is None else at.linear_params[list(run.members)]
+    problem, (theta, linear) = context.problem, blocks.at.of_run(run)
     cells = cells_of(context.source)
     if cells is not None:
-        [means], cost = means_over_cells(*context, run, [at.theta])
+        [means], cost = means_over_cells(*context, run, [theta])
         # cells outside the selected frames have no weight, wherever they go
         place = np.clip(cells.middle // blocks.length - blocks.first, 0, blocks.number - 1)
         return cell_block_grams(means, problem, linear, place, blocks.number), cost
     scan = open_selection(context.source.selection)
-    point = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
+    point = backend_of(problem.model).point(problem, theta, scan.time, 1, scan.frames)
     grams = tasks.merged(
         context,
         run,

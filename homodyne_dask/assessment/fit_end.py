@@ -11,7 +11,7 @@ from homodyne_dask.solver.normal_equations import (
     equations_with_errors,
     joint_equations,
 )
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
 from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.reduce import LEAST_LEFT, OwnParameters, linear_columns, own_parameters
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan
 
@@ -37,8 +36,30 @@ DEVIATES = 4.0
 """Standard deviations of a mean of residuals from that of its repeats, beyond which a bin stays by itself."""
 MOST_RELATIVE = 0.5
 """Largest 4/n of n degrees of freedom of the noise of a bin, by which variances of weighted sums grow."""
+LEAST_LEFT = 0.4
+"""Share of the variance of a mean of residuals that the fit leaves at least."""
 
 PerMember = Float[np.ndarray, " member"]
+
+
+class OwnParameters(NamedTuple):
+    """Offset and contrast of one bin where no other has them: what a fit of these takes out of residuals."""
+
+    columns: Float[np.ndarray, "cell own"]
+    to: Float[np.ndarray, "own cell"]
+    """From residuals to their estimates."""
+
+    def outside(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+        return of - self.columns @ (self.to @ of)
+
+    def left_by(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+        return of - self.to.T @ (self.columns.T @ of)
+
+
+def own_parameters(
+    columns: Float[np.ndarray, "cell own"], weighted: Float[np.ndarray, "cell own"]
+) -> OwnParameters:
+    return OwnParameters(columns, pseudoinverse(columns.T @ weighted) @ weighted.T)
 
 
 class CellsOfBin(NamedTuple):
@@ -58,7 +79,7 @@ class CellsOfBin(NamedTuple):
 
     def place(self, scan: Scan) -> tuple[int, ...]:
         first = self.members[0]
-        alone = len(self.members) == 1 and "scans" in scan.attrs
+        alone = len(self.members) == 1 and scan.has_repeats
         return (int(scan.label[first]), *[int(scan.scan_number[first])] * alone)
 
     def words(self, scan: Scan) -> str:

@@ -13,8 +13,7 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.array_shapes import Theta
 from homodyne_dask.solver.normal_matrix import movable, pseudoinverse
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""

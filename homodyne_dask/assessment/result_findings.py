@@ -123,7 +123,7 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
     if not assessment.decay:
         return
     check, power = assessment.check, assessment.power_of_q
-    source = request.scan.attrs["sigma_source"]
+    source = request.scan.attributes.sigma_source
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
         yield _advised(end, "power-of-q", **numbers, model=request.config["model"])
@@ -291,7 +291,7 @@ def _damaged_chunks(end: AssessedFit) -> Iterator[Finding]:
 
 def _chisqr_of_bins(end: AssessedFit) -> Iterator[Finding]:
     scan, redchi = end.request.scan, end.assessment.redchi
-    pairs, source = end.request.options.weighting == PAIRS, scan.attrs["sigma_source"]
+    pairs, source = end.request.options.weighting == PAIRS, scan.attributes.sigma_source
     pairs &= scan.cells is None
     if (far := redchi > MAX_REDCHI_OF_BIN.get(source, np.inf)).any():
         datum = scan.datum if scan.is_table or pairs else "cells"
@@ -303,7 +303,7 @@ def _chisqr_of_bins(end: AssessedFit) -> Iterator[Finding]:
 
 
 def _labels(scan: Scan, bins: SomeBins) -> list[str]:
-    of_scan = [f" of scan {n}" * ("scans" in scan.attrs) for n in scan.scan_number]
+    of_scan = [f" of scan {n}" * scan.has_repeats for n in scan.scan_number]
     return [f"{scan.label[b]}{of_scan[b]}" for b in np.flatnonzero(bins)]
 
 
@@ -443,7 +443,7 @@ def _bins(end: AssessedFit) -> Iterator[Finding]:
 def _other_offsets(end: AssessedFit) -> Iterator[Finding]:
     noise, prior, request = end.assessment.noise, end.request.scaling.prior, end.request
     offset = _offset_of_table(end) if request.scan.is_table else noise and noise.offset
-    told = "offset" in (request.scan.attrs["truth"] or {})  # by a simulated file
+    told = "offset" in (request.scan.attributes.truth or {})  # by a simulated file
     if offset is None or told or (prior is not None and prior.weight[0]):
         return
     if abs(offset.mean) < LEAST_DEVIATION or not offset.p < MAX_P_OF_DRIFT:
@@ -461,7 +461,7 @@ def _other_offsets(end: AssessedFit) -> Iterator[Finding]:
 
 def _offset_of_table(end: AssessedFit) -> OffsetDeviation | None:
     """Return how far the offsets of tables are from 1, as if those of all curves had the same noise."""
-    reduced, factor = end.reduced, ERRORS_OF_TABLE[end.request.scan.attrs["sigma_source"]]
+    reduced, factor = end.reduced, ERRORS_OF_TABLE[end.request.scan.attributes.sigma_source]
     error = np.where(end.with_decay, factor * end.assessment.errors.scaling_naive[:, 0], np.nan)
     weights = weights_of_offsets(reduced, error)
     variance = float(np.nansum(np.abs(weights) * error)) ** 2
@@ -580,7 +580,7 @@ def _model_and_data(end: AssessedFit) -> Iterator[Finding]:
         yield finding("q-unknown", names_of_rates(request, scaled))
     if missing := [name for name in request.options.profile if name not in end.assessment.profiles]:
         yield finding("no-profile", missing)
-    truth, names = request.scan.attrs["truth"], request.search.names
+    truth, names = request.scan.attributes.truth, request.search.names
     if other := truth_mismatch(truth, request.config, names):
         yield finding("simulated-otherwise", option=other[0], value=other[1])
 

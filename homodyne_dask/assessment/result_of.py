@@ -75,7 +75,7 @@ def result_of(
         provenance=Provenance(
             config=request.config,
             inputs=_inputs(request),
-            truth=scan.attrs["truth"],
+            truth=scan.attributes.truth,
             version=version_of("homodyne-dask"),
             versions=_versions_of_packages() | {OUR_CODE: code_digest()},
             definition=request.problem.model,
@@ -106,7 +106,7 @@ def _scaling(request: Request, state: lm.State, assessment: Assessment) -> Datas
     unseen = (reduced.count > 0) & (not assessment.decay)
     columns: dict[str, Any] = {
         "label": scan.label,
-        **({"scan": scan.scan_number} if "scans" in scan.attrs else {}),
+        **({"scan": scan.scan_number} if scan.has_repeats else {}),
         "q": scan.q,
         "phi": scan.phi,
         "contrast": np.where(unseen, 0.0, reduced.contrast),
@@ -236,7 +236,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         "store": Path(scan.path).name,
         "store_path": scan.path,
         "store_sha256": scan.digest,
-        **{key: scan.attrs[key] for key in kept},
+        **{key: getattr(scan.attributes, key) for key in kept},
         "selection": scan.selection_options,
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
@@ -248,5 +248,5 @@ def _inputs(request: Request) -> dict[str, Any]:
         "bins": len(scan.bins),
         "independent_bins": len(np.unique(request.clusters)),
         "labels": scan.label.tolist(),
-        **(scans if "scans" in scan.attrs else {}),
+        **(scans if scan.has_repeats else {}),
     }

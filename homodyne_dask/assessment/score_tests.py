@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc, stdtr
 
-from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted
+from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
 from homodyne_dask.assessment.speckle_covariance import log_variances, regular
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
 from homodyne_dask.solver.array_shapes import (
@@ -30,7 +30,6 @@ from homodyne_dask.solver.array_shapes import (
 )
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import eigensystem, pseudoinverse
-from homodyne_dask.solver.reduce import own_parameters
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan

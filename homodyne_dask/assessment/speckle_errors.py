@@ -67,7 +67,7 @@ from homodyne_dask.solver.array_shapes import (
 from homodyne_dask.solver.cluster_robust import IMPROBABLE, with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
 from homodyne_dask.solver.normal_equations import JointEquations, deviation
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem
 from homodyne_dask.store.scan import Selection, open_selection
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.sweep import Sweep

@@ -361,7 +361,7 @@ def _data_of_bins(
             of_means = _averages_of_means(grouped, b, point)
         elif reduced.gram.loss is None:
             M, chisqr = reduced.gram.moments[b], float(reduced.chisqr_per_bin[b])
-            if scan.attrs["sigma_source"] == "counts":
+            if scan.attributes.sigma_source == "counts":
                 chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[b]))
             scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
             if frozen:

@@ -121,7 +121,7 @@ def _stretched(scan: Scan) -> Model:
 
 
 def _flows(scan: Scan, options: dict[str, Any]) -> bool:
-    gap = options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
+    gap = options.get("gap") is not None or scan.attributes.gap_angstrom is not None
     return gap and _has_angles(scan)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from homodyne_dask.results.data.findings import Finding
     from homodyne_dask.results.result_classes import FitResult
-    from homodyne_dask.solver.state import State
+    from homodyne_dask.solver.levenberg_marquardt import State
 
 RUNNING = "RUNNING"
 

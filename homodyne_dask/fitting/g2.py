@@ -41,7 +41,7 @@ def g2(data: Scan | str | Path) -> xarray.Dataset:
     """
     scan = as_scan(data)
     table, read, sigma = _age_means(scan), scan.cuts(), scan.median_sigma
-    lags = (table["lag"].values / scan.attrs["frame_time"]).round().astype(int)
+    lags = (table["lag"].values / scan.attributes.frame_time).round().astype(int)
     for bin, counts in enumerate(scan.mean_counts.tolist()):
         pairs = table["pairs"].values[bin]
         if not pairs.any():
@@ -49,7 +49,7 @@ def g2(data: Scan | str | Path) -> xarray.Dataset:
         decay = _decay_of(table.isel(bin=bin), scan)
         at = zip(np.unique(read.lag).tolist(), lags.tolist(), strict=True)
         noises = [_noise_at_lag(read, bin, interval, lag, *decay) for interval, lag in at]
-        if scan.attrs["sigma_source"] == "scatter":
+        if scan.attributes.sigma_source == "scatter":
             noises.append(_noise_of_pairs(float(sigma[bin]), pairs, lags, *decay))
         table["stderr"].values[bin] = _errors(noises, counts)[: len(lags)]
     return table
@@ -75,11 +75,11 @@ def _age_means(scan: Scan) -> xarray.Dataset:
     )
     both = ("bin", "lag")
     coords = {name: ("bin", getattr(scan, name)) for name in ("label", "q", "phi")}
-    coords |= {"scan": ("bin", scan.scan_number)} if "scans" in scan.attrs else {}
+    coords |= {"scan": ("bin", scan.scan_number)} if scan.has_repeats else {}
     return xarray.Dataset(
         {"g2": (both, mean), "stderr": (both, stderr), "pairs": (both, pairs.astype(int))},
         coords=coords | {"lag": ("lag", [float(f"{one:.12g}") for one in lag], {"units": "s"})},
-        attrs={"store_sha256": scan.digest, "source_file": scan.attrs["source_file"]},
+        attrs={"store_sha256": scan.digest, "source_file": scan.attributes.source_file},
     )
 
 
@@ -107,7 +107,7 @@ def _decay_of(mean: xarray.Dataset, scan: Scan) -> tuple[Float[np.ndarray, " t"]
     # what is lost in the first frame, as in the second
     extrapolated = near[0] * near[0] / max(near[1], near[0] / 2, 1e-12)
     contrast = float(np.clip(extrapolated, LEAST_CONTRAST, 1.0))
-    at = scan.attrs["frame_time"] * np.arange(scan.n_frames)
+    at = scan.attributes.frame_time * np.arange(scan.n_frames)
     f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
     return np.clip(f, 0.0, 1.0), contrast
 

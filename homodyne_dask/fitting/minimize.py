@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,11 +16,8 @@ from homodyne_dask.request.options import CHANGEABLE, FitOptions
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import with_outcome
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import no_room, path_of
 
 if TYPE_CHECKING:
@@ -43,8 +39,8 @@ class FitRecord:
 
     def add_pass(self, seconds: float, theta: np.ndarray, chisqr: float, passes: "Passes") -> None:
         self.timings["passes"] += seconds
-        known, cost = chisqr if np.isfinite(chisqr) else None, passes.cost
-        entry = {"seconds": seconds, "theta": theta.tolist(), "chisqr": known}
+        finite, cost = chisqr if np.isfinite(chisqr) else None, passes.cost
+        entry = {"seconds": seconds, "theta": theta.tolist(), "chisqr": finite}
         if cost.blocks:  # the share of sub-blocks that were computed, and of blocks that were read
             entry["computed"] = cost.computed / max(cost.sub_blocks, 1)
             entry["read"] = cost.read / cost.blocks
@@ -65,6 +61,25 @@ class SolverRequest(NamedTuple):
     sum_rounding: float
 
 
+@dataclass
+class Evaluation:
+    """The passes of a fit: the reduced problem at a trial, of which the record keeps time and χ²."""
+
+    request: Request | SolverRequest
+    passes: "Passes"
+    record: FitRecord
+    gram_at: "Callable[..., Gram]"
+
+    def __call__(self, trial: lm.Trial) -> ReducedProblem:
+        began, request = time.perf_counter(), self.request
+        gram = self.gram_at(trial.theta, trial.linear_params)
+        seconds = time.perf_counter() - began
+        prior = request.search.prior_terms(trial.theta)
+        reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
+        self.record.add_pass(seconds, trial.theta, reduced.chisqr, self.passes)
+        return reduced
+
+
 def minimize(
     request: Request | SolverRequest,
     passes: "Passes",
@@ -81,49 +96,21 @@ def minimize(
     of a user goes on from there; where these are of all parameters and were no trial, a last pass tells, or
     a few under a loss.
     """
-    gram_at = gram_at or passes.gram
+    evaluate = Evaluation(request, passes, record, gram_at or passes.gram)
     search, options, before = request.search, request.solver, len(record.history)
-    state = None
-
-    def evaluate(trial: lm.Trial) -> ReducedProblem:
-        began = time.perf_counter()
-        gram = gram_at(trial.theta, trial.linear_params)
-        seconds = time.perf_counter() - began
-        prior = search.prior_terms(trial.theta)
-        reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
-        record.add_pass(seconds, trial.theta, reduced.chisqr, passes)
-        return reduced
-
+    resumed = None
     if checkpoint is not None and resume:
-        state = _resumed(request, checkpoint, record)
+        resumed = _resumed(request, checkpoint, record)
         record.timings["start"] = time.perf_counter() - record.started
-        yield state
-        states = lm.iterate_from(search, evaluate, state, options)
+        yield resumed
+        states = lm.iterate_from(search, evaluate, resumed, options)
     else:
         start = find_start(record)
         if len(record.history) > before:
             # at the optimum of the means damping would only slow the weak directions
             options = replace(options, damping=0.0)
         states = lm.iterate(search, evaluate, start, options)
-
-    def from_given() -> Iterator[lm.State]:
-        """Yield states from the initial values of a user, where they are no trial and χ² is lower there."""
-        passed, given = len(record.history), search.inside(search.start)
-        tried = any(at.get("theta") == given.tolist() for at in record.history[before:])
-        if tried or not np.isfinite(given).all():
-            return
-        assert state is not None
-        end, linear, lower = state, None, None
-        record.on_phase("comparing with the initial values")
-        if end.reduced.linear_step is not None:  # to begin with, those of squares
-            linear = reduce(gram_at(given, None), request.scaling).linear_params
-        trial = lm.Trial(given, linear)
-        for lower in lm.iterate_below(search, evaluate, end, trial, request.solver):
-            yield lower
-        if lower is None:
-            del record.history[passed:]
-
-    for state in chain(states, from_given()):
+    for state in _with_initial_values(evaluate, states, resumed, before):
         record.history[-1] |= {
             "pass": state.passes,
             "damping": state.damping,
@@ -133,6 +120,32 @@ def minimize(
         if checkpoint is not None:
             checkpoint.save(state, record)
         yield state
+
+
+def _with_initial_values(
+    evaluate: Evaluation, states: Iterator[lm.State], end: lm.State | None, before: int
+) -> Iterator[lm.State]:
+    """Yield states, then those from the initial values of a user, if no trial was there and χ² is lower.
+
+    end: the last state where none follows. before: the length of the history when the fit began.
+    """
+    for end in states:
+        yield end
+    assert end is not None
+    request, record = evaluate.request, evaluate.record
+    passed, theta = len(record.history), request.search.inside(request.search.start)
+    tried = any(entry.get("theta") == theta.tolist() for entry in record.history[before:])
+    if tried or not np.isfinite(theta).all():
+        return
+    record.on_phase("comparing with the initial values")
+    linear_params, lower = None, None
+    if end.reduced.linear_step is not None:  # to begin with, those of squares
+        linear_params = reduce(evaluate.gram_at(theta, None), request.scaling).linear_params
+    trial = lm.Trial(theta, linear_params)
+    for lower in lm.iterate_below(request.search, evaluate, end, trial, request.solver):
+        yield lower
+    if lower is None:
+        del record.history[passed:]
 
 
 def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
@@ -154,10 +167,11 @@ class CheckpointFile(NamedTuple):
     def save(self, state: lm.State, record: FitRecord) -> None:
         if not state.reduced.finite:
             return
-        saved_state, best = state.saved(), state.best and state.best.saved()
+        best = state.best and checkpoints.saved_state(state.best)
         saved = checkpoints.Checkpoint(
-            self.identity, state.passes, saved_state, best, record.history, record.minima
-        )
+            self.identity, state.passes, checkpoints.saved_state(state), best,
+            record.history, record.minima,
+        )  # fmt: skip
         try:
             checkpoints.save(self.path, saved)
         except OSError as e:
@@ -176,37 +190,40 @@ def _resumed(
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
 
-    def state(of: SavedState, best: lm.State | None = None) -> lm.State:
-        n_bins, p = len(of.gram.pairs), len(request.search.names)
-        if len(of.theta) != p or n_bins != len(bins):
-            raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
-        restored = lm.State.restored(
-            of, request.search, request.scaling, request.sum_rounding, saved.passes, best
+    def restored(state: checkpoints.SavedState, best: lm.State | None = None) -> lm.State:
+        n_bins, p = len(state.gram.pairs), len(request.search.names)
+        if len(state.theta) != p or n_bins != len(bins):
+            raise ValueError(f"{len(state.theta)} parameters and {n_bins} bins")
+        options = request.search, request.scaling, request.sum_rounding, saved.passes, best
+        return lm.with_outcome(
+            request.search, checkpoints.restored_state(state, *options), request.solver
         )
-        return with_outcome(request.search, restored, request.solver)
 
     with checkpoints.foreign_content(checkpoint.path):
-        return state(saved.state, saved.best and state(saved.best))
+        return restored(saved.state, saved.best and restored(saved.best))
 
 
 def identity(request: Request) -> dict[str, Any]:
-    config, names = request.config, request.search.names
+    config, search, scan = request.config, request.search, request.scan
+
+    def numbers(bounds: np.ndarray) -> list[float | str]:  # JSON holds no infinite number
+        return [bound if np.isfinite(bound) else str(bound) for bound in bounds.tolist()]
+
     return {
-        "data": request.scan.digest,
-        "bins": list(request.scan.bins),
-        "frames": list(request.scan.frames),
-        "excluded frames": [list(one) for one in request.scan.excluded_frames],
-        "excluded chunks": [list(chunk) for chunk in request.scan.excluded],
+        "data": scan.digest,
+        "bins": list(scan.bins),
+        "frames": list(scan.frames),
+        "excluded frames": [list(span) for span in scan.excluded_frames],
+        "excluded chunks": [list(chunk) for chunk in scan.excluded],
         "model": config["model"],
         "gap_angstrom": config["gap_angstrom"],
         **{
             o.name: config[o.name] for o in FitOptions.options().values() if CHANGEABLE not in o.use
         },
-        "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
-        "start": [None if np.isnan(v) else float(v) for v in request.search.start],
-        # JSON holds no infinite number
-        "lower": [one if np.isfinite(one) else str(one) for one in request.search.lower.tolist()],
-        "upper": [one if np.isfinite(one) else str(one) for one in request.search.upper.tolist()],
+        "free": [n for n, free in zip(search.names, search.free, strict=True) if free],
+        "start": [None if np.isnan(v) else float(v) for v in search.start],
+        "lower": numbers(search.lower),
+        "upper": numbers(search.upper),
         # sums on a GPU differ in the last bits
         **({"device": "gpu"} if config.get("computed_on", {}).get("name") == "gpu" else {}),
         "code of the model": request.problem.model.digest,

@@ -46,7 +46,7 @@ def predict(
     if time.ndim != 1:
         raise OptionError(f"times = {shown(times)} is not a list of times in seconds")
     number = len(params) if isinstance(params, Mapping) else np.size(params)
-    model = with_coefficients(scan_model(model), number, time)
+    model = with_coefficients(scan_model(model).current(), number, time)
     theta = vector_of(model, params)
     known = convention_named(convention)
     width = required_gap(model, gap)

@@ -67,7 +67,9 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         "model_digest": model.digest,
         "periods": {p.name: p.period for p in parameters if p.period is not None},
         "gap_angstrom": width,
-        "gap_from": "option gap" if scan.attrs["gap_angstrom"] is None else "stored with the data",
+        "gap_from": "option gap"
+        if scan.attributes.gap_angstrom is None
+        else "stored with the data",
         "changed": options.changed(),
         "splines": {name: asdict(form) for name, form in model.splines.items()},
     }
@@ -166,7 +168,7 @@ def computed_on(request: Request, device: Device) -> Request:
 
 
 def _gap(given: str | float | None, scan: Scan) -> float | None:
-    stored = scan.attrs["gap_angstrom"]
+    stored = scan.attributes.gap_angstrom
     if given is None:
         return stored
     gap = gap_in_angstrom(given)

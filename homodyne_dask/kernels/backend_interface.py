@@ -1,16 +1,17 @@
 """The interface between passes and models: the problem, a block of data, and what a backend provides.
 
-A pass turns blocks into Grams without knowing f. There are two backends, modules that have these functions:
-`transport_backend`, with derivatives by hand, and `separable_backend`, differentiated by JAX. f itself is an
-`Evaluation`; that of transport models, `transport_evaluation`, does without JAX.
+A pass turns blocks into Grams without knowing f. There are two backends: that of `transport_backend`, with
+derivatives by hand, and that of `separable_backend`, differentiated by JAX. f itself is an `Evaluation`; that
+of transport models, in `transport_evaluation`, does without JAX.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from math import gcd
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
@@ -38,7 +39,7 @@ class Problem:
     """The model, its options, and which pairs count."""
 
     model: Any
-    """A `Model`, as it is when the problem is made; only its backend depends on its type."""
+    """A `Model` whose functions were read (`current`); only its backend depends on its type."""
     convention: Convention = Convention.PHYSICAL
     gap: float | None = None
     """Å."""
@@ -50,8 +51,10 @@ class Problem:
     """Residual above which it costs less than its square, in units of sigma."""
 
     def __post_init__(self) -> None:
-        # whoever makes a problem gets the model as it is then; the problem itself never changes
-        object.__setattr__(self, "model", self.model.current())
+        # kernels are kept by the digest: without it one of a function that has changed would be used again
+        assert self.model.digest, (
+            f"the functions of {self.model.name} were not read: model.current()"
+        )
 
     @property
     def sum_rounding(self) -> float:
@@ -144,6 +147,14 @@ MAX_CANDIDATES = 8
 """Thetas of one call of `candidate_grams`; fewer are padded, so that its kernel is compiled once."""
 
 
+class GramColumns(Enum):
+    """The columns of a Gram behind 1 and y - 1."""
+
+    DERIVATIVES = "f and ∂f/∂theta"
+    POINTS = "f at several thetas, in a Gram of each"
+    CHANGES = "f_0, and f_n - f_0 of the other thetas"
+
+
 class TileWork(NamedTuple):
     blocks: Sequence[Block]
     known: Sequence[Float[np.ndarray, "padded 4"] | None]
@@ -152,9 +163,7 @@ class TileWork(NamedTuple):
     """Tiles that the program is made for."""
     n_frames: int
     """Of the full resolution."""
-    fields: str
-    """The columns behind 1 and y - 1. 'derivatives': f and ∂f/∂theta; 'points': f at several thetas;
-    'changes': f_0, and f_n - f_0 of the others."""
+    columns: GramColumns
     linear_params: Float[np.ndarray, "bin 2"] | None = None
     """Under a loss."""
 
@@ -213,7 +222,10 @@ class PairSet(NamedTuple):
     """Å; 0 where a model has none."""
 
 
-class Evaluation(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How f of the models of one family is computed: its functions."""
+
     point: Callable[..., ModelPoint]
     """(problem, theta, time, factor=1, frames=None): times of the full resolution, of which `factor`
     are averaged; frames that are selected, the first and the one after the last, by default all."""
@@ -223,15 +235,16 @@ class Evaluation(Protocol):
         ..., tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin p ..."]]
     ]
     """The same arguments: f, and its derivatives by theta."""
-    rates: Callable[..., dict[str, RateCurve]] | None
+    rates: Callable[..., dict[str, RateCurve]] | None = None
     """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain, if any."""
-    rates_of_draws: Callable[..., dict[str, Float[np.ndarray, "draw at"]]] | None
+    rates_of_draws: Callable[..., dict[str, Float[np.ndarray, "draw at"]]] | None = None
     """(problem, thetas, time, frames, at): the values of `rates` for many thetas, at some of its points."""
-    sign_at: Callable[..., Float[np.ndarray, "bin ..."]] | None
+    sign_at: Callable[..., Float[np.ndarray, "bin ..."]] | None = None
     """As f_at: the sign of the field correlation g, f = g²; None for models that are given as f alone."""
 
 
-class Backend(Evaluation, Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Backend(Evaluation):
     """How the models of one family are computed, with their kernels."""
 
     gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]

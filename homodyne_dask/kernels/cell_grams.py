@@ -8,12 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.kernels.backend_interface import GramColumns, Problem
 from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.gram import CellMeans, Gram
+from homodyne_dask.kernels.gram import CellMeans, Gram, LinearParams
 from homodyne_dask.kernels.losses import robust_terms
-
-LinearParams = Float[np.ndarray, "bin 2"]
 
 
 def cell_means(
@@ -29,22 +27,25 @@ def cell_means(
     return CellMeans(columns, weight, np.count_nonzero(counted, axis=1))
 
 
-def cell_gram(means: CellMeans, problem: Problem, linear_params: LinearParams | None) -> Gram:
-    means, sums = _under_loss(means, problem, linear_params)
-    return Gram(_moments(means.columns, means.weight), means.pairs, sums)
-
-
-def cell_candidate_grams(means: list[CellMeans]) -> Gram:
-    moments = [_moments(each.columns[..., :3], each.weight) for each in means]
-    return Gram(np.stack(moments, axis=1), means[0].pairs)
-
-
-def wide_cell_gram(means: list[CellMeans]) -> Gram:
-    """Return the wide Gram over [1, y - 1, f_0, f_1 - f_0, ...], f_n those of each of `means`."""
-    first = means[0].columns[..., :3]
-    others = [each.columns[..., 2:3] - first[..., 2:] for each in means[1:]]
-    X = np.concatenate([first, *others], axis=-1)
-    return Gram(_moments(X, means[0].weight), means[0].pairs)
+def cell_gram(
+    means: list[CellMeans],
+    columns: GramColumns,
+    problem: Problem,
+    linear_params: LinearParams | None,
+) -> Gram:
+    """Return the Gram of means at one theta, or at several."""
+    first, loss = means[0], None
+    if columns is GramColumns.DERIVATIVES:
+        first, loss = _under_loss(first, problem, linear_params)
+        moments = _moments(first.columns, first.weight)
+    elif columns is GramColumns.POINTS:
+        each = [_moments(of_theta.columns[..., :3], of_theta.weight) for of_theta in means]
+        moments = np.stack(each, axis=1)
+    else:
+        head = first.columns[..., :3]
+        changes = [of_theta.columns[..., 2:3] - head[..., 2:] for of_theta in means[1:]]
+        moments = _moments(np.concatenate([head, *changes], axis=-1), first.weight)
+    return Gram(moments, first.pairs, loss)
 
 
 def cell_block_grams(

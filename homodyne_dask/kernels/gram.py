@@ -7,6 +7,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 Place = Int[np.ndarray, "bin p"]
+LinearParams = Float[np.ndarray, "bin 2"]
+"""(offset - 1, contrast) of every bin."""
+DataSums = Float[np.ndarray, "padded 4"]
+"""Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs, y = c2."""
 
 
 class Gram(NamedTuple):

@@ -1,7 +1,7 @@
-"""The backend of user-defined models: Grams of f and its derivatives by JAX."""
+"""The backend of user-defined models: Grams of f and of its derivatives, which JAX takes in forward mode."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,53 +11,154 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.autodiff import (
-    SeparablePoint,
-    Tables,
-    at_times,
-    bin_argument,
-    f_of,
-    f_with_derivatives,
-    of_frames,
-    sides_of,
-    tables_of,
-)
-from homodyne_dask.kernels.autodiff import separable_point as point
-from homodyne_dask.kernels.backend_interface import Block, PairSet, PairTimes, Problem, RateCurve
-from homodyne_dask.kernels.column_sums import (
-    AtFrames,
-    Common,
+from homodyne_dask.kernels.backend_interface import (
+    Backend,
+    Block,
+    GramColumns,
+    ModelPoint,
+    PairSet,
+    PairTimes,
+    Problem,
+    RateCurve,
+    SubBlocks,
     TileWork,
-    cells_kernel,
-    grams_of_tiles,
-    wide_kernel,
+    of_level,
+    sub_blocks,
 )
-from homodyne_dask.kernels.compiled import kernel, plain_kernel
-from homodyne_dask.kernels.devices import computed, float64_on_cpu
-from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.subblock_loop import (
+from homodyne_dask.kernels.block_sums import (
+    AtFrames,
     BinPairs,
     MeasuredBlock,
+    SubBlock,
+    cells_kernel,
+    grams_of_tiles,
     known_sums,
     measured_block,
     of_bins,
     under_loss,
+    wide_kernel,
 )
+from homodyne_dask.kernels.compiled import kernel, plain_kernel
+from homodyne_dask.kernels.devices import computed, float64_on_cpu
+from homodyne_dask.kernels.gram import DataSums, Gram, LinearParams
+from homodyne_dask.kernels.losses import robust_terms
+from homodyne_dask.models.derived_models import Ties
 from homodyne_dask.models.transport import Convention, frame_spacing, positive_times
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 OfPairs = Float[np.ndarray, "bin ..."]
-LinearParams = Float[np.ndarray, "bin 2"]
-DataSums = Float[np.ndarray, "padded 4"]
-
-__all__ = ["point"]
 Bins = Float[np.ndarray, " bin"]
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, f falls by less than this fraction."""
 FEW_TIMES, MANY_TIMES = 512, 65536
 """Pairs of times at which f is evaluated at once."""
-rates = rates_of_draws = sign_at = None
+Tables = Any
+"""Arrays whose last axis is time, as `precompute` nests them."""
+
+
+@dataclass(frozen=True)
+class SeparablePoint(ModelPoint):
+    tables: Tables
+    derivatives: Tables
+    """By theta, of shape (p, n); None of times."""
+    n: int
+
+    def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
+        everywhere = np.zeros((1, self.n))  # nothing is known of f
+        return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
+
+
+def bin_argument(problem: Problem, q: Any, phi: Any) -> Bin:
+    return Bin(q, phi, np.full(np.shape(q), np.nan if problem.gap is None else problem.gap))
+
+
+def separable_point(
+    problem: Problem,
+    theta: Float[np.ndarray, " p"],
+    time: Float[np.ndarray, " n"],
+    factor: int = 1,
+    frames: tuple[int, int] | None = None,
+) -> SeparablePoint:
+    """Return the tables at theta, averaged over factor frames as data of a level are. time: of all [s]."""
+    model = problem.model
+    assert isinstance(model, SeparableModel)
+    theta, m = np.asarray(theta, float), len(time) // factor
+
+    def averaged(values: Array) -> np.ndarray:
+        kept = np.asarray(values)[..., : m * factor]
+        return kept.reshape(*kept.shape[:-1], m, factor).mean(axis=-1)
+
+    with float64_on_cpu():
+        tables, derivatives = _tables(theta, np.asarray(time, float), model=model)
+        tables, derivatives = jax.tree.map(averaged, (tables, derivatives))
+    level = of_level(problem, len(time), factor, frames)
+    return SeparablePoint(problem, theta, *level, tables, derivatives, m)
+
+
+@plain_kernel("model")
+def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables, Tables]:
+    if model.precompute is None:
+        return time, None
+    return with_derivatives(lambda theta: tables_of(model, theta, time), theta)
+
+
+def tables_of(model: SeparableModel, theta: Array, time: Array) -> Tables:
+    return time if model.precompute is None else model.precompute(theta, time)
+
+
+def with_derivatives(
+    f: Callable[..., Any], theta: Float[Array, " p"], *more: Any
+) -> tuple[Any, Any]:
+    """Return f(theta, ...) and its derivatives by theta on a first axis; more: values with derivatives."""
+    values, derivatives = [value for value, _ in more], [derivative for _, derivative in more]
+    value, tangent = jax.linearize(f, theta, *values)
+    return value, jax.vmap(tangent)(jnp.eye(len(theta)), *derivatives)
+
+
+def f_of(
+    model: SeparableModel, theta: Array, t1: Tables, t2: Tables, bin: Bin, shape: tuple[int, ...]
+) -> Float[Array, "..."]:
+    return jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), shape)
+
+
+def f_with_derivatives(
+    model: SeparableModel, theta: Array, here: tuple[Tables, Tables], there: tuple[Tables, Tables],
+    bin: Bin, shape: tuple[int, ...],
+) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
+    """Return f of this shape and its derivatives from tables and derivatives at t1 (here) and t2."""
+    if model.precompute is None:
+        return with_derivatives(lambda at: f_of(model, at, here[0], there[0], bin, shape), theta)
+    return with_derivatives(
+        lambda at, t1, t2: f_of(model, at, t1, t2, bin, shape), theta, here, there
+    )
+
+
+def of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
+    """Return the tables of T frames; past the end the last frame is repeated, where there are no data."""
+    some = np.minimum(np.arange(first, first + T), frames - 1)
+    return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
+
+
+def at_times(tables: Tables, time: Float[np.ndarray, " n"], t: Float[np.ndarray, " m"]) -> Tables:
+    return jax.tree.map(lambda v: np.apply_along_axis(partial(np.interp, t, time), -1, v), tables)
+
+
+def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
+    R, S = at.counted.shape
+    return (
+        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
+        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
+    )
+
+
+def slopes_of_ties(ties: Ties, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p m"]:
+    with float64_on_cpu():
+        return np.asarray(_slopes_of_ties(np.asarray(theta, float), ties=ties))
+
+
+@plain_kernel("ties")
+def _slopes_of_ties(theta: Float[Array, " m"], *, ties: Ties) -> Float[Array, "p m"]:
+    return jax.jacfwd(ties.expand)(theta)
 
 
 def rates_of_splines(
@@ -82,30 +183,43 @@ type Sides = tuple[Tables, Tables]
 
 
 @dataclass(frozen=True)
+class SeparableColumns:
+    """f and ∂f/∂theta by JAX: a `block_sums.Columns`."""
+
+    model: SeparableModel
+    tables: SeparableTables
+
+    def shared(self, at: SubBlock) -> Sides:
+        return sides_of(self.tables.rows, self.tables.columns, at)
+
+    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+        bin, theta = self.tables.bins.some(pairs.bin), self.tables.theta
+        f, derivatives = f_with_derivatives(self.model, theta, *sides, bin, known.shape)
+        return [f[None], derivatives]
+
+
+class SeparableAtPoints(SeparableColumns):
+    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+        bin = self.tables.bins.some(pairs.bin)
+
+        def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
+            return jnp.where(known, f_of(self.model, theta, t1, t2, bin, known.shape), 0.0)
+
+        return [jax.vmap(at_point)(self.tables.theta, *sides)]
+
+
+@dataclass(frozen=True)
 class SeparableFamily:
-    """The model that one kernel is compiled for: a `Columns`."""
+    """The model that one kernel is compiled for: a `block_sums.Family`."""
 
     model: SeparableModel
     dtype, finite = jnp.float64, False
 
-    def at_points(self, tables: SeparableTables) -> tuple[Common, Callable[..., Array]]:
-        def f_at_points(sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
-            bin = tables.bins.some(pairs.bin)
+    def at_points(self, tables: SeparableTables) -> SeparableColumns:
+        return SeparableAtPoints(self.model, tables)
 
-            def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
-                return jnp.where(known, f_of(self.model, theta, t1, t2, bin, known.shape), 0.0)
-
-            return jax.vmap(at_point)(tables.theta, *sides)
-
-        return partial(sides_of, tables.rows, tables.columns), f_at_points
-
-    def columns(self, tables: SeparableTables) -> tuple[Common, Callable[..., list[Array]]]:
-        def columns_of(sides: Sides, pairs: BinPairs) -> list[Array]:
-            bin, shape = tables.bins.some(pairs.bin), pairs.at.counted.shape
-            f, derivatives = f_with_derivatives(self.model, tables.theta, *sides, bin, shape)
-            return [f[None], derivatives]
-
-        return partial(sides_of, tables.rows, tables.columns), columns_of
+    def at_theta(self, tables: SeparableTables) -> SeparableColumns:
+        return SeparableColumns(self.model, tables)
 
     def of_tile(
         self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
@@ -128,13 +242,13 @@ def separable_kernel(
     loss: str,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
     """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the sums of the loss with the pairs."""
-    m, (common, columns_of) = len(tables.theta) + 3, family.columns(tables)
+    m, columns = len(tables.theta) + 3, family.at_theta(tables)
 
     def add(sums: tuple[Array, Array], sides: Sides, pairs: BinPairs) -> tuple[Array, Array]:
         b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
         known = jnp.isfinite(pairs.c2) & pairs.at.counted
         y = pairs.c2.astype(float) - 1
-        values = jnp.concatenate(columns_of(sides, pairs))
+        values = jnp.concatenate(columns.of_bin(sides, pairs, known))
         X = jnp.concatenate([jnp.ones((1, *shape)), y[None], values])
         root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
         if loss == "linear":
@@ -147,7 +261,7 @@ def separable_kernel(
         return pairs.add_to(sums[0], X @ X.T), pairs.add_to(sums[1], row)
 
     start = jnp.zeros((len(block.c2), m, m)), jnp.zeros((len(block.c2), 5))
-    return block.summed((0, block.n_total), start, common, add)
+    return block.summed((0, block.n_total), start, columns.shared, add)
 
 
 def _arguments(
@@ -182,6 +296,7 @@ def robust_gram(at: SeparablePoint, block: Block, linear_params: LinearParams) -
 
 
 def candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
+    # with derivatives: a kernel of three columns would save less than its compilation takes
     grams = [gram(at, block)[0] for at in points]
     moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
     return Gram(moments, grams[0].pairs)
@@ -205,7 +320,7 @@ def tile_grams(
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     first, block = points[0], work.blocks[0]
     theta, tables, columns = first.theta, (first.tables, first.derivatives), len(first.theta) + 3
-    if work.fields != "derivatives":
+    if work.columns is not GramColumns.DERIVATIVES:
         (theta, tables), columns = _of_points(points), len(points) + 2
     at = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
     family = SeparableFamily(first.problem.model)
@@ -331,3 +446,21 @@ def correlation_time(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, 
 def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Return f of bins at pairs of frames, counted in frames instead of seconds."""
     return f_at(at, np.arange(at.n), q, phi, i, j)
+
+
+SEPARABLE = Backend(
+    point=separable_point,
+    f_at=f_at,
+    f_and_derivatives_at=f_and_derivatives_at,
+    gram=gram,
+    robust_gram=robust_gram,
+    candidate_grams=candidate_grams,
+    wide_gram=wide_gram,
+    tile_grams=tile_grams,
+    cell_sums=cell_sums,
+    pair_times=pair_times,
+    f_of_theta=f_of_theta,
+    adequate=adequate,
+    correlation_time=correlation_time,
+)
+SPLINE_RATE = replace(SEPARABLE, rates=rates_of_splines)

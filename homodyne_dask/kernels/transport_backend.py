@@ -1,58 +1,68 @@
-"""The backend of the transport models: their Grams from the integrals of one theta or several."""
+"""The backend of the transport models: compiled sums over a block at one theta, under a loss, or at several.
+
+f and v = E·S'(x) are the only derivative fields per pair; `Terms.added` has the sums made of them. All tables
+are centred on the block first: the expanded sums would cancel otherwise. Each kernel passes
+its summand to the loop of `block_sums`.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Float, Int
+from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.backend_interface import (
     MAX_CANDIDATES,
+    Backend,
     Block,
+    GramColumns,
     PairSet,
     PairTimes,
     Problem,
+    TileWork,
     sub_blocks,
 )
-from homodyne_dask.kernels.column_sums import (
+from homodyne_dask.kernels.block_sums import (
     AtFrames,
-    TileWork,
+    BinPairs,
+    MeasuredBlock,
+    SubBlock,
     cells_kernel,
     grams_of_tiles,
-    wide_kernel,
-)
-from homodyne_dask.kernels.devices import computed
-from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.subblock_loop import (
-    MeasuredBlock,
     known_sums,
     measured_block,
     of_bins,
     under_loss,
+    wide_kernel,
 )
+from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.devices import computed
+from homodyne_dask.kernels.gram import DataSums, Gram, LinearParams
+from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.transport_evaluation import (
+    TRANSPORT_EVALUATION,
     Bins,
     TransportPoint,
-    f_and_derivatives_at,
-    f_at,
     f_between,
-    point,
-    rates,
-    rates_of_draws,
-    sign_at,
 )
-from homodyne_dask.kernels.transport_kernels import (
-    TransportFamily,
-    TransportTables,
-    candidates_kernel,
-    centred,
-    gram_kernel,
-    robust_kernel,
+from homodyne_dask.models.shear_factor import (
+    Wave,
+    decay,
+    nearest_far,
+    sheared,
+    sin_cos,
+    strain,
+    unsheared,
+    wave,
 )
 from homodyne_dask.models.transport import (
     Convention,
+    Shear,
     TransportModel,
     bin_scales,
     frame_spacing,
@@ -61,13 +71,393 @@ from homodyne_dask.models.transport import (
     time_steps,
 )
 
-LinearParams = Float[np.ndarray, "bin 2"]
-DataSums = Float[np.ndarray, "padded 4"]
-
-__all__ = ["f_and_derivatives_at", "f_at", "point", "rates", "rates_of_draws", "sign_at"]
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
 cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
+DTYPES = {"float64": jnp.float64, "mixed": jnp.float32}
+"""The dtype of values per pair, by precision; sums are float64."""
+_NEAR = 1e-4
+"""|x| below which sin x / x is 1 - x²/6 to rounding; above, sin x is known to 1e-12 of itself."""
+
+
+class TransportTables(NamedTuple):
+    """The integrals of theta along a block's rows and columns, and the scales of each bin.
+
+    Of several thetas all but k have a first axis over them, and there are only the tables of G and C.
+    """
+
+    rows: Float[Any, "tables T"]
+    """1, one for each parameter of J, under shear one for each of γ̇ and G, last C."""
+    columns: Float[Any, "tables T"]
+    k: Float[Array, ""] | float
+    s: Float[Any, " padded"]
+    ds: Float[Any, " padded"]
+
+
+class Waves(NamedTuple):
+    """sin and cos of s·G along rows and columns: those of s·ΔG follow by the sum formulas."""
+
+    rows: tuple[Array, Array]
+    columns: tuple[Array, Array]
+    """Of shape (bin, T); there may be axes before these, of several thetas."""
+
+    def between(self, b: Array, at: SubBlock) -> tuple[Array, Array]:
+        """Return sin and cos of s·(G_j - G_i) of a bin on a sub-block, with their common sign."""
+        R, S = at.counted.shape
+
+        def of_bin(wave: Array, first: Array, length: int) -> Array:
+            lead = wave.shape[:-2]
+            cut = lax.dynamic_slice(wave, (*(0 for _ in lead), b, first), (*lead, 1, length))
+            return cut[..., 0, :]
+
+        si, ci = (of_bin(w, at.i, R)[..., :, None] for w in self.rows)
+        sj, cj = (of_bin(w, at.j, S)[..., None, :] for w in self.columns)
+        return sj * ci - cj * si, cj * ci + sj * si
+
+
+class Sides(NamedTuple):
+    """Tables along rows (here) and columns (there) of a sub-block, and what all bins of one q share there."""
+
+    here: Float[Array, "tables R"]
+    there: Float[Array, "tables S"]
+    E: Float[Array, "R S"]
+    """exp(-k ΔC); NaN marks pairs that do not count: it propagates to f and is masked there."""
+    strain: Float[Array, "R S"]
+    """ΔG in the form that f takes, its derivative by ΔG, and 1/ΔG."""
+    sign: Float[Array, "R S"]
+    inverse: Float[Array, "R S"]
+    nearest: Float[Array, ""]
+    """No |ΔG| on the sub-block is below this."""
+
+
+@dataclass(frozen=True)
+class TransportFamily:
+    """The transport models that one kernel is compiled for: a `block_sums.Family`."""
+
+    shear: Shear
+    convention: Convention
+    diffusion: int = 0
+    """Number of parameters of J, where there are tables of derivatives."""
+    precision: str = "float64"
+    finite = True
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return DTYPES[self.precision]
+
+    def waves(self, s: Array, rows: Array, columns: Array) -> Waves:
+        pairs = [sin_cos(s[:, None] * G[None, :]) for G in (rows[-2], columns[-2])]
+        rounded = [tuple(values.astype(self.dtype) for values in pair) for pair in pairs]
+        return Waves(*lax.optimization_barrier(rounded))
+
+    def sides(self, at: SubBlock, k: Array | float, here: Array, there: Array) -> Sides:
+        C, G = ((there[n][None, :] - here[n][:, None]) for n in (-1, -2))
+        E = decay(self.convention, jnp.asarray(k), C)
+        E = jnp.where(at.counted, E, jnp.nan).astype(self.dtype)
+        dG, sign = strain(self.convention, G)
+        fields = E, *(field.astype(self.dtype) for field in (dG, sign, 1 / dG))
+        before, behind = here[-2], there[-2]
+        apart = jnp.maximum(behind.min() - before.max(), before.min() - behind.max())
+        E, dG, sign, inverse = lax.optimization_barrier(fields)
+        return Sides(here, there, E, dG, sign, inverse, apart)
+
+    def fields(
+        self, s: Array, trig: Waves, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]
+    ) -> tuple[Float[Array, "R S"], Float[Array, "R S"]]:
+        """Return f and v, 0 where a pair does not count; the series near x = 0 only where that is near."""
+        if not self.shear:
+            f = jnp.where(known, unsheared(self.convention, sides.E), 0)
+            return f, f
+        between, s, E = trig.between(pairs.bin, pairs.at), s[pairs.bin], sides.E
+
+        def of_bin(*, far: bool) -> tuple[Array, Array]:
+            x = s.astype(E.dtype) * sides.strain
+            if self.convention is Convention.PHYSICAL:
+                at = Wave(x, *between, sides.inverse * (1 / s).astype(E.dtype))
+            else:
+                at = wave(x)
+            f, v = sheared(self.shear, self.convention, E, at, far=far)
+            if self.convention is not Convention.PHYSICAL:
+                v = v * sides.sign
+            return jnp.where(known, f, 0), jnp.where(known, v, 0)
+
+        is_far = sides.nearest * jnp.abs(s) >= nearest_far(self.shear)
+        return lax.cond(is_far, lambda: of_bin(far=True), lambda: of_bin(far=False))
+
+    def at_points(self, tables: TransportTables) -> "SeveralThetas":
+        return SeveralThetas(self, tables)
+
+    def at_theta(self, tables: TransportTables) -> "Terms":
+        return Terms(self, tables)
+
+    def of_tile(
+        self, at: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
+    ) -> TransportTables:
+        s, ds = at.of_bin
+        s = s if at.tables.ndim == 2 else s[:, None]
+        return TransportTables(*centred(at.tables, rows, columns), at.common, s, ds)
+
+
+class SeveralThetas:
+    """f at several thetas: a `block_sums.Columns`; candidates take one after the other."""
+
+    def __init__(self, family: TransportFamily, tables: TransportTables) -> None:
+        self.family, self.k = family, tables.k
+        self.s, self.rows, self.columns = (
+            jnp.asarray(part) for part in (tables.s, tables.rows, tables.columns)
+        )
+        self.trig = jax.vmap(family.waves)(self.s, self.rows, self.columns)
+
+    def shared(self, at: SubBlock) -> Sides:
+        return jax.vmap(lambda here, there: self.family.sides(at, self.k, here, there))(
+            *at.cut(self.rows, self.columns)
+        )
+
+    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+        shear, convention = self.family.shear, self.family.convention
+        if not shear:
+            return [jnp.where(known, unsheared(convention, sides.E), 0)]
+        scale = self.s[:, pairs.bin, None, None]
+        x, sine = scale * sides.strain, self.trig.between(pairs.bin, pairs.at)[0]
+        if convention is Convention.PHYSICAL and shear is Shear.LINEAR:
+            far = sine * sides.inverse * (1 / scale)
+            sinc = jnp.where(jnp.abs(x) < _NEAR, 1 - x * x / 6, far)
+            return [jnp.where(known, sides.E * sinc * sinc, 0)]
+        return [jnp.where(known, sheared(shear, convention, sides.E, wave(x))[0], 0)]
+
+    def shared_at_one(self, at: SubBlock) -> tuple[Array, Waves, Sides]:
+        """Return s, waves and sides of the theta whose turn it is."""
+        waves, here, there = jax.tree.map(
+            lambda part: lax.dynamic_index_in_dim(part, at.point, keepdims=False),
+            (self.trig, self.rows, self.columns),
+        )
+        return self.s[at.point], waves, self.family.sides(at, self.k, *at.cut(here, there))
+
+
+class BlockSums(NamedTuple):
+    by_tables: tuple[Float[Array, "padded u u"], ...]
+    """Uᵀ F U of every field of second order, U the rows of the tables."""
+    by_row: Float[Array, "padded F T"]
+    by_column: Float[Array, "padded F T"]
+
+
+class Terms:
+    """f and its derivatives at one theta, a `block_sums.Columns`, and the sums of a block made of them.
+
+    Derivatives by parameters of J are f times a table, the others v times a table. The fields that are summed
+    are the products of f and v, then those with y, then f and v themselves; without shear there is no v.
+    """
+
+    def __init__(self, family: TransportFamily, tables: TransportTables) -> None:
+        self.family, self.tables = family, tables
+        s, rows, columns = (jnp.asarray(part) for part in (tables.s, tables.rows, tables.columns))
+        self.s, self.trig = s, family.waves(s, rows, columns)
+        C = slice(1, 1 + family.diffusion)
+        self.groups = [C, slice(C.stop, len(rows) - 1)] if family.shear else [C]
+        """The tables with which f, and under shear v, make derivatives: phi0 goes with G."""
+        each = range(len(self.groups))
+        self.products_of = [(a, b) for a in each for b in each[a:]]
+        self.multiplied = [
+            self.groups[b] if a else slice(0, self.groups[b].stop) for a, b in self.products_of
+        ]
+        """The tables that multiply each product of two of f and v on both sides."""
+
+    def shared(self, at: SubBlock) -> Sides:
+        rows, columns = jnp.asarray(self.tables.rows), jnp.asarray(self.tables.columns)
+        return self.family.sides(at, self.tables.k, *at.cut(rows, columns))
+
+    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+        f, v = self.fields(sides, pairs, jnp.isfinite(sides.E))
+        change = sides.there[:, None, :] - sides.here[:, :, None]
+        C, *of_shear = self.groups
+        columns = [f[None], -self.tables.k * f * change[C]]
+        for G in of_shear:
+            s, ds = (jnp.asarray(part)[pairs.bin] for part in (self.tables.s, self.tables.ds))
+            scales = jnp.stack([*[s] * (G.stop - G.start - 1), ds])
+            columns.append(scales[:, None, None] * v * change[G])
+        return columns
+
+    def fields(self, sides: Sides, pairs: BinPairs, known: Array) -> tuple[Array, Array]:
+        return self.family.fields(self.s, self.trig, sides, pairs, known)
+
+    def zero(self, c2: Any) -> BlockSums:
+        bins, T, _ = c2.shape
+        sizes = [among.stop - among.start for among in self.multiplied]
+        by_frame = jnp.zeros((bins, len(sizes) + 2 * len(self.groups), T))
+        return BlockSums(tuple(jnp.zeros((bins, u, u)) for u in sizes), by_frame, by_frame)
+
+    def products(self, f: Array, v: Array, y: Array) -> tuple[list[Array], list[Array]]:
+        single = [f, v][: len(self.groups)]
+        return [single[a] * single[b] for a, b in self.products_of] + [
+            a * y for a in single
+        ], single
+
+    def added(
+        self, sums: BlockSums, fields: list[Array], sides: Sides, pairs: BinPairs
+    ) -> BlockSums:
+        w_i, w_j, u, dtype = pairs.w_i, pairs.w_j, self.groups[-1].stop, self.family.dtype
+        here, there = sides.here[:u] * w_i, sides.there[:u] * w_j
+        left, right = here.astype(dtype), there[0].astype(dtype)
+        by_tables, by_column = [], []
+        for n, F in enumerate(fields):
+            if n < len(self.multiplied):
+                among = self.multiplied[n]
+                projected = (left[among] @ F).astype(jnp.float64)
+                by_tables.append(projected @ there[among].T)
+                by_column.append(projected[0] if among.start == 0 else left[0] @ F)
+            else:
+                by_column.append(left[0] @ F)
+        by_row = jnp.stack([F @ right for F in fields]).astype(jnp.float64)
+        by_column = jnp.stack([c.astype(jnp.float64) for c in by_column])
+        return BlockSums(
+            tuple(pairs.add_to(t, p) for t, p in zip(sums.by_tables, by_tables, strict=True)),
+            pairs.add_to(sums.by_row, by_row * w_i, 0, pairs.at.i),
+            pairs.add_to(sums.by_column, by_column * w_j, 0, pairs.at.j),
+        )
+
+    def assembled(self, sums: BlockSums, data: Array) -> Float[Array, "padded m m"]:
+        """Return Xᵀ W X over the columns 1, y - 1, f, ∂f/∂theta from the sums."""
+        tables, groups = self.tables, self.groups
+        rows, columns, s = tables.rows[:-1], tables.columns[:-1], tables.s
+        to = [-jnp.ones((len(s), groups[0].stop - groups[0].start)) * tables.k]
+        for G in groups[1:]:
+            to.append(jnp.stack([*[s] * (G.stop - G.start - 1), tables.ds], axis=1))
+        blocks = {}
+        for n, ((a, b), among) in enumerate(zip(self.products_of, self.multiplied, strict=True)):
+            # Σ w F (u_j - u_i)(v_j - v_i) for every u, v of the tables
+            mixed, U, V = sums.by_tables[n], rows[among], columns[among]
+            at_i = jnp.einsum("si,ui,vi->suv", sums.by_row[:, n], U, U)
+            at_j = jnp.einsum("sj,uj,vj->suv", sums.by_column[:, n], V, V)
+            both = at_i + at_j - mixed - mixed.transpose(0, 2, 1)
+            both = both if a else both[:, groups[a], groups[b]]
+            blocks[a, b] = both * to[a][:, :, None] * to[b][:, None, :]
+            blocks[b, a] = blocks[a, b].transpose(0, 2, 1) if a < b else blocks[a, b]
+        each = range(len(groups))
+        gradient = jnp.block([[blocks[a, b] for b in each] for a in each])
+        at_i = jnp.einsum("sfi,ui->sfu", sums.by_row, rows)
+        first = jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i
+        ff, fy, alone = 0, len(self.multiplied), len(self.multiplied) + len(groups)
+        f = sums.by_row.sum(2)
+
+        def with_gradient(start: int) -> Array:
+            parts = [first[:, start + a, group] for a, group in enumerate(groups)]
+            return jnp.concatenate(parts, axis=1) * jnp.concatenate(to, axis=1)
+
+        w, wy, wyy = (data[:, n] for n in range(3))
+        wf, wfy, wff = (f[:, n] for n in (alone, fy, ff))
+        lines = (w, wy, wf), (wy, wyy, wfy), (wf, wfy, wff)
+        head = jnp.stack([jnp.stack(line, axis=1) for line in lines], axis=1)
+        border = jnp.stack([with_gradient(alone), with_gradient(fy), with_gradient(ff)], axis=1)
+        return jnp.block([[head, border], [border.transpose(0, 2, 1), gradient]])
+
+
+def centred(rows: Any, i: Any, j: Any) -> tuple[Any, Any]:
+    """Return tables at frames i and j (the last where past the end) around one origin, but for the 1."""
+    here, there = (rows.take(frames, axis=-1, mode="clip") for frames in (i, j))
+    origin = 0.5 * (here[..., len(i) // 2] + there[..., len(j) // 2])
+    if rows.shape[-2] > 2:
+        origin = origin * (np.arange(len(rows)) > 0)
+    return here - origin[..., None], there - origin[..., None]
+
+
+@kernel("family")
+def gram_kernel(
+    block: MeasuredBlock,
+    tables: TransportTables,
+    data: Float[Array, "padded 4"],
+    fresh: Bool[Array, ""],
+    *,
+    family: TransportFamily,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
+    """Return Xᵀ W X and the sums of the data of every bin; fresh: the latter are to be computed."""
+    terms = Terms(family, tables)
+
+    def add(sums: BlockSums, sides: Sides, pairs: BinPairs) -> BlockSums:
+        y = pairs.c2.astype(family.dtype)
+        known = jnp.isfinite(y + sides.E)
+        f, v = lax.optimization_barrier(terms.fields(sides, pairs, known))
+        y = jnp.where(jnp.isfinite(y), y - 1, 0)
+        products, single = terms.products(f, v, y)
+        return terms.added(sums, lax.optimization_barrier(products) + single, sides, pairs)
+
+    sums = block.summed((0, block.n_active), terms.zero(block.c2), terms.shared, add)
+    data = lax.cond(fresh, block.data_sums, lambda: data)
+    return terms.assembled(sums, data), data
+
+
+@kernel("family", "loss", counted="robust")
+def robust_kernel(
+    block: MeasuredBlock,
+    tables: TransportTables,
+    offset: Float[Array, " padded"],
+    contrast: Float[Array, " padded"],
+    scale: Float[Array, ""],
+    *,
+    family: TransportFamily,
+    loss: str,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
+    """Return Xᵀ W X, and the sums of the loss with the pairs; residuals count where f has decayed, too."""
+    terms = Terms(family, tables)
+
+    def of_data(weight: Array, y: Array, pairs: BinPairs) -> Array:
+        by_row = jnp.stack([F @ pairs.w_j for F in (weight, weight * y, weight * y * y)])
+        return by_row @ pairs.w_i
+
+    def add(
+        sums: tuple[BlockSums, Array], sides: Sides, pairs: BinPairs
+    ) -> tuple[BlockSums, Array]:
+        of_f, alone = sums
+        b, known = pairs.bin, jnp.isfinite(pairs.c2) & pairs.at.counted
+        f, v = lax.optimization_barrier(terms.fields(sides, pairs, known))
+        y = jnp.where(known, pairs.c2.astype(family.dtype) - 1, 0)
+        r = y - offset[b] - contrast[b] * f
+        weight, row = robust_terms(loss, scale, known, r, pairs.w_i, pairs.w_j)
+        weight, y = lax.optimization_barrier((weight, y))
+        products, single = terms.products(f, v, y)
+        products = lax.optimization_barrier([weight * F for F in products + single])
+        alone = pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
+        return terms.added(of_f, products, sides, pairs), alone
+
+    def add_without_f(alone: Array, counted: Bool[Array, "R S"], pairs: BinPairs) -> Array:
+        known = jnp.isfinite(pairs.c2) & counted
+        y = jnp.where(known, pairs.c2.astype(family.dtype) - 1, 0)
+        weight, row = robust_terms(loss, scale, known, y - offset[pairs.bin], pairs.w_i, pairs.w_j)
+        return pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
+
+    start = terms.zero(block.c2), jnp.zeros((len(block.c2), 8))
+    of_f, alone = block.summed((0, block.n_active), start, terms.shared, add)
+    decayed = block.n_active, block.n_total
+    alone = block.summed(decayed, alone, lambda at: at.counted, add_without_f)
+    return terms.assembled(of_f, alone[:, :3]), alone[:, 3:]
+
+
+@kernel("family", counted="candidates")
+def candidates_kernel(
+    block: MeasuredBlock,
+    tables: TransportTables,
+    n_points: Int[Array, ""],
+    *,
+    family: TransportFamily,
+) -> tuple[Float[Array, "padded point 3 3"], Float[Array, " padded"]]:
+    """Return Xᵀ W X of every bin and point, and the pairs of every bin; tables: of several thetas."""
+    thetas = SeveralThetas(family, tables)
+
+    def add(sums: Array, shared: tuple[Array, Waves, Sides], pairs: BinPairs) -> Array:
+        s, trig, sides = shared
+        y = pairs.c2.astype(family.dtype)
+        known = jnp.isfinite(y + sides.E)
+        f = lax.optimization_barrier(family.fields(s, trig, sides, pairs, known)[0])
+        y = jnp.where(jnp.isfinite(y), y - 1, 0)
+        by_row = [(F @ pairs.w_j.astype(F.dtype)).astype(jnp.float64) for F in (f, f * f, f * y)]
+        return pairs.add_to(sums, jnp.stack(by_row) @ pairs.w_i, pairs.at.point)
+
+    start = jnp.zeros((len(block.c2), MAX_CANDIDATES, 3))
+    of_f = block.summed((0, block.n_active), start, thetas.shared_at_one, add, n_points)
+    data = block.data_sums()
+    f, ff, fy = (of_f[:, :, n] for n in range(3))
+    w, wy, wyy = (jnp.broadcast_to(data[:, None, n], f.shape) for n in range(3))
+    lines = [jnp.stack(line, axis=-1) for line in ((w, wy, f), (wy, wyy, fy), (f, fy, ff))]
+    return jnp.stack(lines, axis=-2), data[:, 3]
 
 
 def _centred(rows: Float[np.ndarray, "rows n"], block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +487,8 @@ def _arguments_of_points(
     scales = [at.scales(block.q, block.phi) for at in points]
     kC = scales[0].k[0] * np.array([at.rows[-1] for at in points])
     cut = sub_blocks(block.i0, block.j0, T, first.min_lag, kC, first.frames)
-    s, ds = np.array([block.padded(one.s) for one in scales]), block.padded(scales[0].ds)
+    s = np.array([block.padded(of_point.s) for of_point in scales])
+    ds = block.padded(scales[0].ds)
     tables = TransportTables(np.array(rows), np.array(columns), scales[0].k[0], s, ds)
     return measured_block(block, cut, first.min_lag), tables
 
@@ -134,15 +525,16 @@ def wide_gram(
 def tile_grams(
     points: Sequence[TransportPoint], work: TileWork
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
-    first, block, derivatives = points[0], work.blocks[0], work.fields == "derivatives"
+    first, block = points[0], work.blocks[0]
+    derivatives = work.columns is GramColumns.DERIVATIVES
     problem, scales = first.problem, [at.scales(block.q, block.phi) for at in points]
-    mixed = work.fields != "changes" and work.linear_params is None
+    mixed = work.columns is not GramColumns.CHANGES and work.linear_params is None
     rows = first.rows if derivatives else np.array([at.rows[-2:] for at in points])
-    s, ds = np.stack([one.s for one in scales], axis=1), scales[0].ds[:, None]
+    s, ds = np.stack([of_point.s for of_point in scales], axis=1), scales[0].ds[:, None]
     columns = 2 + (1 + problem.model.size if derivatives else len(points))
-    at = AtFrames(rows, scales[0].k[0], (s, ds))
+    frames = AtFrames(rows, scales[0].k[0], (s, ds))
     family = _family(problem, derivatives, mixed)
-    return grams_of_tiles(family, at, columns, problem, first.min_lag, work)
+    return grams_of_tiles(family, frames, columns, problem, first.min_lag, work)
 
 
 def cell_sums(
@@ -191,3 +583,18 @@ def correlation_time(at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, 
         decay = decay + (np.median(np.abs(scales.s)) * (G[middle:] - G[middle])) ** 2 / 3
     decayed = np.flatnonzero(decay > 1)
     return float(decayed[0]) if len(decayed) else float(stop - middle)
+
+
+TRANSPORT = Backend(
+    **vars(TRANSPORT_EVALUATION),
+    gram=gram,
+    robust_gram=robust_gram,
+    candidate_grams=candidate_grams,
+    wide_gram=wide_gram,
+    tile_grams=tile_grams,
+    cell_sums=cell_sums,
+    pair_times=pair_times,
+    f_of_theta=f_of_theta,
+    adequate=adequate,
+    correlation_time=correlation_time,
+)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend_interface import (
+    Evaluation,
     ModelPoint,
     Problem,
     RateCurve,
@@ -215,3 +216,13 @@ def f_between(
     if not shear:
         return unsheared(convention, E)
     return sheared(shear, convention, E, wave(s * strain(convention, dG)[0]))[0]
+
+
+TRANSPORT_EVALUATION = Evaluation(
+    point=point,
+    f_at=f_at,
+    f_and_derivatives_at=f_and_derivatives_at,
+    rates=rates,
+    rates_of_draws=rates_of_draws,
+    sign_at=sign_at,
+)

@@ -13,11 +13,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels._jax_internals import checked_indices
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.compiled import traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
+from homodyne_dask.kernels.separable_backend import (
+    MANY_TIMES,
+    f_and_derivatives_at,
+    separable_point,
+)
 from homodyne_dask.models.user_defined import Bin, SeparableModel, UserDefined
 
 _NEEDS_VALUES = (
@@ -96,15 +100,15 @@ def check_finite(
     everywhere: bool = False,
 ) -> None:  # fmt: skip
     """Raise OptionError where f or a derivative is not a number between the first frame used and others."""
-    model, at = problem.model, separable_backend.point(problem, theta, time)
-    step = max(1, separable_backend.MANY_TIMES // len(frames)) if everywhere else 1
+    model, at = problem.model, separable_point(problem, theta, time)
+    step = max(1, MANY_TIMES // len(frames)) if everywhere else 1
     later = np.searchsorted(frames, frames + problem.min_lag)
     shortest = np.stack([frames, frames[np.minimum(later, len(frames) - 1)]])
     for first in range(0, len(frames) if everywhere else 1, step):
         rows = np.broadcast_arrays(frames[first : first + step, None], frames)
         i, j = np.concatenate([np.reshape(rows, (2, -1)), shortest[:, : 0 if first else None]], 1)
         t1, t2 = time[i[j - i >= problem.min_lag]], time[j[j - i >= problem.min_lag]]
-        f, derivatives = separable_backend.f_and_derivatives_at(at, time, q, phi, t1, t2)
+        f, derivatives = f_and_derivatives_at(at, time, q, phi, t1, t2)
         values = np.concatenate([f[:, None], derivatives], axis=1)
         for b, which, n in np.argwhere(~np.isfinite(values)):
             where = f"t1 = {t1[n]:g} s, t2 = {t2[n]:g} s, q = {q[b]:g} 1/Å, φ = {phi[b]:g}°"

@@ -9,20 +9,42 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.solver.state import SavedState
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.levenberg_marquardt import Damping, State, StepControl, TrustRegion
+from homodyne_dask.solver.penalty_strength import penalized
+from homodyne_dask.solver.reduce import Strengths, reduce
+from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
 VERSION = 5
 FORMAT = "homodyne_dask checkpoint"
 MAX_BYTES = 4_000_000_000
 """Of the largest checkpoint that is read."""
+
+
+Number = Annotated[float, Field(ge=-1e100, le=1e100)]
+"""One whose square is a number, too."""
+
+
+class SavedState(NamedTuple):
+    theta: list[Number]
+    damping: Number
+    accepted: bool
+    gram: Gram
+    nonmonotone_steps: int = 0
+    rejected_steps: int = 0
+    slow_steps: int = 0
+    linear_params: list[list[Number]] | None = None
+    trust_region: tuple[list[Number], Number] | None = None
+    strengths: list[list[Number]] | None = None
+    secant: list[list[Number]] | None = None
 
 
 class Checkpoint(NamedTuple):
@@ -75,6 +97,49 @@ def load(path: Path, identity: dict[str, object]) -> Checkpoint:
         return _CHECKPOINT.validate_python(kept | states)
 
 
+def saved_state(state: State) -> SavedState:
+    reduced, S, penalty = state.reduced, state.second_order_term, state.reduced.penalty
+    control, region = state.control, None
+    if isinstance(control, TrustRegion):
+        region = control.size.tolist(), control.radius
+    return SavedState(
+        state.theta.tolist(), state.damping, state.accepted, reduced.gram,
+        state.nonmonotone_steps, state.rejected_steps, state.slow_steps,
+        None if reduced.linear_step is None else reduced.linear_params.tolist(),
+        region,
+        penalty and [each.tolist() for each in penalty.strengths],
+        None if S is None else S.tolist(),
+    )  # fmt: skip
+
+
+def restored_state(
+    saved: SavedState,
+    search: Search,
+    scaling: Scaling,
+    sum_rounding: float,
+    passes: int,
+    best: State | None = None,
+) -> State:
+    """Return the state that was saved, without its decrement and outcome; best: another lowest state."""
+    theta, S = np.array(saved.theta), saved.secant
+    linear_params = None if saved.linear_params is None else np.array(saved.linear_params)
+    prior = search.prior_terms(theta)
+    reduced = reduce(saved.gram, scaling, sum_rounding, prior, linear_params)
+    if saved.strengths is not None:
+        strengths = Strengths(*map(np.array, saved.strengths))
+        reduced = penalized(search, theta, reduced, strengths)
+    control: StepControl = Damping(saved.damping)
+    if saved.trust_region is not None:
+        size, radius = saved.trust_region
+        control = TrustRegion(np.array(size), radius, saved.damping)
+    return State(
+        theta, reduced, control, passes=passes,
+        accepted=saved.accepted, best=best, nonmonotone_steps=saved.nonmonotone_steps,
+        rejected_steps=saved.rejected_steps, slow_steps=saved.slow_steps,
+        second_order_term=None if S is None else np.array(S),
+    )  # fmt: skip
+
+
 @contextmanager
 def foreign_content(path: Path) -> Iterator[None]:
     """Turn errors from the content of an intact checkpoint into an OptionError that names its file."""
@@ -110,8 +175,8 @@ def _newest(path: Path) -> dict[str, Any]:
 
 def saved_identity(path: Path) -> dict[str, object]:
     read = next((body for body in map(_body, (path, previous(path))) if body is not None), {})
-    found = read.get("identity")
-    return found if isinstance(found, dict) else {}
+    identity = read.get("identity")
+    return identity if isinstance(identity, dict) else {}
 
 
 def identity_differences(

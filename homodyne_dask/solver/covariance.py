@@ -33,12 +33,10 @@ from homodyne_dask.solver.cluster_robust import (
     cr3,
     freedom_of_trace,
 )
-from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS
+from homodyne_dask.solver.levenberg_marquardt import MAX_SLOW_STEPS, State
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.normal_matrix import SINGULAR, inverse_of, parameter_scales
-from homodyne_dask.solver.reduce import slope_known
-from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.state import State
+from homodyne_dask.solver.reduce import ReducedProblem, slope_known
 
 _WEAK_EIGENVALUE = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""

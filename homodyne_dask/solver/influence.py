@@ -13,8 +13,7 @@ from homodyne_dask.solver.normal_equations import (
     joint_equations,
     solve_normal_equations,
 )
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import ALIKE, MODES, Scaling, scaling_of
 
 

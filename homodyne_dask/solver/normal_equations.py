@@ -23,8 +23,7 @@ from homodyne_dask.solver.array_shapes import (
     Which,
 )
 from homodyne_dask.solver.normal_matrix import SINGULAR_REST, eigensystem, sizes
-from homodyne_dask.solver.reduce import Z
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, Z
 
 MOST_BEYOND = 15.0
 """Naive errors by which the optimum may lie beyond a bound; those of correlated pairs were 8 to 18 times as

@@ -21,7 +21,7 @@ from homodyne_dask.solver.array_shapes import (
     Vector,
     Which,
 )
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem
 
 SINGULAR = 1e-14
 """Eigenvalue at unit diagonal below which it is rounding, however accurate the sums: that of float64."""

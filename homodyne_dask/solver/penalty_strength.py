@@ -18,7 +18,7 @@ from homodyne_dask.models.rate_forms import Smoothness
 from homodyne_dask.solver.array_shapes import MovedMatrix, PerRate, Theta, Which
 from homodyne_dask.solver.cluster_robust import MIN_CLUSTERS_OF_RATES
 from homodyne_dask.solver.normal_matrix import SINGULAR, bounded_step, eigensystem, movable, solved
-from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
+from homodyne_dask.solver.reduce import Penalty, ReducedProblem, Strengths
 
 MAX_UPDATES, TOLERANCE, ROUGH_TOLERANCE = 200, 1e-6, 1e-2
 """Of the strengths: their relative change at which updates end, and where likelihoods are compared."""

@@ -13,6 +13,7 @@ The linear parameters of a group of bins enter as (offset_k - 1, contrast_k) = t
 all; in `fixed` nothing is eliminated.
 """
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +22,16 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram, spread, summed
 from homodyne_dask.models.parameters import PriorTerms
-from homodyne_dask.solver.array_shapes import LinearParams, Moments, PerBin, SomeBins
-from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.solver.array_shapes import (
+    LinearParams,
+    Moments,
+    PerBin,
+    PerRate,
+    SomeBins,
+    Theta,
+    ThetaMatrix,
+)
+from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior, scaling_of
 
 Z = [0, 2]
 """Positions of the columns of offset and contrast, 1 and f, among the moments."""
@@ -72,10 +79,222 @@ class Elimination(NamedTuple):
         both[self.nonfinite] = np.nan
         return np.einsum("gkm,gzmn->gkzn", self.columns, both).reshape(shape)
 
+    def bins_determined(self) -> SomeBins:
+        """Return the bins of known groups; all where nothing is eliminated."""
+        _, members, m = self.columns.shape
+        return np.repeat(self.known | (m == 0), members)
+
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
         corner = -self.mean @ self.contrast
         upper = self.offset - corner @ np.swapaxes(self.mean, 1, 2)
         return np.block([[upper, corner], [np.swapaxes(corner, 1, 2), self.contrast]])
+
+
+_OF_DISTANCE = 4.0
+"""The rounding of the distance to the optimum over that of residuals, as seen with sums of float32."""
+
+
+class Strengths(NamedTuple):
+    values: PerRate
+    exponents: PerRate
+    """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
+    scales: PerRate
+    """φ, the design effect: the prior covariance of a rate is φ times the inverse of λ S."""
+
+
+class Penalty(NamedTuple):
+    """What smoothing adds to the normal equations at a theta (`solver.penalty_strength`)."""
+
+    names: tuple[str, ...]
+    strengths: Strengths
+    effective: PerRate
+    """Degrees of freedom."""
+    spared: float
+    """Degrees of freedom that it takes from theta: tr((H + P)⁻¹P)."""
+    weight: ThetaMatrix
+    score_variance: ThetaMatrix
+    """Σ φ λ S, the variance of its gradient where rates are drawn from their prior."""
+    gradient: Theta
+    pull: Theta
+    """The same of a rougher theta, which is nearer to the truth on average."""
+    chisqr: float
+    rounding: float
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedProblem:
+    chisqr: float
+    gradient: Theta
+    """Jᵀ W r, r = y - offset - contrast·f: minus half the derivative of χ²."""
+    hessian: ThetaMatrix
+    """Gauss-Newton: Jᵀ W J with the linear parameters projected out."""
+    ndata: int
+    undetermined: SomeBins
+    """Bins whose f is constant or zero: they have contrast 0 and add nothing to the Hessian."""
+    chisqr_per_bin: PerBin
+    rounding_per_bin: PerBin
+    """Accuracy of χ² (`rounding_of`)."""
+    bin_gradient: Float[np.ndarray, "bin p"]
+    """Scores g_k: they sum to the gradient."""
+    bin_hessian: Float[np.ndarray, "bin own own"]
+    """Blocks H_k: they sum to the Hessian, each at the `place` of its bin in the Gram, where it has one."""
+    bin_hessian_rounding: Float[np.ndarray, "bin p"]
+    """Of their diagonals."""
+    sum_rounding: float
+    """Accuracy of a moment M_ij over √(M_ii M_jj)."""
+    gram: Gram
+    projection: Float[np.ndarray, "bin 2 p"]
+    """P = (ZᵀWZ)⁻¹ZᵀWJ: a step of theta changes (offset, contrast) of a bin by -P step."""
+    elimination: Elimination
+    linear_params: LinearParams
+    """(offset - 1, contrast) of every bin, those without pairs included."""
+    at_bound: Bool[np.ndarray, "bin 2"]
+    """Which of them are at a bound and do not follow theta."""
+    normal: Moments
+    """The moments in the normal equations: the Gram, and the priors."""
+    linear_gradient: LinearParams
+    """ZᵀWr of every bin, with the priors."""
+    prior: ScalingPrior | None = None
+    linear_step: LinearParams | None = None
+    """The Gauss-Newton step of (offset, contrast) at this theta under a loss; None without a loss."""
+    theta_prior: PriorTerms | None = None
+    """What priors of theta added to χ², gradient, Hessian and ndata; it belongs to no bin."""
+    penalty: Penalty | None = None
+    """What smoothing added to χ², gradient and Hessian; it belongs to no bin."""
+
+    @property
+    def linear(self) -> int:
+        """The number of linear parameters that are determined."""
+        return self.elimination.rank
+
+    @property
+    def columns(self) -> Float[np.ndarray, "bin m"]:
+        """(offset - 1, contrast) of a bin are these columns times the linear parameters; none when fixed."""
+        columns = self.elimination.columns
+        return columns.reshape(len(self.linear_params), columns.shape[2])
+
+    @property
+    def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
+        """(ZᵀWZ)⁻¹ of the linear parameters of each group of bins, those of offset first."""
+        return self.elimination.inverse()
+
+    @property
+    def count(self) -> PerBin:
+        return self.gram.pairs.astype(float)
+
+    @property
+    def contrast(self) -> PerBin:
+        """NaN of bins without pairs, as the offset."""
+        return np.where(self.gram.pairs > 0, self.linear_params[:, 1], np.nan)
+
+    @property
+    def offset(self) -> PerBin:
+        return np.where(self.gram.pairs > 0, 1 + self.linear_params[:, 0], np.nan)
+
+    @property
+    def linear_reduction(self) -> float:
+        """The reduction of χ² that `linear_step` alone promises."""
+        if self.linear_step is None:
+            return 0.0
+        return max(float((self.linear_gradient * self.linear_step).sum()), 0.0)
+
+    @property
+    def noise(self) -> float | None:
+        """Under a loss: a parameter's variance over its entry of the inverse Hessian, for white noise."""
+        loss = self.gram.loss
+        if loss is None:
+            return None
+        return float(loss[:, 3].sum() / (_hessian_slope(self.gram) * loss[:, 1]).sum())
+
+    @property
+    def finite(self) -> bool:
+        parts = (self.chisqr, self.gradient, self.hessian)
+        return all(bool(np.isfinite(part).all()) for part in parts)
+
+    @property
+    def rounding(self) -> float:
+        """Accuracy of χ²: what is below this, and differences below this, are rounding."""
+        prior = 0.0 if self.theta_prior is None else self.theta_prior.rounding
+        penalty = 0.0 if self.penalty is None else self.penalty.rounding
+        return float(self.rounding_per_bin.sum()) + prior + penalty
+
+    @property
+    def relative_hessian_rounding(self) -> Theta:
+        """Accuracy of the diagonal of the Hessian over that diagonal; infinite where that is not positive."""
+        diagonal, rounding = np.diag(self.hessian), self.bin_hessian_rounding.sum(0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(diagonal > 0, rounding / diagonal, np.inf)
+
+    @property
+    def rounded_as_float64(self) -> "ReducedProblem":
+        finer = SUM_ROUNDING["float64"] / self.sum_rounding
+        return replace(self, bin_hessian_rounding=self.bin_hessian_rounding * finer)
+
+    def with_prior(self, terms: PriorTerms | None) -> "ReducedProblem":
+        if terms is None:
+            return self
+        return replace(
+            self,
+            chisqr=self.chisqr + terms.chisqr,
+            gradient=self.gradient + terms.gradient,
+            hessian=self.hessian + np.diag(terms.weight),
+            ndata=self.ndata + terms.number,
+            theta_prior=terms,
+        )
+
+    def with_penalty(self, penalty: Penalty) -> "ReducedProblem":
+        return replace(
+            self,
+            chisqr=self.chisqr + penalty.chisqr,
+            gradient=self.gradient + penalty.gradient,
+            hessian=self.hessian + penalty.weight,
+            penalty=penalty,
+        )
+
+    @property
+    def fit_chisqr(self) -> float:
+        return self.chisqr if self.penalty is None else self.chisqr - self.penalty.chisqr
+
+    def variance(self, free: int) -> float:
+        """Return s²: χ² of the data, not below its rounding, over the freedom; under a loss from `noise`."""
+        of_data = self.theta_prior is None and self.penalty is None
+        chisqr = self.chisqr if of_data else float(self.chisqr_per_bin.sum())
+        total = max(chisqr, self.rounding) if self.noise is None else self.ndata * self.noise
+        return total / self.freedom(free)
+
+    def decrement_rounding(self, variance: float) -> float:
+        """Return the accuracy of the distance to the optimum in standard errors, for s² = variance.
+
+        Were the sums those of slightly other residuals, the squares of the changes would sum to
+        sum_rounding times the rounding of χ², and the distance would change by no more than their root.
+        """
+        if not variance > 0:
+            return 0.0
+        return float(_OF_DISTANCE * np.sqrt(self.sum_rounding * self.rounding / variance))
+
+    def freedom(self, free: int) -> float:
+        spared = 0 if self.penalty is None else self.penalty.spared
+        return max(self.ndata - free + spared - self.linear, 1)
+
+    def redchi(self, free: int) -> float:
+        return float(self.fit_chisqr / self.freedom(free))
+
+    def redchi_per_bin(self, free: int) -> PerBin:
+        """Return that of each bin with its share of all degrees of freedom; NaN without data."""
+        freedom = self.count * self.freedom(free) / self.ndata
+        known = freedom > 0
+        return np.where(known, self.chisqr_per_bin / np.where(known, freedom, 1.0), np.nan)
+
+    def linear_params_after(self, step: Theta, damping: float) -> LinearParams | None:
+        if self.linear_step is None:
+            return None
+        own = self.linear_step / (1 + damping)
+        linear_params = self.linear_params + own - self.projection @ step
+        return linear_params if self.prior is None else self.prior.inside(linear_params)
+
+    def predicted_reduction(self, step: Theta, damping: float) -> float:
+        gain = 2 * step @ self.gradient - step @ self.hessian @ step
+        return float(gain + self.linear_reduction * (1 - (1 - 1 / (1 + damping)) ** 2))
 
 
 def eliminated(
@@ -211,92 +430,111 @@ def reduce(
         scaling = scaling_of(scaling, np.zeros(len(gram.pairs)))
     # contrasts that are shared couple all bins
     gram = gram if scaling.columns is None else gram.wide
-    M, used, own = gram.moments, gram.pairs > 0, None
-    of_prior = np.zeros((len(used), *M.shape[1:]))
-    if scaling.prior is not None:  # of each bin, or once of a shared scaling
-        each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
-        of_prior = scaling.prior.moments(each, M.shape[2])
-    sums = normal = M + of_prior
-    step, reduction, noise = None, 0.0, None
-    if gram.loss is not None:
+    of_prior = _prior_moments(gram, scaling)
+    sums = normal = gram.moments + of_prior
+    step = None
+    if gram.loss is None:
+        linear_params = None
+    else:
         assert linear_params is not None
-        own, bend = linear_params, np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
-        normal = bend[:, None, None] * M + of_prior
-        noise = float(gram.loss[:, 3].sum() / (bend * gram.loss[:, 1]).sum())
+        normal = _hessian_slope(gram)[:, None, None] * gram.moments + of_prior
     with np.errstate(invalid="ignore", over="ignore"):
-        at, at_bound, linear, columns = _linear_solution(sums, normal, scaling, sum_rounding, own)
-        determined = np.repeat(linear.known | (not columns.shape[1]), len(M) // len(linear.known))
-        determined |= at_bound[:, 1]
-        right, rounding = columns_times_residual(sums, at), chisqr_rounding(sums, at, sum_rounding)
-        slope = at[:, 1]
+        solution = _linear_solution(sums, normal, scaling, sum_rounding, linear_params)
+        linear_params, at_bound, elimination = solution
+        determined = elimination.bins_determined() | at_bound[:, 1]
+        right = columns_times_residual(sums, linear_params)
+        slope = linear_params[:, 1]  # dc2/df
         if gram.loss is not None:
-            step = linear.solved(right[:, Z])
-            reduction = max(float((right[:, Z] * step).sum()), 0.0)
+            step = elimination.solved(right[:, Z])
             slope = slope + step[:, 1]
-            of_data = chisqr_rounding(M, at, sum_rounding)
-            chisqr = zero_below_rounding(gram.loss[:, 0], M, of_data)
-            chisqr = chisqr + np.maximum(cost(of_prior, at), 0.0)
-        else:
-            chisqr = zero_below_rounding(cost(sums, at), sums, rounding)
-        slope = np.where(determined, slope, 0.0)  # dc2/df
-        P = linear.solved(normal[:, Z, 3:] * slope[:, None, None])
+        slope = np.where(determined, slope, 0.0)
+        P = elimination.solved(normal[:, Z, 3:] * slope[:, None, None])
         g, H, H_rounding = projected(normal, right, slope, P, determined, sum_rounding)
+        chisqr = _chisqr(gram, of_prior, linear_params, sum_rounding)
     place, p = gram.place, g.shape[1]
     if place is not None:
         p = 1 + int(place.max())
-        g, P, H_rounding = (spread(of, place, p) for of in (g, P, H_rounding))
+        g, P, H_rounding = (spread(values, place, p) for values in (g, P, H_rounding))
     problem = ReducedProblem(
         chisqr=float(chisqr.sum()),
         gradient=g.sum(0),
         hessian=summed(H, place, p),
         ndata=int(gram.pairs.sum()),
-        linear=linear.rank,
-        contrast=np.where(used, at[:, 1], np.nan),
-        offset=np.where(used, 1 + at[:, 0], np.nan),
-        undetermined=used & ~determined,
+        undetermined=(gram.pairs > 0) & ~determined,
         chisqr_per_bin=chisqr,
-        count=gram.pairs.astype(float),
+        rounding_per_bin=chisqr_rounding(sums, linear_params, sum_rounding),
         bin_gradient=g,
         bin_hessian=H,
         bin_hessian_rounding=H_rounding,
         sum_rounding=sum_rounding,
         gram=gram,
         projection=P,
-        columns=columns,
-        inverse=linear.inverse(),
-        linear_params=at,
+        elimination=elimination,
+        linear_params=linear_params,
         at_bound=at_bound,
         normal=normal,
         linear_gradient=right[:, Z],
-        rounding_per_bin=rounding,
         prior=scaling.prior,
         linear_step=step,
-        linear_reduction=reduction,
-        noise=noise,
     )
     return problem.with_prior(prior)
 
 
-def _linear_solution(
-    sums: Moments, normal: Moments, scaling: Scaling, sum_rounding: float, own: LinearParams | None
-) -> tuple[LinearParams, Bool[np.ndarray, "bin 2"], Elimination, Float[np.ndarray, "bin m"]]:
-    """Return (offset - 1, contrast), which of them are at a bound, their elimination and its columns."""
-    columns, groups = constraint_columns(scaling, len(sums))
-    A_k, each, at_bound = normal[:, Z][:, :, Z], len(sums) // groups, np.zeros((len(sums), 2), bool)
-    linear = eliminated(A_k, at_bound, columns, groups, sum_rounding)
-    at = scaling.fixed_params if own is None else own
-    if at is None:
-        at = linear.solved(sums[:, 1, Z])
+def _prior_moments(gram: Gram, scaling: Scaling) -> Moments:
+    """Return what priors of contrast and offset add to the moments: of each bin, or once of a shared pair."""
+    used = gram.pairs > 0
     if scaling.prior is None:
-        return at, at_bound, linear, columns
-    if own is None:
-        b = sums[:, 1, Z].reshape(groups, each, 2).sum(1)
-        best = scaling.prior.solved(A_k.reshape(groups, each, 2, 2).sum(1), b, at[::each])
-        at, at_bound = (np.repeat(of, each, axis=0) for of in best)
+        return np.zeros((len(used), *gram.moments.shape[1:]))
+    each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
+    return scaling.prior.moments(each, gram.moments.shape[2])
+
+
+def _chisqr(
+    gram: Gram, of_prior: Moments, linear_params: LinearParams, sum_rounding: float
+) -> PerBin:
+    """Return χ² of every bin, with priors: a form of the moments, or under a loss a sum of the pass."""
+    M = gram.moments if gram.loss is not None else gram.moments + of_prior
+    rounding = chisqr_rounding(M, linear_params, sum_rounding)
+    if gram.loss is None:
+        return zero_below_rounding(cost(M, linear_params), M, rounding)
+    chisqr = zero_below_rounding(gram.loss[:, 0], M, rounding)
+    return chisqr + np.maximum(cost(of_prior, linear_params), 0.0)
+
+
+def _linear_solution(
+    sums: Moments,
+    normal: Moments,
+    scaling: Scaling,
+    sum_rounding: float,
+    linear_params: LinearParams | None,
+) -> tuple[LinearParams, Bool[np.ndarray, "bin 2"], Elimination]:
+    """Return (offset - 1, contrast), which of them are at a bound, and the elimination of the others.
+
+    linear_params: those of the pass, under a loss; else they are the optimum at theta, or fixed.
+    """
+    columns, groups = constraint_columns(scaling, len(sums))
+    A_k, at_bound = normal[:, Z][:, :, Z], np.zeros((len(sums), 2), bool)
+    free = eliminated(A_k, at_bound, columns, groups, sum_rounding)
+    of_pass = linear_params is not None
+    if linear_params is None:
+        linear_params = scaling.fixed_params
+    if linear_params is None:
+        linear_params = free.solved(sums[:, 1, Z])
+    if scaling.prior is None:
+        return linear_params, at_bound, free
+
+    def of_groups(per_bin: np.ndarray) -> np.ndarray:
+        return per_bin.reshape(groups, members, *per_bin.shape[1:]).sum(1)
+
+    members = len(sums) // groups
+    first = linear_params[::members]  # bins of a group have the same
+    if of_pass:
+        right = columns_times_residual(sums, linear_params)[:, Z]
+        at_bound = np.repeat(scaling.prior.active(first, of_groups(right)), members, axis=0)
     else:
-        out = columns_times_residual(sums, at)[:, Z].reshape(groups, each, 2).sum(1)
-        at_bound = np.repeat(scaling.prior.active(at[::each], out), each, axis=0)
-    return at, at_bound, eliminated(A_k, at_bound, columns, groups, sum_rounding), columns
+        optimum = scaling.prior.solved(of_groups(A_k), of_groups(sums[:, 1, Z]), first)
+        linear_params, at_bound = (np.repeat(values, members, axis=0) for values in optimum)
+    return linear_params, at_bound, eliminated(A_k, at_bound, columns, groups, sum_rounding)
 
 
 def mean_weight(gram: Gram) -> float:
@@ -317,28 +555,8 @@ def _slope(gram: Gram) -> PerBin:
     return np.where(weight > 0, slope / np.where(weight > 0, weight, 1.0), 1.0)
 
 
-LEAST_LEFT = 0.4
-"""Share of the variance of a mean of residuals that the fit leaves at least."""
-
-
-class OwnParameters(NamedTuple):
-    """Offset and contrast of one bin where no other has them: what a fit of these takes out of residuals."""
-
-    columns: Float[np.ndarray, "cell own"]
-    to: Float[np.ndarray, "own cell"]
-    """From residuals to their estimates."""
-
-    def outside(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        return of - self.columns @ (self.to @ of)
-
-    def left_by(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        return of - self.to.T @ (self.columns.T @ of)
-
-
-def own_parameters(
-    columns: Float[np.ndarray, "cell own"], weighted: Float[np.ndarray, "cell own"]
-) -> OwnParameters:
-    return OwnParameters(columns, pseudoinverse(columns.T @ weighted) @ weighted.T)
+def _hessian_slope(gram: Gram) -> PerBin:
+    return np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
 
 
 def linear_columns(

@@ -65,11 +65,11 @@ class ScalingPrior:
 
     def _edges(self, A: Float[np.ndarray, "2 2"], b: Float[np.ndarray, "2"]) -> list[np.ndarray]:
         minima = []
-        for one, bound in product((0, 1), (self.lower, self.upper)):
-            if np.isfinite(bound[one]):
-                x, other = bound.copy(), 1 - one
-                right, curvature = b[other] - A[other, one] * x[one], A[other, other]
-                x[other] = right / curvature if curvature else 0
+        for fixed, bound in product((0, 1), (self.lower, self.upper)):
+            if np.isfinite(bound[fixed]):
+                x, free = bound.copy(), 1 - fixed
+                right, curvature = b[free] - A[free, fixed] * x[fixed], A[free, free]
+                x[free] = right / curvature if curvature else 0
                 minima.append(self.inside(x))
         return minima
 
@@ -79,14 +79,14 @@ def scaling_prior(contrast: Limits, offset: Limits) -> ScalingPrior | None:
     if not (contrast or offset):
         return None
     limits, priors = [], []
-    for name, given, shift in (("offset", offset, 1.0), ("contrast", contrast, 0.0)):
-        low, high = given.get("bounds", (-np.inf, np.inf))
+    for name, limit, shift in (("offset", offset, 1.0), ("contrast", contrast, 0.0)):
+        low, high = limit.get("bounds", (-np.inf, np.inf))
         if not low < high:
             raise OptionError(
                 f"bounds of {name}: {low:g} is not below {high:g}; to fix the value, use scaling 'fixed'"
             )
-        mean, deviation = given.get("prior", (shift, np.inf))
-        if "prior" in given and not (np.isfinite(mean) and 0 < deviation < np.inf):
+        mean, deviation = limit.get("prior", (shift, np.inf))
+        if "prior" in limit and not (np.isfinite(mean) and 0 < deviation < np.inf):
             raise OptionError(
                 f"prior of {name} = ({mean:g}, {deviation:g}) is not a prior: give a mean and a positive "
                 f"standard deviation"
@@ -144,33 +144,37 @@ def scaling_of(
             f"leave them out, or use 'individual' or 'shared'"
         )
     values = {"contrast": contrast, "offset": offset}
-    if mode != "fixed":
-        for name, value in values.items():
-            if value is not None:
-                raise OptionError(f"{name} is given, but scaling is {mode!r}: use scaling 'fixed'")
-        if mode == "individual":
-            return Scaling(prior=prior)
-        if mode in ALIKE:
-            apart = alike is None or len(np.unique(alike)) == len(alike)
-            if apart and mode != "scans":
-                return Scaling()  # each has one bin
-            if apart:
-                raise OptionError(
-                    "scaling 'scans' shares contrast and offset between repeated scans, but no "
-                    "selected bin is in two scans: use 'individual'"
-                )
-            assert alike is not None
-            # a column for each number, 1 at the bins that have it
-            return Scaling(mode, (alike[:, None] == np.unique(alike)).astype(float))
-        order = 0 if mode == "shared" else int(mode[-1])
-        if order and not np.isfinite(phi).all():
-            raise OptionError(
-                f"scaling {mode!r} needs φ, which is unknown for some bins: select only bins with a known φ, "
-                f"or use 'individual'"
-            )
-        return Scaling(mode, fourier_columns(phi, order), prior=prior)
-    fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
-    return Scaling(mode, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
+    if mode == "fixed":
+        fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
+        return Scaling(
+            mode, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1)
+        )
+    for name, value in values.items():
+        if value is not None:
+            raise OptionError(f"{name} is given, but scaling is {mode!r}: use scaling 'fixed'")
+    if mode == "individual":
+        return Scaling(prior=prior)
+    if mode in ALIKE:
+        return _scaling_of_alike(mode, alike)
+    order = 0 if mode == "shared" else int(mode[-1])
+    if order and not np.isfinite(phi).all():
+        raise OptionError(
+            f"scaling {mode!r} needs φ, which is unknown for some bins: select only bins with a known φ, "
+            f"or use 'individual'"
+        )
+    return Scaling(mode, fourier_columns(phi, order), prior=prior)
+
+
+def _scaling_of_alike(mode: str, alike: BinNumbers | None) -> Scaling:
+    if alike is not None and len(np.unique(alike)) < len(alike):
+        # a column for each number, 1 at the bins that have it
+        return Scaling(mode, (alike[:, None] == np.unique(alike)).astype(float))
+    if mode == "scans":
+        raise OptionError(
+            "scaling 'scans' shares contrast and offset between repeated scans, but no "
+            "selected bin is in two scans: use 'individual'"
+        )
+    return Scaling()  # each has one bin
 
 
 def fourier_columns(phi: PerBin, order: int) -> Float[np.ndarray, "bin m"]:

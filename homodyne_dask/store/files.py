@@ -47,8 +47,8 @@ INTERRUPTED = Event()
 """Set while a process leaves on an interrupt: no thread waits for a file system any more."""
 
 
-def path_of(what: str, given: str | AnyPath) -> Path:
-    path = any_path(what, given)
+def path_of(what: str, value: str | AnyPath) -> Path:
+    path = any_path(what, value)
     if isinstance(path, UrlPath):
         raise OptionError(
             f"{what} = {shown(str(path))} is a URL, but only stores are at URLs: give a file or folder on "
@@ -57,22 +57,22 @@ def path_of(what: str, given: str | AnyPath) -> Path:
     return path
 
 
-def any_path(what: str, given: str | AnyPath) -> AnyPath:
-    if isinstance(given, UrlPath):
-        return given
-    if not isinstance(given, str | os.PathLike):
+def any_path(what: str, value: str | AnyPath) -> AnyPath:
+    if isinstance(value, UrlPath):
+        return value
+    if not isinstance(value, str | os.PathLike):
         raise OptionError(
-            f"{what} = {shown(given)} is not a path: give the name of a file or folder"
+            f"{what} = {shown(value)} is not a path: give the name of a file or folder"
         )
-    path = url_path(what, given) if isinstance(given, str) and is_url(given) else given
+    path = url_path(what, value) if isinstance(value, str) and is_url(value) else value
     return path if isinstance(path, UrlPath) else Path(path)
 
 
 def working_folder() -> Path:
     """Return the working folder by the names through which a shell came here."""
     folder = Path(os.environ.get("PWD", ""))
-    there = folder.is_absolute() and folder.is_dir() and folder.samefile(".")
-    return folder if there else Path.cwd()
+    is_this_folder = folder.is_absolute() and folder.is_dir() and folder.samefile(".")
+    return folder if is_this_folder else Path.cwd()
 
 
 def absolute[P: AnyPath](path: P) -> P:

@@ -59,17 +59,17 @@ def check_contents(path: Path) -> None:
             group = waiting.pop()
             for name in members(file, group or "/"):
                 inside = f"{group}/{name}"
-                found = at(file, inside)
-                if not isinstance(found, h5py.Group):
+                item = object_at(file, inside)
+                if not isinstance(item, h5py.Group):
                     continue
-                if found in seen:
+                if item in seen:
                     raise wrong(file, inside, "leads to a group elsewhere in the file")
-                seen.add(found)
+                seen.add(item)
                 waiting.append(inside)
 
 
 def members(file: h5py.File, group: str) -> list[str]:
-    held = at(file, group)
+    held = object_at(file, group)
     with reading(file, group):
         return [as_text(name or b"") for name in held] if isinstance(held, h5py.Group) else []
 
@@ -79,7 +79,7 @@ def as_text(name: str | bytes) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
-def at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
+def object_at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
     """Return the object of that name, None if there is none; what lies in another file is refused."""
     with reading(file, name):
         item = follow_links(file, name)

@@ -57,8 +57,8 @@ class UrlPath:
         return self.key.rpartition("/")[2]
 
 
-def is_url(given: object) -> bool:
-    return isinstance(given, UrlPath) or (isinstance(given, str) and "://" in given)
+def is_url(value: object) -> bool:
+    return isinstance(value, UrlPath) or (isinstance(value, str) and "://" in value)
 
 
 def url_path(what: str, url: str) -> UrlPath | str:

@@ -76,8 +76,8 @@ def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray,
             f"q = {target:g} 1/Å matches the rings {between}: give more digits; "
             f"choose from {format_rings(rings)}"
         )
-    there = np.flatnonzero(np.isfinite(q))
-    return there[ring_numbers(q[there]) == ring]
+    with_q = np.flatnonzero(np.isfinite(q))
+    return with_q[ring_numbers(q[with_q]) == ring]
 
 
 def nearest_angles(

@@ -32,7 +32,7 @@ ROUNDING = 1e-6
 
 Signs = Int8[np.ndarray, "frame lag"]
 """1, -1, or 0 where unknown."""
-Place = tuple[float, float]
+BinPlace = tuple[float, float]
 """q and φ of a bin."""
 
 
@@ -89,13 +89,13 @@ def shift_of_copy(first: Signs, other: Signs) -> int | None:
     for shift in (0, *shifts[np.argsort(-likelihood)[:SHIFTS]].tolist()):
         start, number = max(-shift, 0), frames[shift + len(other) - 1] - 1
         parts = first[max(shift, 0) :], other[start:], other[start + 1 :]
-        some, others, next_frames = (part[:number].reshape(1, -1) for part in parts)
+        some, others, next_frames = (signs[:number].reshape(1, -1) for signs in parts)
         if have_one_noise(some, others, next_frames, FEWEST_SHIFTED if shift else FEWEST).all():
             return shift
     return None
 
 
-def measured_twice(scans: Sequence[Mapping[Place, Signs]]) -> Iterator[tuple[int, int, int]]:
+def measured_twice(scans: Sequence[Mapping[BinPlace, Signs]]) -> Iterator[tuple[int, int, int]]:
     """Yield two scans with one noise, the later one first, and the frame of the other at which it begins.
 
     scans: the signs of some bins of each. Bins of the same place are compared; where scans have none in
@@ -110,7 +110,7 @@ def measured_twice(scans: Sequence[Mapping[Place, Signs]]) -> Iterator[tuple[int
                 break
 
 
-def are_opposite(first: Place, other: Place) -> bool:
+def are_opposite(first: BinPlace, other: BinPlace) -> bool:
     """Return whether two bins see one speckle: 180° apart at one q, they are no copies."""
     (q, phi), (other_q, other_phi) = first, other
     return bool(np.isclose(q, other_q) and np.isclose(abs(phi - other_phi) % 360, 180, atol=1))

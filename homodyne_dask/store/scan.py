@@ -22,10 +22,10 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.read_only import read_only
 from homodyne_dask.store import arrays, files, schema
+from homodyne_dask.store.arrays import Manifest, read_manifest
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunks import ByteRange, read_decoded
 from homodyne_dask.store.files import DAMAGED, AnyPath, absolute, any_path, inside, zarr_store
-from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.selection import (
@@ -99,13 +99,18 @@ class Scan(Printed, BinsAndFrames):
     """Ranges (first, after the last) of frames that `select` excluded; their pairs count as unknown."""
 
     @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes of the store as they are stored."""
+        return read_only(self.attributes.model_dump(exclude_unset=True))
+
+    @property
     def bin_of_scan(self) -> Int[np.ndarray, " bin"]:
         """Position of each selected bin in its scan: bins with the same number are repeats of each other."""
         return np.array(self.bins) % self._bins_per_scan
 
     def bin_words(self, position: int) -> str:
         """Return 'the bin labelled 5' of a position in the store; of a store of repeats with its scan."""
-        words = f" of scan {position // self._bins_per_scan + 1}" * ("scans" in self.attrs)
+        words = f" of scan {position // self._bins_per_scan + 1}" * self.has_repeats
         return f"the bin labelled {self.all_bins['label'][position]}{words}"
 
     @cached_property
@@ -116,7 +121,7 @@ class Scan(Printed, BinsAndFrames):
     @property
     def mean_counts(self) -> Float[np.ndarray, " bin"]:
         """Mean counts of a pixel in a selected frame, of each selected bin; NaN where unknown."""
-        if self.attrs["sigma_source"] != "counts":
+        if self.attributes.sigma_source != "counts":
             return np.full(len(self.bins), np.nan)
         counts = self.all_bins["intensity"][list(self.bins), slice(*self.frames)]
         mean = np.array([float(np.nanmean(of_bin)) for of_bin in counts])
@@ -177,7 +182,7 @@ class Scan(Printed, BinsAndFrames):
         words = [f"--frames {first}:{stop}"] * (stop - first < self.n_frames)
         words += [f"--exclude-frames {low}:{end}" for low, end in self.excluded_frames]
         scans = np.unique(self.scan_number).tolist()
-        if "scans" in self.attrs and len(scans) < max(len(self.scan_names), 2):
+        if self.has_repeats and len(scans) < max(len(self.scan_names), 2):
             words += [f"--scan {number}" for number in scans]
         labels = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
         kept, out = np.unique(self.label), np.setdiff1d(labels, self.label)
@@ -189,7 +194,7 @@ class Scan(Printed, BinsAndFrames):
     @property
     def digest(self) -> str:
         """SHA-256 of the store's manifest: the identity of everything in the store."""
-        return self.attrs["store_sha256"]
+        return self.attributes.store_sha256
 
     @cached_property
     def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"]:
@@ -208,8 +213,8 @@ class Scan(Printed, BinsAndFrames):
     @cached_property
     def cells(self) -> Cells | None:
         """The cells over which c2 was averaged before ingest; None if the store has c2 of every pair."""
-        edges = self.attrs.get("cells")
-        return edges and Cells(np.array(edges["age"]), np.array(edges["lag"]), self.n_frames)
+        edges = self.attributes.cells
+        return edges and Cells(np.array(edges.age), np.array(edges.lag), self.n_frames)
 
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
         """Write the decoded values of a chunk of c2 or of a level into an array; NaN if it is excluded."""
@@ -262,7 +267,7 @@ class Scan(Printed, BinsAndFrames):
         whole = whole.assign_coords(times | bins | {"time": ("t", self.time, {"units": "s"})})
         if self.excluded_frames:
             whole["frame_mask"] = ("t", self.use)
-        if "scans" in self.attrs:
+        if self.has_repeats:
             every = replace(self, bins=tuple(range(whole.sizes["bin"])))
             whole = whole.assign_coords(scan=("bin", every.scan_number))
         chosen = whole.isel({name: slice(*self.frames) for name in ("t", "t1", "t2")})
@@ -296,8 +301,8 @@ class Scan(Printed, BinsAndFrames):
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label, scan)
         kept = tuple(bin for bin in bins if bin not in left_out)
-        given = frames is not None or time is not None
-        window = select_frames(self, frames, time) if given else self.frames
+        restricted = frames is not None or time is not None
+        window = select_frames(self, frames, time) if restricted else self.frames
         ranges = merged([*self.excluded_frames, *ranges], window)
         chosen = replace(self, bins=kept, frames=window, excluded_frames=ranges)
         if not kept:
@@ -331,7 +336,7 @@ class Scan(Printed, BinsAndFrames):
             inside &= ~(at_t1 | ((begin + shortest < frames[1]) & (end + longest - 1 > frames[0])))
         cells = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
         c2, count = (stored[name][cells] for name in ("c2", "count"))
-        t1, t2, age, lag = (of[inside] for of in (stored["t1"], stored["t2"], age, lag))
+        t1, t2, age, lag = (values[inside] for values in (stored["t1"], stored["t2"], age, lag))
         return Cuts(c2, count, t1, t2, age, lag, stored["age_edges"], stored["lag_edges"])
 
     def _points(self) -> Cuts:
@@ -347,17 +352,19 @@ class Scan(Printed, BinsAndFrames):
             f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
             f"frames {first} to {stop - 1} of {self.n_frames}{without and f' without {without}'}, "
             f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
-            f"σ {arrays.sigma_words(self.attrs['sigma_source'])}"
+            f"σ {arrays.sigma_words(self.attributes.sigma_source)}"
         )
         table = [["label", "q [1/Å]", "φ [°]", "pixels", "σ"]]
         each = zip(self.label, self.q, self.phi, self.n_pixels, self.median_sigma, strict=True)
         for label, q, phi, n, s in each:
             row = [known_number(q, ".6g"), known_number(phi, ".2f"), str(n or "-"), f"{s:.4g}"]
             table.append([str(label), *row])
-        if "scans" in self.attrs:
+        if self.has_repeats:
             column = ["scan", *(f"{n} {self.scan_names[n - 1]}" for n in self.scan_number)]
             table = [[name, *row] for name, row in zip(column, table, strict=True)]
-        return table_document(caption, table, 0, [f"note: {note}" for note in self.attrs["notes"]])
+        return table_document(
+            caption, table, 0, [f"note: {note}" for note in self.attributes.notes]
+        )
 
 
 def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) -> Scan:
@@ -391,12 +398,10 @@ def open_dataset(path: str | AnyPath) -> Scan:
     if isinstance(where, Path) and files.is_file(where):
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
     attrs = arrays.read_metadata(where).get("attributes", {})
-    arrays.check_attributes(where, attrs)
+    attributes = arrays.checked_attributes(where, attrs)
     bins, frames = arrays.check_arrays(where)
-    if bins % len(attrs.get("scans") or "1"):
-        raise arrays.ingest_again(
-            where, f"{bins} bins are not those of {len(attrs['scans'])} scans"
-        )
+    if bins % (scans := len(attributes.scans or [1])):
+        raise arrays.ingest_again(where, f"{bins} bins are not those of {scans} scans")
     manifest = read_manifest(where, attrs, bins, frames)
     per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
     time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
@@ -407,7 +412,7 @@ def open_dataset(path: str | AnyPath) -> Scan:
         raise arrays.ingest_again(where, wrong)
     with_data = np.flatnonzero(manifest.pairs.sum(axis=(1, 2)))  # a bin without data is left out
     return Scan(
-        path=str(absolute(where)), attrs=read_only(attrs), manifest=manifest, time=time, frame_mask=mask,
+        path=str(absolute(where)), attributes=attributes, manifest=manifest, time=time, frame_mask=mask,
         bins=tuple(with_data.tolist()), frames=(0, frames), all_bins=read_only(per_bin),
     )  # fmt: skip
 
@@ -473,13 +478,13 @@ def scan_of_size(bins: int | None, frames: str | None, repeats: int) -> Scan:
         raise OptionError(
             f"{bins} bins × {repeats} repeats are more than {MOST_BINS:,} bins: plan for fewer"
         )
-    attrs: dict[str, Any] = {"source_file": "", "frame_time": 1.0, "gap_angstrom": None}
-    attrs |= {"sigma_source": "constant"}
-    if repeats > 1:
-        attrs["scans"] = [f"scan {n + 1}" for n in range(repeats)]
+    names = [f"scan {n + 1}" for n in range(repeats)] if repeats > 1 else None
+    attributes = schema.Attributes.model_construct(
+        source_file="", frame_time=1.0, sigma_source="constant", scans=names
+    )
     per_bin = {"q": np.ones(total), "phi": np.zeros(total), "label": np.arange(total) % bins}
     return Scan(
-        path="planned", attrs=attrs, manifest=Manifest({}, np.zeros((total, 1, 1), int), {}),
+        path="planned", attributes=attributes, manifest=Manifest({}, np.zeros((total, 1, 1), int), {}),
         time=np.arange(float(number)), frame_mask=np.ones(number, bool), bins=tuple(range(total)),
         frames=(0, number), all_bins=per_bin,
     )  # fmt: skip

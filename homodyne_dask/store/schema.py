@@ -107,11 +107,16 @@ def _not_decreasing(edges: list[int]) -> list[int]:
 Edges = Annotated[list[int], Field(min_length=2), AfterValidator(_not_decreasing)]
 
 
-class Truth(BaseModel):
+class _Truth(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     parameters: dict[str, Finite]
     gap_angstrom: Positive | None = None
+
+
+def checked_truth(truth: dict[str, Any]) -> dict[str, Any]:
+    _Truth.model_validate(truth)
+    return truth
 
 
 class CellEdges(BaseModel):
@@ -125,20 +130,34 @@ class CellEdges(BaseModel):
     """Frames."""
 
 
-class Attributes(BaseModel):
-    model_config = ConfigDict(strict=True)
+class Measurement(BaseModel):
+    """What a source says of the measurement, and its store, too."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    frame_time: Positive
+    """s, spacing of the stored frames."""
+    stride: int = 1
+    """Detector frames from one analysed frame to the next, before averaging."""
+    avg: int = 1
+    """Detector frames averaged into one."""
+    begin_frame: int | None = None
+    end_frame: int | None = None
+    """First and last detector frame, 1-based."""
+    gap_angstrom: Positive | None = None
+    truth: Annotated[dict[str, Any], AfterValidator(checked_truth)] | None = None
+    """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
+    cells: CellEdges | None = None
+    """None where c2 is that of each pair."""
+    experiment: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By its names in the NeXus definition NXxpcs: value, units."""
+
+
+class Attributes(Measurement):
+    """The attributes of the root group."""
 
     format: str
     schema_version: int
-    frame_time: Positive
-    """s, spacing of the stored frames."""
-    stride: int
-    """Detector frames from one analysed frame to the next, before averaging."""
-    avg: int
-    """Detector frames averaged into one."""
-    begin_frame: int | None
-    end_frame: int | None
-    """First and last detector frame, 1-based."""
     source_file: AnyWords
     source_sha256: Sha256
     source_format: Words
@@ -149,13 +168,6 @@ class Attributes(BaseModel):
     known. sigma is that of the table, or, of one without errors, one number from their scatter."""
     baseline_reference: Literal[1]
     populated_elements: Literal["upper_half"]
-    gap_angstrom: Positive | None
-    truth: Truth | None
-    """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
-    cells: CellEdges | None = None
-    """None where c2 is that of each pair."""
-    experiment: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What the source says of the measurement, by its names in the NeXus definition NXxpcs: value, units."""
     scans: Annotated[list[AnyWords], Field(min_length=2)] | None = None
     """Names of the scans that repeat a measurement, whose bins follow one another; absent for one scan."""
     notes: list[InstanceOf[str]]
@@ -165,10 +177,12 @@ class Attributes(BaseModel):
     complete: bool
 
 
-def store_beside(source: Path, of: Literal["c2", "g2"] = "c2") -> Path:
+def store_beside(source: Path, content: Literal["c2", "g2"] = "c2") -> Path:
     """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr, or A0123_g2.zarr."""
     stem = source.stem.removesuffix("_results")
-    return source.with_name(f"{stem.removesuffix('_g2') if of == 'g2' else stem}_{of}.zarr")
+    return source.with_name(
+        f"{stem.removesuffix('_g2') if content == 'g2' else stem}_{content}.zarr"
+    )
 
 
 def tile_side(n_frames: int) -> int:

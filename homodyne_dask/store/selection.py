@@ -18,6 +18,7 @@ from homodyne_dask.store.rings_and_clusters import (
     nearest_ring,
     rings_of,
 )
+from homodyne_dask.store.schema import Attributes
 from homodyne_dask.text import counted
 
 ROUNDING_OF_TIMES = 1e-6
@@ -49,7 +50,7 @@ def _of_selected(name: str) -> cached_property[np.ndarray]:
 class BinsAndFrames:
     """The parts of a scan by which bins and frames are selected."""
 
-    attrs: dict[str, Any]
+    attributes: Attributes
     time: Float[np.ndarray, " t"]
     """Seconds since the first stored frame; selecting frames does not move the origin."""
     bins: tuple[int, ...]
@@ -75,13 +76,18 @@ class BinsAndFrames:
         return np.array(self.bins) // self._bins_per_scan + 1
 
     @property
+    def has_repeats(self) -> bool:
+        """Whether the store has several scans that repeat one measurement."""
+        return self.attributes.scans is not None
+
+    @property
     def is_table(self) -> bool:
         """Whether it is a table of g2(delay): c2 of the first frame with one at each delay."""
-        return self.attrs["sigma_source"] in TABLES
+        return self.attributes.sigma_source in TABLES
 
     @property
     def datum(self) -> str:
-        return datum_of(self.attrs["sigma_source"])
+        return datum_of(self.attributes.sigma_source)
 
     @property
     def _bins_per_scan(self) -> int:
@@ -90,7 +96,7 @@ class BinsAndFrames:
     @property
     def scan_names(self) -> list[str]:
         """Names of the scans in a store of repeats; for a store of one scan, the name of its file."""
-        return self.attrs.get("scans") or [self.attrs["source_file"]]
+        return self.attributes.scans or [self.attributes.source_file]
 
 
 def select_bins(
@@ -156,43 +162,43 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
             isinstance(each, list | tuple | slice) for each in value
         )
         ranges_of_time: list[Any] = list(value) if several else [value]
-        for given in _frames_and_ranges(scan, value) if key == "frames" else ranges_of_time:
-            first, stop = _interval(scan, **{key: given})
+        for interval in _frames_and_ranges(scan, value) if key == "frames" else ranges_of_time:
+            first, stop = _interval(scan, **{key: interval})
             if stop <= first:
                 raise SelectionError(
-                    f"exclude: {_given(**{key: given})} contains no frame; {_available_frames(scan)}"
+                    f"exclude: {_given(**{key: interval})} contains no frame; {_available_frames(scan)}"
                 )
             ranges.append((first, stop))
     return bins, tuple(ranges)
 
 
-def _frames_and_ranges(scan: BinsAndFrames, given: Any) -> list[Any]:
+def _frames_and_ranges(scan: BinsAndFrames, frames: Any) -> list[Any]:
     """Return the ranges that are a frame, a range (first, after the last), several of both, or a mask."""
-    if isinstance(given, np.ndarray):
-        given = _frames_in_array(scan, given)
-    ends = isinstance(given, list | tuple) and [end is None or _is_number(end) for end in given]
-    if ends == [True, True] and isinstance(given, list) and None not in given:
-        a, b = given
+    if isinstance(frames, np.ndarray):
+        frames = _frames_in_array(scan, frames)
+    ends = isinstance(frames, list | tuple) and [end is None or _is_number(end) for end in frames]
+    if ends == [True, True] and isinstance(frames, list) and None not in frames:
+        a, b = frames
         raise SelectionError(
             f"exclude: frames = [{a}, {b}] may be a range or two frames: write ({a}, {b}) for the "
             f"range, {{{a}, {b}}} for the frames"
         )
-    several = isinstance(given, list | tuple | set | frozenset | range) and ends != [True, True]
-    each: list[Any] = list(given) if several else [given]
+    several = isinstance(frames, list | tuple | set | frozenset | range) and ends != [True, True]
+    each: list[Any] = list(frames) if several else [frames]
     if not all(_is_number(item) or isinstance(item, list | tuple | slice) for item in each):
         raise SelectionError(
-            f"exclude: frames = {shown(given)} cannot be used: give whole numbers, ranges (first, after "
+            f"exclude: frames = {shown(frames)} cannot be used: give whole numbers, ranges (first, after "
             "the last), or a list of both"
         )
     return [(item, item + 1) if _is_number(item) else item for item in each]
 
 
-def _frames_in_array(scan: BinsAndFrames, given: np.ndarray) -> set[Any] | list[Any]:
-    if given.dtype == bool and given.shape != scan.time.shape:
+def _frames_in_array(scan: BinsAndFrames, frames: np.ndarray) -> set[Any] | list[Any]:
+    if frames.dtype == bool and frames.shape != scan.time.shape:
         raise SelectionError(
-            f"exclude: the mask of frames has shape {given.shape}, not {scan.time.shape}"
+            f"exclude: the mask of frames has shape {frames.shape}, not {scan.time.shape}"
         )
-    return {*np.flatnonzero(given)} if given.dtype == bool else given.tolist()
+    return {*np.flatnonzero(frames)} if frames.dtype == bool else frames.tolist()
 
 
 def merged(ranges: Iterable[tuple[int, int]], frames: tuple[int, int]) -> FrameRanges:
@@ -237,27 +243,27 @@ def _given(**criteria: Any) -> str:
     return " and ".join(named)
 
 
-def _numbers(what: str, given: Any, form: str, whole: bool = False) -> np.ndarray:
-    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
-    each: list[Any] = np.ravel(given).tolist() if several else [given]
+def _numbers(what: str, value: Any, form: str, whole: bool = False) -> np.ndarray:
+    several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+    each: list[Any] = np.ravel(value).tolist() if several else [value]
     numbers = [item for item in each if _is_number(item) and not (whole and item != int(item))]
     if not each or len(numbers) < len(each):
-        raise SelectionError(f"{what} = {shown(given)} cannot be selected: give {form}")
+        raise SelectionError(f"{what} = {shown(value)} cannot be selected: give {form}")
     return np.array(numbers)
 
 
-def _range(what: str, given: Any, first: float | None = None) -> tuple[float, float]:
+def _range(what: str, value: Any, first: float | None = None) -> tuple[float, float]:
     """Return (low, high) of a range; first: in place of a missing start, by default both are needed."""
-    if isinstance(given, slice) and given.step is None and first is not None:
-        given = given.start, given.stop
+    if isinstance(value, slice) and value.step is None and first is not None:
+        value = value.start, value.stop
     pair: list[Any] = [math.nan, math.nan]
-    if isinstance(given, Sequence | np.ndarray) and len(given) == 2:
-        pair = list(given)
+    if isinstance(value, Sequence | np.ndarray) and len(value) == 2:
+        pair = list(value)
     if first is not None:
         pair = [first if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1]]
     if not all(map(_is_number, pair)):
         raise SelectionError(
-            f"{what} = {shown(given)} is not a range: give two numbers, (low, high)"
+            f"{what} = {shown(value)} is not a range: give two numbers, (low, high)"
         )
     low, high = map(float, pair)
     if what != "phi" and not low < high:
@@ -313,11 +319,11 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
     return low, high
 
 
-def _scan_numbers(scan: BinsAndFrames, given: Any) -> list[int]:
-    each: Any = [given] if isinstance(given, str | Real) else given
+def _scan_numbers(scan: BinsAndFrames, value: Any) -> list[int]:
+    each: Any = [value] if isinstance(value, str | Real) else value
     if not isinstance(each, Sequence | np.ndarray) or not len(each):
         raise SelectionError(
-            f"scan = {shown(given)} cannot be selected: give a number, a name, or a list"
+            f"scan = {shown(value)} cannot be selected: give a number, a name, or a list"
         )
     names, present = scan.scan_names, sorted(set(scan.scan_number.tolist()))
     numbers = {names[n - 1]: n for n in present} | {str(n): n for n in present}

@@ -69,7 +69,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     for row, member in enumerate(members):
         scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), data[row])
     data[len(members) :] = np.nan
-    i, j = (at * source.side for at in place.tile)
+    i, j = (number * source.side for number in place.tile)
     use = coarse_use(scan, source.factor)
     for axis, first in ((1, i), (2, j)):
         unused = np.flatnonzero(~use[first : first + source.side])
@@ -77,8 +77,8 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     weights = coarse_weights(scan, source.factor, members)
     c2 = data.astype(dtype_of(scan), copy=False)
     if scan.is_table and i == 0:  # the numbers of the table, not rounded
-        part = scan.table[members, j : j + source.side]
-        c2[: len(members), 0, : part.shape[1]] = part
+        numbers = scan.table[members, j : j + source.side]
+        c2[: len(members), 0, : numbers.shape[1]] = numbers
     return Block(
         c2=c2,
         weight_rows=_weights(weights, len(data), source.side, i),
@@ -102,8 +102,8 @@ def stored_sums(
     if source.factor != 1 or scan.is_table:
         return None
     i, j = place.tile
-    axes = (scan.selected_frames[at * source.side : (at + 1) * source.side] for at in place.tile)
-    complete = all(axis.all() for axis in axes)
+    first = i * source.side, j * source.side
+    complete = all(scan.selected_frames[n : n + source.side].all() for n in first)
     nearest = max((j - i - 1) * source.side + 1, 1)
     if not complete or min_lag > nearest:
         return None
@@ -125,9 +125,9 @@ def aligned_array(padded_bins: int, side: int) -> Float32[np.ndarray, "padded T 
 def _weights(
     weights: Float[np.ndarray, "bin t"], bins: int, side: int, first: int
 ) -> Float[np.ndarray, "padded T"]:
-    part = weights[:, first : first + side]
+    inside = weights[:, first : first + side]
     padded = np.zeros((bins, side))
-    padded[: len(part), : part.shape[1]] = part
+    padded[: len(inside), : inside.shape[1]] = inside
     return padded
 
 
@@ -170,7 +170,7 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | 
         with cluster_errors(client):
             tasks = client.map(task, shares, pure=False)
         unreadable = gathered(client, tasks)
-    excluded = tuple(sorted(chunk for part in unreadable for chunk in part))
+    excluded = tuple(sorted(chunk for share in unreadable for chunk in share))
     if set(excluded) >= {chunk for chunk in chunks if chunk.factor == 1}:
         raise StoreError(f"{scan.path}: no chunk of c2 can be read; ingest the source again")
     return replace(scan, excluded=excluded)

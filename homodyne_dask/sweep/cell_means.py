@@ -36,43 +36,43 @@ def cells_of(source: BlockSource) -> Cells | None:
 
 def means_over_cells(
     source: BlockSource, problem: Problem, budget: int, run: Run,
-    thetas: Sequence[Float[np.ndarray, " p"]],
+    thetas: Sequence[Float[np.ndarray, " p"]] | Float[np.ndarray, "point p"],
 ) -> tuple[list[CellMeans], Cost]:  # fmt: skip
     """Return means of f and its derivatives over the cells of a run at every theta; budget: bytes to keep."""
     scan, backend = open_selection(source.selection), backend_of(problem.model)
     cells = scan.cells
     assert cells is not None
     y, weight, reading = _data(source, cells, run, problem.min_lag, budget)
-    found, cost, members = [], Cost(reading=reading), list(run.members)
+    means, cost, members = [], Cost(reading=reading), list(run.members)
     for theta in thetas:
         point = backend.point(problem, theta, scan.time, 1, scan.frames)
         sums = np.zeros((len(run.members), cells.number + 1, len(theta) + 1))
         for tile in run.tiles:
             # a block of one shape with any other, of whose frames only the times are known
-            i, j = (at * source.side for at in tile)
+            i, j = (number * source.side for number in tile)
             data = aligned_array(len(members), source.side)
             weights = np.zeros((len(members), source.side))
             place = Block(data, weights, weights, q_or_one(scan)[members], scan.phi[members], i, j)
             cut = point.sub_blocks(place.q[0], place.i0, place.j0, source.side)
             if cut.n_active:
-                here = cells.of_tile(place.i0, place.j0, source.side)
-                sums = backend.cell_sums(point, place, here, sums)
+                cell = cells.of_tile(place.i0, place.j0, source.side)
+                sums = backend.cell_sums(point, place, cell, sums)
             needed = cut.n_active > 0 or reading > 0
             cost = cost.plus(Cost(cut.n_active, cut.n_total, int(needed), 1))
-        found.append(cell_means(sums[:, :-1], cells.pairs, y, weight))
-    return found, cost
+        means.append(cell_means(sums[:, :-1], cells.pairs, y, weight))
+    return means, cost
 
 
 def _data(
     source: BlockSource, cells: Cells, run: Run, min_lag: int, budget: int
 ) -> tuple[Float[np.ndarray, "bin cell"], Float[np.ndarray, "bin cell"], float]:
     key, began = (source, run.members, run.tiles, min_lag), time.perf_counter()
-    found = CELLS.get(key)
-    if found is not None:
-        return *found, 0.0
-    found = _read(source, cells, run, min_lag)
-    keep(CELLS, key, found, budget)
-    return *found, time.perf_counter() - began
+    data = CELLS.get(key)
+    if data is not None:
+        return *data, 0.0
+    data = _read(source, cells, run, min_lag)
+    keep(CELLS, key, data, budget)
+    return *data, time.perf_counter() - began
 
 
 def _read(

@@ -1,5 +1,6 @@
 """Sums of c2 over cells of age and lag of one's choice, where the averages stored with the data do not do."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +10,9 @@ from homodyne_dask.kernels.backend_interface import Block
 from homodyne_dask.kernels.gram import CellSums
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.scan import open_selection
-from homodyne_dask.sweep.blocks import NO_COST, Cost
+from homodyne_dask.sweep.blocks import Cost
 from homodyne_dask.sweep.layout import Run
-from homodyne_dask.sweep.tasks import Task, TaskContext, merged
+from homodyne_dask.sweep.tasks import Leaf, Task, TaskContext, merged
 
 
 class AgeAndLagEdges(NamedTuple):
@@ -29,22 +30,24 @@ def edges_inside(frames: tuple[int, int], min_lag: int) -> AgeAndLagEdges:
 
 
 def halved(edges: AgeAndLagEdges) -> AgeAndLagEdges:
-    age, lag = (np.unique([of[:-1], (of[:-1] + of[1:]) // 2, of[1:]]) for of in edges)
+    age, lag = (np.unique([x[:-1], (x[:-1] + x[1:]) // 2, x[1:]]) for x in edges)
     return AgeAndLagEdges(age, lag)
 
 
-def cell_sums_of(context: TaskContext, run: Run, at: AgeAndLagEdges) -> tuple[CellSums, Cost]:
-    scan, lowest = open_selection(context.source.selection), context.problem.min_lag
-    more = scan.time, scan.use, at, lowest
-    sums = merged(context, run, lambda read: [(_sums(leaf.data, *more), None) for leaf in read])
-    return sums[0], NO_COST
+def cell_sums_of(context: TaskContext, run: Run, edges: AgeAndLagEdges) -> tuple[CellSums, Cost]:
+    scan, min_lag = open_selection(context.source.selection), context.problem.min_lag
+
+    def sums_of(leaves: Sequence[Leaf]) -> list[tuple[CellSums, None]]:
+        return [(_sums(leaf.data, scan.time, scan.use, edges, min_lag), None) for leaf in leaves]
+
+    return merged(context, run, sums_of)
 
 
 def _sums(
     data: Block,
     times: Float[np.ndarray, " t"],
     use: Bool[np.ndarray, " t"],
-    at: AgeAndLagEdges,
+    edges: AgeAndLagEdges,
     min_lag: int,
 ) -> CellSums:
     """Return the sums of a block: first over intervals of lag in each row, then over rows."""
@@ -54,21 +57,20 @@ def _sums(
     inside, frame_at = frame < len(times), np.minimum(frame, len(times) - 1)
     (t1, t2), used = times[frame_at], use[frame_at] & inside
     i, lag = frame[0][:, None], frame[1] - frame[0][:, None]
-    ages, lags = (len(of) - 1 for of in at)
-    age, of_lag = (
-        np.searchsorted(of, to, "right") - 1 for of, to in zip(at, (frame[0], lag), strict=True)
-    )
-    of_lag[(of_lag < 0) | (lag < max(min_lag, 1))] = lags
-    group = np.minimum(of_lag, lags) + np.arange(side)[:, None] * (lags + 1)
+    ages, lags = len(edges.age) - 1, len(edges.lag) - 1
+    age = np.searchsorted(edges.age, frame[0], "right") - 1
+    interval = np.searchsorted(edges.lag, lag, "right") - 1
+    interval[(interval < 0) | (lag < max(min_lag, 1))] = lags
+    group = np.minimum(interval, lags) + np.arange(side)[:, None] * (lags + 1)
 
-    def over(at: np.ndarray, values: np.ndarray | None = None) -> Float[np.ndarray, "T lag"]:
-        return np.bincount(at, values, side * (lags + 1)).reshape(side, -1)[:, :lags]
+    def over(groups: np.ndarray, values: np.ndarray | None = None) -> Float[np.ndarray, "T lag"]:
+        return np.bincount(groups, values, side * (lags + 1)).reshape(side, -1)[:, :lags]
 
-    found, possible = np.zeros((bins, ages, lags, 12)), over(group[np.outer(*used)])
+    total, possible = np.zeros((bins, ages, lags, 12)), over(group[np.outer(*used)])
     for b in range(bins):
         known = np.isfinite(c2[b])
         y, far, at_known = c2[b][known] - 1.0, lag[known], group[known]
-        w, later = (np.broadcast_to(of, lag.shape)[known] for of in (of_columns[b], t2))
+        w, later = (np.broadcast_to(row, lag.shape)[known] for row in (of_columns[b], t2))
         first, weight = of_rows[b][:, None], over(at_known, w)
         pairs, of_far = over(at_known), over(at_known, far)
         sums = (
@@ -77,10 +79,10 @@ def _sums(
             i * of_far, over(at_known, far**2), pairs, possible,
         )  # fmt: skip
         rows = np.stack(sums, axis=-1)
-        found[b] = [rows[age == a].sum(0) for a in range(ages)]  # no BLAS, with its threads
-    found = found.reshape(bins, ages * lags, 12)
-    counts = found[..., 10:].astype(np.int64)
-    return CellSums(found[..., :4], found[..., 4:10], counts[..., 0], counts[..., 1])
+        total[b] = [rows[age == a].sum(0) for a in range(ages)]  # no BLAS, with its threads
+    total = total.reshape(bins, ages * lags, 12)
+    counts = total[..., 10:].astype(np.int64)
+    return CellSums(total[..., :4], total[..., 4:10], counts[..., 0], counts[..., 1])
 
 
 CELL_SUMS = Task(cell_sums_of, "cell_sums", "over ages and lags")

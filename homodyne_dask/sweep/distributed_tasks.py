@@ -68,7 +68,7 @@ def assign_tasks(tasks: Sequence[Run], owners: Mapping[int, str]) -> dict[str, l
         owner = owners.get(n, "")
         if owner:
             if load[owner] + weight(task) > MAX_LOAD_RATIO * fair:
-                owner = min(load, key=lambda one: (load[one], one != owner))
+                owner = min(load, key=lambda worker: (load[worker], worker != owner))
             load[owner] += weight(task)
         assigned.setdefault(owner, []).append(n)
     return assigned

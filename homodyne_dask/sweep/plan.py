@@ -113,27 +113,27 @@ def chosen_device(
     if wanted == "gpu":
         if layout.cells:
             raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
-        if isinstance(found := find(), str):
-            raise PlanError(f"device = 'gpu' is not available: {found}")
-        return Device("gpu", "as requested", found, GPU)
+        if isinstance(gpus := find(), str):
+            raise PlanError(f"device = 'gpu' is not available: {gpus}")
+        return Device("gpu", "as requested", gpus, GPU)
     # the one that ends all passes first; GPUs are looked for only if one could
-    here = seconds_of_passes(layout.pairs, threads, passes=passes)
+    on_cpu = seconds_of_passes(layout.pairs, threads, passes=passes)
     if layout.cells:
         return Device("cpu", _OF_CELLS)
     if memory == "stream":
         return Device("cpu", "data are read again in every pass")
-    all_passes = f"all passes about {here:{',.1f' if here >= 1 else '.1g'}} s on processors"
-    if here <= GPU_START_SECONDS:
+    all_passes = f"all passes about {on_cpu:{',.1f' if on_cpu >= 1 else '.1g'}} s on processors"
+    if on_cpu <= GPU_START_SECONDS:
         return Device("cpu", f"starting a GPU takes {GPU_START_SECONDS:g} s, {all_passes}")
-    if isinstance(found := find(), str):
-        return Device("cpu", found)
-    needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
+    if isinstance(gpus := find(), str):
+        return Device("cpu", gpus)
+    needed, capacity = layout.resident_bytes, int(USABLE_SHARE * gpus.memory) * gpus.number
     if needed > capacity:
-        return Device("cpu", f"the data need {size(needed)}, but {found} can hold {size(capacity)}")
-    there = seconds_of_passes(layout.pairs, 0, found.number, passes)
-    if here <= there:
-        return Device("cpu", f"{found} would take about {there:,.1f} s, {all_passes}")
-    return Device("gpu", f"saves about {here - there:,.1f} s, {all_passes}", found, GPU)
+        return Device("cpu", f"the data need {size(needed)}, but {gpus} can hold {size(capacity)}")
+    on_gpu = seconds_of_passes(layout.pairs, 0, gpus.number, passes)
+    if on_cpu <= on_gpu:
+        return Device("cpu", f"{gpus} would take about {on_gpu:,.1f} s, {all_passes}")
+    return Device("gpu", f"saves about {on_cpu - on_gpu:,.1f} s, {all_passes}", gpus, GPU)
 
 
 def seconds_of_passes(
@@ -207,9 +207,9 @@ class Plan(Printed):
         if workers.local:
             return DriverCost(0.0, DRIVER_BYTES)
         bytes_of_gram = 8 * self.layout.padded_bins * (self.parameters + 3) ** 2
-        known = BYTES_OF_TASK * tasks + BYTES_OF_WORKER * workers.processes
+        records = BYTES_OF_TASK * tasks + BYTES_OF_WORKER * workers.processes
         grams = bytes_of_gram * min(workers.threads, tasks)
-        return DriverCost(SCHEDULER_SECONDS * tasks, DRIVER_BYTES + grams + known)
+        return DriverCost(SCHEDULER_SECONDS * tasks, DRIVER_BYTES + grams + records)
 
     @property
     def gpus(self) -> int:
@@ -264,9 +264,9 @@ class Plan(Printed):
 
 def workers_here(layout: Layout, memory: str = "auto") -> Workers:
     """Return the workers of a fit without a client: threads where data are few or stay in memory."""
-    here = this_process(layout.blocks)
-    kept = memory != "stream" and layout.resident_bytes <= RESIDENT_SHARE * here.memory
-    return here if kept or layout.pairs < IN_PROCESS_PAIRS else local_workers()
+    local = this_process(layout.blocks)
+    kept = memory != "stream" and layout.resident_bytes <= RESIDENT_SHARE * local.memory
+    return local if kept or layout.pairs < IN_PROCESS_PAIRS else local_workers()
 
 
 def make_plan(
@@ -281,14 +281,20 @@ def make_plan(
 ) -> Plan:
     """Return the plan; raises PlanError where the memory of workers or of their GPUs cannot hold it."""
     if device.gpus is None:
-        of, capacity = f"the workers' {size(workers.memory)}", int(RESIDENT_SHARE * workers.memory)
+        whose, capacity = (
+            f"the workers' {size(workers.memory)}",
+            int(RESIDENT_SHARE * workers.memory),
+        )
     else:
-        of, capacity = f"the memory of {device.gpus}", device.capacity(layout, workers, parameters)
+        whose, capacity = (
+            f"the memory of {device.gpus}",
+            device.capacity(layout, workers, parameters),
+        )
     fits = layout.resident_bytes <= capacity
     if memory == "resident" and not fits:
         raise PlanError(
             f"memory='resident' needs {size(layout.resident_bytes)}, but may use only {size(capacity)} of "
-            f"{of}: use memory='stream' or more workers"
+            f"{whose}: use memory='stream' or more workers"
         )
     resident, of_levels = fits and memory != "stream", tuple(levels)
     plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, capacity)

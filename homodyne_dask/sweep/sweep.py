@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Problem
-from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, add
+from homodyne_dask.kernels.gram import AnyGram, CellSums, Gram, LinearParams, add
 from homodyne_dask.machine.allocator_and_threads import in_thread
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
@@ -30,7 +30,6 @@ from homodyne_dask.sweep.tasks import (
     GRAM,
     WIDE_GRAM,
     AtTheta,
-    ManyThetas,
     Report,
     Task,
     TaskContext,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 Theta = Float[np.ndarray, " p"]
 Thetas = Float[np.ndarray, "point p"]
-LinearParams = Float[np.ndarray, "bin 2"]
 
 
 class ArrivingGrams[G: AnyGram]:
@@ -75,14 +73,14 @@ class ArrivingGrams[G: AnyGram]:
         bins = sum(map(len, layout.groups))
         some = next(iter(self.held.values()))
         arrays = [
-            None if part is None else np.zeros((bins, *part.shape[1:]), part.dtype) for part in some
+            None if sums is None else np.zeros((bins, *sums.shape[1:]), sums.dtype) for sums in some
         ]
         for group, keys in groupby(sorted(self.held), lambda key: key[0]):
             subtrees = [self.held[key] for key in keys]
-            whole = reduce(lambda total, one: add(one, total), reversed(subtrees))
-            for array, part in zip(arrays, whole, strict=True):
+            whole = reduce(lambda total, subtree: add(subtree, total), reversed(subtrees))
+            for array, sums in zip(arrays, whole, strict=True):
                 if array is not None:
-                    array[list(layout.groups[group])] = part
+                    array[list(layout.groups[group])] = sums
         return some._make(arrays)
 
 
@@ -141,11 +139,11 @@ class Sweep:
     def candidates(self, thetas: Thetas) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each MAX_CANDIDATES of them."""
         shares = np.split(thetas, range(MAX_CANDIDATES, len(thetas), MAX_CANDIDATES))
-        passes = (self.over(CANDIDATES, ManyThetas(share)) for share in shares if len(share))
+        passes = (self.over(CANDIDATES, share) for share in shares if len(share))
         return [gram for grams in passes for gram in grams.each()]
 
     def wide(self, thetas: Thetas) -> Gram:
-        return self.over(WIDE_GRAM, ManyThetas(thetas))
+        return self.over(WIDE_GRAM, thetas)
 
     def cells(self, edges: AgeAndLagEdges) -> CellSums:
         return self.over(CELL_SUMS, edges)
@@ -180,7 +178,7 @@ class Sweep:
         if self.client is not None:
             reports = _on_cluster().warmed_up(self.client, self.warming)
         else:  # the first pass has raised what one raised
-            reports = [one.result() for one in self.warming if one.exception() is None]
+            reports = [task.result() for task in self.warming if task.exception() is None]
         for report in reports:
             self._count(report)
         of_processes = list(self.compiled.values())
@@ -211,8 +209,8 @@ def _on_cluster() -> "ModuleType":
 
 def executed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
     if sweep.client is not None:
-        given = sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at
-        yield from _on_cluster().computed_on_cluster(*given)
+        where = sweep.client, sweep.context, sweep.tasks, sweep.owners
+        yield from _on_cluster().computed_on_cluster(*where, task, at)
     elif sweep.threads == 1:  # in that of the caller, which may be a task of Dask
         for n, run in enumerate(sweep.tasks):
             yield n, *task.function(sweep.context, run, at)
@@ -234,16 +232,16 @@ def _computed_on_threads[G: AnyGram](
             made.put((n, *task.function(sweep.context, run, at)))
 
     threads = [in_thread(compute) for _ in range(sweep.threads)]
-    for one in threads:
-        one.add_done_callback(made.put)
+    for thread in threads:
+        thread.add_done_callback(made.put)
     missing = len(sweep.tasks)
     try:
         while missing:
-            if isinstance(found := made.get(), Future):
-                found.result()  # raises what a task has raised
+            if isinstance(arrived := made.get(), Future):
+                arrived.result()  # raises what a task has raised
             else:
                 missing -= 1
-                yield found
+                yield arrived
     finally:
         left.clear()
         wait(threads)

@@ -7,10 +7,10 @@ times, it returns a Gram of the same bits.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import batched
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
@@ -22,12 +22,21 @@ from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.backend_interface import (
     MAX_CANDIDATES,
     Block,
+    GramColumns,
     ModelPoint,
     Problem,
     TileWork,
 )
-from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, wide_cell_gram
-from homodyne_dask.kernels.gram import AnyGram, CellMeans, Gram, gram_of_data, merge_tree
+from homodyne_dask.kernels.cell_grams import cell_gram
+from homodyne_dask.kernels.gram import (
+    AnyGram,
+    CellMeans,
+    DataSums,
+    Gram,
+    LinearParams,
+    gram_of_data,
+    merge_tree,
+)
 from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds, worker_address
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.blocks import (
@@ -45,16 +54,13 @@ from homodyne_dask.sweep.blocks import (
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
 
-LinearParams = Float[np.ndarray, "bin 2"]
-
-type Sums = Float[np.ndarray, "padded 4"]
-"""Of the data of a block alone: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
+Thetas = Float[np.ndarray, "point p"]
 
 
 class Leaf(NamedTuple):
     place: Place
     cost: Cost
-    sums: Sums | None
+    sums: DataSums | None
     data: Any = None
 
 
@@ -70,20 +76,16 @@ class TaskContext(NamedTuple):
 
 
 class AtTheta(NamedTuple):
-    theta: Float[np.ndarray, " p"]
+    theta: Float[np.ndarray, " p"] | Float[np.ndarray, "bin p"]
+    """Or the parameters of every selected bin, the same in all bins of a group."""
     linear_params: LinearParams | None = None
     """(offset - 1, contrast) of every bin, under a loss: its weights depend on the residuals."""
 
-
-class AtThetaOfBins(NamedTuple):
-    """Argument of a task: the parameters of every selected bin, the same in all bins of a group."""
-
-    thetas: Float[np.ndarray, "bin p"]
-    linear_params: LinearParams | None = None
-
-
-class ManyThetas(NamedTuple):
-    thetas: Float[np.ndarray, "point p"]
+    def of_run(self, run: Run) -> tuple[Float[np.ndarray, " p"], LinearParams | None]:
+        """Return the parameters of the group of a run, and those of its bins."""
+        theta = self.theta if np.ndim(self.theta) == 1 else self.theta[run.members[0]]
+        linear = self.linear_params
+        return theta, None if linear is None else linear[list(run.members)]
 
 
 class Report(NamedTuple):
@@ -116,71 +118,86 @@ class Task[G]:
         return result, Report(worker_address(), os.getpid(), seconds, compiled, cost, peak)
 
 
-def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaOfBins) -> tuple[Gram, Cost]:
+@dataclass(frozen=True)
+class BlockGrams:
+    """The Gram of each of some blocks, on a device of all in one call, and the sums of its data."""
+
+    context: TaskContext
+    points: Sequence[ModelPoint]
+    columns: GramColumns
+    linear_params: LinearParams | None = None
+    """Under a loss."""
+
+    @property
+    def width(self) -> int | None:
+        """Columns of a Gram where f has decayed; None where every block is read: under a loss all residuals
+        count, and for candidates no sums of the data are kept."""
+        if self.linear_params is not None or self.columns is GramColumns.POINTS:
+            return None
+        if self.columns is GramColumns.CHANGES:
+            return len(self.points) + 2
+        return self.context.problem.model.size + 3
+
+    def __call__(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        grams = self._on_device(leaves) if self.context.source.device else self._by_block(leaves)
+        if self.columns is GramColumns.DERIVATIVES and self.linear_params is None:
+            for leaf, (_, sums) in zip(leaves, grams, strict=True):
+                SUMS[self.context.source, leaf.place, self.context.problem.min_lag] = sums
+        return grams
+
+    def _on_device(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        source, backend = self.context.source, backend_of(self.context.problem.model)
+        blocks, sums = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
+        frames = len(open_selection(source.selection).time)
+        of_loss = self.linear_params
+        work = TileWork(blocks, sums, source.tiles_at_once, frames, self.columns, of_loss)
+        return backend.tile_grams(self.points, work)
+
+    def _by_block(self, leaves: Sequence[Leaf]) -> list[tuple[Gram, Any]]:
+        backend, points, linear = (
+            backend_of(self.context.problem.model), self.points, self.linear_params,
+        )  # fmt: skip
+        if linear is not None:
+            robust = partial(backend.robust_gram, points[0])
+            return [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
+        if self.columns is GramColumns.POINTS:
+            return [(backend.candidate_grams(points, leaf.data), None) for leaf in leaves]
+        gram = partial(backend.gram, points[0])
+        if self.columns is GramColumns.CHANGES:
+            gram = partial(backend.wide_gram, points)
+        return [gram(leaf.data, leaf.sums) for leaf in leaves]
+
+
+def gram_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
-    linear = None if at.linear_params is None else at.linear_params[list(run.members)]
-    theta = at.thetas[run.members[0]] if isinstance(at, AtThetaOfBins) else at.theta
-    problem = context.problem
-    if cells_of(context.source) is not None:
-        [means], cost = means_over_cells(*context, run, [theta])
-        return cell_gram(means, problem, linear), cost
-    points = _points(context, [theta])
-    grams = partial(block_grams, context, points, "derivatives", linear)
-    # under a loss every residual counts
-    columns = problem.model.size + 3 if linear is None else None
-    return merged(context, run, grams, points, columns)
+    theta, linear = at.of_run(run)
+    return _gram_of(context, run, [theta], GramColumns.DERIVATIVES, linear)
 
 
-def candidates_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
-    if cells_of(context.source) is not None:
-        means, cost = means_over_cells(*context, run, list(at.thetas))
-        return cell_candidate_grams(means), cost
-    number, thetas = len(at.thetas), at.thetas
+def candidates_of(context: TaskContext, run: Run, thetas: Thetas) -> tuple[Gram, Cost]:
+    number = len(thetas)
     if context.source.device:  # so that its program is compiled once
         thetas = np.pad(thetas, ((0, MAX_CANDIDATES - number), (0, 0)), mode="edge")
-    points = _points(context, thetas)
-    gram = merged(context, run, partial(block_grams, context, points, "points", None))[0]
-    return gram._replace(moments=gram.moments[:, :number]), NO_COST
+    gram, cost = _gram_of(context, run, thetas, GramColumns.POINTS)
+    return gram._replace(moments=gram.moments[:, :number]), cost
 
 
-def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[Gram, Cost]:
-    if cells_of(context.source) is not None:
-        means, cost = means_over_cells(*context, run, list(at.thetas))
-        return wide_cell_gram(means), cost
-    points = _points(context, at.thetas)
-    grams = partial(block_grams, context, points, "changes", None)
-    return merged(context, run, grams, points, len(points) + 2)[0], NO_COST
+def wide_gram_of(context: TaskContext, run: Run, thetas: Thetas) -> tuple[Gram, Cost]:
+    return _gram_of(context, run, thetas, GramColumns.CHANGES)
 
 
-def block_grams(
+def _gram_of(
     context: TaskContext,
-    points: Sequence[ModelPoint],
-    fields: str,
-    linear: LinearParams | None,
-    leaves: Sequence[Leaf],
-) -> list[tuple[Gram, Any]]:
-    """Return the Gram of each block, on a device of all in one call, and the sums of its data."""
-    grams: list[tuple[Gram, Any]]
-    source, backend = context.source, backend_of(context.problem.model)
-    if source.device:
-        blocks, known = [leaf.data for leaf in leaves], [leaf.sums for leaf in leaves]
-        frames = len(open_selection(source.selection).time)
-        work = TileWork(blocks, known, source.tiles_at_once, frames, fields, linear)
-        grams = backend.tile_grams(points, work)
-    elif linear is not None:
-        robust = partial(backend.robust_gram, points[0])
-        grams = [(robust(leaf.data, linear), leaf.sums) for leaf in leaves]
-    elif fields == "points":
-        grams = [(backend.candidate_grams(points, leaf.data), None) for leaf in leaves]
-    else:
-        gram = partial(backend.gram, points[0])
-        if fields == "changes":
-            gram = partial(backend.wide_gram, points)
-        grams = [gram(leaf.data, leaf.sums) for leaf in leaves]
-    if fields == "derivatives" and linear is None:
-        for leaf, (_, sums) in zip(leaves, grams, strict=True):
-            SUMS[source, leaf.place, context.problem.min_lag] = sums
-    return grams
+    run: Run,
+    thetas: Sequence[Float[np.ndarray, " p"]] | Thetas,
+    columns: GramColumns,
+    linear: LinearParams | None = None,
+) -> tuple[Gram, Cost]:
+    if cells_of(context.source) is not None:
+        means, cost = means_over_cells(*context, run, thetas)
+        return cell_gram(means, columns, context.problem, linear), cost
+    grams = BlockGrams(context, _points(context, thetas), columns, linear)
+    return merged(context, run, grams, grams.points, grams.width)
 
 
 def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
@@ -189,13 +206,12 @@ def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMean
 
 
 def _points(
-    context: TaskContext, thetas: Iterable[Float[np.ndarray, " p"]]
+    context: TaskContext, thetas: Sequence[Float[np.ndarray, " p"]] | Thetas
 ) -> Sequence[ModelPoint]:
     """Return the model at each theta: that of the run before, where it is the same pass of this process."""
-    thetas = list(thetas)
     key = tuple(np.asarray(theta).tobytes() for theta in thetas)
-    of, at, points = _LAST[0]
-    if of is not context or at != key:
+    last_context, last_key, points = _LAST[0]
+    if last_context is not context or last_key != key:
         scan = open_selection(context.source.selection)
         where = scan.time, context.source.factor, scan.frames
         point = backend_of(context.problem.model).point
@@ -208,14 +224,14 @@ _LAST: list[tuple[TaskContext | None, tuple[bytes, ...], Sequence[ModelPoint]]] 
 """Context, parameters and points of the last run: a pass over thousands of q has one for each."""
 
 
-def _known(
+def _expected(
     context: TaskContext, place: Place, points: Sequence[ModelPoint], every: bool
-) -> tuple[Cost, Sums | None]:
+) -> tuple[Cost, DataSums | None]:
     """Return what a block costs, at the points where it is most, and the sums of its data if known."""
     source, problem = context.source, context.problem
     q = q_or_one(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
-    cuts = [at.sub_blocks(q, i, j, source.side) for at in points]
+    cuts = [point.sub_blocks(q, i, j, source.side) for point in points]
     active = max((cut.n_active for cut in cuts), default=0)
     sub_blocks = cuts[0].n_total if cuts else 0
     sums = None if every else stored_sums(source, place, problem.min_lag)
@@ -233,36 +249,44 @@ def merged[G: AnyGram](
 ) -> tuple[G, Cost]:
     """Return the merged Gram of a run of blocks, and its cost. columns: of a Gram; then blocks in which f has
     decayed to zero at all points are not read where their sums are known."""
-    source, cost = context.source, Cost()
+    source, costs = context.source, list[Cost]()
     places = [Place(run.members, tile) for tile in run.tiles]
-    known = [_known(context, place, points, columns is None) for place in places]
+    expected = [_expected(context, place, points, columns is None) for place in places]
     at_once = source.tiles_at_once if source.device and context.budget else 1
 
-    def read(turns: Iterator[Place]) -> Iterator[Leaf]:
-        for place, (of_block, sums) in zip(turns, known, strict=True):
-            began, data = time.perf_counter(), None
-            if of_block.read:
-                with metered("read"):
-                    data = block(source, place, context.budget)
-                of_block = of_block._replace(reading=time.perf_counter() - began)
-            yield Leaf(place, of_block, sums, data)
+    def grams(turns: Iterator[Place]) -> Iterator[G]:
+        for leaves in batched(_read(context, turns, expected), at_once):
+            yield from _grams_of(leaves, compute, columns)
+            costs.extend(leaf.cost for leaf in leaves)
 
-    def leaves(turns: Iterator[Place]) -> Iterator[Any]:
-        nonlocal cost
-        for some in batched(read(turns), at_once):
-            with_data = [leaf for leaf in some if leaf.data is not None]
-            with metered("gram"):
-                found = iter(compute(with_data) if with_data else [])
-            for leaf in some:
-                gram, sums = (None, leaf.sums) if leaf.data is None else next(found)
-                if columns is not None and not leaf.cost.computed:
-                    assert sums is not None
-                    gram = gram_of_data(sums[: len(leaf.place.members)], columns)
-                cost = cost.plus(leaf.cost)
-                yield gram
+    with prefetched(source, places, [bool(cost.read) for cost, _ in expected]) as turns:
+        total = merge_tree(grams(turns))
+    return total, reduce(Cost.plus, costs)
 
-    with prefetched(source, places, [bool(of_block.read) for of_block, _ in known]) as turns:
-        return merge_tree(leaves(turns)), cost
+
+def _read(
+    context: TaskContext, turns: Iterator[Place], expected: Sequence[tuple[Cost, DataSums | None]]
+) -> Iterator[Leaf]:
+    for place, (cost, sums) in zip(turns, expected, strict=True):
+        began, data = time.perf_counter(), None
+        if cost.read:
+            with metered("read"):
+                data = block(context.source, place, context.budget)
+            cost = cost._replace(reading=time.perf_counter() - began)
+        yield Leaf(place, cost, sums, data)
+
+
+def _grams_of(leaves: Sequence[Leaf], compute: Compute[Any], columns: int | None) -> Iterator[Any]:
+    """Yield the Gram of each block: of those in which f has decayed to zero from the sums of their data."""
+    with_data = [leaf for leaf in leaves if leaf.data is not None]
+    with metered("gram"):
+        computed = iter(compute(with_data) if with_data else [])
+    for leaf in leaves:
+        gram, sums = (None, leaf.sums) if leaf.data is None else next(computed)
+        if columns is not None and not leaf.cost.computed:
+            assert sums is not None
+            gram = gram_of_data(sums[: len(leaf.place.members)], columns)
+        yield gram
 
 
 def warm_up(context: TaskContext) -> Report:
@@ -276,18 +300,18 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     data, linear = np.zeros((padded_bins, side, side), dtype), np.zeros((padded_bins, 2))
     empty = Block(data, weights, weights, np.ones(padded_bins), np.zeros(padded_bins), 0, 0)
     theta, backend, cells = np.ones(problem.model.size), backend_of(problem.model), cells_of(source)
-    at = backend.point(problem, theta, np.arange(2.0))
+    point = backend.point(problem, theta, np.arange(2.0))
     if source.device:
         of_loss = None if problem.loss == "linear" else linear
         leaf = Leaf(Place((), (0, 0)), NO_COST, None, placed(empty, source.device))
-        block_grams(context, _points(context, [theta]), "derivatives", of_loss, [leaf])
+        BlockGrams(context, _points(context, [theta]), GramColumns.DERIVATIVES, of_loss)([leaf])
     elif cells is not None:
         nowhere = np.zeros((side, side), np.int32)
-        backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
+        backend.cell_sums(point, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
     elif problem.loss == "linear":
-        backend.gram(at, empty, None)
+        backend.gram(point, empty, None)
     else:
-        backend.robust_gram(at, empty, linear)
+        backend.robust_gram(point, empty, linear)
     return None, NO_COST
 
 

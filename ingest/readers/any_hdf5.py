@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Bool
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, nearest
+from homodyne_dask.request.ingest_options import IngestOptions, converted, decimals
 from homodyne_dask.store.hdf5_files import UNREADABLE
 from homodyne_dask.text import some_of
 from ingest.readers import hdf5
-from ingest.readers.options_and_units import IngestOptions, converted, decimals
 from ingest.readers.source import (
     MIN_FRAMES,
     Source,
@@ -75,8 +75,8 @@ def layout_of(
     pairs = combinations(range(len(shape)), 2)
     equal = [MatrixAxes(shape, (a, b)) for a, b in pairs if shape[a] == shape[b] > 0 not in shape]
     if axes is not None:
-        given = tuple(position for position, axis in enumerate(axes) if axis == "t")
-        layouts = [layout for layout in equal if layout.times == given and len(axes) == len(shape)]
+        times = tuple(position for position, axis in enumerate(axes) if axis == "t")
+        layouts = [layout for layout in equal if layout.times == times and len(axes) == len(shape)]
         if not layouts:
             raise OptionError(
                 f"axes = {','.join(axes)} do not match {what} of shape {shape}: "
@@ -117,10 +117,14 @@ def open_any(path: Path, options: IngestOptions) -> Source:
             matrices: Mapping[str, str | None] = _in_order(file, name, options)
         else:
             matrices = dict[str, str | None].fromkeys(_referenced(file, name))
-        given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
+        dataset_names = {
+            "q": options.q_dataset,
+            "phi": options.phi_dataset,
+            "time": options.time_dataset,
+        }
         held: dict[str, Any] = {
             what: _quantity(file, named, what, [*matrices.values()], notes)
-            for what, named in given.items()
+            for what, named in dataset_names.items()
             if named
         }
         if "time" in held:
@@ -143,8 +147,10 @@ def _in_order(file: h5py.File, pattern: str, options: IngestOptions) -> dict[str
     words = {name: NUMBER.split(star) for name, star in stars.items()}
     numbers = {name: [*map(float, NUMBER.findall(star))] for name, star in stars.items()}
     each_word, each_number = ({*map(tuple, texts.values())} for texts in (words, numbers))
-    given = (options.q_dataset, options.q), (options.phi_dataset, options.phi)
-    by_order = any("*" not in name if name else len(values or ()) > 1 for name, values in given)
+    values_by_bin = (options.q_dataset, options.q), (options.phi_dataset, options.phi)
+    by_order = any(
+        "*" not in name if name else len(values or ()) > 1 for name, values in values_by_bin
+    )
     if by_order and (len(each_word) > 1 or len(each_number) < len(stars)):
         raise OptionError(
             f"the names of the matrices in {pattern} of {hdf5.file_name(file)} "
@@ -199,13 +205,13 @@ def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     index = layout.index_of(number)
     with hdf5.open_hdf5(path) as file:
         if MATLAB in hdf5.attributes_of(file, name):
-            return hdf5.part(file, name, index[::-1]).T
-        return hdf5.part(file, name, index)
+            return hdf5.read_part(file, name, index[::-1]).T
+        return hdf5.read_part(file, name, index)
 
 
 def read_whole(path: Path, name: str) -> np.ndarray:
     with hdf5.open_hdf5(path) as file:
-        matrix = hdf5.part(file, name)
+        matrix = hdf5.read_part(file, name)
         return matrix.T if MATLAB in hdf5.attributes_of(file, name) else matrix
 
 
@@ -223,14 +229,14 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def _quantity(
-    file: h5py.File, given: str, what: str, stars: list[str | None], notes: list[str]
+    file: h5py.File, place_in_file: str, what: str, stars: list[str | None], notes: list[str]
 ) -> np.ndarray:
     """Return q [1/Å], φ [degree] or times [s] that the user names; stars: what * stands for in matrices."""
-    name, _, attribute = given.partition("@")
+    name, _, attribute = place_in_file.partition("@")
     if "*" in name:
         if None in stars:
             raise OptionError(
-                f"{given} has a *, but the name of the matrices has none: give it in both"
+                f"{place_in_file} has a *, but the name of the matrices has none: give it in both"
             )
         names = [(star or "").join(_parts(name)) for star in stars]
     else:

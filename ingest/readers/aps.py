@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.readers import hdf5
 from ingest.readers.hdf5 import pictures_in
-from ingest.readers.options_and_units import IngestOptions
 from ingest.readers.source import Source, source_of, spacing
 
 MATRICES, PROCESSED = "/xpcs/twotime/correlation_map", "/xpcs/twotime/processed_bins"

@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.request.ingest_options import IngestOptions, decimals
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
 from ingest.readers.hdf5 import pictures_in
-from ingest.readers.options_and_units import IngestOptions, decimals
 from ingest.readers.source import Source, source_of
 
 MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
@@ -51,16 +51,18 @@ def open_chx(path: Path, options: IngestOptions) -> Source:
 
 def _bins(file: h5py.File, n_bins: int, notes: list[str]) -> dict[str, Any]:
     attributes = hdf5.attributes_of(file, BINS)
-    found = {int(key): np.ravel(value) for key, value in attributes.items() if key.isdigit()}
-    if not found:
+    values_of_bin = {
+        int(key): np.ravel(value) for key, value in attributes.items() if key.isdigit()
+    }
+    if not values_of_bin:
         return {}
-    lengths = {len(value) for value in found.values()}
-    if len(found) != n_bins or len(lengths) != 1 or not lengths <= {1, 2}:
+    lengths = {len(value) for value in values_of_bin.values()}
+    if len(values_of_bin) != n_bins or len(lengths) != 1 or not lengths <= {1, 2}:
         raise OptionError(
-            f"{BINS} of {hdf5.file_name(file)} describes {len(found)} bins, but {MATRICES} has "
+            f"{BINS} of {hdf5.file_name(file)} describes {len(values_of_bin)} bins, but {MATRICES} has "
             f"{n_bins}: give --dataset {MATRICES} with --q, --phi and --dt"
         )
-    q, *second = np.array([found[key] for key in sorted(found)]).T
+    q, *second = np.array([values_of_bin[key] for key in sorted(values_of_bin)]).T
     notes.append(f"{BINS} is assumed to be in 1/Å")
     if not second:
         return {"q": q}

@@ -7,7 +7,6 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,14 +24,13 @@ from homodyne_dask.plugins import (
     unusable,
     warn_of,
 )
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store import files
 from homodyne_dask.store.files import is_failure, is_file, read_with_tail
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs
 from ingest.readers.any_hdf5 import open_any, what_is_in
-from ingest.readers.g2_curves import G2, g2_in, open_g2
-from ingest.readers.g2_tables import open_text
+from ingest.readers.g2_curves import G2, g2_in, open_g2, open_text
 from ingest.readers.numpy_arrays import open_npy, open_npz
-from ingest.readers.options_and_units import IngestOptions, checked_options
 from ingest.readers.source import Source, with_options
 from ingest.repeats_and_copies import joined
 
@@ -88,7 +86,7 @@ def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
 
 
 def _open_and_end(options: str, *paths: str) -> None:
-    checked = checked_options(**json.loads(options))
+    checked = IngestOptions(**json.loads(options))
     for path in paths:
         with contextlib.suppress(Exception):
             open_source(Path(path), checked)
@@ -98,9 +96,9 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     magic = first_bytes(path)
     if options.dataset is None and not magic.startswith(ZIP):
         for name in ("q_dataset", "phi_dataset", "time_dataset"):
-            if (given := getattr(options, name)) is not None:
+            if (dataset := getattr(options, name)) is not None:
                 raise OptionError(
-                    f"{name} = {given} applies only together with dataset: also give dataset, "
+                    f"{name} = {dataset} applies only together with dataset: also give dataset, "
                     f"or leave out {name} for files of a known layout ({path.name})"
                 )
     if options.keep and not magic.startswith(HDF5):
@@ -111,7 +109,8 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     whole = with_options(source, options)
     if source.scans:
         whole = joined([with_options(scan, options) for scan in source.scans], source.scan_names)
-    return replace(whole, experiment=whole.experiment | hdf5.kept(path, options.keep))
+    experiment = whole.measurement.experiment | hdf5.kept(path, options.keep)
+    return whole.saying(experiment=experiment)
 
 
 def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | str:
@@ -170,15 +169,15 @@ def is_table(path: Path) -> bool:
 
 def g2_dataset(path: Path) -> str | None:
     """Return the dataset of g2 in a result of HDF5, None for a text; raises SourceError for other files."""
-    found = None
+    dataset = None
     if binary := first_bytes(path).startswith(HDF5):
         with hdf5.open_hdf5(path) as file:
-            found = g2_in(file)
-    if found is None and (binary or not is_table(path)):
+            dataset = g2_in(file)
+    if dataset is None and (binary or not is_table(path)):
         raise SourceError(
             f"{path} has no g2 of a known layout: give a table as text, or fit its c2"
         )
-    return found
+    return dataset
 
 
 def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:

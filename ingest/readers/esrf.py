@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import IngestOptions, converted
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.schema import CellEdges, tile_side
 from ingest.readers import hdf5
-from ingest.readers.options_and_units import IngestOptions, converted
 from ingest.readers.source import Source, place, source_of
 
 DECADES = range(5)
@@ -74,8 +74,8 @@ def _lag_edges(centres: Float[np.ndarray, " c"], n_frames: int) -> Float[np.ndar
     return None
 
 
-def _same(one: Float[np.ndarray, " c"], other: Float[np.ndarray, " c"]) -> bool:
-    return np.allclose(one, other, rtol=1e-6, atol=1e-3)
+def _same(first: Float[np.ndarray, " c"], second: Float[np.ndarray, " c"]) -> bool:
+    return np.allclose(first, second, rtol=1e-6, atol=1e-3)
 
 
 def _first_at(
@@ -129,7 +129,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         sigma = [_scatter(path, of_region, pairs) for of_region in ttcf]
         notes.append("sigma is estimated from the scatter of the cells")
     if others:
-        name, *left = (Path(one).name for one, _ in [(analysis, where), *others])
+        name, *left = (Path(group).name for group, _ in [(analysis, where), *others])
         notes.append(f"analysis {name} was read; the file also contains {', '.join(left)}")
     edges = CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
     return source_of(
@@ -232,9 +232,9 @@ def _scatter(
     share = 1 / np.maximum(pairs, 1)
     second = value[2:] - 2 * value[1:-1] + value[:-2]
     second /= np.sqrt(share[2:] + 4 * share[1:-1] + share[:-2])
-    known = second[np.isfinite(second)]
-    enough = len(known) >= MIN_DIFFERENCES
-    sigma = 1.4826 * np.median(np.abs(known - np.median(known))) if enough else 0.0
+    differences = second[np.isfinite(second)]
+    enough = len(differences) >= MIN_DIFFERENCES
+    sigma = 1.4826 * np.median(np.abs(differences - np.median(differences))) if enough else 0.0
     if not sigma > 0:
         raise SourceError(
             f"{path.name} has too few ages, or c2 without scatter, to measure the noise: give --sigma"

@@ -13,17 +13,17 @@ from jaxtyping import Float
 from pydantic import ValidationError
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import converted, decimals
 from homodyne_dask.store import schema
 from homodyne_dask.store.hdf5_files import (
     as_text,
-    at,
     file_name,
     members,
+    object_at,
     open_hdf5,
     reading,
     wrong,
 )
-from ingest.readers.options_and_units import converted, decimals
 from ingest.readers.source import Pictures, check_frames
 
 MAX_SMALL_ELEMENTS = 100_000_000
@@ -37,18 +37,18 @@ MAX_LIST_ELEMENTS = 1_000_000
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
-    held = at(file, name)
+    held = object_at(file, name)
     return held if isinstance(held, h5py.Dataset) else None
 
 
 def has_group(file: h5py.File, group: str) -> bool:
-    return isinstance(at(file, group), h5py.Group)
+    return isinstance(object_at(file, group), h5py.Group)
 
 
 def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
-    held = at(file, name)
+    held = object_at(file, name)
     with reading(file, name):
-        return {} if held is None else {as_text(key): of for key, of in held.attrs.items()}
+        return {} if held is None else {as_text(key): value for key, value in held.attrs.items()}
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
@@ -68,7 +68,7 @@ def optional(file: h5py.File, name: str) -> np.ndarray | None:
     return None if dataset(file, name) is None else array(file, name)
 
 
-def part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
+def read_part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
     """Return a part of a dataset of matrices, of which the size was checked before."""
     held = dataset(file, name)
     if held is None:
@@ -80,7 +80,7 @@ def part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
 
 def _unpacked(file: h5py.File, name: str, values: np.ndarray) -> np.ndarray:
     """Return numbers of a dataset as its attributes say: NaN where missing or not valid, then scaled."""
-    attributes = {key.lower(): of for key, of in attributes_of(file, name).items()}
+    attributes = {key.lower(): value for key, value in attributes_of(file, name).items()}
     held = {
         key: _numbers_of(file, name, key, attributes[key]) for key in PACKING if key in attributes
     }
@@ -105,10 +105,10 @@ def _unpacked(file: h5py.File, name: str, values: np.ndarray) -> np.ndarray:
 
 def _numbers_of(file: h5py.File, name: str, key: str, value: Any) -> np.ndarray:
     with suppress(TypeError, ValueError):
-        found = np.array([float(text(one)) for one in np.ravel(value)])
+        numbers_of_attribute = np.array([float(text(number)) for number in np.ravel(value)])
         counts = {"valid_range": (2,), "missing_value": range(1, 100)}.get(key, (1,))
-        if len(found) in counts:
-            return found
+        if len(numbers_of_attribute) in counts:
+            return numbers_of_attribute
     raise wrong(file, name, f"has the attribute {key} = {value}: correct or remove it")
 
 
@@ -184,9 +184,9 @@ def unit(file: h5py.File, name: str) -> str | None:
 
 
 def strings(file: h5py.File, name: str) -> list[str]:
-    found = dataset(file, name)
+    held = dataset(file, name)
     with reading(file, name):
-        return [] if found is None else [text(word) for word in np.ravel(found[()])]
+        return [] if held is None else [text(word) for word in np.ravel(held[()])]
 
 
 def text(word: Any) -> str:
@@ -198,8 +198,8 @@ def truth(file: h5py.File) -> dict[str, Any]:
     with reading(file, "the attribute truth"):
         truth = json.loads(text(file.attrs.get("truth", "{}")))
     with suppress(ValidationError):
-        schema.Truth.model_validate(truth)
-        return {"truth": truth, "gap": truth.get("gap_angstrom")}
+        gap = schema.checked_truth(truth).get("gap_angstrom")
+        return {"truth": truth, "gap_angstrom": gap}
     return {}
 
 
@@ -234,7 +234,7 @@ def common_side(file: h5py.File, names: list[str]) -> int:
 def read_matrix(path: Path, name: str) -> np.ndarray:
     """Return one whole matrix; it is one compressed chunk, so never slices of it."""
     with open_hdf5(path) as file:
-        return part(file, name)
+        return read_part(file, name)
 
 
 def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str, Any]]:
@@ -282,8 +282,8 @@ def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
     number = decimals(array(file, name))[0].item() if held.dtype.kind in "fiu" else np.nan
     if not np.isfinite(number):
         return None
-    found, units = {"value": int(number) if held.dtype.kind in "iu" else number}, unit(file, name)
-    return found | {"units": units} if units else found
+    said, units = {"value": int(number) if held.dtype.kind in "iu" else number}, unit(file, name)
+    return said | {"units": units} if units else said
 
 
 MAX_SIDE = 256

@@ -15,9 +15,9 @@ from typing import IO, Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError, shown
+from homodyne_dask.request.ingest_options import IngestOptions, decimals
 from homodyne_dask.store.files import is_failure
 from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
-from ingest.readers.options_and_units import IngestOptions, decimals
 from ingest.readers.source import Source, place, source_of, times_or_spacing
 
 MAX_SMALL_BYTES, READ_BYTES = 800_000_000, 1 << 22
@@ -44,15 +44,21 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
     name, names, wanted = CACHE_MATRICES, CACHE, [*CACHE.values()]
     if not (of_cache := CACHE_MATRICES in keys):
-        given = {"q": options.q_dataset, "phi": options.phi_dataset, "time": options.time_dataset}
-        name, names = options.dataset or "c2", {key: given.get(key) or key for key in KNOWN}
-        wanted = [name, *filter(None, given.values())]
+        dataset_names = {
+            "q": options.q_dataset,
+            "phi": options.phi_dataset,
+            "time": options.time_dataset,
+        }
+        name, names = options.dataset or "c2", {key: dataset_names.get(key) or key for key in KNOWN}
+        wanted = [name, *filter(None, dataset_names.values())]
     if missing := [key for key in wanted if key not in keys]:
         raise SourceError(
             f"{path.name} has no array {missing[0]}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
             f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
         )
-    held = {key: _numbers(path, of) for key, of in names.items() if of in keys}
+    held = {
+        key: _numbers(path, array_name) for key, array_name in names.items() if array_name in keys
+    }
     layout = layout_of(path, name, *_claimed(path, name), options.axes)
     notes = list[str]()
     fields = _times(path, held, notes) | _counts(path, held, layout)
@@ -79,12 +85,14 @@ ARRAY = "array.npz"
 
 
 @contextmanager
-def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Path]:
+def saved_arrays(source: Any, store: Path | None, **others: Any) -> Iterator[Path]:
     """Yield an .npz file of matrices and others by name, in a folder beside a store, or a temporary one."""
-    given = {"c2": source} | {name: of for name, of in others.items() if of is not None}
+    by_name = {"c2": source} | {
+        name: values for name, values in others.items() if values is not None
+    }
     with warnings.catch_warnings(action="ignore"):
-        arrays: dict[str, Any] = {name: _as_array(name, of) for name, of in given.items()}
-    if (folder := beside and beside.absolute().parent) is not None:
+        arrays: dict[str, Any] = {name: _as_array(name, values) for name, values in by_name.items()}
+    if (folder := store and store.absolute().parent) is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".array-", dir=folder) as made:
         path = Path(made, ARRAY)
@@ -92,18 +100,18 @@ def saved_arrays(source: Any, beside: Path | None, **others: Any) -> Iterator[Pa
         yield path
 
 
-def _as_array(name: str, given: Any) -> np.ndarray:
+def _as_array(name: str, values: Any) -> np.ndarray:
     why = ""
     try:
-        given = np.ma.filled(given, np.nan) if np.ma.is_masked(given) else given
-        found = np.ascontiguousarray(given).reshape(np.shape(given))
+        values = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else values
+        array = np.ascontiguousarray(values).reshape(np.shape(values))
     except (TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
-        found, why = np.empty(0, object), f" ({error})"
-    if found.dtype.kind not in "fiu" or found.size == 0 or (name == "c2" and found.ndim < 2):
+        array, why = np.empty(0, object), f" ({error})"
+    if array.dtype.kind not in "fiu" or array.size == 0 or (name == "c2" and array.ndim < 2):
         what = "source" if name == "c2" else name
         how = "the path of a file, or an array (t, t) or (bin, t, t)" if name == "c2" else "numbers"
-        raise OptionError(f"{what} = {shown(given)} cannot be used{why}: give {how}")
-    return found
+        raise OptionError(f"{what} = {shown(values)} cannot be used{why}: give {how}")
+    return array
 
 
 def small_array(path: Path, name: str) -> np.ndarray:
@@ -153,14 +161,14 @@ def _read_index(
                 raise EOFError("it ends early")
             left -= got
         return _read_index(member, shape[1:], dtype, index[1:])
-    kept = (n for n, at in zip(shape, index, strict=True) if at == slice(None))
-    found = np.empty(tuple(kept), dtype)
+    kept = (n for n, position in zip(shape, index, strict=True) if position == slice(None))
+    values = np.empty(tuple(kept), dtype)
     at_once = max(1, READ_BYTES // max(n_bytes, 1))
     for first in range(0, shape[0], at_once):
-        rows = found[first : first + at_once]
+        rows = values[first : first + at_once]
         read = np.frombuffer(member.read(len(rows) * n_bytes), dtype)
         rows[...] = read.reshape(-1, *shape[1:])[(slice(None), *index[1:])]
-    return found
+    return values
 
 
 def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import SourceError, nearest
+from homodyne_dask.request.ingest_options import SECONDS, IngestOptions, converted, decimals
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import halves, layout_in, read_slice
 from ingest.readers.hdf5 import pictures_in
-from ingest.readers.options_and_units import SECONDS, IngestOptions, converted, decimals
 from ingest.readers.source import Source, source_of
 
 MATRICES = "twotime/two_time_corr_func"
@@ -31,7 +31,7 @@ Storage = dict[str, str]
 def entry_of(file: h5py.File) -> str | None:
     """Return the entry that holds two-time correlations as NXxpcs has them, None without one."""
     entries = (f"/{name}" for name in hdf5.members(file, "/"))
-    return next((entry for entry in entries if hdf5.at(file, f"{entry}/{MATRICES}")), None)
+    return next((entry for entry in entries if hdf5.object_at(file, f"{entry}/{MATRICES}")), None)
 
 
 def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
@@ -138,13 +138,13 @@ def read_nxxpcs(
 
 def _storage(file: h5py.File, where: str) -> Storage:
     held, storage = hdf5.attributes_of(file, where), Storage()
-    for name, known in STORAGE.items():
+    for name, choices in STORAGE.items():
         if name not in held:
-            why = f"has no attribute {name}, which NXxpcs requires: {nearest('', known)}"
+            why = f"has no attribute {name}, which NXxpcs requires: {nearest('', choices)}"
             raise hdf5.wrong(file, where, why)
         storage[name] = hdf5.text(np.ravel(held[name])[0])
-        if storage[name] not in known:
-            why = f"is {storage[name]!r}; {nearest(storage[name], known)}"
+        if storage[name] not in choices:
+            why = f"is {storage[name]!r}; {nearest(storage[name], choices)}"
             raise hdf5.wrong(file, f"{name} of {where}", why)
     return storage
 
@@ -164,13 +164,13 @@ def _note_rows(file: h5py.File, where: str, notes: list[str]) -> None:
 
 def _detector(file: h5py.File, instrument: str) -> str:
     groups = [f"{instrument}/{name}" for name in hdf5.members(file, instrument)]
-    found = [name for name in groups if hdf5.dataset(file, f"{name}/frame_time") is not None]
-    if len(found) != 1:
+    detectors = [name for name in groups if hdf5.dataset(file, f"{name}/frame_time") is not None]
+    if len(detectors) != 1:
         raise SourceError(
             f"{hdf5.file_name(file)} must have one frame_time, in a detector in {instrument}; it "
-            f"has {', '.join(found) or 'none'}"
+            f"has {', '.join(detectors) or 'none'}"
         )
-    return found[0]
+    return detectors[0]
 
 
 def _times(

@@ -1,7 +1,7 @@
 """The output of every reader, of `source_of`: the bins of one file, and a function that reads one matrix."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +10,11 @@ import psutil
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import Half, IngestOptions, decimals
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import what_is_wrong
 from homodyne_dask.store.files import is_file, patiently
 from homodyne_dask.text import joined_with_and
-from ingest.readers.options_and_units import Half, IngestOptions, decimals
 
 MIN_FRAMES = 3
 MAX_BINS = 100_000
@@ -49,28 +49,16 @@ class Source:
     n_pixels: Int[np.ndarray, " bin"]
     """0 where unknown."""
     n_frames: int
-    frame_time: float
-    """s, spacing of the analysed frames."""
     time: Float[np.ndarray, " t"]
     """s."""
-    stride: int = 1
-    avg: int = 1
-    begin_frame: int | None = None
-    end_frame: int | None = None
-    """First and last detector frame, 1-based."""
+    measurement: schema.Measurement
+    """Its gap, where the user gives one, too."""
     intensity: Float[np.ndarray, "bin t"] | None = None
     """Counts per pixel and analysed frame, when the file has them in absolute units."""
     sigma: Float[np.ndarray, " bin"] | None = None
     """Noise of one pair when it was given; else it is worked out at ingest."""
     baseline: int | None = None
     """To which c2 decays in the file, 0 or 1, where the file says it; else it is detected at ingest."""
-    truth: dict[str, Any] | None = None
-    gap: float | None = None
-    """Å."""
-    cells: schema.CellEdges | None = None
-    """The cells over which c2 is averaged, if it is not that of each pair."""
-    experiment: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/hdf5.py`)."""
     pictures: Pictures = NO_PICTURES
     notes: tuple[str, ...] = ()
     half: Half | None = None
@@ -91,6 +79,10 @@ class Source:
     g2_sigma: Float[np.ndarray, "bin t"] | None = None
     """Its standard deviations; one number for all where the table has no errors."""
     g2_errors: bool = False
+
+    def saying(self, **fields: Any) -> "Source":
+        """Return the source with other fields of its measurement."""
+        return replace(self, measurement=self.measurement.model_copy(update=fields))
 
     def read(self, bin_index: int) -> np.ndarray:
         if self.g2 is not None:
@@ -119,7 +111,7 @@ class Source:
             if values is not None
         }
         kept["mean_of"] = tuple(scan.only(bin_index) for scan in self.mean_of)
-        return replace(self, **kept, truth=None, pictures=NO_PICTURES, notes=())
+        return replace(self.saying(truth=None), **kept, pictures=NO_PICTURES, notes=())
 
 
 PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma", "g2", "g2_sigma")
@@ -142,19 +134,20 @@ def source_of(
     dt: float | None = None,
     frame_time: float | None = None,
     notes: Iterable[str] = (),
-    **more: Any,
+    **fields: Any,
 ) -> Source:
     """Return the source of what a reader found in a file, completed by the options.
 
     q [1/Å], phi [degree], pixels, sigma: one number or one per bin. time [s]: of the frames; else from 0 on
-    in steps of frame_time, which the file states, or of dt. more: other fields of `Source`.
+    in steps of frame_time, which the file states, or of dt. fields: others of `Source`, and of what it
+    says of the measurement.
     """
     names = tuple(matrices)
     n_bins = len(names)
     check_frames(n_frames, path, n_bins)
     steps = (frame_time, dt, options.frame_time)
     step = next((value for value in steps if value is not None), None)
-    given = {
+    quantities = {
         "q": (q, options.q, "--q in 1/Å, one number or one per bin, or nan if it is unknown"),
         "phi": (
             phi,
@@ -163,11 +156,11 @@ def source_of(
         ),
         "its frame spacing": (time, step, "--frame-time in s"),
     }
-    missing = [what for what, (held, option, _) in given.items() if held is None is option]
+    missing = [what for what, (held, option, _) in quantities.items() if held is None is option]
     if missing:
         raise OptionError(
             f"{path.name} does not contain {joined_with_and(missing)}: give "
-            f"{'; '.join(given[what][2] for what in missing)} (or --q-dataset, --phi-dataset, "
+            f"{'; '.join(quantities[what][2] for what in missing)} (or --q-dataset, --phi-dataset, "
             f"--time-dataset if the file contains them)"
         )
     if time is None:
@@ -182,6 +175,8 @@ def source_of(
             f"{path.name} has a frame time of {stated:g} s, but its times are {spacing:g} s apart: correct "
             "one of them"
         )
+    said = {name: fields.pop(name) for name in schema.Measurement.model_fields if name in fields}
+    said["frame_time"] = frame_time or float(f"{spacing:.12g}")
     return Source(
         path=path,
         format=format,
@@ -192,39 +187,39 @@ def source_of(
         phi=_from_file_or_option(path, "phi", phi, options.phi, n_bins),
         n_pixels=per_bin(f"pixels of {path.name}", pixels, n_bins).astype(np.int64),
         n_frames=n_frames,
-        frame_time=frame_time or float(f"{spacing:.12g}"),
         time=time,
+        # what is wrong in it is refused with the options (`with_options`), by a sentence
+        measurement=schema.Measurement.model_construct(**said),
         sigma=None if sigma is None else per_bin(f"sigma of {path.name}", sigma, n_bins),
         notes=tuple(notes),
-        **more,
+        **fields,
     )
 
 
 def _from_file_or_option(
-    path: Path, name: str, held: Any, given: tuple[float, ...] | None, n_bins: int
+    path: Path, name: str, held: Any, chosen: tuple[float, ...] | None, n_bins: int
 ) -> Float[np.ndarray, " bin"]:
     if held is None:
-        return per_bin(name, given, n_bins)
+        return per_bin(name, chosen, n_bins)
     values = per_bin(f"{name} of {path.name}", decimals(held), n_bins)
-    if given and not np.allclose(values, per_bin(name, given, n_bins), equal_nan=True):
-        raise OptionError(f"{name} = {given}, but {path.name} has {values}: leave it out")
+    if chosen and not np.allclose(values, per_bin(name, chosen, n_bins), equal_nan=True):
+        raise OptionError(f"{name} = {chosen}, but {path.name} has {values}: leave it out")
     return values
 
 
 def with_options(source: Source, options: IngestOptions) -> Source:
     """Return the source with what the user added; refuses what contradicts the file or is implausible."""
-    frame_time, name = options.frame_time, source.path.name
-    if frame_time and not np.isclose(frame_time, source.frame_time, rtol=1e-6, atol=0):
+    frame_time, name, held = options.frame_time, source.path.name, source.measurement
+    if frame_time and not np.isclose(frame_time, held.frame_time, rtol=1e-6, atol=0):
         raise OptionError(
-            f"frame_time = {frame_time:g} s, but {name} has {source.frame_time:g} s between stored frames "
-            f"(stride {source.stride}, averaging {source.avg}): correct it or leave it out"
+            f"frame_time = {frame_time:g} s, but {name} has {held.frame_time:g} s between stored frames "
+            f"(stride {held.stride}, averaging {held.avg}): correct it or leave it out"
         )
     if options.column_is is not None and source.g2 is None:
         raise OptionError(f"{name} has matrices, not columns of g2: leave out column_is")
-    if options.gap and source.gap and not np.isclose(options.gap, source.gap):
-        raise OptionError(
-            f"gap = {options.gap:g} Å, but {name} has {source.gap:g} Å: leave out gap"
-        )
+    gap = options.gap or held.gap_angstrom
+    if gap and held.gap_angstrom and not np.isclose(gap, held.gap_angstrom):
+        raise OptionError(f"gap = {gap:g} Å, but {name} has {held.gap_angstrom:g} Å: leave out gap")
     sigma, notes = source.sigma, source.notes
     if options.sigma is not None:
         sigma = per_bin("sigma", options.sigma, len(source.label))
@@ -233,9 +228,8 @@ def with_options(source: Source, options: IngestOptions) -> Source:
     time = source.time + options.time_offset
     if wrong := what_is_wrong(time, source.q, source.phi, sigma):
         raise SourceError(f"{name} cannot be ingested: {wrong}; correct the value or its unit")
-    gap = options.gap or source.gap
-    own = {"half": options.half, "keep_outliers": options.keep_outliers}
-    return replace(source, **own, sigma=sigma, gap=gap, time=time, notes=notes)
+    chosen = {"half": options.half, "keep_outliers": options.keep_outliers}
+    return replace(source.saying(gap_angstrom=gap), **chosen, sigma=sigma, time=time, notes=notes)
 
 
 def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
@@ -247,15 +241,15 @@ def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
     return np.broadcast_to(values, (n_bins,)).copy()
 
 
-def times_or_spacing(given: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
+def times_or_spacing(times: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
     """Return times [s] since the first of them, or dt, their spacing, where only one number is given."""
-    if given.size == 1:
-        return {"dt": given[0]}
-    if given[0]:
+    if times.size == 1:
+        return {"dt": times[0]}
+    if times[0]:
         notes.append(
-            f"time began at {given[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
+            f"time began at {times[0]:g} s and was shifted to 0 (to keep an age, give --time-offset)"
         )
-    return {"time": given - given[0]}
+    return {"time": times - times[0]}
 
 
 def spacing(seconds: float, frames: int) -> float:

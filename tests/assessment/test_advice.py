@@ -140,7 +140,7 @@ def of_misfits(request):
     for (name, place), size in product(PLACES.items(), (-0.1, 0.1)):
         if skipped.get(name, True):
             yield checks._of_alternative(end, Alternative(name, place, size, 0.1, 1e-9))
-    if "scans" in request.scan.attrs:
+    if request.scan.has_repeats:
         yield checks._of_alternative(end, Alternative("bin", (2, 2), 0.1, 0.1, 1e-9))
     for depends_on in ("age", "lag") + ("bin",) * several + ("q",) * rings:
         yield checks._of_pattern(end, depends_on)

@@ -6,7 +6,7 @@ import pytest
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests.synthetic import CREEP, evaluator, fit_here, measured, solve, store
 
 

@@ -26,7 +26,7 @@ ROWS = {
         "resident, times one core >= 50, the same bits in two passes, largest difference from processors "
         "<= 1e-12, peak / the plan's <= 1",
     ),
-    "cores": ("cores.run(folder)", "all cores, passes / lone kernels >= 0.8"),
+    "cores": ("passes.of_cores(folder)", "all cores, passes / lone kernels >= 0.8"),
     "sweep streaming 1x2": (
         "passes.rate(data.store(folder, 2950), 'stream', 1, 2)",
         "M pairs/s >= 130, ns above the kernel <= 5",

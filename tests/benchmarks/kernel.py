@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.kernels import transport_backend as transport
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import Block, Problem
-from homodyne_dask.kernels.transport_evaluation import point as transport_point
+from homodyne_dask.kernels.transport_backend import TRANSPORT
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import aligned_array
 from tests.kernels.user_functions import flow_decay, integrals
@@ -65,16 +64,16 @@ def pairs_in(sums: Sequence) -> float:
 
 def run(precision: str = "float64") -> dict[str, float]:
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
-    scan, point = blocks(), transport_point(problem, THETA, TIME)
-    sums = [transport.gram(point, block)[1] for block in scan]
-    seconds = [seconds_of(transport.gram, point, scan, sums) for _ in range(RUNS)]
+    scan, point = blocks(), TRANSPORT.point(problem, THETA, TIME)
+    sums = [TRANSPORT.gram(point, block)[1] for block in scan]
+    seconds = [seconds_of(TRANSPORT.gram, point, scan, sums) for _ in range(RUNS)]
     mega = pairs_in(sums) / 1e6
     return {"M pairs/s": mega / median(seconds), "best of 15": mega / min(seconds)}
 
 
 def separable() -> dict[str, float]:
     """Pairs per second of laminar_flow as a user writes it: seven parameters, differentiated by JAX."""
-    model = hd.separable(flow_decay, LAMINAR_FLOW.parameters, precompute=integrals)
+    model = hd.separable(flow_decay, LAMINAR_FLOW.parameters, precompute=integrals).current()
     backend, scan = backend_of(model), blocks()
     point = backend.point(Problem(model, min_lag=MIN_LAG), THETA, TIME)
     pairs = float(sum(backend.gram(point, block)[0].pairs.sum() for block in scan))
@@ -87,13 +86,13 @@ def wide_beside_a_fits() -> dict[str, float]:
     """Seconds of the wide kernel over those of the Gram's, taking turns, on some blocks."""
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
     scan = blocks()[:4]
-    points = [transport_point(problem, THETA * (1 + 1e-3 * n), TIME) for n in range(COLUMNS + 1)]
-    sums = [transport.gram(points[0], block)[1] for block in scan]
-    transport.wide_gram(points, scan[0], sums[0])
+    points = [TRANSPORT.point(problem, THETA * (1 + 1e-3 * n), TIME) for n in range(COLUMNS + 1)]
+    sums = [TRANSPORT.gram(points[0], block)[1] for block in scan]
+    TRANSPORT.wide_gram(points, scan[0], sums[0])
     wide, gram = [], []
     for _ in range(RUNS // 3):
-        wide.append(seconds_of(transport.wide_gram, points, scan, sums))
-        gram.append(seconds_of(transport.gram, points[0], scan, sums))
+        wide.append(seconds_of(TRANSPORT.wide_gram, points, scan, sums))
+        gram.append(seconds_of(TRANSPORT.gram, points[0], scan, sums))
     mega = pairs_in(sums) / 1e6
     return {
         "M pairs/s": mega / median(wide),

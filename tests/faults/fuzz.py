@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from homodyne_dask.cli.fit_config import read_config, template
 from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.readers.detect import open_source
-from ingest.readers.options_and_units import checked_options
 from tests.ingest_files import nexus, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']
@@ -51,7 +51,7 @@ def of_hdf5(make: Callable[[Path], Path]) -> tuple[list[bytes], Read]:
     def read(content: bytes) -> None:
         path = Path("current.hdf")
         path.write_bytes(content)
-        source = open_source(path, checked_options())
+        source = open_source(path, IngestOptions())
         for where in source.matrices:
             source.reader(path, where)
 

@@ -45,7 +45,7 @@ def test_a_page_and_a_table_hold_none():
 @pytest.mark.parametrize("text", [str, Scan._repr_html_])
 def test_the_notes_of_a_store_hold_none(tmp_path, text):
     scan = store(measured(FLOW, 24, angles(2)), tmp_path)
-    scan = replace(scan, attrs=scan.attrs | {"notes": [HOSTILE]})
+    scan = replace(scan, attributes=scan.attributes.model_copy(update={"notes": [HOSTILE]}))
     assert SAFE in text(scan)
     assert not CONTROL.search(text(scan))
 

@@ -10,8 +10,8 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.readers.detect import check_opens
-from ingest.readers.options_and_units import checked_options
 from tests.faults.fuzz import KINDS, small_nexus
 from tests.faults.processes import ENVIRONMENT
 
@@ -63,7 +63,7 @@ def all_read(kind: str, number: int, seed: int, folder: Path) -> int:
             with pytest.raises(
                 SourceError, match=r"did not finish reading|crashed on its metadata"
             ):
-                check_opens([folder / "current.hdf"], checked_options())
+                check_opens([folder / "current.hdf"], IngestOptions())
             print(f"{kind}: {done.stat().st_size} read, then {program.returncode}")
         seed += 1000
     assert not found.exists(), found.read_text()[:5000]

@@ -18,11 +18,11 @@ from homodyne_dask.cli.fit_config import read_config
 from homodyne_dask.cluster import connect as tls
 from homodyne_dask.cluster.connect import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.solver import checkpoint as checkpoints
-from homodyne_dask.store.hdf5_files import at, open_hdf5
+from homodyne_dask.store.hdf5_files import object_at, open_hdf5
 from ingest.readers import numpy_arrays
 from ingest.readers.detect import open_source
-from ingest.readers.options_and_units import IngestOptions
 from tests.applications import application
 from tests.faults.fuzz import small_nexus
 from tests.ingest_files import WAYS, moved_elsewhere, simulated
@@ -189,11 +189,11 @@ def test_the_command_that_is_advised_writes_a_file_with_all_data(tmp_path, monke
         file["in/c2"] = np.arange(6.0)
     moved_elsewhere(Path("it's A.hdf"), "/in/c2", way)
     with open_hdf5(Path("it's A.hdf")) as file, pytest.raises(SourceError) as refused:
-        at(file, "/in/c2")
+        object_at(file, "/in/c2")
     _, _, command = str(refused.value).partition(": python ")
     subprocess.run([sys.executable, *shlex.split(command)], check=True)
     with open_hdf5(Path("it's A_whole.hdf")) as file:
-        assert at(file, "/in/c2")[...].tolist() == [*range(6)]
+        assert object_at(file, "/in/c2")[...].tolist() == [*range(6)]
 
 
 def test_links_within_a_file_are_followed_to_an_end(tmp_path):

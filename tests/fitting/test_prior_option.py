@@ -11,7 +11,7 @@ from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.files.csv_and_netcdf import parameters_csv
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests.synthetic import CREEP, angles, fit_here, measured, module_scan
 
 PRIOR = {"D0": (20500, 30)}

@@ -10,6 +10,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.series.parts import places_of
 from homodyne_dask.fitting.series.rings_and_windows import Part
 from homodyne_dask.plugins import PackageWarning
+from homodyne_dask.store.schema import Attributes
 from tests.synthetic import measured, store
 
 NAMES = ("A_c2", "B c2", "C_c2")
@@ -19,7 +20,8 @@ def part(name, **experiment):
     scan = SimpleNamespace(
         path=f"{name}.zarr", scan_number=np.array([1]), scan_names=[f"{name}.h5"]
     )
-    scan.attrs = {"experiment": {key: of for key, of in experiment.items() if of}}
+    held = {key: of for key, of in experiment.items() if of}
+    scan.attributes = Attributes.model_construct(experiment=held)
     return Part(f"{name}.zarr", name, {}, scan)  # ty: ignore
 
 

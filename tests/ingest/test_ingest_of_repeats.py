@@ -152,7 +152,7 @@ def test_scans_that_differ_by_more_than_noise_have_a_mean_with_that_scatter(tmp_
     assert [row.sigma for row in report.bins] == pytest.approx([0.11 / 6**0.5] * 2, rel=0.1)
     with pytest.raises(OptionError, match="is one scan, but average applies to several"):
         ingest.ingest(files[0], average="scans")
-    with pytest.raises(OptionError, match="average = 'bins'"):
+    with pytest.raises(OptionError, match="average 'bins' is unknown"):
         ingest.ingest(files, tmp_path / "b.zarr", average="bins")
 
 

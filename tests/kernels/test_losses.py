@@ -6,9 +6,9 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (
     ALL_MODES,

@@ -14,9 +14,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.devices import FOLDER
-from homodyne_dask.kernels.transport_backend import gram as transport_gram
-from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
-from homodyne_dask.kernels.transport_evaluation import point as transport_point
+from homodyne_dask.kernels.transport_backend import TRANSPORT
 from homodyne_dask.store.scan import open_dataset
 from tests.kernels.gram_errors import EXACT, worst_error
 from tests.kernels.user_functions import (
@@ -33,16 +31,16 @@ from tests.synthetic import FLOW, angles, blocks, fit_here, measured, store, wit
 @pytest.mark.long
 def test_the_traced_grams_of_laminar_flow_are_those_made_by_hand():
     scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
-    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals).current()
     linear_params, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
-    at = transport_point(scans.problem(**options), FLOW, scans.time)
+    at = TRANSPORT.point(scans.problem(**options), FLOW, scans.time)
     here = backend_of(model).point(Problem(model, **options), FLOW, scans.time)
     for _, block in blocks(scans):
         gram, sums = backend_of(model).gram(here, block, None)
-        wanted, of_data = transport_gram(at, block)
+        wanted, of_data = TRANSPORT.gram(at, block)
         np.testing.assert_allclose(sums, of_data, rtol=1e-12)
         robust = backend_of(model).robust_gram(here, block, linear_params)
-        by_hand = transport_robust_gram(at, block, linear_params)
+        by_hand = TRANSPORT.robust_gram(at, block, linear_params)
         np.testing.assert_allclose(robust.loss, by_hand.loss, rtol=1e-12)
         for one, other in ((gram, wanted), (robust, by_hand)):
             assert worst_error(one.moments, other.moments).max() < EXACT
@@ -50,7 +48,7 @@ def test_the_traced_grams_of_laminar_flow_are_those_made_by_hand():
 
 
 def test_a_level_averages_the_tables_as_its_data_are_averaged():
-    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals).current()
     time = 0.1 * np.arange(50)
     coarse = backend_of(model).point(Problem(model), FLOW, time, 4)
     C = np.asarray(integrals(FLOW, time)["C"])

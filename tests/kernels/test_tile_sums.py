@@ -12,25 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.backend_interface import Block, Problem
-from homodyne_dask.kernels.column_sums import FEW_COLUMNS, TileWork, packed, unpacked
+from homodyne_dask.kernels.backend_interface import Block, GramColumns, Problem, TileWork
+from homodyne_dask.kernels.block_sums import FEW_COLUMNS, packed, unpacked
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.devices import on_device
 from homodyne_dask.kernels.gram import merge_tree
-from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
-from homodyne_dask.kernels.transport_backend import gram as transport_gram
-from homodyne_dask.kernels.transport_evaluation import point as transport_point
-from homodyne_dask.models.spline_rates import on_times, with_free_rates
-from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
-from tests.kernels.user_functions import INTEGRATED, STRETCHED
+from homodyne_dask.kernels.transport_backend import TRANSPORT
+from tests.kernels.gram_errors import CASES, EXACT, assert_gram, worst_error
+from tests.kernels.user_functions import STRETCHED
 from tests.synthetic import FLOW, blocks, measured, without_some
 
 OF_REFERENCE = 1e-12
 """A single tile agrees with the CPU to EXACT: sums of the CPU cancel in part where f has almost decayed."""
-MIXED = 2e-5
-"""The CPU also sums parts of a tile in float32."""
 FRAMES = 150
 """Most frames of a scan here."""
 PHI = (-40.0, 3.0, 61.0)
@@ -47,26 +41,26 @@ def two_q(block: Block) -> Block:
     return replace(block, q=1.7 * block.q)
 
 
-def assert_same(left, right, tolerance=EXACT):
-    """Every part of two Grams, moments to a tolerance in units of √(M_ii M_jj), the rest to 1e-12."""
+def assert_same(left, right):
+    """Every part of two Grams, moments to EXACT in units of √(M_ii M_jj), the rest to 1e-12."""
     np.testing.assert_array_equal(left.pairs, right.pairs)
     if left.moments.ndim == 4:  # candidates
         for n in range(left.moments.shape[1]):
-            assert worst_error(left.moments[:, n], right.moments[:, n]).max() <= tolerance
+            assert worst_error(left.moments[:, n], right.moments[:, n]).max() <= EXACT
     else:
-        assert worst_error(left.moments, right.moments).max() <= tolerance
+        assert worst_error(left.moments, right.moments).max() <= EXACT
     if left.loss is not None:
         np.testing.assert_allclose(left.loss, right.loss, rtol=1e-12, atol=1e-300)
 
 
-def tile_grams(points, pieces, fields="derivatives", known=None, **more):
+def tile_grams(points, pieces, columns=GramColumns.DERIVATIVES, known=None, **more):
     """The Grams of tiles whose data are on a device, in calls for at most two of them."""
     backend = backend_of(points[0].problem.model)
     there = [on_device(one, "cpu:0") for one in pieces]
     found, known = [], known or [None] * len(there)
     for n in range(0, len(there), 2):
         some = there[n : n + 2], known[n : n + 2]
-        found += backend.tile_grams(points, TileWork(*some, 2, FRAMES, fields, **more))
+        found += backend.tile_grams(points, TileWork(*some, 2, FRAMES, columns, **more))
     return [gram for gram, _ in found], [sums for _, sums in found]
 
 
@@ -81,14 +75,14 @@ def with_padded(block: Block) -> Block:
     )
 
 
-def compared(problem, thetas, scans, side=64, tolerance=EXACT):
+def compared(problem, thetas, scans):
     """Compare the Grams of every kind of all blocks; the padded bin changes nothing."""
     backend = backend_of(problem.model)
     points: list[Any] = [backend.point(problem, theta, scans.time) for theta in thetas]
     of_loss = replace(problem, loss="huber", loss_scale=1.3)
     points[0] = replace(points[0], problem=of_loss)
     linear = np.tile([0.1, 0.2], (len(scans.q), 1))
-    pieces = [block for _, block in blocks(scans, side)]
+    pieces = [block for _, block in blocks(scans)]
     for some in (pieces, [two_q(block) for block in pieces]):
         padded = [with_padded(block) for block in some]
         here = [
@@ -100,22 +94,22 @@ def compared(problem, thetas, scans, side=64, tolerance=EXACT):
         there = [
             tile_grams(points[:1], padded)[0],
             tile_grams(points[:1], padded, linear_params=linear)[0],
-            tile_grams(points, padded, "points")[0],
-            tile_grams(points, padded, "changes")[0],
+            tile_grams(points, padded, GramColumns.POINTS)[0],
+            tile_grams(points, padded, GramColumns.CHANGES)[0],
         ]
         for grams, wanted in zip(there, here, strict=True):
             for gram, one in zip(grams, wanted, strict=True):
-                assert_same(gram, one, tolerance)
+                assert_same(gram, one)
 
 
 @pytest.mark.long
 def test_all_tiles_in_few_calls_give_the_same_grams():
     scans = without_some(measured(FLOW, 100, PHI, offset=1.1))
-    at = transport_point(scans.problem(min_lag=2), FLOW, scans.time)
+    at = TRANSPORT.point(scans.problem(min_lag=2), FLOW, scans.time)
     pieces = [block for _, block in blocks(scans)]
     grams, of_data = tile_grams([at], pieces)
     for gram, sums, block in zip(grams, of_data, pieces, strict=True):
-        wanted, of_block = transport_gram(at, block)
+        wanted, of_block = TRANSPORT.gram(at, block)
         assert_same(gram, wanted)
         np.testing.assert_allclose(sums, of_block, rtol=1e-12)
     assert_gram(merge_tree(grams), scans, FLOW, 2, OF_REFERENCE)
@@ -167,41 +161,10 @@ def test_both_agree_however_the_data_are_cut(
     first, stop = selected[0], min(selected[1], n)
     outside = ~np.isin(np.arange(n), np.arange(first, stop))
     scans.c2[:, outside], scans.c2[:, :, outside] = np.nan, np.nan
-    at = transport_point(problem, theta, scans.time, 1, (first, stop))
+    at = TRANSPORT.point(problem, theta, scans.time, 1, (first, stop))
     pieces = [block for _, block in blocks(scans)]
     for gram, block in zip(tile_grams([at], pieces)[0], pieces, strict=True):
-        assert_same(gram, transport_gram(at, block)[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
-def test_both_agree_in_mixed_precision(word, theta):
-    scans = without_some(measured(theta, 150, PHI, offset=1.1))
-    problem = scans.problem(precision="mixed")
-    points = [transport_point(problem, theta * by, scans.time) for by in (1, 1.01)]
-    pieces = [block for _, block in blocks(scans)]
-    there = tile_grams(points[:1], pieces)[0], tile_grams(points, pieces, "points")[0]
-    for block, gram, several in zip(pieces, *there, strict=True):
-        assert_same(gram, transport_gram(points[0], block)[0], MIXED)
-        assert_same(several, transport_candidate_grams(points, block), MIXED)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", [INTEGRATED, STRETCHED], ids=["with integrals", "of times"])
-def test_both_agree_for_functions_of_a_user(model):
-    scans = without_some(measured(STATIC, 90, PHI, offset=1.1))
-    theta = np.array([3e3, -0.2]) if model is INTEGRATED else np.array([3e3, 0.8])
-    compared(Problem(model, min_lag=2), [theta, theta * 1.02], scans)
-
-
-@pytest.mark.slow
-def test_both_agree_for_rates_without_a_formula():
-    scans = without_some(measured(FLOW, 120, PHI))
-    model = on_times(with_free_rates(hd.LAMINAR_FLOW, "spline"), scans.time, 6)
-    rng = np.random.default_rng(2)
-    theta = np.concatenate([rng.uniform(1e3, 2e3, 6), rng.uniform(-1e-3, 1e-3, 6), [4.0]])
-    problem = replace(scans.problem(min_lag=3), model=model)
-    compared(problem, [theta, theta * 1.02], scans)
+        assert_same(gram, TRANSPORT.gram(at, block)[0])
 
 
 class InPlaceOfComputingError(Exception):
@@ -230,11 +193,11 @@ def test_all_kernels_are_translated_for_cuda(model, monkeypatch):
 
     monkeypatch.setattr(Kernel, "__call__", translated)
     several = [at] * FEW_COLUMNS
-    for points, fields, linear in (
-        ([at], "derivatives", None),
-        ([at], "derivatives", np.zeros((3, 2))),
-        (several[:8], "points", None),
-        (several, "changes", None),
+    for points, columns, linear in (
+        ([at], GramColumns.DERIVATIVES, None),
+        ([at], GramColumns.DERIVATIVES, np.zeros((3, 2))),
+        (several[:8], GramColumns.POINTS, None),
+        (several, GramColumns.CHANGES, None),
     ):
         with pytest.raises(InPlaceOfComputingError):
-            tile_grams(points, pieces, fields, linear_params=linear)
+            tile_grams(points, pieces, columns, linear_params=linear)

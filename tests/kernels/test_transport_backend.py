@@ -15,9 +15,7 @@ from homodyne_dask.kernels.backend_interface import (
     sub_blocks,
     subblock_shape,
 )
-from homodyne_dask.kernels.transport_backend import candidate_grams as transport_candidate_grams
-from homodyne_dask.kernels.transport_backend import gram as transport_gram
-from homodyne_dask.kernels.transport_evaluation import point as transport_point
+from homodyne_dask.kernels.transport_backend import TRANSPORT
 from homodyne_dask.models.transport import RATE_FLOOR
 from tests import reference
 from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
@@ -103,7 +101,7 @@ def test_slots_without_a_bin_are_never_read():
     c2, weights = block.c2.copy(), block.weight_rows.copy()
     c2[2:], weights[2:] = 1e30, np.nan
     spoilt = replace(block, c2=c2, weight_rows=weights)
-    gram = transport_gram(transport_point(scans.problem(), FLOW, scans.time), spoilt)[0]
+    gram = TRANSPORT.gram(TRANSPORT.point(scans.problem(), FLOW, scans.time), spoilt)[0]
     assert gram.moments.shape == (2, 10, 10)
     assert_gram(gram, scans, FLOW)
 
@@ -113,8 +111,8 @@ def test_what_lies_on_and_below_the_diagonal_is_no_data():
     (_, block), *_ = blocks(scans)
     c2 = block.c2.copy()
     c2[:, np.tril(np.ones((64, 64), bool))] = 7.0
-    full = transport_gram(
-        transport_point(scans.problem(), FLOW, scans.time), replace(block, c2=c2)
+    full = TRANSPORT.gram(
+        TRANSPORT.point(scans.problem(), FLOW, scans.time), replace(block, c2=c2)
     )[0]
     assert_gram(full, scans, FLOW)
 
@@ -180,7 +178,7 @@ def test_a_coarse_block_is_the_model_at_averaged_integrals():
         replace(fine, time=scans.time[:n], sigma_row=scans.sigma_row[:, :n]), side=64
     )
     assert not rest
-    gram = transport_gram(transport_point(scans.problem(), theta, scans.time, factor), block)[0]
+    gram = TRANSPORT.gram(TRANSPORT.point(scans.problem(), theta, scans.time, factor), block)[0]
     lag = coarse_min_lag(1, factor)
     kept = n - lag
     assert gram.pairs[0] == kept * (kept + 1) // 2
@@ -197,9 +195,9 @@ def test_sums_of_the_data_kept_from_an_earlier_pass_change_no_bit(theta, precisi
     scans = without_some(measured(theta, 100, (0.0, 50.0)))
     problem = scans.problem(precision=precision, min_lag=2)
     for _, block in blocks(scans):
-        _, kept = transport_gram(transport_point(problem, 0.7 * theta, scans.time), block)
-        fresh, _ = transport_gram(transport_point(problem, theta, scans.time), block)
-        again, _ = transport_gram(transport_point(problem, theta, scans.time), block, kept)
+        _, kept = TRANSPORT.gram(TRANSPORT.point(problem, 0.7 * theta, scans.time), block)
+        fresh, _ = TRANSPORT.gram(TRANSPORT.point(problem, theta, scans.time), block)
+        again, _ = TRANSPORT.gram(TRANSPORT.point(problem, theta, scans.time), block, kept)
         assert fresh.moments.tobytes() == again.moments.tobytes()
         assert fresh.pairs.tolist() == again.pairs.tolist()
 
@@ -230,12 +228,12 @@ def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
     scans = without_some(measured(theta, 150, (-40.0, 3.0, 61.0), convention=convention))
     problem = scans.problem(min_lag=2)
     thetas = [theta * factor for factor in (1.0, 0.3, 2.0)]
-    points = [transport_point(problem, at, scans.time) for at in thetas]
+    points = [TRANSPORT.point(problem, at, scans.time) for at in thetas]
     for _, block in blocks(scans, side=64):
-        found = transport_candidate_grams(points, block)
+        found = TRANSPORT.candidate_grams(points, block)
         assert found.moments.shape[1:] == (3, 3, 3)
         for n, at in enumerate(points):
-            one = transport_gram(at, block)[0]
+            one = TRANSPORT.gram(at, block)[0]
             np.testing.assert_array_equal(found.pairs, one.pairs)
             head = one.moments[:, :3, :3]
             assert (worst_error(found.moments[:, n], head) <= EXACT).all()

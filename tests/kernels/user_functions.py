@@ -49,11 +49,13 @@ def stretched(theta, t1, t2, bin):
     return jnp.exp(-((bin.q**2 * theta[0] * (t2 - t1)) ** theta[1]))
 
 
-STRETCHED = hd.separable(stretched, parameters=[hd.Parameter("rate"), hd.Parameter("gamma")])
+STRETCHED = hd.separable(
+    stretched, parameters=[hd.Parameter("rate"), hd.Parameter("gamma")]
+).current()
 
 INTEGRATED = hd.separable(
     lambda theta, a, b, bin: jnp.exp(-(bin.q**2) * (b - a)),
     parameters=[hd.Parameter("rate"), hd.Parameter("power")],
     precompute=lambda theta, t: theta[0] * t ** (1 + theta[1]),
     name="integrated",
-)
+).current()

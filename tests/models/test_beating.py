@@ -10,8 +10,8 @@ import homodyne_dask as hd
 from homodyne_dask.assessment.speckle_covariance import regular
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels import separable_backend
-from homodyne_dask.kernels.autodiff import separable_point
 from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.kernels.separable_backend import separable_point
 from homodyne_dask.models.rate_forms import SplineForm
 from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
@@ -115,7 +115,7 @@ def test_fringes_need_the_angles_of_the_bins(tmp_path):
 
 
 def test_a_whole_turn_over_the_frames_of_a_level_is_not_taken_for_none():
-    fringes = hd.MODELS["damped_cosine"]
+    fringes = hd.MODELS["damped_cosine"].current()
     for frequency, fine_enough in ((1 / (3 * DT), False), (0.01 / DT, True)):
         at = separable_point(Problem(fringes), np.array([1e-3, frequency]), DT * np.arange(200))
         found = separable_backend.adequate(at, np.array([Q]), np.zeros(1), (0, 200), 4)

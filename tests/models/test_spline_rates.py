@@ -9,9 +9,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.backend_interface import Problem
-from homodyne_dask.kernels.transport_backend import gram as transport_gram
-from homodyne_dask.kernels.transport_backend import robust_gram as transport_robust_gram
-from homodyne_dask.kernels.transport_evaluation import point as transport_point
+from homodyne_dask.kernels.transport_backend import TRANSPORT
 from homodyne_dask.models import Convention
 from homodyne_dask.models.rate_forms import Smoothness, SplineForm
 from homodyne_dask.models.spline_rates import of_power_law
@@ -83,14 +81,14 @@ def test_the_gram_is_that_of_the_jacobian(model, convention):
     scans, free = measured(FLOW, 40, (10.0, 80.0)), _free(model, 6)
     theta = of_power_law(free, FLOW if model.shear else FLOW[:3], np.maximum(scans.time, 1 / 6))
     problem = Problem(free, Convention(convention), GAP)
-    at = transport_point(problem, theta, scans.time)
+    at = TRANSPORT.point(problem, theta, scans.time)
     linear = Problem(free, Convention(convention), GAP, loss="huber", loss_scale=1e6)
-    of_loss = transport_point(linear, theta, scans.time)
+    of_loss = TRANSPORT.point(linear, theta, scans.time)
     total = robust = 0.0
     for _, block in blocks(scans, 16):
-        total = total + transport_gram(at, block)[0].moments
+        total = total + TRANSPORT.gram(at, block)[0].moments
         params = np.tile([0.0, 0.2], (len(block.q), 1))
-        robust = robust + transport_robust_gram(of_loss, block, params).moments
+        robust = robust + TRANSPORT.robust_gram(of_loss, block, params).moments
     for b in range(2):
         X, w = _columns(free, convention, theta, scans, b)
         expected = (X * w) @ X.T

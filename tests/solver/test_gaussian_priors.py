@@ -9,9 +9,9 @@ from homodyne_dask.models.parameters import GaussianPriors, Search, search
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_clusters
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.scaling_modes import scaling_of
-from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (
     TIGHT_TOLERANCE,

@@ -13,10 +13,10 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
-from homodyne_dask.solver.state import Outcome
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
 BINS, P = 3, 2

@@ -8,9 +8,8 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import with_outcome
+from homodyne_dask.solver.levenberg_marquardt import Damping, Outcome, with_outcome
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.state import Damping, Outcome
 from tests import reference
 from tests.solver.dense_problem import DenseProblem
 from tests.synthetic import (

@@ -9,10 +9,10 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import scaling_of, scaling_prior
-from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (
     ALL_MODES,

@@ -14,9 +14,14 @@ from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import determined_at
-from homodyne_dask.solver.levenberg_marquardt import second_order_term_after, with_second_order_term
+from homodyne_dask.solver.levenberg_marquardt import (
+    Damping,
+    Options,
+    Outcome,
+    second_order_term_after,
+    with_second_order_term,
+)
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.state import Damping, Options, Outcome
 from tests import truths
 from tests.result_bits import result_bits
 from tests.synthetic import (

@@ -5,8 +5,9 @@ import numpy as np
 import homodyne_dask as hd
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.store.manifest import Manifest
+from homodyne_dask.store.arrays import Manifest
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.schema import Attributes
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of
@@ -18,7 +19,7 @@ def scan_to_plan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
     use = np.ones(n, bool) if mask is None else mask
     nothing = Manifest({}, np.zeros((len(q), 0, 0), int), {}, "")
     return Scan(
-        path="/nowhere", attrs={"sigma_source": "counts"}, manifest=nothing,
+        path="/nowhere", attributes=Attributes.model_construct(sigma_source="counts"), manifest=nothing,
         time=np.arange(n) * 1.0, frame_mask=use,
         bins=tuple(range(len(q))), frames=frames or (0, n), all_bins=per_bin,
     )  # fmt: skip

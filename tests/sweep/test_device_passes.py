@@ -21,7 +21,7 @@ from homodyne_dask.sweep import layout as cut
 from homodyne_dask.sweep.plan import ON_CPU, Device, make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.kernels.gram_errors import STATIC, worst_error
-from tests.kernels.user_functions import STRETCHED
+from tests.kernels.user_functions import INTEGRATED, STRETCHED
 from tests.synthetic import FAST_DECAY, FLOW, angles, measured, store, without_some
 
 THERE = Device("gpu", "a trial", Gpus(1, "cpu", 10**10), "cpu:0")
@@ -73,6 +73,7 @@ CASES = [
     ("splines", flowing, OF_SPLINES, FLOWING | {"rates": "spline", "knots": 6, "min_lag": 3}),
     ("230 bins", lambda to: flowing(to, 100, angles(230)), FLOW, FLOWING),
     ("functions of a user", of_three_q, OF_USER, {"model": STRETCHED}),
+    ("them with integrals", of_three_q, OF_USER * [1, -0.25], {"model": INTEGRATED}),
     ("them under a loss", of_three_q, OF_USER, {"model": STRETCHED, "loss": "cauchy"}),
 ]
 

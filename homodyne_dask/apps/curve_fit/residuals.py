@@ -24,10 +24,10 @@ from homodyne_dask.errors import (
     why_unreadable,
 )
 from homodyne_dask.kernels import user_function_checks as user
-from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.compiled import kernel, traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram, merge_tree
+from homodyne_dask.kernels.separable_backend import with_derivatives
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.sweep.blocks import NO_COST
 

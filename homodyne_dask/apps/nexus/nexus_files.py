@@ -57,7 +57,7 @@ def _field(parent: h5py.Group, name: str, value: Any, **attributes: Any) -> None
 
 
 def _write_entry(entry: h5py.Group, view: FitView) -> None:
-    inputs, experiment = view.result.provenance.inputs, view.scan.attrs.get("experiment", {})
+    inputs, experiment = view.result.provenance.inputs, view.scan.attributes.experiment
     entry["definition"] = "NXxpcs"
     entry["title"] = f"{view.result.config['model']} fitted to {in_line(inputs['store'])}"
     name_of_scan = Path(inputs["source_file"]).stem.removesuffix("_results")
@@ -102,13 +102,13 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
 
 def _write_instrument(entry: h5py.Group, view: FitView) -> None:
     scan = view.scan
-    experiment = scan.attrs.get("experiment", {})
+    experiment = scan.attributes.experiment
     instrument = _group(entry, "instrument", "NXinstrument")
     if "incident_energy" in experiment:
         beam = _group(instrument, "incident_beam", "NXbeam")
         _write_known(beam, experiment, schema.BEAM_FIELDS)
     detector = _group(instrument, "detector_1", "NXdetector")
-    frame_time = scan.attrs["frame_time"] * view.axis.side
+    frame_time = scan.attributes.frame_time * view.axis.side
     _field(detector, "frame_time", frame_time, units="s")
     _write_known(detector, experiment, schema.DETECTOR_FIELDS)
     masks = _group(instrument, "masks", "NXnote")

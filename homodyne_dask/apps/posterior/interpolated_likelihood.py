@@ -29,8 +29,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.machine.cores_and_cgroup_limits import on_cores
 from homodyne_dask.models import Convention, Model
 from homodyne_dask.models.parameters import Thetas
-from homodyne_dask.solver.reduce import constraint_columns
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, constraint_columns
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.scan import Scan, q_or_one
 

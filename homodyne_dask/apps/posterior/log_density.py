@@ -37,7 +37,7 @@ from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import inverse_of
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem
 
 _FOR_SOME, _FOR_ALL = 2, 3
 """Independent bins for each direction from which directions are adjusted: in part, and as V says."""

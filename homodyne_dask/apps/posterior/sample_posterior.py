@@ -36,8 +36,7 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, fitted_scan
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.normal_matrix import inverse_of
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import PASSES_OF_A_POSTERIOR, require_memory_for_thetas
 from homodyne_dask.sweep.sweep import Passes, sweep_of

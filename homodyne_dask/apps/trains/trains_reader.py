@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float32
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.readers import hdf5
 from ingest.readers.detect import HDF5, first_bytes
 from ingest.readers.hdf5 import numbers_in, pictures_in
-from ingest.readers.options_and_units import IngestOptions
 from ingest.readers.source import Pictures, Source, check_frames, place, source_of
 from ingest.repeats_and_copies import joined
 
@@ -107,7 +107,7 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
         step = max(1, SLAB_BYTES // (4 * n * n))
         for first in range(*trains, step):
             index = (slice(first, min(first + step, trains[1])), *within, at)
-            slab = hdf5.part(file, MATRICES, index)
+            slab = hdf5.read_part(file, MATRICES, index)
             known = np.isfinite(slab) & (slab != NO_PIXELS)
             # a train does not know the pairs of frames without a photon, which are 0 throughout
             alive = (known & (slab != 0) & ~np.eye(n, dtype=bool)).any(axis=-1)

@@ -88,7 +88,7 @@ def set_colours(colours: models.LinearColorMapper, values: np.ndarray, around_0:
 def new_cut(averages: models.ColumnDataSource, curve: models.ColumnDataSource, scan: Scan) -> Any:
     """Return a figure of averages with errors, and of the model, against lag."""
     begin, end = means.whole_span(scan)
-    lags = models.Range1d(start=0.8 * scan.attrs["frame_time"], end=1.2 * (end - begin))
+    lags = models.Range1d(start=0.8 * scan.attributes.frame_time, end=1.2 * (end - begin))
     fig = new_figure("cut", "lag t₂ − t₁ [s]", "c₂", x_axis_type="log", title="", x_range=lags)
     bars: dict[str, Any] = {"upper_head": None, "lower_head": None, "line_color": COLOURS[0]}
     fig.add_layout(models.Whisker(base="x", lower="low", upper="high", source=averages, **bars))
@@ -135,7 +135,7 @@ class ViewPage:
         self.bins.value = min(self.bins.value, self.bins.options[-1][0], key=int)
         begin, end = means.whole_span(scan)
         whole = {"bounds": (begin, end), "reset_start": begin, "reset_end": end}
-        whole |= {"start": begin, "end": end, "min_interval": 3 * scan.attrs["frame_time"]}
+        whole |= {"start": begin, "end": end, "min_interval": 3 * scan.attributes.frame_time}
         self.axes: Any = [models.Range1d(**whole) for _ in "xy"]
         for axis in self.axes:
             axis.on_change("start", self._changed)

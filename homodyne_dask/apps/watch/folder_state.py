@@ -68,7 +68,9 @@ class WatchState:
 def fit_identity(config: FitConfig, reading: FileOptions) -> Mapping[str, object]:
     """Return what tells the fits of a configuration from others: model, options, selection, reading."""
     values = config.model_dump(mode="json", exclude={*_NOT_OF_THE_FIT})
-    return plain_values(values | {"reading": reading.model_dump(mode="json")})
+    return plain_values(
+        values | {"reading": reading.model_dump(mode="json", exclude={"gap", "average"})}
+    )
 
 
 def open_state(results: Path, fit: Mapping[str, object]) -> WatchState:

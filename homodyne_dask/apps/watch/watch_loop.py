@@ -24,7 +24,7 @@ from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, error_senten
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.run_fits import fit_jobs, model_of
-from homodyne_dask.fitting.series.many_fits import BegunFit, begun, find_previous
+from homodyne_dask.fitting.series.many_fits import StartedFit, find_previous, start_fits
 from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
 from homodyne_dask.results.files.result_folder import FolderInUse, locked_folder
@@ -77,7 +77,7 @@ class ScanFitter:
         self.client = None
         self.held.close()
 
-    def begin(self, source: Path, store: Path, folder: Path) -> tuple[ExitStack, BegunFit]:
+    def begin(self, source: Path, store: Path, folder: Path) -> tuple[ExitStack, StartedFit]:
         """Ingest a file, or go on with it, and begin its fit, which goes on until the stack is closed."""
         if store.is_symlink():
             raise errors.StoreError(f"{store} is a link to {store.resolve()}: remove the link")
@@ -95,14 +95,14 @@ class ScanFitter:
         job = job._replace(overwrite=True, pictures=self.pictures, nexus=self.nexus)
         workers = self.client, self.client, worker_options.workers_are_local(config)
         held = ExitStack()
-        fits = begun([job], [find_previous(model, job)], model, *workers)
+        fits = start_fits([job], [find_previous(model, job)], model, *workers)
         return held, held.enter_context(fits)[0]
 
 
 class InWork(NamedTuple):
     stamp: Stamp
     held: ExitStack
-    fit: BegunFit
+    fit: StartedFit
 
 
 def say(text: str) -> None:

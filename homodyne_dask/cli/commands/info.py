@@ -29,15 +29,15 @@ def info(store: AnyPath, table: Path | None, overwrite: bool, as_json: bool) -> 
     check_new(table, overwrite)
     scan = hd.open_dataset(store)
     if table is not None:
-        _write_csv(table, scan.attrs["source_file"], hd.g2(scan))
-    attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
+        _write_csv(table, scan.attributes.source_file, hd.g2(scan))
+    held, gap = scan.attributes, scan.attributes.gap_angstrom
     if as_json:
         echo_json(store_values(scan))
         return
     echo(str(scan))
     echo(
-        f"from {in_line(attrs['source_file'])} ({attrs['source_format']}), "
-        f"SHA-256 {attrs['source_sha256'][:12]}, frames {spacing_text(scan.time, attrs['frame_time'])}, "
+        f"from {in_line(held.source_file)} ({held.source_format}), "
+        f"SHA-256 {held.source_sha256[:12]}, frames {spacing_text(scan.time, held.frame_time)}, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )
 
@@ -59,10 +59,10 @@ def store_values(scan: "hd.Scan") -> dict[str, Any]:
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     return {
         "store": str(scan.path),
-        **{key: scan.attrs[key] for key in (*kept, "sigma_source", "notes")},
+        **{key: getattr(scan.attributes, key) for key in (*kept, "sigma_source", "notes")},
         "frames": scan.n_frames,
-        "frame_time_s": scan.attrs["frame_time"],
+        "frame_time_s": scan.attributes.frame_time,
         "first_and_last_s": [float(scan.time[0]), float(scan.time[-1])],
-        "gap_angstrom": scan.attrs["gap_angstrom"],
+        "gap_angstrom": scan.attributes.gap_angstrom,
         "bins": [dict(zip(columns, row, strict=True)) for row in rows],
     }

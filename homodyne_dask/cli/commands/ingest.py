@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -14,8 +14,8 @@ from homodyne_dask.cli.path_arguments import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.cluster.workers import require_addresses
-from homodyne_dask.request.option_types import Names, Number, Numbers, Quantities
-from homodyne_dask.request.options import Options, option
+from homodyne_dask.request.ingest_options import IngestOptions
+from homodyne_dask.request.options import option
 from homodyne_dask.store.files import AnyPath, path_of
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
@@ -25,43 +25,9 @@ ADDRESSES = 600_000_000
 """Bytes of address space that an ingest reserves: libraries, and 75 MB for each of its threads."""
 
 
-class FileOptions(Options):
-    """How a file is read, by the names in `hd.ingest`."""
+class FileOptions(IngestOptions):
+    """How a file is read, and whether it may have bins without data."""
 
-    q: Quantities = option(None)
-    """q in 1/Å, or with its unit ("0.22 1/nm"), if the file does not contain it: one or one per bin."""
-    phi: Quantities = option(None)
-    """φ in degrees if the file does not contain it: one number or one per bin."""
-    frame_time: Quantities = option(None, names=("--dt", "--frame-time"))
-    """Time between stored frames in seconds, or with its unit ("443 ns")."""
-    sigma: Numbers = option(None)
-    """Standard deviation of c2 of a single pair of frames: one number or one per bin."""
-    time_offset: Number = option(0.0)
-    """Seconds between loading the sample and the first frame."""
-    trains: str | None = option(None)
-    """For files with one matrix per train: first train to use, counted from 0, and the one after the last,
-    such as 0:500."""
-    dataset: str | None = option(None)
-    """Name of the matrices, such as /data/c2, in an HDF5 or .npz file of any other layout."""
-    q_dataset: str | None = option(None)
-    """With --dataset: name of the dataset of q."""
-    phi_dataset: str | None = option(None)
-    """With --dataset: name of the dataset of φ."""
-    time_dataset: str | None = option(None)
-    """With --dataset: name of the dataset of frame times, or of their spacing, in seconds."""
-    axes: str | None = option(None)
-    """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
-    half: Literal["upper", "lower", "mean"] | None = option(None)
-    """Part of asymmetric matrices to use: one half, or the mean of both."""
-    column_is: Literal["g2", "g2-1", "g1", "f"] | None = option(None)
-    """What the columns of a table are, if their names do not say it; f is g1, the field correlation."""
-    keep: Names = option(())
-    """Paths of numbers in an HDF5 file, such as /entry/sample/humidity, over which scans may then be fitted
-    (fit --over-scans /entry/sample/humidity)."""
-    keep_copies: bool = option(False)
-    """Keep bins that hold the data of another bin, instead of leaving them out."""
-    keep_outliers: bool = option(False)
-    """Keep pairs that are no measurement, such as fill values, instead of leaving them out."""
     strict: bool = option(False)
     """Reject a file with a bin that contains no data, instead of leaving out the bin."""
 
@@ -71,9 +37,7 @@ class IngestCommandOptions(FileOptions):
 
     store: PathOrUrl | None = option(None, names=("--output", "-o"))
     """Name of the store; required for several files."""
-    average: Literal["scans"] | None = option(None)
-    """Write the mean of the scans instead of the bins of each scan."""
-    gap: str | None = option(None)
+    gap: str | None = option(None)  # pyright: ignore[reportIncompatibleVariableOverride] - with its unit
     """Gap between the plates with its unit, such as "200 um"; stored with the data."""
     sharded: bool | None = option(None)
     """Whether to store many chunks per file (Zarr shards); default: only for stores at a URL."""
@@ -89,7 +53,7 @@ class IngestCommandOptions(FileOptions):
 @click.argument("sources", type=ANY_PATH, nargs=-1, required=True, metavar="SOURCE... [STORE]")
 @options_of(IngestCommandOptions)
 @AS_JSON
-def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
+def ingest(sources: tuple[AnyPath, ...], as_json: bool, **typed: Any) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
     Several files, given with --output, are repeats of one measurement: the store contains the bins of all
@@ -103,13 +67,13 @@ def ingest(sources: tuple[AnyPath, ...], as_json: bool, **given: Any) -> None:
     repeat the option or separate them with commas. To continue an interrupted ingest, repeat the command.
     """
     require_addresses("an ingest", ADDRESSES)
-    options = IngestCommandOptions(**given_of(given)).model_dump()
+    options = IngestCommandOptions(**given_of(typed)).model_dump()
     *first, last = sources
     # without --output the second of two is the store if it is no file
     is_file = isinstance(last, Path) and last.is_file()
     if options["store"] is None and len(first) == 1 and not is_file:
         sources, options["store"] = tuple(first), last
-    files = [path_of("source", one) for one in sources]
+    files = [path_of("source", source) for source in sources]
     size = sum(path.stat().st_size for path in files if path.is_file())
     scheduler, key = options.pop("scheduler"), options.pop("key")
     if scheduler is not None:

@@ -31,7 +31,7 @@ from homodyne_dask.plugins import PackageWarning
 from homodyne_dask.results.data.series import UNITS
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.same_noise import (
-    Place,
+    BinPlace,
     Signs,
     from_frame,
     measured_twice,
@@ -235,7 +235,7 @@ def _value_of(
     elif variable == "scan":
         value = float(position + 1 if apart else number)
     else:
-        stored = scan.attrs.get("experiment", {}).get(variable, {})
+        stored = scan.attributes.experiment.get(variable, {})
         value, unit = stored.get("value"), stored.get("units", "")
         if isinstance(value, list):  # of each scan of the store
             value = value[position]
@@ -248,7 +248,7 @@ def _value_of(
     if value is None:
         if "/" in variable:
             ways = f"ingest with --keep {variable}, or {ways}"
-        stored = sorted(scan.attrs.get("experiment", {}))
+        stored = sorted(scan.attributes.experiment)
         present = f" (the store has {joined_with_and(stored)})" if stored else ""
         raise OptionError(f"{variable} of {in_line(part.name)} is unknown{present}: {ways}")
     read = _VALUE.fullmatch(str(value))
@@ -321,7 +321,7 @@ def _refuse(scan: Scan, first: Scan, shift: int) -> None:
     )
 
 
-def _places(scan: Scan) -> dict[Place, int]:
+def _places(scan: Scan) -> dict[BinPlace, int]:
     """Return the position in the store of a bin at each q and φ, as they are rounded; -1 where unknown."""
     q, phi = (np.nan_to_num(values, nan=-1.0).tolist() for values in (scan.q, scan.phi % 360))
     rounded = [(float(f"{q:.4g}"), float(f"{phi:.4g}")) for q, phi in zip(q, phi, strict=True)]

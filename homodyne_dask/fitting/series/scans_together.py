@@ -64,7 +64,7 @@ from homodyne_dask.sweep.blocks import without_unreadable
 from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.tasks import GRAM, AtThetaOfBins
+from homodyne_dask.sweep.tasks import GRAM, AtTheta
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -332,7 +332,7 @@ def _passes(
         if linear_params is not None and not linear:
             lines = request.split_by_store(linear_params)
         grams = [
-            sweep.over(GRAM, AtThetaOfBins(theta_of_bins, line))
+            sweep.over(GRAM, AtTheta(theta_of_bins, line))
             for sweep, theta_of_bins, line in zip(sweeps, thetas, lines, strict=True)
         ]
         for other in others:  # the record of a pass is that of all

@@ -11,7 +11,11 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.kernels.autodiff import (
+from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.kernels.compiled import plain_kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.separable_backend import (
     Tables,
     at_times,
     bin_argument,
@@ -20,10 +24,6 @@ from homodyne_dask.kernels.autodiff import (
     separable_point,
     tables_of,
 )
-from homodyne_dask.kernels.backend_interface import Problem
-from homodyne_dask.kernels.compiled import plain_kernel
-from homodyne_dask.kernels.devices import float64_on_cpu
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.shear_factor import (

@@ -19,8 +19,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.models.transport import Convention, frame_spacing
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
 
 EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)

@@ -42,10 +42,9 @@ from homodyne_dask.fitting.start.transport_search import (
     transport_minima,
     undecided_minima,
 )
-from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend import averages_of_ties, backend_of, untied
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.tied_backend import averages_of_ties, untied
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.machine.allocator_and_threads import trim_memory
 from homodyne_dask.models import MODELS
@@ -59,8 +58,7 @@ from homodyne_dask.models.user_defined import SeparableModel
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
@@ -253,7 +251,7 @@ def _points_of_speed(
     request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages, mode: str
 ) -> list[Theta]:
     """Return speeds of splines nearest to minima of power laws, of positive mean: no sign is seen."""
-    found, scan, law = request.search, request.scan, MODELS[beat.law]
+    found, scan, law = request.search, request.scan, MODELS[beat.law].current()
     assert law.beat is not None
     of_law = _of_problem(request, replace(request.problem, model=law), needs_q=True)
     points = []
@@ -284,7 +282,7 @@ def _points_of_splines(
         points = np.array([found.with_given(of) for of in lognormals(model.form)])
         return best_points(summary, found, mode, request.options.starts or 1, points)
     t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
-    of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING))
+    of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING.current()))
     for minimum in find_initial_values(of_law, data)[:MAX_SPLINE_STARTS]:
         rate, power, stretching = minimum.theta
         course = rate * t**power

@@ -56,7 +56,7 @@ class CellAxis:
 
 def times_of(scan: Scan, frames: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Return the times of frames, of halves of frames, and of those before the first or after the last."""
-    n, step = scan.n_frames, scan.attrs["frame_time"]
+    n, step = scan.n_frames, scan.attributes.frame_time
     beyond = np.where(frames < 0, frames, np.maximum(frames - (n - 1), 0)) * step
     return np.interp(frames, np.arange(n), scan.time) + beyond
 

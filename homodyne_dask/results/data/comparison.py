@@ -21,7 +21,7 @@ from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import joined_with_and
 
 ROUNDING = 1e-11

@@ -9,7 +9,7 @@ import xarray
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.tied_backend import slopes
+from homodyne_dask.kernels.backend import slopes
 from homodyne_dask.models import BROWNIAN
 from homodyne_dask.models.derived_models import TiedModel
 from homodyne_dask.models.rate_forms import (
@@ -28,7 +28,7 @@ from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver.cluster_robust import MIN_FREEDOM
 from homodyne_dask.solver.covariance import CLUSTER_ROBUST, SPECKLE
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.rings_and_clusters import rings_of
 
 MOST_OF_RATE = 0.5

@@ -19,7 +19,7 @@ from homodyne_dask.results.data.findings import MISFIT, Finding, Findings, Sever
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver.cluster_robust import IMPROBABLE
 from homodyne_dask.solver.covariance import error_used
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 
 class Alternative(NamedTuple):

@@ -17,7 +17,7 @@ from homodyne_dask.results.data.derived_quantities import (
 )
 from homodyne_dask.results.data.findings import MISFIT, Finding, Findings
 from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 FAILED = "FAILED"
 SCANS, PARTS = "scans", "series"

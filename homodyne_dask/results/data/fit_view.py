@@ -111,7 +111,7 @@ class FitView:
         """The model at the optimum of the fit; where no decay was seen, its contrast is 0."""
         result, scan = self.result, self.scan
         theta = result.parameters["optimum"].values
-        model = result.provenance.fitted_model()
+        model = result.provenance.fitted_model().current()
         convention = convention_named(result.config["convention"])
         problem = Problem(model, convention, result.config["gap_angstrom"])
         point = evaluation_of(model).point(problem, theta, scan.time)

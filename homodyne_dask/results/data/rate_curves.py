@@ -19,7 +19,7 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_parameters import FittedParameters
 from homodyne_dask.results.data.numbers_and_intervals import half_width
 from homodyne_dask.solver.covariance import SPECKLE
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import counted, joined_with_and
 
 WIDEST = 1e6

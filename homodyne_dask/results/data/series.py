@@ -17,7 +17,7 @@ from homodyne_dask.results.data.derived_quantities import ERRORS
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import with_unit
 
 

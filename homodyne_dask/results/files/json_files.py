@@ -21,7 +21,7 @@ from homodyne_dask.results.data.derived_quantities import derived_quantities
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.series import SeriesValues
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import check_replaceable, path_of, read_regular_file, write_atomic
 
 CHECKSUM = "sha256"

@@ -22,7 +22,7 @@ from homodyne_dask.results.views.fits_report import report_of_fits, report_of_se
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.results.views.style import TITLES
 from homodyne_dask.solver import checkpoint as checkpoints
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import AnyPath, locked, replacing, write_atomic, write_file
 from homodyne_dask.store.scan import Scan
 

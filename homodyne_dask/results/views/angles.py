@@ -213,7 +213,7 @@ def _line_of_model(
 def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
     """Return what bins are drawn against: φ; at one φ the number of the scan, or q; or the bin."""
     known, rings = np.isfinite(scan.phi).all(), not _one_ring(scan) and np.isfinite(scan.q).all()
-    if known and np.ptp(scan.phi) < 1 and "scans" in scan.attrs:
+    if known and np.ptp(scan.phi) < 1 and scan.has_repeats:
         return scan.scan_number.astype(float), "scan"
     if rings and (not known or np.ptp(scan.phi) < 1):
         return scan.q, _Q
@@ -224,7 +224,7 @@ def _place(scan: Scan) -> tuple[Float[np.ndarray, " bin"], str]:
 
 def _groups(scan: Scan) -> tuple[Float[np.ndarray, " bin"], RingStyles]:
     against = _place(scan)[1]
-    if "scans" in scan.attrs and _one_ring(scan) and against != "scan":
+    if scan.has_repeats and _one_ring(scan) and against != "scan":
         of = scan.scan_number.astype(float)
         return of, ring_styles(of, "scan {:.0f}")
     return scan.q, ring_styles(scan.q if against != _Q else np.array([np.nan]))

@@ -25,7 +25,7 @@ from homodyne_dask.results.views import style
 from homodyne_dask.results.views.angles import draw_angles, draw_influence, influential
 from homodyne_dask.results.views.panels import FitFigure, png_of, vector_of
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.text import joined_with_and
 

@@ -40,7 +40,7 @@ def bin_name(scan: Scan, bin: int) -> str:
     q, phi = scan.q[bin], scan.phi[bin]
     of = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
     parts = [words for value, words in of if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
-    return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * ("scans" in scan.attrs))
+    return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * scan.has_repeats)
 
 
 def drawable(values: np.ndarray) -> np.ndarray:

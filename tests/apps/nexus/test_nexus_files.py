@@ -15,10 +15,11 @@ from homodyne_dask import plugins
 from homodyne_dask.apps.nexus.nexus_files import nexus_file
 from homodyne_dask.errors import PackageError, SourceError
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.store.scan import open_dataset
+from homodyne_dask.store.schema import CellEdges
 from ingest.readers.nxxpcs import open_nxxpcs
-from ingest.readers.options_and_units import IngestOptions
 from tests.results.made_results import (
     FLOW,
     FLOW_COVARIANCE,
@@ -51,12 +52,16 @@ BASE_CLASSES = [  # NXxps and NXmpes have their fits there, NXxpcs its masks and
 ]
 
 
+def with_attributes(scan, **changes):
+    return replace(scan, attributes=scan.attributes.model_copy(update=changes))
+
+
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A result and its scan, of which everything is known that NXxpcs asks for."""
     scan = scan_of(tmp_path_factory.mktemp("nexus"), FLOW, dead=[30])
     pixels = scan.all_bins | {"n_pixels": np.array([70, 80, 90])}
-    scan = replace(scan, attrs=scan.attrs | {"experiment": EXPERIMENT}, all_bins=pixels)
+    scan = replace(with_attributes(scan, experiment=EXPERIMENT), all_bins=pixels)
     result = result_for(scan, FLOW, covariance=FLOW_COVARIANCE, inputs=INPUTS)
     result = changed(result, config=result.config | CONFIG)
     units = [parameter.unit for parameter in LAMINAR_FLOW.parameters]
@@ -104,11 +109,9 @@ def test_what_the_source_did_not_say_is_absent_and_all_that_a_validator_misses(
     fitted, tmp_path, caplog
 ):
     result, scan = fitted
-    known = {name: value for name, value in scan.attrs.items() if name != "experiment"}
     unknown = scan.all_bins | {"n_pixels": np.zeros(3, int), "q": np.full(3, np.nan)}
-    (tmp_path / "r.nx.h5").write_bytes(
-        nexus_file(FitView(result, replace(scan, attrs=known, all_bins=unknown)))
-    )
+    unknown_scan = replace(with_attributes(scan, experiment={}), all_bins=unknown)
+    (tmp_path / "r.nx.h5").write_bytes(nexus_file(FitView(result, unknown_scan)))
     with h5py.File(tmp_path / "r.nx.h5") as file:
         assert set(file["entry/instrument/detector_1"]) == {"frame_time"}
         assert set(file["entry/instrument/masks"]) == {"dynamic_phi_list"}
@@ -133,8 +136,8 @@ def test_its_correlations_are_read_back_as_they_were(fitted, written):
 
 def test_means_over_cells_are_not_read_back_as_pairs(fitted, tmp_path):
     result, scan = fitted
-    cells = {"age": [0, 60, 119], "lag": [1, 2, 60]}
-    result.to_nexus(tmp_path / "r.nx.h5", replace(scan, attrs=scan.attrs | {"cells": cells}))
+    cells = CellEdges(age=[0, 60, 119], lag=[1, 2, 60])
+    result.to_nexus(tmp_path / "r.nx.h5", with_attributes(scan, cells=cells))
     with pytest.raises(SourceError, match="ingest the file that was fitted"):
         open_nxxpcs(tmp_path / "r.nx.h5", IngestOptions())
 

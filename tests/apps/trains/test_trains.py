@@ -8,9 +8,9 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import OptionError, PackageError, SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
-from ingest.readers.options_and_units import checked_options
 from ingest.readers.source import Source
 from tests.ingest_files import arrays, attributes, decay, edited, upper
 from tests.run_command import done
@@ -44,7 +44,7 @@ def midtools(path, ttc, stride=None, t=None):
 
 
 def opened(path, phi=None, q=None, trains=None, frame_time=None) -> Source:
-    return open_source(path, checked_options(q=q, phi=phi, frame_time=frame_time, trains=trains))
+    return open_source(path, IngestOptions(q=q, phi=phi, frame_time=frame_time, trains=trains))
 
 
 def bins(path, **options) -> np.ndarray:

@@ -8,7 +8,7 @@ from homodyne_dask.fitting.start import transport_search as transport
 from homodyne_dask.fitting.start.transport_search import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.saved_results import load_result
-from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import truths
 from tests.synthetic import (
     angles,

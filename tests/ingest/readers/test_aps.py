@@ -6,8 +6,8 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.readers.detect import open_source
-from ingest.readers.options_and_units import checked_options
 from tests.ingest_files import DT, Q, arrays, attributes, edited, noisy, simulated
 
 QMAP = "/xpcs/qmap/"
@@ -52,9 +52,9 @@ def test_times_are_in_the_unit_of_the_file(tmp_path, layout, name, unit, seconds
     path = simulated(tmp_path / "A.hdf", layout, n=20, bins=1)
     with h5py.File(path, "r+") as file:
         file[name].attrs["units"] = unit
-    options = checked_options()
+    options = IngestOptions()
     if seconds is not None:
-        assert open_source(path, options).frame_time == seconds
+        assert open_source(path, options).measurement.frame_time == seconds
         return
     with pytest.raises(SourceError, match=f"{name} of A.hdf is in 'Hz', but the known units of"):
         open_source(path, options)
@@ -62,9 +62,9 @@ def test_times_are_in_the_unit_of_the_file(tmp_path, layout, name, unit, seconds
 
 def test_a_frame_time_that_the_file_has_too_is_accepted(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=20, bins=1)
-    assert open_source(path, checked_options(frame_time=DT)).frame_time == DT
+    assert open_source(path, IngestOptions(frame_time=DT)).measurement.frame_time == DT
     with pytest.raises(OptionError, match=r"= 0\.11 s, but A\.hdf has 0\.1 s between"):
-        open_source(path, checked_options(frame_time=0.11))
+        open_source(path, IngestOptions(frame_time=0.11))
 
 
 IN_UNITS = {

@@ -6,9 +6,9 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store.cells import Cells
 from ingest.readers.esrf import cells_of_centres, open_esrf
-from ingest.readers.options_and_units import checked_options
 from tests.esrf_files import averaged, esrf
 from tests.ingest_files import DT, arrays, attributes, noisy, upper
 
@@ -93,7 +93,7 @@ def test_ages_and_lags_in_a_unit_that_is_none_of_time_are_refused(tmp_path, name
     with h5py.File(path, "r+") as file:
         file[f"entry_0000/correlations/full/twotime/{name}"].attrs["units"] = "frames"
     with pytest.raises(SourceError, match=f"{name} of A.h5 is in 'frames', but the known units"):
-        open_esrf(path, checked_options(phi=0))
+        open_esrf(path, IngestOptions(phi=0))
 
 
 MIDDLES = np.arange(20) + 0.5

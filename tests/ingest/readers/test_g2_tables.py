@@ -6,7 +6,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SourceError
-from ingest.readers.g2_tables import column_of
+from ingest.readers.g2_curves import column_of
 
 Q = [0.004, 0.008, 0.0123]
 TAU = np.geomspace(1e-3, 10, 12)

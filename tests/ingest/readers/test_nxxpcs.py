@@ -6,10 +6,10 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.clean import clean
 from ingest.readers.detect import open_source
 from ingest.readers.nxxpcs import open_nxxpcs
-from ingest.readers.options_and_units import checked_options
 from tests.ingest_files import DT, Q, arrays, attributes, nexus, noisy, upper
 
 N = 30
@@ -73,7 +73,7 @@ def test_a_0_is_a_measurement_unless_the_whole_frame_is_0(tmp_path, word, baseli
     held[:, 3, 8], held[:, 8, 3] = 0, 0
     held[:, 12], held[:, :, 12] = 0, 0
     path = nexus(tmp_path / "A.nxs", stored(held), **storage, baseline_reference=baseline)
-    source = open_nxxpcs(path, checked_options())
+    source = open_nxxpcs(path, IngestOptions())
     expected = held + np.float32(1 - baseline)
     expected[:, 12], expected[:, :, 12] = np.nan, np.nan
     for k in range(3):
@@ -166,4 +166,4 @@ def test_an_axis_in_frames_leaves_the_times_to_the_detector(tmp_path):
 def test_an_axis_that_cannot_be_the_times_of_the_frames_is_refused(tmp_path, values, words):
     path = with_axis(tmp_path / "A.nxs", values)
     with pytest.raises(SourceError, match=words):
-        open_source(path, checked_options())
+        open_source(path, IngestOptions())

@@ -81,7 +81,7 @@ def test_figures_for_print_keep_their_text(flowing, tmp_path):
 def test_repeats_at_one_angle_are_drawn_against_their_number(tmp_path, monkeypatch):
     scan = scan_of(tmp_path, CREEP, phi=[3.0, 3.0, 3.0])
     view = FitView(result_for(scan, CREEP), scan)
-    monkeypatch.setitem(vars(scan), "attrs", scan.attrs | {"scans": 3})
+    monkeypatch.setattr(type(scan), "has_repeats", True)
     monkeypatch.setattr(type(scan), "scan_number", np.array([1, 2, 3]))
     picture = draw_angles(view)
     assert {axes.get_xlabel() for axes in picture.axes} == {"scan"}

@@ -1,0 +1,267 @@
+"""The options of an ingest; q, φ and times in the units that people write, in 1/Å, degrees and s."""
+
+import re
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+)
+
+from homodyne_dask.errors import SourceError, shown
+from homodyne_dask.request.option_types import Form
+from homodyne_dask.request.options import Options, option
+from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
+
+SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
+SECONDS |= {"µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+"""Units of time."""
+ANGSTROM = "(?:aa?|å|ang(?:s|stroms?)?)"
+_LENGTH = f"(?:{ANGSTROM}|[nµμupmckf]?m)"
+PER_LENGTH = rf"(?:1?\s*/\s*|inv[a-z]*\.?[ _]*){_LENGTH}(?![a-z])"
+PER_LENGTH += rf"|{_LENGTH}\s*(?:\^|\*\*)?[({{]*-1[)}}]*(?!\.?\d)"
+"""A unit of q, or what may be one, in a name."""
+QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*?)\s*")
+"""A number and its unit."""
+
+
+def in_own_units(what: str, value: Any) -> Any:
+    """Return numbers of q, phi or time of text such as '0.1, 0.2 1/nm', and what holds no text as it is."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not any(isinstance(word, str) for word in words):
+        return value
+    matches = [QUANTITY.fullmatch(text) for word in words for text in str(word).split(",")]
+    units = {match[2] for match in matches if match and match[2]}
+    if len(units) > 1 or not all(matches):
+        raise ValueError("it must be a number, or numbers, with one unit or none")
+    values = np.array([float(match[1]) for match in matches if match])
+    try:
+        return converted(what, values, units.pop() if units else None, "it", []).tolist()
+    except SourceError as error:
+        raise ValueError(str(error)) from None
+
+
+def decimals(values: Any) -> Float[np.ndarray, " n"]:
+    """Return the shortest decimals that give values in their own width: float32 0.05 is 0.05."""
+    return np.array([float(str(value)) for value in np.ravel(values)])
+
+
+_UNSAID = {"q": "q is assumed to be in 1/Å", "time": "times are assumed to be in s"}
+"""What is assumed of numbers without a unit, and said."""
+_PER_NM = "1?/nm|nm(-1|⁻¹)"
+_UNITS = {
+    "q": (rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", "only 1/Å and 1/nm are known units of q"),
+    "phi": ("(deg|°).*", "only degree and rad are known units of φ"),
+    "time": ("|".join(SECONDS), f"the known units of time are {', '.join(filter(None, SECONDS))}"),
+}
+"""Units of numbers that stay as they are, and what is said of one that is unknown."""
+
+
+def converted(
+    what: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
+) -> np.ndarray:
+    """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done."""
+    if unit is None:
+        if what in _UNSAID:
+            notes.append(f"{where} has no unit: {_UNSAID[what]}")
+        return values
+    plain = re.sub(r"[\s\\{}$^()*]", "", unit).lower().replace("å", "å")
+    if what == "q" and re.fullmatch(_PER_NM, plain):
+        notes.append(f"q converted from {unit} to 1/Å")
+        return values / 10
+    if what == "phi" and plain.startswith("rad"):
+        notes.append("φ converted from radians to degrees")
+        return np.rad2deg(values)
+    if what == "time" and SECONDS.get(plain, 1.0) != 1:
+        notes.append(f"times converted from {unit} to s")
+        return decimals([f"{value * SECONDS[plain]:.15g}" for value in values])
+    as_it_is, sentence = _UNITS[what]
+    if not re.fullmatch(as_it_is, plain):
+        raise SourceError(f"{where} is in {unit!r}, but {sentence}")
+    return values
+
+
+Half = Literal["upper", "lower", "mean"]
+HALVES: dict[Half, str] = {
+    "upper": "the pairs above the diagonal, whose first axis is the earlier time",
+    "lower": "the pairs below the diagonal, whose first axis is the later time",
+    "mean": "the mean of both, with the noise of the mean",
+}
+
+
+def _split(value: Any) -> Any:
+    """Return the words of text, or of several, between which there are commas, colons or spaces."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        return value
+    return [word for text in texts for word in re.split(r"[:,\s]+", text.strip())]
+
+
+def _numbers(value: Any) -> list[float]:
+    try:
+        if np.asarray(value).dtype.kind in "cmMV":  # NumPy would make numbers of them
+            raise TypeError
+        return np.asarray(_split(value), dtype=np.float64).ravel().tolist()
+    except (TypeError, ValueError):
+        raise ValueError("it is not a number") from None
+
+
+def _number(value: Any) -> float:
+    number, *others = _numbers(value)
+    if others:
+        raise ValueError(f"it takes one number, not {len(others) + 1}")
+    return number
+
+
+def _in_units(what: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: _numbers(in_own_units(what, value)))
+
+
+def _finite_or_nan(number: float) -> float:
+    if np.isinf(number):
+        raise ValueError("it must be finite")
+    return number
+
+
+def _positive_or_nan(number: float) -> float:
+    if number <= 0:
+        raise ValueError("it must be positive")
+    return _finite_or_nan(number)
+
+
+def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
+    if axes.count("t") != 2:
+        raise ValueError("it must name two axes t")
+    return axes
+
+
+AtLeastOne = Field(min_length=1)
+MaybeUnknown = Annotated[float, Field(allow_inf_nan=True)]
+Wavevectors = Annotated[
+    tuple[Annotated[MaybeUnknown, AfterValidator(_positive_or_nan)], ...],
+    AtLeastOne,
+    _in_units("q"),
+    Form("it in 1/Å or with its unit, as '0.22 1/nm', or nan if it is unknown", "NUMBER[UNIT]"),
+]
+Azimuths = Annotated[
+    tuple[Annotated[MaybeUnknown, AfterValidator(_finite_or_nan)], ...],
+    AtLeastOne,
+    _in_units("phi"),
+    Form("it in degrees, or nan if it is unknown", "NUMBER[UNIT]"),
+]
+FrameTime = Annotated[
+    Positive,
+    BeforeValidator(_number),
+    _in_units("time"),
+    Form(
+        "the spacing of the stored frames in seconds or with its unit, as '443 ns'; times of frames are read "
+        "from an .npz file, as `time`",
+        "NUMBER[UNIT]",
+    ),
+]
+Sigmas = Annotated[
+    tuple[Positive, ...],
+    AtLeastOne,
+    BeforeValidator(_numbers),
+    Form("the noise of one pair of c2, one number or one per bin", "FLOAT"),
+]
+TimeOffset = Annotated[
+    Finite,
+    BeforeValidator(lambda value: _number(value or 0.0)),
+    Form("it in seconds", "FLOAT"),
+]
+GapInAngstrom = Annotated[
+    float,
+    Field(ge=GAPS[0], le=GAPS[1]),
+    BeforeValidator(_number),
+    Form("it in Å: gaps are between 1 um and 10 cm", "LENGTH"),
+]
+TrainRange = Annotated[
+    tuple[int, int],
+    BeforeValidator(_split),
+    Form("the first train, counted from 0, and the one after the last, such as 0:500", "TEXT"),
+]
+ArrayName = Annotated[
+    str,
+    StringConstraints(pattern="[^/ ]"),
+    Form("the name of an array, such as /c2", "TEXT"),
+]
+Axes = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_split),
+    AfterValidator(_with_two_times),
+    Form("the name of every axis of the matrices, t for each of the two times, as t,t,q", "TEXT"),
+]
+ArrayNames = Annotated[
+    tuple[ArrayName, ...],
+    BeforeValidator(_split),
+    Form("paths of single numbers in HDF5 files, such as /entry/sample/humidity", "NAME"),
+]
+
+
+class IngestOptions(Options):
+    """How files are read, by the names in `hd.ingest`; None where the file holds the value."""
+
+    q: Wavevectors | None = option(None)
+    """q in 1/Å, or with its unit ("0.22 1/nm"), if the file does not contain it: one or one per bin."""
+    phi: Azimuths | None = option(None)
+    """φ in degrees if the file does not contain it: one number or one per bin."""
+    frame_time: FrameTime | None = option(None, names=("--dt", "--frame-time"))
+    """Time between stored frames in seconds, or with its unit ("443 ns")."""
+    sigma: Sigmas | None = option(None)
+    """Standard deviation of c2 of a single pair of frames: one number or one per bin."""
+    time_offset: TimeOffset = option(0.0)
+    """Seconds between loading the sample and the first frame."""
+    gap: GapInAngstrom | None = option(None)
+    """Gap between the plates in Å; stored with the data."""
+    trains: TrainRange | None = option(None)
+    """For files with one matrix per train: first train to use, counted from 0, and the one after the last,
+    such as 0:500."""
+    half: Half | None = option(None)
+    """Part of asymmetric matrices to use: one half, or the mean of both."""
+    dataset: ArrayName | None = option(None)
+    """Name of the matrices, such as /data/c2, in an HDF5 or .npz file of any other layout."""
+    q_dataset: ArrayName | None = option(None)
+    """With --dataset: name of the dataset of q."""
+    phi_dataset: ArrayName | None = option(None)
+    """With --dataset: name of the dataset of φ."""
+    time_dataset: ArrayName | None = option(None)
+    """With --dataset: name of the dataset of frame times, or of their spacing, in seconds."""
+    axes: Axes | None = option(None)
+    """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
+    column_is: Literal["g2", "g2-1", "g1", "f"] | None = option(None)
+    """What the columns of a table are, if their names do not say it; f is g1, the field correlation."""
+    keep: ArrayNames = option(())
+    """Paths of numbers in an HDF5 file, such as /entry/sample/humidity, over which scans may then be fitted
+    (fit --over-scans /entry/sample/humidity)."""
+    average: Literal["scans"] | None = option(None)
+    """Write the mean of the scans instead of the bins of each scan."""
+    keep_copies: StrictBool = option(False)
+    """Keep bins that hold the data of another bin, instead of leaving them out."""
+    keep_outliers: StrictBool = option(False)
+    """Keep pairs that are no measurement, such as fill values, instead of leaving them out."""
+
+    @classmethod
+    def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
+        (name, *_), _, message = first_mistake(wrong)
+        read_option = cls.options().get(str(name))
+        if read_option is None or read_option.choices:
+            return super()._sentence(values, wrong)
+        value, typed = values[read_option.name], f"--{read_option.name.replace('_', '-')}"
+        value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
+        return f"{typed} = {shown(value)} ({message}): give {read_option.form.words}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values that compare equal when the options are the same."""
+        always = ("q", "phi", "frame_time", "sigma", "time_offset", "gap")
+        return {
+            name: [str(v) if v != v else v for v in value] if isinstance(value, tuple) else value
+            for name, value in self
+            if value not in (None, False, ()) or name in always
+        }
