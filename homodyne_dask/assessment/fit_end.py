@@ -51,9 +51,11 @@ class FitEnd:
     @cached_property
     def equations_inside(self) -> JointEquations:
         """Those of the parameters inside their bounds: what single bins and clusters change."""
-        if self.reduced.finite and (self.equations.which == self.inside).all():
-            return self.equations
-        return joint_equations(self.reduced, self.inside)
+        return self.equations_of(self.inside)
+
+    def equations_of(self, which: Which) -> JointEquations:
+        known = self.reduced.finite and (self.equations.which == which).all()
+        return self.equations if known else joint_equations(self.reduced, which)
 
     @property
     def moved(self) -> Which:

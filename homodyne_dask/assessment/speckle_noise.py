@@ -1,7 +1,7 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from typing import NamedTuple
@@ -282,30 +282,20 @@ class _Computed(NamedTuple):
         return replace(noise, cells=cells, of_fields=of_fields, weights=noise.weights * both)
 
 
+@dataclass
 class NoiseCache:
     """The noise that the model gave bins of scans that are fitted together, which holds for the same bins of
     other scans if their parameters hardly differ."""
 
-    def __init__(self) -> None:
-        self._computed: list[_Computed] = []
+    computed: list[_Computed] = field(default_factory=list)
 
     def noise_for(
         self, data: BinData, point: FittedPoint, fine: Averages, min_pairs: int
     ) -> ModelNoise | None:
-        for computed in self._computed:
+        for computed in self.computed:
             if computed.holds_for(data, point, fine.f):
                 return computed.at_point(point, fine, min_pairs)
         return None
-
-    def keep(
-        self,
-        noise: ModelNoise,
-        data: BinData,
-        point: FittedPoint,
-        division: Division,
-        fine: Averages,
-    ) -> None:
-        self._computed.append(_Computed(noise, data, point, division, fine.f))
 
 
 OfGroup = Callable[[list[BinData]], list[BinNoise] | None]
@@ -465,7 +455,7 @@ def noise_of_model(
     distance = max(stretch.distance for stretch in blocks)
     noise = ModelNoise(cells, of_cells, of_fields, weights, distance)
     if cache is not None:
-        cache.keep(noise, data, point, division, fine)
+        cache.computed.append(_Computed(noise, data, point, division, fine.f))
     return noise
 
 

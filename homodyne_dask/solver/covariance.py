@@ -84,7 +84,7 @@ def determined_at(search: Search, state: State) -> Determined:
     names = np.array(search.names)[free]
     groups = dict.fromkeys(tuple(names[some].tolist()) for some in unknown)
     return Determined(
-        [of for of in groups if not any(set(of) < set(other) for other in groups)],
+        [group for group in groups if not any(set(group) < set(other) for other in groups)],
         tuple(str(name) for name in names[known & ~unknown.any(0)]),
     )
 
@@ -101,7 +101,8 @@ def weakly_determined(
     almost = [Doubt("almost-undetermined", _combination(chosen, vector)) for vector in weak]
     correlated = _strongly_correlated(chosen, inverse[np.ix_(plain, plain)])
     named = [set(doubt.names) for doubt in almost]
-    return (*almost, *(one for one in correlated if not any(set(one.names) <= of for of in named)))
+    further = (row for row in correlated if not any(set(row.names) <= names for names in named))
+    return (*almost, *further)
 
 
 def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doubt]:
@@ -122,7 +123,7 @@ def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doub
 
 
 def _combination(names: Sequence[str], vector: np.ndarray) -> tuple[str, ...]:
-    return tuple(name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3)
+    return tuple(name for name, share in zip(names, vector, strict=True) if abs(share) > 0.3)
 
 
 CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
@@ -251,8 +252,8 @@ def _robust(
     if place is None:
         scores = scores - blocks @ beyond
     else:
-        own = blocks @ np.append(beyond, 0.0)[place][:, :, None]
-        scores = scores - spread(own[:, :, 0], place, len(beyond) + 1)[:, :-1]
+        of_clusters = blocks @ np.append(beyond, 0.0)[place][:, :, None]
+        scores = scores - spread(of_clusters[:, :, 0], place, len(beyond) + 1)[:, :-1]
     of_theta = np.eye(len(joint.inverse))[: joint.moved]
     covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, joint.prior.scores, place)
     scaling = None
@@ -260,8 +261,8 @@ def _robust(
         scaling = joint.of_scaling(covariance)
     elif joint.reduced.columns.shape[1]:
         # the mean ratio of robust to naive variances; what priors determine has none
-        caused = (joint.caused_by(of) for of in (joint.prior.scores, joint.prior.normal))
-        of_all, by_priors, added = (np.trace(joint.hessian @ of) for of in (covariance, *caused))
+        caused = (joint.caused_by(prior) for prior in (joint.prior.scores, joint.prior.normal))
+        of_all, by_priors, added = (np.trace(joint.hessian @ V) for V in (covariance, *caused))
         effect = (of_all - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
         scaling = deviation(followed**2 + effect * own_errors(joint.reduced) ** 2)
@@ -306,9 +307,9 @@ def without(covariance: ThetaMatrix, some: Which) -> ThetaMatrix:
 
 def own_errors(reduced: ReducedProblem) -> LinearParams:
     bins, m = reduced.columns.shape
-    own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
-    own = own.reshape(bins, 2, m, 2, m)
-    alone = np.einsum("kazaw,kz,kw->ka", own, reduced.columns, reduced.columns)
+    inverse = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
+    inverse = inverse.reshape(bins, 2, m, 2, m)
+    alone = np.einsum("kazaw,kz,kw->ka", inverse, reduced.columns, reduced.columns)
     free = (reduced.count > 0) & (m > 0)
     known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.at_bound
     return np.where(known, deviation(alone), np.nan)

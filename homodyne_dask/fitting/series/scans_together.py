@@ -56,7 +56,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
-from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import solved
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -495,7 +494,7 @@ def _noise_of_scans(end: _End) -> Callable[[int], SpeckleErrors | None]:
             return None
         averaged, cache_of_store = of_store(scan.store)
         given = {"cache": cache_of_store, "bins_together": len(request.scan_of_bin)}
-        joint = joint_equations(alone.reduced, own)
+        joint = alone.equations_of(own)
         return speckle_errors(alone, joint, averaged.of_bins(scan.bins_of_store), **given)
 
     return noise
