@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import ingest as data
 from homodyne_dask.errors import OptionError, StoreInUse
-from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.request.option_types import gap_in_angstrom
 from homodyne_dask.store.files import AnyPath, any_path, path_of
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.scan import Scan, open_dataset

@@ -13,6 +13,7 @@ import numpy as np
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store import same_noise
 from homodyne_dask.store.arrays import is_uneven
+from homodyne_dask.store.same_noise import Signs
 from homodyne_dask.text import some_of
 from ingest import noise_and_beam_trips as noise
 from ingest.clean import CleanMatrix, NoDataError, clean, leave_out_single, measure_scatter
@@ -289,25 +290,39 @@ def copies(source: Source, records: Sequence[BinRecord]) -> dict[int, tuple[int,
     }
     if not signs:
         return {}
-    numbers, bins = [*signs], len(records) // max(len(source.scans), 1)
-    starts = range(0, len(records), bins)
-    scans = [{(float(k), 0.0): signs[n + k] for k in range(bins) if n + k in signs} for n in starts]
-    shifted = {
+    return _shifted_copies(source, signs, len(records)) | _equal_copies(source, signs)
+
+
+def _shifted_copies(
+    source: Source, signs: Mapping[int, Signs], total: int
+) -> dict[int, tuple[int, int]]:
+    """Return the bins of scans that begin at a later frame of another scan."""
+    bins = total // max(len(source.scans), 1)
+    scans = [
+        {(float(k), 0.0): signs[n + k] for k in range(bins) if n + k in signs}
+        for n in range(0, total, bins)
+    ]
+    return {
         m * bins + k: (n * bins + k, shift)
         for m, n, shift in same_noise.measured_twice(scans)
         for k in range(bins)
         if shift and {n * bins + k, m * bins + k} <= signs.keys()
     }
+
+
+def _equal_copies(source: Source, signs: Mapping[int, Signs]) -> dict[int, tuple[int, int]]:
+    """Return the bins with the noise of another one in the same frames, by a sample of their signs."""
+    numbers = np.array([*signs])
     step = max((source.n_frames - 1) * signs[numbers[0]].shape[1] // PAIRS, 1)
-    flat = np.array([each[:-1:step].ravel() for each in signs.values()])
-    neighbours = np.array([each[1::step].ravel() for each in signs.values()])
+    flat = np.array([of_bin[:-1:step].ravel() for of_bin in signs.values()])
+    neighbours = np.array([of_bin[1::step].ravel() for of_bin in signs.values()])
     places = [*zip(source.q.tolist(), source.phi.tolist(), strict=True)]
     equal = dict[int, tuple[int, int]]()
     for start in range(0, len(numbers), BINS):
         alike = same_noise.have_one_noise(
             flat[start : start + BINS], flat[start:], neighbours[start:]
         )
-        for n, m in np.array(numbers)[start + np.argwhere(np.triu(alike, 1))].tolist():
+        for n, m in numbers[start + np.argwhere(np.triu(alike, 1))].tolist():
             if not same_noise.are_opposite(places[n], places[m]):
                 equal.setdefault(m, (n, 0))
-    return shifted | equal
+    return equal

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 import zarr
 
 import ingest
@@ -89,6 +90,17 @@ def repeats(folder: Path, scans: Iterable[np.ndarray], **held) -> Path:
         files.append(folder / f"R{k}.npz")
         np.savez(files[-1], c2=np.triu(c2, 1), **held)
     return ingest.ingest(files, folder / "all.zarr").store
+
+
+def interrupt_ingest(source, store, bins: int, **options) -> None:
+    """Begin an ingest, which an interrupt ends when so many bins are done."""
+
+    def stop(done: int, _: int) -> None:
+        if done == bins:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest.ingest(source, store, progress=stop, **options)
 
 
 def upper(c2: np.ndarray) -> np.ndarray:

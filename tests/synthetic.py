@@ -21,7 +21,6 @@ from homodyne_dask.kernels.gram import merge_tree, stacked
 from homodyne_dask.kernels.transport_backend import TRANSPORT
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
-from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.cells import age_edges, lag_edges
@@ -65,7 +64,7 @@ class Scans:
         return LAMINAR_FLOW if len(self.theta) == 7 else STATIC
 
     def problem(self, **options) -> Problem:
-        gap = self.gap if self.model.shear else None
+        gap = self.gap if self.model.needs_gap else None
         return Problem(self.model, Convention(self.convention), gap, **options)
 
     def dense(self):
@@ -213,7 +212,7 @@ def solve(
 
 
 def asked(scans: Scans, **given) -> Search:
-    laws = power_laws(scans.model.names, scans.model.power_laws, scans.time)
+    laws = scans.model.laws_over(scans.time)
     return search(scans.model.parameters, **given, laws=laws)
 
 

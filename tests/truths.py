@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homodyne_dask.fitting.start.grid_scan import Grid
 from homodyne_dask.fitting.start.transport_search import (
+    Grid,
     mirrored_shear,
     transport_minima,
     undecided_minima,

@@ -21,8 +21,7 @@ from homodyne_dask.assessment.which_covariance import deviations
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.derived_models import parsed
 from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.models.spline_rates import free_forms, power_law_model
-from homodyne_dask.models.transport import Convention, TransportModel
+from homodyne_dask.models.transport import Convention
 from homodyne_dask.models.user_defined import importable_models
 from homodyne_dask.request.options import AUTO, PAIRS
 from homodyne_dask.results.data.findings import Findings
@@ -155,7 +154,7 @@ class AssessedFit(FitEnd):
         Of a model that only this process knows by name it has the option alone.
         """
         request, words = self.request, ""
-        name, gap = model or request.config["model"], request.config["gap_angstrom"]
+        name, gap = model or request.problem.model.name, request.gap_angstrom
         named = importable_models()
         definition = named.get(name)
         with suppress(OptionError):
@@ -163,7 +162,7 @@ class AssessedFit(FitEnd):
         if name != AUTO and definition is None:
             return option
         names = () if definition is None else definition.names
-        for tied, expression in (request.config["tie"] or {}).items():
+        for tied, expression in (request.options.tie or {}).items():
             words += f' --tie "{tied} = {expression}"' * (tied in names)
         if (convention or request.problem.convention) is Convention.HOMODYNE:
             words += " --convention homodyne"
@@ -187,7 +186,7 @@ class AssessedFit(FitEnd):
     @property
     def with_flow(self) -> str:
         """The command for a model with flow; with the gap to be typed where it is not known."""
-        gap = '--gap "200 um"' * (self.request.config["gap_angstrom"] is None)
+        gap = '--gap "200 um"' * (self.request.gap_angstrom is None)
         return self.command(gap, "laminar_flow")
 
     @property
@@ -216,12 +215,10 @@ class AssessedFit(FitEnd):
     @property
     def free_rates(self) -> str:
         """The command that fits rates without a formula, or age windows where there is none."""
-        model = self.request.problem.model
-        if free_forms(model):
-            return self.command("--rates spline")
-        if not isinstance(model, TransportModel) or model.splines:
-            return self.command("--over age --windows 4")
-        return self.command("--rates spline", power_law_model(model).name)
+        model = self.request.problem.model.model_of_free_rates
+        if model:
+            return self.command("--rates spline", model)
+        return self.command("--over age --windows 4")
 
 
 def names_in_model(names: np.ndarray | list[str]) -> list[str]:

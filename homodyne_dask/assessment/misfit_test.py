@@ -17,7 +17,7 @@ from homodyne_dask.assessment.fitted_cells import FittedCells, clusters_of_poole
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
-from homodyne_dask.models.spline_rates import LOG_DENSITY
+from homodyne_dask.models.rate_forms import LOG_DENSITY
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread

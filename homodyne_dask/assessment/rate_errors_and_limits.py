@@ -122,7 +122,7 @@ def limited_coefficients(
         or SHEAR not in smoothness.places
     ):
         return limited
-    at, form = smoothness.places[SHEAR], request.problem.model.splines[SHEAR]
+    at, form = smoothness.places[SHEAR], smoothness.forms[SHEAR]
     basis, held = form.basis(form.centres), np.nan_to_num(covariance[at, at])
     near_zero = np.abs(state.theta[at] @ basis) < NEAR_ZERO * rate_stderr(basis, held)
     if not near_zero.any():

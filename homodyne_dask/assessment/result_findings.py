@@ -22,9 +22,8 @@ from homodyne_dask.assessment.which_covariance import used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import model_named
-from homodyne_dask.models.rate_forms import RATES, unresolved_ends
-from homodyne_dask.models.spline_rates import LOG_DENSITY
-from homodyne_dask.models.transport import Convention, shear_rate_at
+from homodyne_dask.models.rate_forms import LOG_DENSITY, RATES, unresolved_ends
+from homodyne_dask.models.transport import Convention
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.results.data.findings import CATALOGUE, Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import LARGEST_P, Alternative, ModelCheck
@@ -126,7 +125,7 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
     source = request.scan.attributes.sigma_source
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
-        yield _advised(end, "power-of-q", **numbers, model=request.config["model"])
+        yield _advised(end, "power-of-q", **numbers, model=request.problem.model.name)
     if request.scan.is_table:
         few = None if assessment.errors.robust is not None else MIN_CLUSTERS
         yield finding("points-correlated", few=few)
@@ -154,14 +153,14 @@ def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
             return
         if not check.deviating:
             yield finding("model-misfit-shape", share=alternative.share)
-    chosen = list(request.config["bounds"] or {})
+    chosen = list(request.options.bounds or {})
     yield from _other_flow(end, chosen)
     ended = np.flatnonzero(assessment.at_bound & ~end.of_constant & ~end.held_offsets)
     ended = names_of_rates(request, ended.tolist())
     bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
     if bounded:
         yield _advised(end, "default-bounds-reached", bounded)
-    elif alternative is not None and request.config["scaling"] == "individual":
+    elif alternative is not None and request.options.scaling == "individual":
         yield _of_alternative(end, alternative)
     else:
         yield _of_pattern(end, check.depends_on)
@@ -170,7 +169,7 @@ def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
 def _other_flow(end: AssessedFit, chosen: list[str]) -> Iterator[Finding]:
     problem = end.request.problem
     if problem.convention is Convention.HOMODYNE:
-        if problem.model.shear:
+        if problem.model.needs_gap:
             yield _advised(end, "other-convention")
     elif "gamma_dot" in problem.model.splines and "gamma_dot" not in chosen:
         yield _advised(end, "flow-may-reverse", ["gamma_dot"])
@@ -181,7 +180,7 @@ def _of_pattern(end: AssessedFit, depends_on: str) -> Finding:
     along = np.abs(scan.phi) <= ALONG_FLOW
     advice = {"age": lambda: end.free_rates, "lag": lambda: end.compared}.get(depends_on)
     if advice is None and depends_on == "bin":
-        if end.request.config["scaling"] != "individual":
+        if end.request.options.scaling != "individual":
             option = "--scaling individual"
         elif not along.any() or along.all():
             option = "--over label" if len(set(scan.label.tolist())) > 1 else "--over scan"
@@ -201,8 +200,9 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
         case "power_of_q" | "lag":
             return _of_pattern(end, "q" if alternative.name == "power_of_q" else "lag")
         case "smoothness":
-            smoothness = end.request.config["smoothness"][place[0]]
-            return finding("rate-too-smooth", place, f"--smoothness {place[0]}={smoothness:g}")
+            strengths = dict[Any, float](end.request.options.smoothness or {})
+            command = f"--smoothness {place[0]}={strengths[place[0]]:g}"
+            return finding("rate-too-smooth", place, command)
         case "shear" if np.isfinite(scan.q + scan.phi).all():
             return _advised(end, "one-direction")
         case "shear":
@@ -227,7 +227,7 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
 def _undetermined(end: AssessedFit) -> Iterator[Finding]:
     signal = end.assessment.signal
     if signal is not None and not signal.seen:
-        shorter = "--min-lag 1" if end.request.options.min_lag > 1 else ""
+        shorter = "--min-lag 1" if end.request.problem.min_lag > 1 else ""
         ratio = signal.contrast / signal.stderr
         rises = ratio < -signal.threshold
         yield finding("no-decay", advice=shorter, ratio=ratio, rises=rises, **signal._asdict())
@@ -243,8 +243,8 @@ def _constant(end: AssessedFit) -> Iterator[Finding]:
     if not rates:
         return
     held = [name for rate in rates for name in RATES[rate][1:]]
-    all_of = len(rates) == 1 + bool(request.problem.model.shear) and not request.config["tie"]
-    if all_of and (simple := CONSTANT_MODELS.get(request.config["model"])):
+    all_of = len(rates) == 1 + request.problem.model.needs_gap and not request.options.tie
+    if all_of and (simple := CONSTANT_MODELS.get(request.problem.model.name)):
         command = end.command(model=simple)
     else:
         command = end.command(" ".join(f"--fixed {name}=0" for name in held))
@@ -325,7 +325,7 @@ def _shear_sign(end: AssessedFit) -> Iterator[Finding]:
     """Yield that no data show the sign of the shear rate, if it is negative in the middle or in part."""
     problem, scan = end.request.problem, end.request.scan
     times = scan.time[scan.use & (scan.time > 0)]
-    rates = shear_rate_at(problem.model, end.theta, np.append(times, np.median(times)))
+    rates = problem.model.shear_rate_at(end.theta, np.append(times, np.median(times)))
     if rates is None or problem.convention is Convention.HOMODYNE:
         return
     changes = bool(rates.min() < 0 < rates.max() and problem.model.splines)
@@ -364,11 +364,11 @@ def _unresolved(end: AssessedFit) -> Iterator[Finding]:
     if smoothness is None or covariance is None:
         return
     for rate, at in smoothness.places.items():
-        form, held = end.request.problem.model.splines[rate], np.nan_to_num(covariance[at, at])
+        form, held = smoothness.forms[rate], np.nan_to_num(covariance[at, at])
         if rate != LOG_DENSITY and (ages := unresolved_ends(form, end.theta[at], held)):
             yield finding("rate-unresolved", [rate], ages=ages)
     if (limited := end.assessment.limited).any():
-        form, at = end.request.problem.model.splines[SHEAR], smoothness.places[SHEAR]
+        form, at = smoothness.forms[SHEAR], smoothness.places[SHEAR]
         centres = np.clip(form.centres, form.first, form.last)
         stretches = np.split(centres, np.flatnonzero(np.diff(limited[at])) + 1)
         ages = [(of[0], of[-1]) for of in stretches[not limited[at.start] :: 2]]
@@ -450,9 +450,9 @@ def _other_offsets(end: AssessedFit) -> Iterator[Finding]:
         return
     code = "offset-far-from-1" if abs(offset.mean) > LARGE_DEVIATION else "offset-not-1"
     near = float(f"{PRIOR_OF_OFFSET * np.mean(end.reduced.contrast[end.with_decay]):.0e}")
-    model, advice = f"frozen + {request.config['model']}", ""
+    model, advice = f"frozen + {request.problem.model.name}", ""
     with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
-        known = np.isfinite(request.scan.q).all() and "frozen" not in request.config["model"]
+        known = np.isfinite(request.scan.q).all() and "frozen" not in request.problem.model.name
         if offset.mean > 0 and known and model_named(model):
             advice = end.command(f"--offset prior=1:{near:g}", model, Convention.PHYSICAL)
     numbers = {"size": offset.mean, "p": offset.p, "level": MAX_P_OF_DRIFT, "deviation": near}

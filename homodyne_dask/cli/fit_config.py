@@ -198,9 +198,7 @@ class FitConfig(FitOptions, _Source):
     @field_validator("gap", mode="before")
     @classmethod
     def _has_unit(cls, value: Any) -> Any:
-        from homodyne_dask.models.units import length_in_angstrom  # lazy: it loads NumPy
-
-        return value if value is None or length_in_angstrom(value) else None
+        return value if value is None or types.length_in_angstrom(value) else None
 
     def selection(self) -> dict[str, Any]:
         """Return the arguments of `Scan.select`."""

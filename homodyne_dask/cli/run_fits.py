@@ -24,7 +24,7 @@ from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
-from homodyne_dask.fitting.prepare import prepare, require_gap
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as many
 from homodyne_dask.fitting.series.many_fits import FitOutput, Job, PreviousFit, fit_job
 from homodyne_dask.fitting.series.parts import axis_of
@@ -107,7 +107,7 @@ def fit_jobs(config: FitConfig) -> list[Job]:
     if config.over or config.over_scans or config.scan_values:
         scans = [selected(config, store) for store in config.data]
         for scan in scans:  # an error is reported once, not for each part
-            require_gap(prepare(scan, model_of(config), **options))
+            prepare(scan, model_of(config), **options).require_gap()
         over = "together" if config.together and len(scans) > 1 else config.over
         over = axis_of(config.over_scans or over or "").replace(" ", "_")
         alone = len(config.data) == 1

@@ -65,18 +65,10 @@ def compare_models(
     scan = as_scan(data)
     require_client(client)
     require_callbacks(callbacks)
-    if options.get("weighting", PAIRS) != PAIRS:
-        raise OptionError(
-            f"a model comparison is not available with weighting {options['weighting']!r}: fit with "
-            f"weighting {PAIRS!r}"
-        )
-    if options.get("loss", "linear") != "linear":
-        raise OptionError("models are compared by least squares: leave out loss, or fit one model")
+    _check_options(options)
     if models is not None:
         require_type("models", models, list | tuple, "a list of models, or of their names")
-    usual = [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _flows(scan, options)]
-    usual = [BROWNIAN, CUMULANT_Q, STRETCHED_Q] if scan.is_table else usual
-    compared = [scan_model(model) for model in models or usual]
+    compared = [scan_model(model) for model in models or _usual_models(scan, options)]
     for model in compared:
         prepare(scan, model, **options)  # mistakes are said before the first fit
     options |= {"client": client, "callbacks": callbacks}
@@ -90,6 +82,22 @@ def compare_models(
         further = _further_models(scan, options)
         results |= {model.name: fit(scan, model, **options) for model in further}
     return compare_fits(results)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    if options.get("weighting", PAIRS) != PAIRS:
+        raise OptionError(
+            f"a model comparison is not available with weighting {options['weighting']!r}: fit with "
+            f"weighting {PAIRS!r}"
+        )
+    if options.get("loss", "linear") != "linear":
+        raise OptionError("models are compared by least squares: leave out loss, or fit one model")
+
+
+def _usual_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
+    if scan.is_table:
+        return [BROWNIAN, CUMULANT_Q, STRETCHED_Q]
+    return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _flows(scan, options)]
 
 
 def _describe(results: dict[str, FitResult]) -> bool:

@@ -16,7 +16,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.minimize import FitRecord, checkpoint_path
 from homodyne_dask.fitting.observer import FitDescription, FitObserver, require_callbacks
-from homodyne_dask.fitting.prepare import computed_on, prepare, require_gap
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.models import Model
@@ -158,7 +158,7 @@ def iterate(
     """
     record = FitRecord(time.perf_counter())
     request = prepare(data, model, **options)
-    require_gap(request)
+    request.require_gap()
     path = checkpoint_path(checkpoint, resume)
     if request.options.weighting == SPECKLE_WEIGHTS:
         if resume:
@@ -168,7 +168,7 @@ def iterate(
         path = None
     require_callbacks(callbacks)
     planned = plan_for(request, client)
-    request = computed_on(request, planned.device)
+    request = request.computed_on(planned.device)
 
     def passes(*workers_and_observer: Any) -> Steps["FitResult"]:
         # lazy: JAX and tables load while workers start, and after the first line of progress

@@ -204,7 +204,8 @@ def _resumed(
 
 
 def identity(request: Request) -> dict[str, Any]:
-    config, search, scan = request.config, request.search, request.scan
+    options, search, scan = request.options, request.search, request.scan
+    model = request.problem.model
 
     def numbers(bounds: np.ndarray) -> list[float | str]:  # JSON holds no infinite number
         return [bound if np.isfinite(bound) else str(bound) for bound in bounds.tolist()]
@@ -215,19 +216,21 @@ def identity(request: Request) -> dict[str, Any]:
         "frames": list(scan.frames),
         "excluded frames": [list(span) for span in scan.excluded_frames],
         "excluded chunks": [list(chunk) for chunk in scan.excluded],
-        "model": config["model"],
-        "gap_angstrom": config["gap_angstrom"],
+        "model": model.name,
+        "gap_angstrom": request.gap_angstrom,
         **{
-            o.name: config[o.name] for o in FitOptions.options().values() if CHANGEABLE not in o.use
+            o.name: getattr(options, o.name)
+            for o in FitOptions.options().values()
+            if CHANGEABLE not in o.use
         },
         "free": [n for n, free in zip(search.names, search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in search.start],
         "lower": numbers(search.lower),
         "upper": numbers(search.upper),
         # sums on a GPU differ in the last bits
-        **({"device": "gpu"} if config.get("computed_on", {}).get("name") == "gpu" else {}),
-        "code of the model": request.problem.model.digest,
-        "power laws of the model": [list(law) for law in request.problem.model.power_laws],
+        **({"device": "gpu"} if request.notes.get("computed_on", {}).get("name") == "gpu" else {}),
+        "code of the model": model.digest,
+        "power laws of the model": [list(law) for law in model.power_laws],
         # other versions round differently: the bits would not be those of an uninterrupted fit
         **{f"version of {name}": version_of(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
         f"version of the {OUR_CODE}": code_digest(),

@@ -12,9 +12,8 @@ from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.models.spline_rates import with_coefficients
 from homodyne_dask.models.transport import frame_spacing
-from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.request.option_types import gap_in_angstrom
 
 
 def predict(
@@ -46,35 +45,32 @@ def predict(
     if time.ndim != 1:
         raise OptionError(f"times = {shown(times)} is not a list of times in seconds")
     number = len(params) if isinstance(params, Mapping) else np.size(params)
-    model = with_coefficients(scan_model(model).current(), number, time)
+    model = scan_model(model).current().with_coefficients(number, time)
     theta = vector_of(model, params)
-    known = convention_named(convention)
+    convention_used = convention_named(convention)
     width = required_gap(model, gap)
     per_bin = over_bins({"q": q, "phi": phi, "contrast": contrast, "offset": offset})
-    frame_spacing(time, known)
-    at = evaluation_of(model).point(Problem(model, known, width), theta, time)
-    return c2_of_point(at, time, *per_bin.values())
+    frame_spacing(time, convention_used)
+    point = evaluation_of(model).point(Problem(model, convention_used, width), theta, time)
+    return c2_of_point(point, time, *per_bin.values())
 
 
 def required_gap(model: Model, gap: str | float | None) -> float | None:
-    if model.shear and gap is None:
-        raise OptionError(
-            f"{model.name} needs the gap between the plates: give it, for example gap='200 um'"
-        )
+    model.require_gap(gap, "gap='200 um'")
     return None if gap is None else gap_in_angstrom(gap)
 
 
 def c2_of_point(
-    at: ModelPoint,
+    point: ModelPoint,
     time: Float[np.ndarray, " n"],
     q: Float[np.ndarray, " bin"],
     phi: Float[np.ndarray, " bin"],
     contrast: Float[np.ndarray, " bin"],
     offset: Float[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "bin t1 t2"]:
-    f_at, t1, t2 = evaluation_of(at.problem.model).f_at, time[:, None], time[None, :]
+    f_at, t1, t2 = evaluation_of(point.problem.model).f_at, time[:, None], time[None, :]
     bins = zip(q[:, None], phi[:, None], strict=True)
-    f = np.concatenate([f_at(at, time, *of_bin, t1, t2) for of_bin in bins])
+    f = np.concatenate([f_at(point, time, *of_bin, t1, t2) for of_bin in bins])
     return offset[:, None, None] + contrast[:, None, None] * f
 
 
@@ -106,6 +102,13 @@ def over_bins(named: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " bin"]]:
     return dict(zip(per_bin, np.broadcast_arrays(*per_bin.values()), strict=True))
 
 
+def _number_of(name: str, value: Any) -> float:
+    number = numbers_of(name, value)
+    if number.size != 1:
+        raise OptionError(f"{name} = {shown(value)} is not a single number")
+    return float(number.item())
+
+
 def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
     constants = {p.name: p.constant for p in model.parameters if p.constant is not None}
     wanted = [name for name in model.names if name not in constants]
@@ -119,16 +122,13 @@ def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np
         params = dict(zip(wanted, values.tolist(), strict=True))
     theta = constants.copy()
     for name, given in params.items():
-        number = numbers_of(str(name), given)
-        if number.size != 1:
-            raise OptionError(f"{name} = {shown(given)} is not a single number")
-        theta[name] = float(number.item())
+        theta[name] = _number_of(str(name), given)
         require_known(name, model.names, f"{model.name} has no parameter {name!r}")
         if name in constants and theta[name] != constants[name]:
             raise OptionError(
                 f"{name} is {constants[name]:g} in {model.name}, but {theta[name]:g} was given: leave it out"
             )
-    missing = [name for name in wanted if name not in theta]
-    if missing:
-        raise OptionError(f"{model.name} needs a value of {missing[0]}: give all parameters")
+    for name in wanted:
+        if name not in theta:
+            raise OptionError(f"{model.name} needs a value of {name}: give all parameters")
     return np.array([theta[name] for name in model.names], float)

@@ -96,8 +96,8 @@ class SpeckleWeighting:
             weights[b] = np.diag(np.where(known, pairs * typical, 0.0))
             counted[b] = int(known.sum())
         stored = averaged.known is None and scan.cells is None
-        config = request.config | {"averages": "stored" if stored else "read"}
-        return cls(replace(request, config=config), averaged, sweep, weights, counted, {})
+        request = request.with_note("averages", "stored" if stored else "read")
+        return cls(request, averaged, sweep, weights, counted, {})
 
     def columns(
         self, theta: Float[np.ndarray, " p"], slopes: bool = True

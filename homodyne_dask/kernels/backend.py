@@ -29,7 +29,8 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
 from homodyne_dask.models import Convention, Model, TransportModel
 from homodyne_dask.models.derived_models import TiedModel, Ties
-from homodyne_dask.models.spline_rates import RATE, SplineModel
+from homodyne_dask.models.rate_forms import RATE
+from homodyne_dask.models.stretched_exponentials import SplineModel
 from homodyne_dask.models.transport import Shear
 
 
@@ -105,7 +106,7 @@ def _of_rest(whole: Gram, slopes: Float[np.ndarray, "p m"]) -> Gram:
 
 
 def untied(problem: Problem) -> Problem:
-    return replace(problem, model=problem.model.base)
+    return replace(problem, model=problem.model.untied)
 
 
 def averages_of_ties(model: TiedModel, of_all: Any) -> Any:

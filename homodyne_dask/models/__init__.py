@@ -6,10 +6,9 @@ from contextlib import suppress
 from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
-from homodyne_dask.models import spline_rates as spline_models
 from homodyne_dask.models import stretched_exponentials, transport, two_component
 from homodyne_dask.models.derived_models import FROZEN, TiedModel, composed, parsed
-from homodyne_dask.models.parameters import OPERATORS, Parametrized
+from homodyne_dask.models.parametrized import OPERATORS, Parametrized
 from homodyne_dask.models.transport import (
     BROWNIAN,
     COUETTE,
@@ -63,7 +62,7 @@ MODELS: dict[str, Model] = {
         *two_component.MODELS,
         *stretched_exponentials.MODELS,
         *transport.FREE_MODELS,
-        *spline_models.SPLINE_MODELS,
+        *stretched_exponentials.SPLINE_MODELS,
         FROZEN,
     )
 }
@@ -72,11 +71,11 @@ OPERATORS.update({"+": partial(composed, "+"), "*": partial(composed, "*")})
 
 
 def model_of_digest(name: str, digest: str) -> Model | None:
-    known = [models[name] for models in (importable_models(), USER_DEFINED) if name in models]
+    candidates = [models[name] for models in (importable_models(), USER_DEFINED) if name in models]
     with suppress(OptionError):
-        known += [model_named(name)] if not known else []
+        candidates += [model_named(name)] if not candidates else []
     return next(
-        (now for model in known if (now := _of_scans(model).current()).digest == digest), None
+        (now for model in candidates if (now := _of_scans(model).current()).digest == digest), None
     )
 
 
@@ -110,8 +109,8 @@ def scan_model(model: object) -> Model:
 
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
-    known = {**USER_DEFINED, **importable_models()}
-    models = {key: of for key, of in known.items() if key in BUILT_IN or key not in AMBIGUOUS}
+    every = {**USER_DEFINED, **importable_models()}
+    models = {key: of for key, of in every.items() if key in BUILT_IN or key not in AMBIGUOUS}
     if name not in models and (made := parsed(name, models)) is not None:
         return made
     if name not in models:

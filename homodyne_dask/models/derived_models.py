@@ -12,20 +12,24 @@ Parameters that are expressions of others, as lmfit ties them: `beta = alpha`, `
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_known, shown
-from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import Parametrized
 from homodyne_dask.models.shear_factor import parabolic_factor, wave
 from homodyne_dask.models.transport import Convention, Shear, TransportModel, bin_scales, rows_of
 from homodyne_dask.models.user_defined import Bin, SeparableModel, unknown_model
+
+if TYPE_CHECKING:
+    from homodyne_dask.request.options import FitOptions
 
 type Leaf = TransportModel | SeparableModel
 FRACTION = Parameter("fraction", "", (0.0, 1.0))
@@ -50,12 +54,16 @@ class CompositeModel(SeparableModel):
     parts: tuple[Leaf, Leaf] = field(kw_only=True)
 
     @property
-    def shear(self) -> bool:
-        return any(part.shear for part in self.parts)
+    def needs_gap(self) -> bool:
+        return any(part.needs_gap for part in self.parts)
 
     @property
     def frozen(self) -> bool:
         return self.symbol == "+" and _is_frozen(self.parts[0])
+
+    @property
+    def start(self) -> str:
+        return "frozen" if self.frozen else super().start
 
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
@@ -100,12 +108,12 @@ def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeMod
 
 
 def _check_part(symbol: str, part: Any) -> None:
-    if not isinstance(part, TransportModel | SeparableModel) or getattr(part, "splines", {}):
+    if not isinstance(part, TransportModel | SeparableModel) or part.splines:
         raise OptionError(
             f"{getattr(part, 'name', part)} cannot be part of a sum or product: use a model of scans "
             f"that has formulas for its rates, such as static"
         )
-    if symbol == "+" and (part.beat is not None or part.shear == Shear.PARABOLIC):
+    if symbol == "+" and (part.beat is not None or getattr(part, "shear", "") == Shear.PARABOLIC):
         raise OptionError(
             f"{part.name} cannot be part of a sum: its field has a phase; use two_component or a product"
         )
@@ -181,7 +189,9 @@ def _tables_of(part: Leaf, theta: Any, time: Any) -> Any:
     xp = time.__array_namespace__()
     steps = xp.diff(time)
     t = xp.maximum(time, xp.median(steps) / 2)
-    return tuple(rows_of(part, Convention.PHYSICAL, theta, t, steps)[-2 if part.shear else -1 :])
+    return tuple(
+        rows_of(part, Convention.PHYSICAL, theta, t, steps)[-2 if part.needs_gap else -1 :]
+    )
 
 
 def _f(symbol: str, parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -204,8 +214,8 @@ def _field(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
         return _mean_field(part.parts, theta, t1, t2, bin)
     if isinstance(part, SeparableModel):
         f = xp.asarray(part.f(theta, t1, t2, bin))
-        known = f > TINY
-        return xp.where(known, xp.sqrt(xp.where(known, f, 1.0)), 0.0)
+        positive = f > TINY
+        return xp.where(positive, xp.sqrt(xp.where(positive, f, 1.0)), 0.0)
     q, phi = xp.asarray(bin.q), xp.asarray(bin.phi)
     scales = bin_scales(part, Convention.PHYSICAL, theta, q, phi, bin.gap, 0.0)
     g = xp.exp(-0.5 * scales.k * (t2[-1] - t1[-1]))
@@ -269,15 +279,15 @@ class Ties:
 
     @property
     def free(self) -> tuple[Parameter, ...]:
-        return tuple(one for one in self.parameters if one.name not in self.tied)
+        return tuple(p for p in self.parameters if p.name not in self.tied)
 
     def expand(self, theta: Float[np.ndarray, " m"]) -> Float[np.ndarray, " p"]:
         """Return all parameters of the model from those that are not tied; of JAX where theta is."""
         xp = theta.__array_namespace__()
-        values: dict[str, Any] = {one.name: theta[n] for n, one in enumerate(self.free)}
+        values: dict[str, Any] = {p.name: theta[n] for n, p in enumerate(self.free)}
         for name, text in self.expressions:
             values[name] = _value(ast.parse(text, mode="eval").body, values, xp)
-        return xp.stack([xp.asarray(values[one.name], dtype=float) for one in self.parameters])
+        return xp.stack([xp.asarray(values[p.name], dtype=float) for p in self.parameters])
 
 
 @dataclass(frozen=True, repr=False)
@@ -286,8 +296,16 @@ class TiedModel(Parametrized):
     ties: Ties
 
     @property
-    def shear(self) -> bool:
-        return bool(self.base.shear)
+    def start(self) -> str:
+        return "tied"
+
+    @property
+    def untied(self) -> TransportModel | SeparableModel:
+        return self.base
+
+    @property
+    def needs_gap(self) -> bool:
+        return self.base.needs_gap
 
     @property
     def digest(self) -> str:
@@ -297,12 +315,21 @@ class TiedModel(Parametrized):
     def current(self) -> "TiedModel":
         return replace(self, base=self.base.current())
 
+    def _check_names(self, options: "FitOptions") -> None:
+        for what in ("initial", "fixed", "bounds", "prior", "profile"):
+            for name, text in self.ties.expressions:
+                if name in (getattr(options, what) or ()):
+                    raise OptionError(
+                        f"{what}: {name} is tied to {text}: remove it from {what} or from tie"
+                    )
+        super()._check_names(options)
+
 
 def with_ties(
     model: TransportModel | SeparableModel | TiedModel, given: Mapping[str, str] | None
 ) -> TransportModel | SeparableModel | TiedModel:
     """Return the model with parameters tied by expressions of others, by name; tied anew where it was."""
-    base = model.base if isinstance(model, TiedModel) else model
+    base = model.untied
     if not given:
         return base
     if base.splines:
@@ -314,7 +341,7 @@ def with_ties(
     ties = Ties(base.parameters, tuple(_ordered(dict(given))))
     if not ties.free:
         raise OptionError("tie leaves no parameter to fit: remove one of the expressions")
-    names = {one.name for one in ties.free}
+    names = {p.name for p in ties.free}
     return TiedModel(
         base.name,
         ties.free,
@@ -324,14 +351,6 @@ def with_ties(
         base=base,
         ties=ties,
     )
-
-
-def check_untied(model: Parametrized, what: str, names: Collection[str] | None) -> None:
-    for name, text in model.ties.expressions if isinstance(model, TiedModel) else ():
-        if names is not None and name in names:
-            raise OptionError(
-                f"{what}: {name} is tied to {text}: remove it from {what} or from tie"
-            )
 
 
 def _check(base: Parametrized, name: str, text: str) -> None:

@@ -23,7 +23,9 @@ class Reading:
         self._seen, self._read = dict[int, tuple[int, Any]](), dict[str, dict[str, Any]]()
         self._add(*functions, given=True)  # the code of these is read even where it is installed
         done, names = set[tuple[str, str]](), self.attributes
-        while read := {(m, a) for m, of in self._read.items() for a in names & of.keys()} - done:
+        while (
+            read := {(m, a) for m, space in self._read.items() for a in names & space.keys()} - done
+        ):
             self._add(*((m, a, self._read[m][a]) for m, a in sorted(read)))
             done |= read
 
@@ -43,21 +45,23 @@ class Reading:
         self.hash.update(b"%d:" % len(data) + data)
 
     def _parts_of(self, value: Any, given: bool) -> Iterable[Any]:
-        name, where = (getattr(value, of, None) for of in ("__qualname__", "__module__"))
-        module = sys.modules.get(str(where)) if name and where != "__main__" else None  # a script
-        module = value if isinstance(value, ModuleType) else module
-        owner, function = getattr(value, "__self__", None), isinstance(value, FunctionType)
+        name, module = getattr(value, "__qualname__", None), _module_of(value)
         if module and not _installed(module):
             self.modules[module.__name__] = module
             self._read |= {value.__name__: vars(value)} if value is module else {}
-        elif module and isinstance(owner, ModuleType | type | None) and not (given and function):
+        elif module and _has_no_state(value) and not (given and isinstance(value, FunctionType)):
             return str(name), module.__name__
         if isinstance(value, type):
             return name, *value.__bases__, {k: v for k, v in vars(value).items() if _counts(k, v)}
-        if parts_of := self._parts_of_function if function else _PARTS.get(type(value)):
+        if isinstance(value, FunctionType):
+            return self._parts_of_function(value)
+        if parts_of := _PARTS.get(type(value)):
             return parts_of(value)
         if (wrapped := getattr(value, "__wrapped__", None)) is not None:  # by jax.jit, or cached
             return wrapped, getattr(value, "__dict__", None)
+        return self._state_of(value)
+
+    def _state_of(self, value: Any) -> Iterable[Any]:
         try:  # the state of an object, with slots and without, or of a method, as a pickle holds it
             state = value.__reduce_ex__(4)
         except Exception:  # what it raises is its own choice
@@ -88,6 +92,18 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     tuple: iter,
 }
 _STEPS = ("LOAD_GLOBAL", "LOAD_NAME"), ("IMPORT_NAME",), ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+
+
+def _module_of(value: Any) -> ModuleType | None:
+    if isinstance(value, ModuleType):
+        return value
+    where = getattr(value, "__module__", None)
+    script = not getattr(value, "__qualname__", None) or where == "__main__"
+    return None if script else sys.modules.get(str(where))
+
+
+def _has_no_state(value: Any) -> bool:
+    return isinstance(getattr(value, "__self__", None), ModuleType | type | None)
 
 
 def _installed(module: ModuleType) -> bool:

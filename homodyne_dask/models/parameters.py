@@ -1,26 +1,26 @@
-"""The parameters of a fit: names, units, bounds, fixed and initial values, and Gaussian priors."""
+"""The parameters of a fit: names, units, bounds, fixed and initial values, and priors.
+
+A prior is a distribution by its name, and its numbers. A fit takes normal ones, as measurements; `posterior`
+knows others.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.document.blocks import Document, Printed, table_document
 from homodyne_dask.errors import OptionError, require_known, require_type, shown
-from homodyne_dask.models.rate_forms import PowerLaw, Smoothness, SplineForm
+from homodyne_dask.models.rate_forms import PowerLaw, Smoothness
 
 Theta = Float[np.ndarray, " p"]
 Thetas = Float[np.ndarray, "*n p"]
 
 SCALES = ("linear", "log")
-
-
-OPERATORS: dict[str, Callable[[Any, object], Any]] = {}
-"""What makes a sum or a product of models; filled when `homodyne_dask.models` is imported."""
+_LARGEST = 1e60  # squares of ratios are finite
 
 
 class PriorTerms(NamedTuple):
@@ -67,9 +67,9 @@ class GaussianPriors:
         return (self.deviation(theta) ** 2).sum(-1)
 
     def at(self, theta: Theta) -> PriorTerms:
-        known = np.isfinite(self.mean)
-        inverse, away = np.where(known, 1 / self.sd, 0.0), self.deviation(theta)
-        size = np.where(known, np.abs(theta) + np.abs(self.mean), 0.0) * inverse
+        has_prior = np.isfinite(self.mean)
+        inverse, away = np.where(has_prior, 1 / self.sd, 0.0), self.deviation(theta)
+        size = np.where(has_prior, np.abs(theta) + np.abs(self.mean), 0.0) * inverse
         eps = float(np.finfo(float).eps)
         return PriorTerms(
             float((away**2).sum()),
@@ -120,98 +120,6 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Beat:
-    """Names of the parameters by which fringes of c2 turn and decay, for the search of initial values."""
-
-    speed: str
-    """[Å/s] of a motion against a reference; where it has no direction the frequency of fringes [Hz]."""
-    exponent: str = ""
-    """Of the time in the speed."""
-    direction: str = ""
-    """[degree]."""
-    decays: tuple[str, ...] = ()
-    """Rates of decay [1/s], or where there is a direction diffusion coefficients [Å²/s]."""
-    fraction: str = ""
-    """Share of the moving part in the field."""
-    turn: int = 1
-    """1 where phases have cos(direction - φ), -1 where they have cos(direction + φ)."""
-    law: str = ""
-    """Of a speed Σ speed_k B_k(t), the B_k splines over the record: the model in which it is a power law."""
-    exchange: str = ""
-    """How parameters of both components are exchanged without a change of c2, if both may decay alike."""
-
-    def turns(
-        self, theta: dict[str, float], t: Float[np.ndarray, " n"], q: float, phi: float
-    ) -> Float[np.ndarray, " n"]:
-        """Return the turns of the fringes per second at times above 0 in a bin of q [1/Å] and φ [degree]."""
-        if self.law:
-            values = [value for name, value in theta.items() if name.startswith(f"{self.speed}_")]
-            speed = SplineForm(len(values), t[0], t[-1]).basis(t).T @ values
-        else:
-            speed = theta[self.speed] * t ** (theta[self.exponent] if self.exponent else 0.0)
-        if not self.direction:
-            return speed
-        away = np.deg2rad(theta[self.direction] - self.turn * phi)
-        return np.abs(q * speed * np.cos(away)) / (2 * np.pi)
-
-
-@dataclass(frozen=True, repr=False)
-class Parametrized(Printed):
-    """Base of all models: name, parameters and power laws. `print(model)` lists the parameters."""
-
-    name: str
-    parameters: tuple[Parameter, ...]
-    power_laws: tuple[tuple[str, str, str], ...] = field(default=(), kw_only=True)
-    """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps are curved along it."""
-    simpler: str = field(default="", kw_only=True)
-    """The model with fewer parameters that a user may take where the data do not determine all."""
-    beat: Beat | None = field(default=None, kw_only=True)
-    """Of models whose f has fringes: the parameters that they depend on."""
-    isotropic: bool = field(default=False, kw_only=True)
-    """Whether f is the same at all φ, and a change with φ may stand for motion in one direction."""
-    ordered_times: bool = field(default=False, kw_only=True)
-    """Whether f is known at t2 > t1 alone, as that of a user; of others it is 1 at t2 = t1, too."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(p.name for p in self.parameters)
-
-    @property
-    def size(self) -> int:
-        return len(self.parameters)
-
-    @property
-    def splines(self) -> Mapping[str, SplineForm]:
-        """What has no formula but a sum of splines, by name, such as a rate."""
-        return {}
-
-    @property
-    def places(self) -> dict[str, slice]:
-        """Positions in theta of the coefficients of these, name_1 and so on."""
-        first = {name: self.names.index(f"{name}_1") for name in self.splines}
-        return {name: slice(at, at + self.splines[name].size) for name, at in first.items()}
-
-    def __add__(self, other: object) -> Any:
-        return OPERATORS["+"](self, other)
-
-    def __mul__(self, other: object) -> Any:
-        return OPERATORS["*"](self, other)
-
-    def __repr__(self) -> str:
-        return f"<model {self.name} of {', '.join(self.names)}>"
-
-    def _document(self) -> Document:
-        rows = [["parameter", "unit", "from", "to", "period"]]
-        for one in self.parameters:
-            ends = (f"{end:g}" if math.isfinite(end) else "unbounded" for end in one.bounds)
-            rows.append([one.name, one.unit, *ends, f"{one.period:g}" if one.period else ""])
-        return table_document(self.name, rows, left=len(rows[0]))
-
-    def current(self) -> Self:
-        return self
-
-
-@dataclass(frozen=True)
 class Search:
     names: tuple[str, ...]
     start: Theta
@@ -243,23 +151,31 @@ class Search:
     def with_given(self, theta: Thetas) -> Thetas:
         return self.inside(np.where(np.isnan(self.start), theta, self.start))
 
+    def between(self, share: Thetas, lower: Theta, upper: Theta) -> Thetas:
+        """Return points at shares of the way from lower to upper, on the scale of each parameter."""
+        log = self.log & (lower > 0)
+        low, high = (np.where(log, np.log(np.where(log, end, 1)), end) for end in (lower, upper))
+        with np.errstate(invalid="ignore"):  # some may be infinite
+            points = low + share * (high - low)
+        return np.where(log, np.exp(np.where(log, points, 0)), points)
+
     def without_initial_values(self) -> Self:
         return replace(self, start=np.where(self.free, np.nan, self.start))
 
     def moved(self, theta: Theta, step: Theta) -> Theta:
         """Return theta after a step, curved along power laws; an offset at its bound stays there."""
-        there = theta + step
+        end = theta + step
         for law in self.laws:
-            at, c = list(law.at), law.at[2]
+            abc, c = list(law.at), law.at[2]
             bounds = np.array([self.lower[c], self.upper[c]])
-            bound = self.free[c] & np.isclose(there[c], bounds, rtol=1e-15, atol=0)
+            bound = self.free[c] & np.isclose(end[c], bounds, rtol=1e-15, atol=0)
             for plain in [True] if bound.any() else [False, True]:
                 bent = law.after(theta, step, plain)
-                allowed = (bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]
+                allowed = (bent >= self.lower[abc]) & (bent <= self.upper[abc]) | ~self.free[abc]
                 if np.isfinite(bent).all() and allowed.all():
-                    there[at] = bent
+                    end[abc] = bent
                     break
-        return self.inside(there)
+        return self.inside(end)
 
     def free_inside_bounds(self, theta: Theta) -> Bool[np.ndarray, " p"]:
         at_bound = (theta <= self.lower) | (theta >= self.upper)
@@ -290,19 +206,15 @@ def search(
     bounds = _checked_names("bounds", bounds, names, constants)
     for name in sorted(set(initial) & set(fixed)):
         raise OptionError(f"{name} is in both initial and fixed: give it in only one of them")
-    chosen = {p.name: p.bounds for p in parameters} | bounds
-    limits = {name: _checked_bounds(name, pair) for name, pair in chosen.items()}
-    start = np.full(len(names), np.nan)
-    for name, value in initial.items():
-        start[names.index(name)] = _value("initial", name, value, limits[name])
+    limits = {p.name: _checked_bounds(p.name, bounds.get(p.name, p.bounds)) for p in parameters}
+    start = {name: _value("initial", name, value, limits[name]) for name, value in initial.items()}
     for name, value in fixed.items():
-        inside = limits[name] if name in bounds else None
-        start[names.index(name)] = _value("fixed", name, value, inside)
+        start[name] = _value("fixed", name, value, limits[name] if name in bounds else None)
     lower, upper = np.array(list(limits.values())).T.copy()
     period = np.array([math.inf if p.period is None else p.period for p in parameters])
     return Search(
         names=names,
-        start=start,
+        start=np.array([start.get(name, math.nan) for name in names]),
         lower=lower,
         upper=upper,
         free=np.array([name not in fixed for name in names]),
@@ -362,3 +274,95 @@ def _value(what: str, name: str, value: float, limits: tuple[float, float] | Non
             f"change the value or widen the bounds"
         )
     return number
+
+
+class Distribution(NamedTuple):
+    """A distribution by its name, and its numbers in their order."""
+
+    name: str
+    numbers: tuple[float, ...]
+    words: str
+    """What a user gave for which parameter, as errors begin."""
+
+    def require(self, names: Sequence[str], positive: Collection[str]) -> None:
+        """Raise OptionError unless it has numbers of these names, some of them above 0."""
+        if len(self.numbers) != len(names):
+            raise OptionError(
+                f"{self.words}: {self.name} takes {', '.join(names)}, not {len(self.numbers)} numbers"
+            )
+        for name, value in zip(names, self.numbers, strict=True):
+            if not 1 / _LARGEST < abs(value or 1.0) < _LARGEST:
+                raise OptionError(
+                    f"{self.words}: {name} = {value:g} is not between 1e-60 and 1e60 in magnitude"
+                )
+            if name in positive and not value > 0:
+                raise OptionError(f"{self.words}: {name} = {value:g} is not positive")
+        if "low" in names and not self.numbers[-2] < self.numbers[-1]:
+            low, high = self.numbers[-2:]
+            raise OptionError(f"{self.words}: low = {low:g} is not below high = {high:g}")
+
+
+def given_priors(given: Mapping[str, Any] | None, search: Search) -> dict[str, Distribution]:
+    """Return the priors that a user gave, by parameter.
+
+    given: by name, each as '2500:300' or (2500, 300), which are normal, or beginning with the name of a
+    distribution, as 'lognormal:2500:0.3' or ('lognormal', 2500, 0.3).
+    Raises OptionError for unknown and fixed parameters, and for what is no prior.
+    """
+    given = {} if given is None else given
+    require_type("prior", given, Mapping, "priors by name, such as prior={'D0': (2500, 300)}")
+    for name in given:
+        require_known(name, search.names, f"prior: unknown parameter {name!r}")
+        place = search.names.index(name)
+        if not search.free[place]:
+            raise OptionError(
+                f"prior of {name}: {name} is fixed at {search.start[place]:g}, so a prior would have no "
+                f"effect: remove it from prior or from fixed"
+            )
+    return {name: _parsed(name, value) for name, value in given.items()}
+
+
+def _parsed(parameter: str, given: Any) -> Distribution:
+    words = f"prior of {parameter} = {shown(given)}"
+    parts = given.split(":") if isinstance(given, str) else given
+    if not isinstance(parts, Sequence | np.ndarray) or len(parts) == 0:
+        raise OptionError(
+            f"{words} cannot be used: give mean and standard deviation, such as (2500, 300), or a "
+            f"distribution, such as ('lognormal', 2500, 0.3)"
+        )
+    name, parts = "normal", list(parts)
+    if isinstance(parts[0], str) and math.isnan(_number(parts[0])):
+        name = parts.pop(0).strip().lower()
+    for value in parts:
+        if not math.isfinite(_number(value)):
+            raise OptionError(f"{words}: {shown(value)} is not a finite number")
+    return Distribution(name, tuple(map(_number, parts)), words)
+
+
+def _number(value: Any) -> float:
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
+    priors = given_priors(given, search)
+    if not priors:
+        return None
+    mean, sd = np.full((2, len(search.names)), np.nan)
+    for name, prior in priors.items():
+        if prior.name != "normal":
+            raise OptionError(
+                f"prior of {name}: a fit takes only normal priors, as mean and standard deviation, but this "
+                f"prior is {prior.name}: give it to posterior instead"
+            )
+        prior.require(("mean", "sd"), ("sd",))
+        n = search.names.index(name)
+        mean[n], sd[n] = prior.numbers
+        if sd[n] < np.finfo(float).eps * abs(mean[n]):
+            raise OptionError(
+                f"prior of {name}: sd = {sd[n]:g} is below the rounding of {mean[n]:g}: to keep {name} at "
+                f"this value, use fixed"
+            )
+    return GaussianPriors(mean, sd, search.period)

@@ -6,8 +6,8 @@ Forms of a rate of time: power laws a t^b + c, splines, and power laws with devi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,6 +17,8 @@ Theta = Float[np.ndarray, " p"]
 OfRates = Float[np.ndarray, " rate"]
 Coefficients = Float[np.ndarray, " size"]
 
+RATE, LOG_DENSITY = "rate", "log_density"
+"""What the splines of a model given as f are: a rate [1/s] of age [s], or a density over ln Γ."""
 DEFAULT_KNOTS = 20
 """Coefficients of a free form, where nobody says how many."""
 MIN_KNOTS = 4
@@ -44,6 +46,10 @@ class SplineForm:
     size: int = DEFAULT_KNOTS
     first: float = 0.0
     last: float = 1.0
+    third: ClassVar[float] = 0.0
+    """Weight of third differences of the coefficients beside second ones in the penalty."""
+    least_strength: ClassVar[float] = 0.0
+    """Smallest λ/φ of the penalty."""
 
     @classmethod
     def over(cls, time: Times, knots: int | None) -> Self:
@@ -93,7 +99,15 @@ class SplineForm:
 
 @dataclass(frozen=True)
 class LogDensityForm(SplineForm):
-    """The logarithm of a density over x = ln Γ, Γ in 1/s, in the same splines from `first` to `last`."""
+    """The logarithm of a density over x = ln Γ, Γ in 1/s, in the same splines from `first` to `last`.
+
+    Without third differences, distributions have tails that are powers of the rate, and wrong means. Data of
+    a single rate fit all narrow peaks alike, and λ fell without end: a peak as narrow as the distance of two
+    nodes has second differences of 16.
+    """
+
+    third: ClassVar[float] = 10.0
+    least_strength: ClassVar[float] = 1 / 256
 
     @classmethod
     def over(cls, time: Times, knots: int | None) -> Self:
@@ -127,15 +141,15 @@ def unresolved_ends(
     form: SplineForm, coefficients: Coefficients, covariance: Float[np.ndarray, "size size"]
 ) -> list[tuple[float, float]]:
     """Return the times [s] of end pieces where a rate changes too fast for its splines."""
-    found = []
+    pieces = []
     for end, step in ((form.first, form.step), (form.last, -form.step)):
         slopes = np.diff(form.basis(end + step * np.arange(4)), axis=1)
         first, *after = np.abs(coefficients @ slopes)
-        known = first > _SURE * np.sqrt(slopes[:, 0] @ covariance @ slopes[:, 0])
+        is_sure = first > _SURE * np.sqrt(slopes[:, 0] @ covariance @ slopes[:, 0])
         # fewer than 6 splines have no three pieces
-        if form.size > 5 and known and first > _STEEP * max(after):
-            found.append((min(end, end + step), max(end, end + step)))
-    return found
+        if form.size > 5 and is_sure and first > _STEEP * max(after):
+            pieces.append((min(end, end + step), max(end, end + step)))
+    return pieces
 
 
 @dataclass(frozen=True)
@@ -144,16 +158,11 @@ class Smoothness:
 
     places: Mapping[str, slice]
     """Of the coefficients of each rate in theta."""
-    ages: Mapping[str, Float[np.ndarray, " size-2"]]
-    """Time of each second difference of the coefficients, over that of the end of the record."""
+    forms: Mapping[str, SplineForm]
     given: Mapping[str, float]
     """Strengths λ that a user gave, by rate; the others are chosen from the data."""
     clusters: Int[np.ndarray, " bin"]
     """A number per bin; bins that see the same speckle share one."""
-    third: Mapping[str, float] = field(default_factory=dict)
-    """By rate, the weight of third differences beside the second ones."""
-    least: Mapping[str, float] = field(default_factory=dict)
-    """By rate, the smallest λ/φ, for data that do not limit how sharply it bends."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,47 +170,48 @@ class Smoothness:
 
     def matrices(self, p: int, exponents: OfRates) -> Float[np.ndarray, "rate p p"]:
         """Return S of each rate: its penalty is λ thetaᵀ S theta; differences weigh their age ** exponent."""
-        found = np.zeros((len(self.places), p, p))
-        for S, (at, terms) in zip(found, self._terms(exponents), strict=True):
+        of_rates = np.zeros((len(self.places), p, p))
+        for S, (c, terms) in zip(of_rates, self._terms(exponents), strict=True):
             for order, weight in terms:
-                D = weight[:, None] * np.diff(np.eye(at.stop - at.start), order, axis=0)
-                S[at, at] += D.T @ D
-        return found
+                D = weight[:, None] * np.diff(np.eye(c.stop - c.start), order, axis=0)
+                S[c, c] += D.T @ D
+        return of_rates
 
     def penalties(self, theta: Theta, exponents: OfRates) -> OfRates:
         """Return thetaᵀ S theta of each rate, to rounding of the differences."""
         squares = [
-            sum(float(((weight * np.diff(theta[at], order)) ** 2).sum()) for order, weight in terms)
-            for at, terms in self._terms(exponents)
+            sum(float(((weight * np.diff(theta[c], order)) ** 2).sum()) for order, weight in terms)
+            for c, terms in self._terms(exponents)
         ]
         return np.array(squares)
 
     def slope(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> Theta:
-        found = np.zeros_like(theta)
-        for strength, (at, terms) in zip(strengths, self._terms(exponents), strict=True):
+        total = np.zeros_like(theta)
+        for strength, (c, terms) in zip(strengths, self._terms(exponents), strict=True):
             for order, weight in terms:
-                d = weight**2 * np.diff(theta[at], order)
-                found[at] += strength * np.convolve(d, np.diff(np.eye(order + 1), order, axis=0)[0])
-        return found
+                d = weight**2 * np.diff(theta[c], order)
+                total[c] += strength * np.convolve(d, np.diff(np.eye(order + 1), order, axis=0)[0])
+        return total
 
     def _terms(
         self, exponents: OfRates
     ) -> list[tuple[slice, list[tuple[int, Float[np.ndarray, " difference"]]]]]:
         """Return the place of the coefficients of each rate; orders of differences, and weights of these."""
         terms = []
-        for (name, at), exponent in zip(self.places.items(), exponents, strict=True):
-            differences = [(2, self.ages[name] ** exponent)]
-            if name in self.third:
-                differences.append((3, np.full(at.stop - at.start - 3, self.third[name])))
-            terms.append((at, differences))
+        for (name, place), exponent in zip(self.places.items(), exponents, strict=True):
+            form = self.forms[name]
+            differences = [(2, form.ages**exponent)]
+            if form.third:
+                differences.append((3, np.full(form.size - 3, form.third)))
+            terms.append((place, differences))
         return terms
 
     def rounding(self, strengths: OfRates, exponents: OfRates, theta: Theta) -> float:
         """Return the accuracy of Σ λ thetaᵀ S theta."""
         sizes = [
-            sum(np.abs(weight * np.diff(theta[at], order)).sum() for order, weight in of)
-            * np.abs(theta[at]).max()
-            for at, of in self._terms(exponents)
+            sum(np.abs(weight * np.diff(theta[c], order)).sum() for order, weight in terms)
+            * np.abs(theta[c]).max()
+            for c, terms in self._terms(exponents)
         ]
         return 8 * float(np.finfo(float).eps * (strengths @ np.array(sizes)))
 
@@ -246,8 +256,8 @@ POWER_LAW_FORM = PowerLawForm()
 def rate(
     t: Times, theta: Float[np.ndarray, " 3"], floor: float | None
 ) -> tuple[Times, Float[np.ndarray, "3 n"]]:
-    found = POWER_LAW_FORM.at(t, theta, floor)
-    return found[0], found[1:]
+    values = POWER_LAW_FORM.at(t, theta, floor)
+    return values[0], values[1:]
 
 
 def integrated(rate: Any, steps: Any) -> Any:
@@ -260,19 +270,19 @@ def rate_stderr(gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray
     """Return one standard error of a rate by the delta method; NaN where rounding leaves nothing."""
     variance = np.einsum("in,ij,jn->n", gradient, covariance, gradient)
     terms = np.einsum("in,ij,jn->n", np.abs(gradient), np.abs(covariance), np.abs(gradient))
-    known = (variance > ROUNDING * terms) | ~gradient.any(0)
-    return np.sqrt(np.where(known, variance, np.nan))
+    above_rounding = (variance > ROUNDING * terms) | ~gradient.any(0)
+    return np.sqrt(np.where(above_rounding, variance, np.nan))
 
 
 def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:
     """Return at most so many of the numbers from 0 to n - 1, both included, denser at the beginning."""
     if n <= most:
         return np.arange(n)
-    found = [1]
+    ages = [1]
     for left in range(most - 1, 0, -1):
-        last = found[-1]
-        found.append(max(last + 1, round(last * (n / last) ** (1 / left))))
-    return np.array(found) - 1
+        last = ages[-1]
+        ages.append(max(last + 1, round(last * (n / last) ** (1 / left))))
+    return np.array(ages) - 1
 
 
 class PowerLaw(NamedTuple):

@@ -90,11 +90,11 @@ def _parabolic_series(terms: int) -> list[float]:
     """Return the coefficients of |∫₀¹ exp(2i x u²) du|² = ∬ cos 2x(u² - v²) du dv in x²."""
 
     def moment(n: int) -> Fraction:
-        of = (
+        terms = (
             Fraction((-1) ** j * math.comb(n, j), (2 * n - 2 * j + 1) * (2 * j + 1))
             for j in range(n + 1)
         )
-        return sum(of, Fraction(0))
+        return sum(terms, Fraction(0))
 
     return [float((-4) ** k * moment(2 * k) / math.factorial(2 * k)) for k in range(terms)]
 
@@ -131,14 +131,14 @@ def nearest_far(shear: Shear) -> float:
     return PARABOLA_NEAR if shear is Shear.PARABOLIC else NEAR
 
 
-def parabolic_factor(at: "Wave", *, far: bool = False) -> tuple[Array, Array]:
+def parabolic_factor(phase: "Wave", *, far: bool = False) -> tuple[Array, Array]:
     """Return S(x) = |∫₀¹ exp(2i x u²) du|² and its derivative; `far` as in `sinc_and_slope`.
 
     Far from zero it is the integral to infinity less that from 1, with a = 2|x| and r = √(π/a):
     S = [½ + f² + g² - (f + g) cos a + (f - g) sin a] r²/2, f = A/√(2πa), g = B/(a √(2πa)),
     and a S' / 2 is the projection of that integral on the phase at the wall (u = 1), less S.
     """
-    x, xp = at.x, at.x.__array_namespace__()
+    x, xp = phase.x, phase.x.__array_namespace__()
     size = abs(x)
     near = size < PARABOLA_NEAR
     bound = size if far else xp.where(near, PARABOLA_NEAR, size)
@@ -146,8 +146,8 @@ def parabolic_factor(at: "Wave", *, far: bool = False) -> tuple[Array, Array]:
     place = 1 - 3 * math.sqrt(PARABOLA_NEAR) / (root + math.sqrt(PARABOLA_NEAR) / 2)
     f = _horner(place, _TAIL_A) * (0.5 / math.sqrt(math.pi)) / root
     g = _horner(place, _TAIL_B) * (0.5 / math.sqrt(math.pi)) * inverse / root
-    sine = 2 * at.sine * at.cosine * xp.sign(x)
-    cosine = (at.cosine - at.sine) * (at.cosine + at.sine)
+    sine = 2 * phase.sine * phase.cosine * xp.sign(x)
+    cosine = (phase.cosine - phase.sine) * (phase.cosine + phase.sine)
     S = (0.5 + f * f + g * g - (f + g) * cosine + (f - g) * sine) * (0.5 * math.pi * inverse)
     at_wall = (0.5 * (cosine + sine) - g) * xp.sqrt(0.5 * math.pi * inverse)
     slope = xp.sign(x) * 2 * inverse * (at_wall - S)
@@ -185,13 +185,13 @@ def wave(x: Float[Array, "..."]) -> Wave:
 
 
 def sheared(
-    shear: Shear, convention: Convention, E: Float[Array, "..."], at: Wave, *, far: bool = False
+    shear: Shear, convention: Convention, E: Float[Array, "..."], phase: Wave, *, far: bool = False
 ) -> tuple[Array, Array]:
     """Return f = E·S(x) and E·S'(x), E = exp(-k ΔC); `far`: no |x| is below `nearest_far`."""
     if shear is Shear.PARABOLIC:
-        S, by_x = parabolic_factor(at, far=far)
+        S, by_x = parabolic_factor(phase, far=far)
         return E * S, E * by_x
-    sinc, slope = sinc_and_slope(*at, far=far)
+    sinc, slope = sinc_and_slope(*phase, far=far)
     if convention is Convention.HOMODYNE:
         square = sinc * sinc
         f, v = E * square * square, 4.0 * E * square * sinc * slope

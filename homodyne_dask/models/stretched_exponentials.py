@@ -8,14 +8,29 @@
     cumulant_q        the same with Γ = rate · (q / 0.01 Å⁻¹)^q_exponent
     vibration         stretched times (1 + amplitude cos(2π frequency |t2 - t1|)) / (1 + amplitude)
 
+    stretched_free    f = exp(-2 x^γ), x = Γ(½ (t1 + t2)) |t2 - t1|: stretched_ageing without its formula
+    distribution_of_rates    f = g², g = Σ w_k exp(-Γ_k |t2 - t1|), the weights w_k > 0 of sum 1
+
 Γ of models without q is that of the selected rings; fit one ring at a time for its dependence on q.
+
+The last two have a function of free form, of splines, among their parameters. The logarithm of the weights is
+a sum of splines of ln Γ, whose second differences are penalized as those of rates are: weights cannot be
+negative, and a lognormal distribution of any width is among them (a smooth density by its penalized
+logarithm: Good and Gaskins 1971; of rates from light scattering: Provencher 1982).
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
 
-from homodyne_dask.models.parameters import Beat, Parameter
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import FREE_FORMS, Beat
+from homodyne_dask.models.rate_forms import LOG_DENSITY, RATE, LogDensityForm, SplineForm
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Q_REFERENCE = 0.01
@@ -99,3 +114,115 @@ VIBRATION = SeparableModel(
     beat=Beat("frequency", decays=("rate",), fraction="amplitude"),
 )
 MODELS = STRETCHED, STRETCHED_Q, STRETCHED_AGEING, BALLISTIC, CUMULANT, CUMULANT_Q, VIBRATION
+
+
+START_WIDTHS, START_SHARES = (0.3, 0.7, 1.5), (0.2, 0.5, 0.8)
+"""In ln Γ, and of the first of two, of lognormal distributions from which fits may start."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SplineModel(SeparableModel):
+    of: str = field(kw_only=True)
+    """What the splines are: `RATE` [1/s] against age [s], or `LOG_DENSITY` against ln Γ."""
+    form: SplineForm = field(kw_only=True)
+    made: Callable[[Any], "SplineModel"] = field(kw_only=True)
+
+    @property
+    def splines(self) -> dict[str, SplineForm]:
+        return {self.of: self.form}
+
+    @property
+    def start(self) -> str:
+        return "distribution" if self.of == LOG_DENSITY else "rate splines"
+
+    def with_splines(self, splines: Mapping[str, SplineForm]) -> "SplineModel":
+        return self.made(splines[self.of])
+
+    def current(self) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self.made, (self.form,)
+
+
+def _rate_of_age(form: SplineForm, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    xp = theta.__array_namespace__()
+    rate = xp.tensordot(theta[: form.size], form.basis(0.5 * (t1 + t2)), 1)
+    return decay(rate * abs(t2 - t1), theta[form.size])
+
+
+def stretched_free(form: SplineForm) -> SplineModel:
+    """Return a stretched exponential whose rate at the mean age of a pair is Σ rate_k B_k(age)."""
+    rates = [Parameter(f"{RATE}_{n + 1}", "1/s", (0.0, np.inf)) for n in range(form.size)]
+    return SplineModel(
+        "stretched_free",
+        (*rates, STRETCHING),
+        partial(_rate_of_age, form),
+        simpler="stretched_ageing",
+        isotropic=True,
+        digest=f"stretched_free {form}",
+        of=RATE,
+        form=form,
+        made=stretched_free,
+    )
+
+
+def weights_of(form: LogDensityForm, theta: Float[Any, " size"]) -> Float[Any, " node"]:
+    """Return the weight of each of the nodes, of sum 1; of NumPy or JAX as theta is."""
+    xp = theta.__array_namespace__()
+    log = theta @ form.basis(form.nodes)
+    weight = xp.exp(log - log.max())
+    return weight / weight.sum()
+
+
+def slopes_of(
+    form: LogDensityForm, weight: Float[np.ndarray, " node"]
+) -> Float[np.ndarray, "size node"]:
+    basis = form.basis(form.nodes)
+    return basis - (basis @ weight)[:, None]
+
+
+def _distributed(form: LogDensityForm, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    lag = abs(t2 - t1)
+    xp, rates = lag.__array_namespace__(), np.exp(form.nodes).reshape(-1, *[1] * lag.ndim)
+    return xp.tensordot(weights_of(form, theta), xp.exp(-rates * lag), 1) ** 2
+
+
+def distribution_of_rates(form: LogDensityForm) -> SplineModel:
+    """Return the mean field of independent rates, ln w = Σ log_density_k B_k(ln Γ); the middle one is 0."""
+    middle = form.size // 2
+    coefficients = [
+        Parameter(f"{LOG_DENSITY}_{n + 1}", constant=0.0 if n == middle else None)
+        for n in range(form.size)
+    ]
+    return SplineModel(
+        "distribution_of_rates",
+        tuple(coefficients),
+        partial(_distributed, form),
+        simpler="cumulant",
+        isotropic=True,
+        digest=f"distribution_of_rates {form}",
+        of=LOG_DENSITY,
+        form=form,
+        made=distribution_of_rates,
+    )
+
+
+def lognormals(form: LogDensityForm) -> Float[np.ndarray, "point size"]:
+    """Return coefficients of one and of two lognormal distributions, of some widths, shares and rates."""
+    x, middle, points = form.centres, form.size // 2, []
+    peaks = {
+        (x0, width): -(((x - x0) / width) ** 2) / 2 for x0 in x[1:-1:2] for width in START_WIDTHS
+    }
+    for (first, width), low in peaks.items():
+        points.append(low)
+        for (second, other), high in peaks.items():
+            if first < second and width == other:
+                points += [np.logaddexp(np.log(p / (1 - p)) + low, high) for p in START_SHARES]
+    return np.array([log - log[middle] for log in points])
+
+
+STRETCHED_FREE = stretched_free(SplineForm())
+DISTRIBUTION = distribution_of_rates(LogDensityForm())
+SPLINE_MODELS = STRETCHED_FREE, DISTRIBUTION
+FREE_FORMS[STRETCHED.name] = {"spline": STRETCHED_FREE}

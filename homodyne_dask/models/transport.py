@@ -24,7 +24,8 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_known, shown
-from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import FREE_FORMS, Parametrized
 from homodyne_dask.models.rate_forms import (
     POWER_LAW_FORM,
     RATES,
@@ -78,6 +79,51 @@ class TransportModel(Parametrized):
     shear: Shear
     J: RateForm = POWER_LAW_FORM
     gamma_dot: RateForm = POWER_LAW_FORM
+
+    derivatives_by_hand = True
+
+    @property
+    def needs_gap(self) -> bool:
+        return bool(self.shear)
+
+    @property
+    def depends_on_age(self) -> bool:
+        return True
+
+    @property
+    def start(self) -> str:
+        return "transport splines" if self.splines else "transport"
+
+    @property
+    def law(self) -> "TransportModel":
+        """The model of the same flow in which both rates are power laws a t^b + c."""
+        return next(law for law in LAWS if law.shear is self.shear)
+
+    @property
+    def model_of_free_rates(self) -> str:
+        return super().model_of_free_rates or ("" if self.splines else self.law.name)
+
+    def with_splines(self, splines: Mapping[str, SplineForm]) -> "TransportModel":
+        if not splines:
+            return self
+        return _model(self.name, self.shear, simpler=self.simpler, splines=splines)
+
+    def from_law(self, theta: Theta, t: Times) -> Theta:
+        """Return the parameters nearest to those of its power law; t: times above 0 [s]."""
+        nearest, law = np.empty(self.size), self.law
+        nearest[self.direction] = theta[law.direction]
+        for name, (form, place) in self.rates.items():
+            form_of_law, place_in_law = law.rates[name]
+            values = theta[place_in_law]
+            if isinstance(form, SplineForm):
+                values = form.projected(t, form_of_law.at(t, values, None)[0])
+            nearest[place] = values
+        return nearest
+
+    def shear_rate_at(self, theta: Theta, t: Times) -> Times | None:
+        if not self.shear:
+            return None
+        return self.gamma_dot.at(t, theta[self.shear_rate], None)[0]
 
     @property
     def diffusion(self) -> slice:
@@ -140,18 +186,12 @@ def frame_spacing(time: Times, convention: Convention = Convention.PHYSICAL) -> 
     if convention is Convention.HOMODYNE:
         uneven = np.flatnonzero(np.abs(steps - spacing) > 1e-6 * spacing)
         if len(uneven):
-            at = int(uneven[0])
+            first = int(uneven[0])
             raise OptionError(
-                f"the homodyne convention needs evenly spaced frames, but frames {at} and {at + 1} are "
-                f"{steps[at]:g} s apart, and most others {spacing:g} s: use convention='physical'"
+                f"the homodyne convention needs evenly spaced frames, but frames {first} and {first + 1} are "
+                f"{steps[first]:g} s apart, and most others {spacing:g} s: use convention='physical'"
             )
     return spacing
-
-
-def shear_rate_at(model: Parametrized, theta: Theta, t: Times) -> Times | None:
-    if not isinstance(model, TransportModel) or not model.shear:
-        return None
-    return model.gamma_dot.at(t, theta[model.shear_rate], None)[0]
 
 
 def tables(
@@ -181,11 +221,11 @@ def rows_of(
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
     integrals = [
-        integrated(form.at(t, theta[of], convention.floor_of(name)), steps)
-        for name, (form, of) in model.rates.items()
+        integrated(form.at(t, theta[row], convention.floor_of(name)), steps)
+        for name, (form, row) in model.rates.items()
     ]
     xp = theta.__array_namespace__()
-    slopes, values = [of[1:] for of in integrals], [of[:1] for of in reversed(integrals)]
+    slopes, values = [row[1:] for row in integrals], [row[:1] for row in reversed(integrals)]
     return xp.concatenate([xp.ones((1, len(t))), *slopes, *values])
 
 
@@ -228,16 +268,16 @@ def true_rates(
     model, parameters: as a simulated file has them, of a transport model or of temperature_step, never
     fitted: J = J_before + (J_after - J_before) / (1 + exp(-(t - t_step) / width)). None without rates.
     """
-    names, given = {*parameters}, parameters
+    names, values = {*parameters}, parameters
     if model == "temperature_step" and names == {*STEP}:
-        rise = 0.5 * (1 + np.tanh((t - given["t_step"]) / (2 * given["width"])))
-        return {"J": given["J_before"] + (given["J_after"] - given["J_before"]) * rise}
+        rise = 0.5 * (1 + np.tanh((t - values["t_step"]) / (2 * values["width"])))
+        return {"J": values["J_before"] + (values["J_after"] - values["J_before"]) * rise}
     if names - {DIRECTION} not in ({*RATES["J"]}, {*RATES["J"], *RATES["gamma_dot"]}):
         return None
     return {
-        name: rate(t, np.array([given[one] for one in of], float), convention.floor_of(name))[0]
-        for name, of in RATES.items()
-        if names.issuperset(of)
+        name: rate(t, np.array([values[p] for p in law], float), convention.floor_of(name))[0]
+        for name, law in RATES.items()
+        if names.issuperset(law)
     }
 
 
@@ -263,16 +303,16 @@ def _model(
 ) -> TransportModel:
     """Return the model in which these parameters are 0 and these rates, J or gamma_dot, are of free form."""
     parameters, laws, splines = [], [], splines or {}
-    for of, of_law in (("J", _DIFFUSION), ("gamma_dot", _SHEAR[:3]))[: 1 + bool(shear)]:
-        law = RATES[of]
-        if of in splines:
-            unit, power = ("Å²/s", 2) if of == "J" else ("1/s", 0)
+    for which, of_rate in (("J", _DIFFUSION), ("gamma_dot", _SHEAR[:3]))[: 1 + bool(shear)]:
+        law = RATES[which]
+        if which in splines:
+            unit, power = ("Å²/s", 2) if which == "J" else ("1/s", 0)
             parameters += [
-                Parameter(f"{of}_{n + 1}", unit, (0.0, np.inf), q_power=power)
-                for n in range(splines[of].size)
+                Parameter(f"{which}_{n + 1}", unit, (0.0, np.inf), q_power=power)
+                for n in range(splines[which].size)
             ]
             continue
-        parameters += [replace(p, constant=0.0 if p.name in constant else None) for p in of_law]
+        parameters += [replace(p, constant=0.0 if p.name in constant else None) for p in of_rate]
         laws += [law] if law[1] not in constant else []
     parameters += _SHEAR[3:] if shear else ()
     return TransportModel(
@@ -285,12 +325,6 @@ def _model(
         J=splines.get("J", POWER_LAW_FORM),
         gamma_dot=splines.get("gamma_dot", POWER_LAW_FORM),
     )
-
-
-def with_splines(model: TransportModel, splines: Mapping[str, SplineForm]) -> TransportModel:
-    if not splines:
-        return model
-    return _model(model.name, model.shear, simpler=model.simpler, splines=splines)
 
 
 BROWNIAN = _model("brownian", Shear.NONE, "alpha", "D_offset")
@@ -317,14 +351,11 @@ def _free_forms(law: TransportModel) -> dict[str, TransportModel]:
     }
 
 
+LAWS = STATIC, LAMINAR_FLOW, POISEUILLE_FLOW
 STATIC_FREE = _free("static_free", STATIC, "J")
-FREE_FORMS = {
-    **{
-        law: dict.fromkeys(("spline", "J=spline"), STATIC_FREE)
-        for law in (STATIC, BROWNIAN, POWER_LAW)
-    },
-    **{law: _free_forms(law) for law in (LAMINAR_FLOW, POISEUILLE_FLOW)},
-}
-"""Models with rates of free form in place of power laws, by the option `rates`."""
-LAMINAR_FLOW_FREE = FREE_FORMS[LAMINAR_FLOW]["spline"]
-FREE_MODELS = tuple(dict.fromkeys(of for forms in FREE_FORMS.values() for of in forms.values()))
+_FLOWS_FREE = {law.name: _free_forms(law) for law in LAWS[1:]}
+LAMINAR_FLOW_FREE = _FLOWS_FREE["laminar_flow"]["spline"]
+FREE_MODELS = STATIC_FREE, *(free for forms in _FLOWS_FREE.values() for free in forms.values())
+for _law in (STATIC, BROWNIAN, POWER_LAW):
+    FREE_FORMS[_law.name] = {"spline": STATIC_FREE, "J=spline": STATIC_FREE}
+FREE_FORMS.update(_FLOWS_FREE)

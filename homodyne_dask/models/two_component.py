@@ -24,7 +24,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from homodyne_dask.models.parameters import Beat, Parameter
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import Beat
 from homodyne_dask.models.rate_forms import SplineForm, integrated
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
@@ -110,10 +111,10 @@ def _cosine(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     return xp.exp(-rate * abs(t2 - t1)) * xp.cos(2 * xp.pi * frequency * (t2 - t1))
 
 
-def _diffusion(of: str) -> tuple[Parameter, Parameter]:
+def _diffusion(component: str) -> tuple[Parameter, Parameter]:
     return (
-        Parameter(f"D0_{of}", "Å²/s", (1.0, 1e12), scale="log"),
-        Parameter(f"alpha_{of}", "", (-2.0, 2.0)),
+        Parameter(f"D0_{component}", "Å²/s", (1.0, 1e12), scale="log"),
+        Parameter(f"alpha_{component}", "", (-2.0, 2.0)),
     )
 
 
@@ -150,13 +151,13 @@ BEATING = SeparableModel(
 )
 
 
-def _with_splines(of: SeparableModel, beat: Beat) -> SeparableModel:
-    before, after = of.parameters[:4], of.parameters[6:]
+def _with_splines(model: SeparableModel, beat: Beat) -> SeparableModel:
+    before, after = model.parameters[:4], model.parameters[6:]
     speeds = [Parameter(f"v_{n + 1}", "Å/s", (-1e7, 1e7)) for n in range(SPLINES)]
-    of_speed = replace(beat, speed="v", exponent="", law=of.name)
+    of_speed = replace(beat, speed="v", exponent="", law=model.name)
     parameters = (*before, *speeds, *after)
-    name = f"{of.name}_spline"
-    return SeparableModel(name, parameters, _f, _spline_tables, simpler=of.name, beat=of_speed)
+    name = f"{model.name}_spline"
+    return SeparableModel(name, parameters, _f, _spline_tables, simpler=model.name, beat=of_speed)
 
 
 TWO_COMPONENT_SPLINE = _with_splines(TWO_COMPONENT, replace(_BEAT, exchange=_EXCHANGE))

@@ -22,7 +22,8 @@ from zict import LRU
 
 from homodyne_dask.errors import OptionError, nearest, require_function, require_type, shown
 from homodyne_dask.models.fingerprint import Reading, fingerprint
-from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.parametrized import Parametrized
 from homodyne_dask.plugins import EntryPointError, loaded, offered_in, unusable, warn_of
 
 GROUP = "homodyne_dask.models"
@@ -55,7 +56,6 @@ class UserDefined(Parametrized):
     def functions(self) -> tuple[Callable[..., Any] | None, ...]: ...
 
     def current(self) -> Self:
-        """Return the model with the digest of its functions and of what they read now."""
         if self.received:
             return self
         digest = fingerprint(*self.functions)
@@ -75,7 +75,7 @@ class UserDefined(Parametrized):
 
     @cached_property
     def _packed(self) -> bytes:
-        made_of = {one.name: getattr(self, one.name) for one in fields(self)}
+        made_of = {f.name: getattr(self, f.name) for f in fields(self)}
         return _by_value(made_of, *self.functions)
 
     def __copy__(self) -> Self:
@@ -103,7 +103,7 @@ class _Pickler(cloudpickle.Pickler):
         self.modules, self.attributes = modules, attributes
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ModuleType) and any(obj is one for one in self.modules):
+        if isinstance(obj, ModuleType) and any(obj is module for module in self.modules):
             used = {name: part for name, part in vars(obj).items() if name in self.attributes}
             return ModuleType, (obj.__name__,), used
         return super().reducer_override(obj)
@@ -126,22 +126,22 @@ def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
 @cache
 def importable_models() -> Mapping[str, Parametrized]:
     """Return the models that every process finds by name; warns of an entry point that gives none."""
-    found: dict[str, Parametrized] = dict(BUILT_IN)
+    models: dict[str, Parametrized] = dict(BUILT_IN)
     for point in offered_in(GROUP):
         try:
             model = loaded(
                 point,
-                lambda of: isinstance(of, Parametrized) and not isinstance(of, ResidualModel),
+                lambda m: isinstance(m, Parametrized) and not isinstance(m, ResidualModel),
                 "a model made by hd.separable",
             )
-            if found.setdefault(model.name, model) is not model:
+            if models.setdefault(model.name, model) is not model:
                 twice = unusable(point, f"there is another model named {model.name!r}")
                 AMBIGUOUS[model.name] = str(twice)
                 raise twice
         except EntryPointError as e:
             UNUSABLE[point.name] = str(e)
             warn_of(str(e))
-    return {name: of for name, of in found.items() if name in BUILT_IN or name not in AMBIGUOUS}
+    return {name: m for name, m in models.items() if name in BUILT_IN or name not in AMBIGUOUS}
 
 
 def unknown_model(name: str, models: Iterable[str], whole: str = "") -> OptionError:
@@ -159,7 +159,7 @@ class Bin(NamedTuple):
     """Å; of models under shear."""
 
     def some(self, which: Any) -> "Bin":
-        return Bin(*(of[which] for of in self))
+        return Bin(*(values[which] for values in self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,26 +169,24 @@ class SeparableModel(UserDefined):
     f: Callable[..., Any]
     precompute: Callable[..., Any] | None = None
 
-    shear = False
-
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
         return self.f, self.precompute
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by name where workers can import the model, else by value."""
-        found = importable_models().get(self.name)
-        if isinstance(found, SeparableModel) and found.functions == self.functions:
+        imported = importable_models().get(self.name)
+        if isinstance(imported, SeparableModel) and imported.functions == self.functions:
             return _imported, (self.name, self.digest)
         return super().__reduce__()
 
 
 @lru_cache(maxsize=32)
 def _imported(name: str, digest: str) -> SeparableModel:
-    found = importable_models().get(name)
-    if not isinstance(found, SeparableModel):
+    model = importable_models().get(name)
+    if not isinstance(model, SeparableModel):
         raise unknown_model(name, importable_models())
-    return found if found.digest == digest else replace(found, digest=digest)
+    return model if model.digest == digest else replace(model, digest=digest)
 
 
 def separable(

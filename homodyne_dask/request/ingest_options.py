@@ -142,84 +142,43 @@ def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 AtLeastOne = Field(min_length=1)
+QUANTITIES = Form("a number, with or without its unit, or a list", "NUMBER[UNIT]")
+NUMBER, NUMBERS = Form("a number", "FLOAT"), Form("a number, or a list", "FLOAT")
 MaybeUnknown = Annotated[float, Field(allow_inf_nan=True)]
-Wavevectors = Annotated[
-    tuple[Annotated[MaybeUnknown, AfterValidator(_positive_or_nan)], ...],
-    AtLeastOne,
-    _in_units("q"),
-    Form("it in 1/Å or with its unit, as '0.22 1/nm', or nan if it is unknown", "NUMBER[UNIT]"),
-]
-Azimuths = Annotated[
-    tuple[Annotated[MaybeUnknown, AfterValidator(_finite_or_nan)], ...],
-    AtLeastOne,
-    _in_units("phi"),
-    Form("it in degrees, or nan if it is unknown", "NUMBER[UNIT]"),
-]
-FrameTime = Annotated[
-    Positive,
-    BeforeValidator(_number),
-    _in_units("time"),
-    Form(
-        "the spacing of the stored frames in seconds or with its unit, as '443 ns'; times of frames are read "
-        "from an .npz file, as `time`",
-        "NUMBER[UNIT]",
-    ),
-]
-Sigmas = Annotated[
-    tuple[Positive, ...],
-    AtLeastOne,
-    BeforeValidator(_numbers),
-    Form("the noise of one pair of c2, one number or one per bin", "FLOAT"),
-]
-TimeOffset = Annotated[
-    Finite,
-    BeforeValidator(lambda value: _number(value or 0.0)),
-    Form("it in seconds", "FLOAT"),
-]
-GapInAngstrom = Annotated[
-    float,
-    Field(ge=GAPS[0], le=GAPS[1]),
-    BeforeValidator(_number),
-    Form("it in Å: gaps are between 1 um and 10 cm", "LENGTH"),
-]
-TrainRange = Annotated[
-    tuple[int, int],
-    BeforeValidator(_split),
-    Form("the first train, counted from 0, and the one after the last, such as 0:500", "TEXT"),
-]
-ArrayName = Annotated[
-    str,
-    StringConstraints(pattern="[^/ ]"),
-    Form("the name of an array, such as /c2", "TEXT"),
-]
-Axes = Annotated[
-    tuple[str, ...],
-    BeforeValidator(_split),
-    AfterValidator(_with_two_times),
-    Form("the name of every axis of the matrices, t for each of the two times, as t,t,q", "TEXT"),
-]
-ArrayNames = Annotated[
-    tuple[ArrayName, ...],
-    BeforeValidator(_split),
-    Form("paths of single numbers in HDF5 files, such as /entry/sample/humidity", "NAME"),
-]
+Wavevector = Annotated[MaybeUnknown, AfterValidator(_positive_or_nan)]
+Azimuth = Annotated[MaybeUnknown, AfterValidator(_finite_or_nan)]
+Wavevectors = Annotated[tuple[Wavevector, ...], AtLeastOne, _in_units("q"), QUANTITIES]
+Azimuths = Annotated[tuple[Azimuth, ...], AtLeastOne, _in_units("phi"), QUANTITIES]
+OneTime = Annotated[Positive, BeforeValidator(_number), _in_units("time"), QUANTITIES]
+Sigmas = Annotated[tuple[Positive, ...], AtLeastOne, BeforeValidator(_numbers), NUMBERS]
+Offset = Annotated[Finite, BeforeValidator(lambda value: _number(value or 0.0)), NUMBER]
+GapInAngstrom = Annotated[float, Field(ge=GAPS[0], le=GAPS[1]), BeforeValidator(_number), NUMBER]
+TrainRange = Annotated[tuple[int, int], BeforeValidator(_split)]
+ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
+ArrayNames = Annotated[tuple[ArrayName, ...], BeforeValidator(_split), Form("a name", "NAME")]
+Axes = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_with_two_times)]
 
 
 class IngestOptions(Options):
-    """How files are read, by the names in `hd.ingest`; None where the file holds the value."""
+    """How files are read, by the names in `hd.ingest`; None where the file holds the value.
+
+    The help of an option is the way out of an error, too.
+    """
 
     q: Wavevectors | None = option(None)
-    """q in 1/Å, or with its unit ("0.22 1/nm"), if the file does not contain it: one or one per bin."""
+    """q in 1/Å, or with its unit ("0.22 1/nm"), if the file does not contain it: one or one per bin, nan if
+    it is unknown."""
     phi: Azimuths | None = option(None)
-    """φ in degrees if the file does not contain it: one number or one per bin."""
-    frame_time: FrameTime | None = option(None, names=("--dt", "--frame-time"))
-    """Time between stored frames in seconds, or with its unit ("443 ns")."""
+    """φ in degrees if the file does not contain it: one number or one per bin, nan if it is unknown."""
+    frame_time: OneTime | None = option(None, names=("--dt", "--frame-time"))
+    """Time between stored frames in seconds, or with its unit ("443 ns"); times of frames are read from an
+    .npz file, as time."""
     sigma: Sigmas | None = option(None)
     """Standard deviation of c2 of a single pair of frames: one number or one per bin."""
-    time_offset: TimeOffset = option(0.0)
+    time_offset: Offset = option(0.0)
     """Seconds between loading the sample and the first frame."""
     gap: GapInAngstrom | None = option(None)
-    """Gap between the plates in Å; stored with the data."""
+    """Gap between the plates in Å, from 1 um to 10 cm; stored with the data."""
     trains: TrainRange | None = option(None)
     """For files with one matrix per train: first train to use, counted from 0, and the one after the last,
     such as 0:500."""
@@ -247,6 +206,12 @@ class IngestOptions(Options):
     keep_outliers: StrictBool = option(False)
     """Keep pairs that are no measurement, such as fill values, instead of leaving them out."""
 
+    @property
+    def dataset_names(self) -> dict[str, str]:
+        """The names of the datasets of q, phi and time that are given."""
+        names = {"q": self.q_dataset, "phi": self.phi_dataset, "time": self.time_dataset}
+        return {what: name for what, name in names.items() if name is not None}
+
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
         (name, *_), _, message = first_mistake(wrong)
@@ -255,7 +220,9 @@ class IngestOptions(Options):
             return super()._sentence(values, wrong)
         value, typed = values[read_option.name], f"--{read_option.name.replace('_', '-')}"
         value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
-        return f"{typed} = {shown(value)} ({message}): give {read_option.form.words}"
+        return (
+            f"{typed} = {shown(value)} cannot be used ({message}): correct it ({read_option.help})"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same."""

@@ -1,15 +1,21 @@
 """The types of options: what Python, a YAML file and the command line give for each is read alike."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store import schema
 
 T = TypeVar("T")
+_ANGSTROM = {"a": 1.0, "å": 1.0, "angstrom": 1.0, "nm": 10.0, "um": 1e4, "µm": 1e4, "μm": 1e4}
+_ANGSTROM |= {"micron": 1e4, "mm": 1e7, "cm": 1e8, "m": 1e10}
+_LENGTH = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([^\s\d]+)\s*")
 
 
 class Form(NamedTuple):
@@ -32,7 +38,7 @@ def parts(value: Any) -> list[Any]:
     members = members if isinstance(members, list | tuple) else [members]
     words = (m.split(",") if isinstance(m, str) else [m] for m in members)
     return [
-        part.strip() if isinstance(part, str) else part for of in words for part in of if part != ""
+        part.strip() if isinstance(part, str) else part for w in words for part in w if part != ""
     ]
 
 
@@ -84,12 +90,12 @@ def _by_group(value: Any) -> Any:
     if isinstance(value, str):
         value = [word.split(maxsplit=1) for word in value.split(",")]
     if isinstance(value, list | tuple):
-        if not all(isinstance(one, list | tuple) and len(one) == 2 for one in value):
+        if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
             raise ValueError("not GROUP NAME")
-        found: dict[str, list[Any]] = {}
+        by_group: dict[str, list[Any]] = {}
         for group, names in value:
-            found.setdefault(str(group), []).extend(parts(names))
-        value = found
+            by_group.setdefault(str(group), []).extend(parts(names))
+        value = by_group
     return None if value == {} else value
 
 
@@ -115,15 +121,15 @@ def _frames(value: Any, files: bool = True) -> list[Any]:
             f"exclude_frames = [{a}, {b}] may be a range or two frames: write {a}:{b} for the range, "
             f"{a},{b} without brackets for the frames"
         )
-    found: list[Any] = []
+    ranges: list[Any] = []
     for part in parts(value):
         if alone := re.fullmatch(r"(\d+)(?:-(\d+))?", str(part)):
-            found.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
+            ranges.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
         elif files and isinstance(part, str) and (text := _text_of(part)) is not None:
-            found += _frames(",".join(text.replace(",", " ").split()), files=False)
+            ranges += _frames(",".join(text.replace(",", " ").split()), files=False)
         else:
-            found.append(_pair(part))
-    return found
+            ranges.append(_pair(part))
+    return ranges
 
 
 def _text_of(path: str) -> str | None:
@@ -154,9 +160,45 @@ def _scaling_values(value: Any) -> Any:
     return _by_name(value) if named else parts(value)
 
 
-def _gap(value: Any) -> Any:
-    from homodyne_dask.models.units import gap_in_angstrom  # lazy: it loads NumPy
+def length_in_angstrom(text: str | float) -> float:
+    """Return a length in Å from text with a unit, as '200 um'; a bare number is refused."""
+    match = _LENGTH.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise OptionError(
+            f"gap {text!r} has no unit: write a number and a unit, such as '200 um' or '2e6 A'"
+        )
+    number, unit = match.groups()
+    # the capital of MM or UM would be another unit; only a lone A and words are taken in any case
+    factor = _ANGSTROM.get(unit, _ANGSTROM.get(unit.lower() if len(unit) != 2 else unit))
+    if factor is None:
+        raise OptionError(f"gap {text!r}: unit {unit!r} is unknown; use A, nm, um, mm or m")
+    try:
+        value = float(number) * factor
+    except ValueError:
+        raise OptionError(f"gap {text!r}: {number!r} is not a number") from None
+    if not 0 < value < math.inf:
+        raise OptionError(f"gap {text!r} is not a positive length")
+    return value
 
+
+def gap_in_angstrom(gap: str | float) -> float:
+    """Return a gap in Å: text needs its unit, a number is in Å; refused outside of 1 um to 10 cm."""
+    if isinstance(gap, str):
+        angstrom = length_in_angstrom(gap)
+    elif isinstance(gap, Real) and not isinstance(gap, bool) and 0 < gap < math.inf:
+        angstrom = float(gap)
+    else:
+        raise OptionError(f"gap {gap!r} is not a positive length")
+    low, high = schema.GAPS
+    if not low <= angstrom <= high:
+        raise OptionError(
+            f"gap {gap!r} is {angstrom / 1e4:g} um, but gaps are between 1 um and 10 cm: write it with "
+            f"its unit, such as '200 um'"
+        )
+    return angstrom
+
+
+def _gap(value: Any) -> Any:
     gap_in_angstrom(value)
     return value
 

@@ -123,8 +123,8 @@ class Option:
     def description(self) -> str:
         unit = f" [{self.unit}]" if self.unit else ""
         unit += f"; names: {', '.join(self.suggestions)}" if self.suggestions else ""
-        known = self.default not in (None, (), False, ...) and "default: " not in self.help
-        return f"{self.help}{unit}" + (f"; default: {self.default}" if known else "")
+        has_default = self.default not in (None, (), False, ...) and "default: " not in self.help
+        return f"{self.help}{unit}" + (f"; default: {self.default}" if has_default else "")
 
 
 class Options(BaseModel):
@@ -154,13 +154,13 @@ class Options(BaseModel):
             name: Option(
                 name,
                 types[name],
-                ... if of.is_required() else of.default,
-                (of.description or "").replace("\n", " ").rstrip("."),
+                ... if field.is_required() else field.default,
+                (field.description or "").replace("\n", " ").rstrip("."),
                 _choices(types[name]),
-                next(_forms(of), None),
-                **cast(dict[str, Any], of.json_schema_extra),
+                next(_forms(field), None),
+                **cast(dict[str, Any], field.json_schema_extra),
             )
-            for name, of in cls.model_fields.items()
+            for name, field in cls.model_fields.items()
         }
 
     @classmethod
@@ -187,12 +187,12 @@ class Options(BaseModel):
 
 def _choices(kind: Any) -> tuple[str, ...]:
     members = (kind, *get_args(kind))
-    return next((get_args(one) for one in members if get_origin(one) is Literal), ())
+    return next((get_args(member) for member in members if get_origin(member) is Literal), ())
 
 
-def _forms(of: FieldInfo) -> Iterator[Form]:
+def _forms(field: FieldInfo) -> Iterator[Form]:
     """Yield what values of a field are called, the most special name first."""
-    parts = [of, *get_args(of.annotation)]
+    parts = [field, *get_args(field.annotation)]
     for part in parts:
         marks = getattr(part, "metadata", getattr(part, "__metadata__", ()))
         yield from (mark for mark in reversed(marks) if isinstance(mark, Form))
@@ -298,17 +298,50 @@ class FitOptions(Options):
     """What to do if chunks of the store cannot be read: end the fit (raise), or exclude all such chunks
     before the first pass and report them (skip)."""
 
+    def check(self, of_table: bool) -> None:
+        """Raise OptionError for options that exclude each other, or that a table of g2 does not allow."""
+        if self.loss == "linear":
+            if self.loss_scale is not None:
+                raise OptionError(
+                    f"loss_scale = {self.loss_scale!r} is given, but the loss is the sum of squares: choose "
+                    f"a loss, such as loss='huber'"
+                )
+        elif self.precision != "float64":
+            raise OptionError(
+                f"precision {self.precision!r} is too coarse for the loss {self.loss!r}: its steps "
+                f"are smaller than the rounding of the sums; use precision 'float64'"
+            )
+        elif self.weighting != PAIRS:
+            raise OptionError(
+                f"weighting {self.weighting!r} minimizes squares, but the loss is {self.loss!r}: leave out "
+                f"one of them"
+            )
+        for name, needs in _NEED_TWO_TIMES.items() if of_table else ():
+            if getattr(self, name) != FitOptions.model_fields[name].default:
+                raise OptionError(
+                    f"{name} = {getattr(self, name)} needs two-time data, and a table of g2 has only delays, "
+                    f"not {needs}; leave out {name}"
+                )
+
     def values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FitOptions.model_fields}
 
     def changed(self) -> list[str]:
         """Return the names of the options that the report lists: those that differ from the default."""
-        known = FitOptions.options()
+        options = FitOptions.options()
         return [
             name
             for name, value in self.values().items()
-            if Use.UNLISTED not in known[name].use and value not in (None, known[name].default)
+            if Use.UNLISTED not in options[name].use and value not in (None, options[name].default)
         ]
+
+
+_NEED_TWO_TIMES = {
+    "weighting": "the noise of speckle",
+    "min_lag": "frames: remove the first lines of the table instead",
+    "friedel": "the noise of speckle",
+    "rates": "ages",
+}
 
 
 def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -319,8 +352,8 @@ def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]]
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        whole = signature.replace(parameters=[*own, *new])
+        named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        whole = signature.replace(parameters=[*named, *new])
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,17 +1,24 @@
 """A checked request for a fit: data, model, search and options."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.models.parameters import Parameter, Search
+from homodyne_dask.request.option_types import gap_in_angstrom
 from homodyne_dask.request.options import FitOptions
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import Device
+
+_DECREMENT_OF_TABLES = 1e-8
+"""Distance from the optimum in standard errors that ends a fit of a table, whose passes are short."""
 
 
 @dataclass(frozen=True)
@@ -22,24 +29,74 @@ class Request:
     parameters: tuple[Parameter, ...]
     scaling: Scaling
     options: FitOptions
-    """As used: names of scaling modes, contrast, offset and loss_scale are resolved."""
-    solver: lm.Options
-    config: dict[str, Any]
-    """The options and what they lead to, for checkpoint and result."""
+    """As used: names of scaling modes, priors, contrast, offset and loss_scale are resolved."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What was chosen for the fit besides its options: the device, and where averages are from."""
     others: tuple[Scan, ...] = ()
     """Scans of other stores that are fitted together with this one, whose bins follow."""
 
     @property
+    def solver(self) -> lm.Options:
+        options = lm.Options(max_passes=self.options.max_passes)
+        return replace(options, decrement=_DECREMENT_OF_TABLES) if self.scan.is_table else options
+
+    @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
-        found, after = [], 0
+        numbers, after = [], 0
         for scan in (self.scan, *self.others):
-            found.append(after + speckle_clusters(scan, self.options.friedel))
-            after = int(found[-1].max()) + 1
-        return np.concatenate(found)
+            numbers.append(after + speckle_clusters(scan, self.options.friedel))
+            after = int(numbers[-1].max()) + 1
+        return np.concatenate(numbers)
 
     @property
     def sum_rounding(self) -> float:
         return self.problem.sum_rounding
+
+    @property
+    def gap_angstrom(self) -> float | None:
+        """That of the option or of the store, also for a model that does not need it."""
+        return gap_of(self.options, self.scan)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options and what they lead to, as a checkpoint and a result say it."""
+        model, stored = self.problem.model, self.scan.attributes.gap_angstrom is not None
+        return {
+            **self.options.values(),
+            "model": model.name,
+            "model_digest": model.digest,
+            "periods": {p.name: p.period for p in self.parameters if p.period is not None},
+            "gap_angstrom": self.gap_angstrom,
+            "gap_from": "stored with the data" if stored else "option gap",
+            "changed": self.options.changed(),
+            "splines": {name: asdict(form) for name, form in model.splines.items()},
+            **self.notes,
+        }
+
+    def with_note(self, name: str, value: Any) -> "Request":
+        return replace(self, notes={**self.notes, name: value})
+
+    def computed_on(self, device: Device) -> "Request":
+        note = {"name": device.name, "on": str(device.gpus or "CPU"), "why": device.why}
+        return self.with_note("computed_on", note)
+
+    def require_gap(self) -> None:
+        """Raise OptionError where the model needs a gap that is not known; a plan does not need it."""
+        self.problem.model.require_gap(self.problem.gap, "--gap '200 um'")
+
+
+def gap_of(options: FitOptions, scan: Scan) -> float | None:
+    """Return the gap in Å; raises OptionError where the option contradicts the store."""
+    stored = scan.attributes.gap_angstrom
+    if options.gap is None:
+        return stored
+    gap = gap_in_angstrom(options.gap)
+    if stored is not None and not np.isclose(gap, stored):
+        raise OptionError(
+            f"gap = {options.gap!r}, but {scan.path} was ingested with a gap of {stored / 1e4:g} um: leave "
+            f"it out, or ingest again with the right gap"
+        )
+    return gap
 
 
 def speckle_clusters(scan: Scan, friedel: str) -> Int[np.ndarray, " bin"]:

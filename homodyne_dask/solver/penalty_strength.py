@@ -61,7 +61,7 @@ def penalized(
         np.array([float(number[place].sum()) for place in smooth.places.values()])
         for number in (share, free)
     )
-    least = [smooth.least.get(name, np.inf) for name in smooth.names]
+    least = [form.least_strength or np.inf for form in smooth.forms.values()]
     rougher = np.minimum(values / ROUGHER, least * scales)
     return reduced.with_penalty(
         Penalty(
@@ -79,7 +79,7 @@ def _best_exponents(best: "_Quadratic") -> tuple["_Quadratic", PerRate]:
     free = best.minimum(chosen)[1]
     for r, scale in enumerate(scales):
         highest = best.likelihood(chosen, scale, free)
-        ages = best.smooth.ages[best.smooth.names[r]]
+        ages = best.smooth.forms[best.smooth.names[r]].ages
         for exponent in EXPONENTS if np.ptp(ages) else ():
             of_rate = np.arange(len(scales)) == r
             tried = replace(best, exponents=np.where(of_rate, exponent, best.exponents))
@@ -155,7 +155,7 @@ class _Quadratic:
                 spent = rank - strengths[r] * float(np.trace(solved(A, S)))
                 gain = found[r] * max(spent, 0.0)
                 updated[r] = limit if gain >= limit * rough[r] else gain / rough[r]
-                least = found[r] * self.smooth.least.get(self.smooth.names[r], 0.0)
+                least = found[r] * self.smooth.forms[self.smooth.names[r]].least_strength
                 updated[r] = max(updated[r], self.units[r] / MAX_STRENGTH, least)
             updated = np.where(np.isnan(given), updated, given)
             done = np.abs(np.log(updated / strengths)).max()

@@ -137,10 +137,6 @@ class Scan(Printed, BinsAndFrames):
         """Of a table of g2: c2 of the first frame with each frame; NaN where it is unknown."""
         return self._array("cuts/g2")[list(self.bins)]
 
-    def optional_array(self, name: str) -> np.ndarray | None:
-        """Return an array of `store/arrays.py:OPTIONAL_ARRAYS`, or None if the store does not have it."""
-        return self._array(name) if name in self.manifest.arrays else None
-
     def _array(self, name: str) -> np.ndarray:
         return self.manifest.read_array(self.path, name)
 

@@ -117,15 +117,9 @@ def open_any(path: Path, options: IngestOptions) -> Source:
             matrices: Mapping[str, str | None] = _in_order(file, name, options)
         else:
             matrices = dict[str, str | None].fromkeys(_referenced(file, name))
-        dataset_names = {
-            "q": options.q_dataset,
-            "phi": options.phi_dataset,
-            "time": options.time_dataset,
-        }
         held: dict[str, Any] = {
             what: _quantity(file, named, what, [*matrices.values()], notes)
-            for what, named in dataset_names.items()
-            if named
+            for what, named in options.dataset_names.items()
         }
         if "time" in held:
             held |= times_or_spacing(held.pop("time"), notes)

@@ -94,13 +94,12 @@ def _open_and_end(options: str, *paths: str) -> None:
 
 def open_source(path: Path, options: IngestOptions) -> Source:
     magic = first_bytes(path)
-    if options.dataset is None and not magic.startswith(ZIP):
-        for name in ("q_dataset", "phi_dataset", "time_dataset"):
-            if (dataset := getattr(options, name)) is not None:
-                raise OptionError(
-                    f"{name} = {dataset} applies only together with dataset: also give dataset, "
-                    f"or leave out {name} for files of a known layout ({path.name})"
-                )
+    if options.dataset is None and options.dataset_names and not magic.startswith(ZIP):
+        what, name = next(iter(options.dataset_names.items()))
+        raise OptionError(
+            f"{what}_dataset = {name} applies only together with dataset: also give dataset, "
+            f"or leave out {what}_dataset for files of a known layout ({path.name})"
+        )
     if options.keep and not magic.startswith(HDF5):
         raise OptionError(f"keep is for HDF5 files, which {path.name} is not: leave it out")
     source = _open_known(path, options, magic) if options.trains is None else None

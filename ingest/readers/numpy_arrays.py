@@ -42,27 +42,17 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, or of a cache of homodyne."""
     with as_source_error(path), zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
-    name, names, wanted = CACHE_MATRICES, CACHE, [*CACHE.values()]
-    if not (of_cache := CACHE_MATRICES in keys):
-        dataset_names = {
-            "q": options.q_dataset,
-            "phi": options.phi_dataset,
-            "time": options.time_dataset,
-        }
-        name, names = options.dataset or "c2", {key: dataset_names.get(key) or key for key in KNOWN}
-        wanted = [name, *filter(None, dataset_names.values())]
-    if missing := [key for key in wanted if key not in keys]:
-        raise SourceError(
-            f"{path.name} has no array {missing[0]}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
-            f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
-        )
-    held = {
-        key: _numbers(path, array_name) for key, array_name in names.items() if array_name in keys
-    }
+    if of_cache := CACHE_MATRICES in keys:
+        name, names, required = CACHE_MATRICES, CACHE, CACHE
+    else:
+        name, required = options.dataset or "c2", options.dataset_names
+        names = dict(zip(KNOWN, KNOWN, strict=True)) | required
+    _check_present(path, keys, [name, *required.values()])
+    held = {what: _numbers(path, names[what]) for what in names if names[what] in keys}
     layout = layout_of(path, name, *_claimed(path, name), options.axes)
     notes = list[str]()
     fields = _times(path, held, notes) | _counts(path, held, layout)
-    fields |= {key: held.get(key) for key in ("q", "phi", "sigma")}
+    fields |= {what: held.get(what) for what in ("q", "phi", "sigma")}
     ignored = [key for key in keys if key not in (name, *names.values())]
     if of_cache:
         fields |= _cache_frames(path, notes) if CACHE_METADATA in keys else {}
@@ -71,6 +61,14 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     kind, reader = "homodyne" if of_cache else "npz", partial(read_npz, layout=layout)
     bins = layout.names(name)
     return source_of(path, kind, options, reader, bins, layout.n_frames, notes=notes, **fields)
+
+
+def _check_present(path: Path, keys: list[str], required: list[str]) -> None:
+    if missing := [key for key in required if key not in keys]:
+        raise SourceError(
+            f"{path.name} has no array {missing[0]}; it has {', '.join(keys) or 'none'}: give --dataset NAME "
+            f"for the matrices, --q-dataset, --phi-dataset and --time-dataset for the others"
+        )
 
 
 def _numbers(path: Path, name: str) -> np.ndarray:

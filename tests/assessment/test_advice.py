@@ -18,7 +18,7 @@ from homodyne_dask.cli import run_fits
 from homodyne_dask.cli.program import main
 from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.fitting import choose_model
-from homodyne_dask.fitting.prepare import prepare, require_gap
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as run_many
 from homodyne_dask.fitting.series.scans_together import _disagreement
 from homodyne_dask.models.user_defined import USER_DEFINED
@@ -152,7 +152,7 @@ def typed(folder, monkeypatch):
 
     def prepared(jobs, model, *_, **__):
         for job in jobs:
-            require_gap(prepare(job.scan(), model, **job.options))
+            prepare(job.scan(), model, **job.options).require_gap()
         raise SystemExit(0)
 
     def request_of(words):

@@ -6,12 +6,15 @@ import shutil
 import time
 import timeit
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.assess import assess
 from homodyne_dask.fitting.fit import plan_for
+from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
 from homodyne_dask.fitting.prepare import prepare
+from homodyne_dask.fitting.start.initial_values import find_start
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks import data
 from tests.benchmarks.peers.programs import load_in_worker
@@ -51,9 +54,10 @@ def from_optimum(scan, result, client) -> float:
     """Largest difference of a parameter from a fit continued to machine precision [stderr_naive]."""
     values = result.parameters["value"].to_series().to_dict()
     request = prepare(scan, hd.LAMINAR_FLOW, initial=values)
-    exact = replace(request, solver=replace(request.solver, decrement=1e-9, damping=0.0))
-    sweep = sweep_of(plan_for(exact, client), scan.selection, exact.problem, client)
-    last = minimized(exact, sweep)
+    options = replace(request.solver, decrement=1e-9, damping=0.0)
+    exact = SolverRequest(request.search, options, request.scaling, request.sum_rounding)
+    sweep = sweep_of(plan_for(request, client), scan.selection, request.problem, client)
+    *_, last = minimize(exact, sweep, partial(find_start, request, [sweep]), FitRecord(0.0))
     difference = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
     return float(abs(difference).max())
 

@@ -13,7 +13,7 @@ from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
 from tests.faults.local_workers import processes
 from tests.faults.processes import finish, start
-from tests.ingest_files import arrays, files_of_store, simulated
+from tests.ingest_files import arrays, files_of_store, interrupt_ingest, simulated
 
 pytestmark = pytest.mark.timeout(240)
 BINS, FRAMES = 6, 900
@@ -45,13 +45,7 @@ def test_two_ingests_into_one_target_at_once_are_one_and_a_reason(source, tmp_pa
 )
 def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, text):
     store = tmp_path / "damaged.zarr"
-
-    def stop(done, _):
-        if done == 2:
-            raise InterruptedError
-
-    with pytest.raises(StoreError, match="cannot be written"):
-        ingest.ingest(source, store, progress=stop)
+    interrupt_ingest(source, store, bins=2)
     next((store / store_writer.WORK_FOLDER).glob("bin-*.json")).write_text(text)
     with pytest.raises(StoreError, match="give overwrite=True to start over"):
         ingest.ingest(source, store)

@@ -128,18 +128,6 @@ def test_a_search_with_every_parameter_known_starts_there(scan):
     assert value(result, "alpha") == pytest.approx(-0.4, abs=0.1)
 
 
-MISTAKES = [
-    {"D0": "lognormal:2e4:0.1"}, {"D": (1, 2)}, {"D0": (2e4, -1)}, {"D0": (2e4, 1e-13)},
-    {"D0": (2e4, 1e-300)}, {"alpha": (0, 1)}, {"D0": 5},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("given", MISTAKES, ids=str)
-def test_a_mistake_names_the_parameter(scan, given):
-    with pytest.raises(OptionError, match=f"prior.*{next(iter(given))}"):
-        prepare(scan, hd.STATIC, fixed={"alpha": -0.4}, prior=given)
-
-
 @pytest.mark.parametrize("given", ["2e4:300", [2e4, 300], ["2e4", "300"], "normal:2e4:300"])
 def test_it_is_written_in_one_of_these_ways(scan, given):
     config = FitConfig(data=scan.path, model="static", prior={"D0": given})

@@ -252,9 +252,7 @@ def test_with_many_bins_errors_are_cluster_robust(tmp_path):
     assert ((ratio > 0.4) & (ratio < 2.5)).all()
 
 
-def test_what_needs_pairs_says_so(bright):
-    with pytest.raises(hd.HomodyneDaskError, match="minimizes squares"):
-        fitted(bright, loss="huber")
+def test_a_comparison_of_models_needs_pairs_and_says_so(bright):
     with pytest.raises(hd.HomodyneDaskError, match="comparison"):
         hd.compare_models(bright, weighting="speckle")
 

@@ -5,9 +5,8 @@ import pytest
 from scipy.optimize import least_squares
 
 import homodyne_dask as hd
-from homodyne_dask.errors import OptionError
 from homodyne_dask.models.rate_forms import LogDensityForm, SplineForm
-from homodyne_dask.models.spline_rates import THIRD, slopes_of, weights_of
+from homodyne_dask.models.stretched_exponentials import slopes_of, weights_of
 from homodyne_dask.results.data.rate_curves import distribution_in
 from homodyne_dask.results.files.result_folder import write_result
 from tests import reference
@@ -73,14 +72,6 @@ def test_bands_of_a_rate_hold_what_has_no_formula_and_the_files_show_it(tmp_path
     assert abs(result.params["stretching"].value - 0.8) < 0.06
 
 
-def test_rates_that_are_no_such_splines_are_refused(tmp_path):
-    scan = store(ageing(wave, 1.0, 12, 1), tmp_path)
-    with pytest.raises(OptionError, match="bounds of rate begin at -1"):
-        fit_here(scan, "stretched", rates="spline", bounds={"rate": (-1.0, 9.0)})
-    with pytest.raises(OptionError, match="unknown for stretched"):
-        fit_here(scan, "stretched", rates="J=spline")
-
-
 TAU, ERROR = np.geomspace(1e-2, 10, 30), 1e-3
 PEAKS = {
     "one rate": ([2.0], 0.0),
@@ -129,7 +120,7 @@ def test_a_distribution_is_that_of_dense_penalized_least_squares(word, tmp_path)
         log = c @ form.basis(form.nodes)
         weight = np.exp(log - log.max())
         g = weight / weight.sum() @ np.exp(-rates[:, None] * TAU)
-        bends = [np.diff(c, 2), THIRD * np.diff(c, 3)]
+        bends = [np.diff(c, 2), LogDensityForm.third * np.diff(c, 3)]
         return np.concatenate(
             [(x[0] + x[1] * g**2 - g2) / ERROR, np.sqrt(strength) * np.concatenate(bends)]
         )
@@ -190,18 +181,3 @@ def test_the_files_of_two_time_data_show_the_distribution(tmp_path):
     table = np.genfromtxt(folder / "distribution.csv", delimiter=",", names=True)
     assert np.trapezoid(table["density"], np.log(table["rate"])) == pytest.approx(1, abs=0.05)
     assert list(result.plot.rates().tables) == ["distribution"]
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"rates": "spline"}, "distribution_of_rates cannot be splines"),
-        ({"knots": 3}, "give a number from 4"),
-        ({"smoothness": {"rate": 1.0}}, "no splines for a rate 'rate'"),
-        ({"prior": {"log_density": (0.0, 1.0)}}, "one prior cannot describe"),
-        ({"profile": ["log_density"]}, "would change along the profile"),
-    ],
-)
-def test_what_a_distribution_cannot_have_is_refused(options, says, tmp_path):
-    with pytest.raises(OptionError, match=says):
-        hd.fit(curve("one rate", tmp_path)[0], "distribution_of_rates", **options)

@@ -229,14 +229,17 @@ def test_bands_of_counted_photons_hold_rates_around_their_bends(word, tmp_path):
         rates = fit_here(scan, hd.LAMINAR_FLOW, rates="spline", gap=f"{GAP} A").rates
         for name, truth in (("J", J(x)), ("gamma_dot", shear(x))):
             held[name].append(_held(rates, name, truth))
-    of_J, of_shear = (np.mean(of, axis=0) for of in held.values())
-    for of in (of_J, of_shear):
-        assert 0.88 <= of.mean() <= 0.995
-        assert all(part.mean() >= 0.88 for part in np.array_split(of, 3))
-    stops = word == "a shear rate that stops"
-    of_bends, near = (of_shear, np.abs(x - 0.63) < 0.07) if stops else (of_J, np.abs(x - 0.5) < 0.1)
-    assert of_bends[near].mean() >= 0.88
-    assert (of_bends >= 0.7).all()
+    bend, name = (0.63, "gamma_dot") if word == "a shear rate that stops" else (0.5, "J")
+    stretches = [held_of_rate for of in held.values() for held_of_rate in np.array_split(of, 3, 1)]
+    stretches.append(np.array(held[name])[:, np.abs(x - bend) < 0.08])
+    for (
+        stretch
+    ) in stretches:  # each is held, or not, nearly as a whole: scans are what is independent
+        of_scans = stretch.mean(axis=1)
+        error = of_scans.std(ddof=1) / np.sqrt(len(of_scans))
+        assert of_scans.mean() >= 0.8
+        assert of_scans.mean() > 0.95 - 3 * error
+    assert all(np.mean(of) <= 0.995 for of in held.values())
 
 
 @pytest.mark.long(whole=True)

@@ -10,7 +10,16 @@ import ingest
 from homodyne_dask.errors import OptionError, SelectionError, SourceError
 from homodyne_dask.store.scan import with_bins
 from ingest.repeats_and_copies import scan_names_of
-from tests.ingest_files import arrays, attributes, decay, edited, noisy, simulated, upper
+from tests.ingest_files import (
+    arrays,
+    attributes,
+    decay,
+    edited,
+    interrupt_ingest,
+    noisy,
+    simulated,
+    upper,
+)
 from tests.run_command import done, run
 
 N, SIGMA = 40, 0.02
@@ -224,12 +233,7 @@ def test_a_mean_of_a_measurement_and_its_copy_is_refused(tmp_path):
 
 
 def test_an_interrupted_ingest_of_scans_is_continued(tmp_path, scans):
-    def stop(done, of):
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ingest.ingest(scans, tmp_path / "all.zarr", progress=stop)
+    interrupt_ingest(scans, tmp_path / "all.zarr", bins=3)
     steps = []
     ingest.ingest(scans, tmp_path / "all.zarr", progress=lambda done, of: steps.append(done))
     assert steps[0] >= 4

@@ -15,7 +15,7 @@ from homodyne_dask.store.files import locked
 from homodyne_dask.store.object_stores import url_path
 from homodyne_dask.store.scan import Chunk, Scan
 from tests import object_server
-from tests.ingest_files import simulated
+from tests.ingest_files import interrupt_ingest, simulated
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -83,11 +83,7 @@ def test_a_store_by_url_holds_the_same_chunks_in_few_objects(plain, source):
 def test_an_interrupted_ingest_is_incomplete_and_goes_on(source, plain):
     target, seen = f"{ROOT}/interrupted.zarr", []
 
-    def stop(done: int, _: int) -> None:
-        raise EOFError
-
-    with pytest.raises(EOFError):
-        ingest.ingest(source, target, progress=stop)
+    interrupt_ingest(source, target, bins=1)
     with pytest.raises(StoreError, match="is incomplete: run `homodyne-dask ingest` again"):
         hd.open_dataset(target)
     first = url_path("target", f"{target}/c2/c/0/0/0")

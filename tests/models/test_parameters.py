@@ -8,7 +8,7 @@ import pytest
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import Parameter, search
-from homodyne_dask.models.units import gap_in_angstrom, length_in_angstrom
+from homodyne_dask.request.option_types import gap_in_angstrom, length_in_angstrom
 
 
 def test_by_default_all_is_free_and_unknown():
@@ -21,15 +21,25 @@ def test_by_default_all_is_free_and_unknown():
     assert found.period.tolist() == [math.inf] * 6 + [180]
 
 
-WRAPPED = [(0, 0), (90, 90), (-90, -90), (91, -89), (-91, 89), (180, 0), (450, 90), (-271, 89)]
+PHI0 = [
+    *(
+        (None, *pair)
+        for pair in ((0, 0), (90, 90), (-90, -90), (91, -89), (-91, 89), (180, 0), (450, 90), (-271, 89))
+    ),
+    ((-90, 90), 90.4, -89.6),
+    ((-180, 180), 180.4, 0.4),  # into the middle of the period
+    ((0, 180), 180.4, 0.4),
+    ((-10, 10), 12, 10),  # a wall
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "wanted"), WRAPPED)
-def test_phi0_is_wrapped(given, wanted):
-    theta = np.array([100.0, 0, 0, 1e-3, 0, 0, given])
-    found = search(LAMINAR_FLOW.parameters).inside(theta)[6]
-    assert abs((found - wanted + 90) % 180 - 90) < 1e-9
-    assert -90 <= found <= 90
+@pytest.mark.parametrize(("bounds", "given", "wanted"), PHI0)
+def test_phi0_is_wrapped_into_bounds_of_a_period_and_clipped_at_others(bounds, given, wanted):
+    """Its own default bounds, given, made walls of them: a truth of 90.4° ended at 90°."""
+    chosen = search(LAMINAR_FLOW.parameters, bounds=bounds and {"phi0": bounds})
+    phi0 = chosen.inside(np.array([100.0, 0, 0, 1e-3, 0, 0, given]))[6]
+    assert abs((phi0 - wanted + 90) % 180 - 90) < 1e-9
+    assert chosen.lower[6] <= phi0 <= chosen.upper[6]
 
 
 def test_others_are_clipped_and_fixed_ones_left_alone():
@@ -37,21 +47,6 @@ def test_others_are_clipped_and_fixed_ones_left_alone():
     assert chosen.inside(np.array([0.0, 7.0, 5e4])).tolist() == [1.0, 1.0, 5e4]
     flow = search(LAMINAR_FLOW.parameters, fixed={"gamma_dot_t0": 0.0, "phi0": 130.0})
     assert flow.inside(np.array([5e3, 0, 0, 0, 0, 0, 130.0]))[[3, 6]].tolist() == [0.0, 130.0]
-
-
-def test_bounds_of_ones_own_on_phi0_are_walls():
-    chosen = search(LAMINAR_FLOW.parameters, bounds={"phi0": (-10, 10)})
-    assert chosen.inside(np.array([100.0, 0, 0, 1e-3, 0, 0, 12]))[6] == 10
-
-
-@pytest.mark.parametrize("bounds", [(-90, 90), (-180, 180), (0, 180)])
-def test_bounds_of_a_whole_period_leave_phi0_wrapped(bounds):
-    """Its own default bounds, given, made walls of them: a truth of 90.4° ended at 90°."""
-    chosen = search(LAMINAR_FLOW.parameters, bounds={"phi0": bounds})
-    theta = np.array([100.0, 0, 0, 1e-3, 0, 0, bounds[1] + 0.4])
-    assert chosen.inside(theta)[6] == pytest.approx(
-        (bounds[1] - 180) % 180 + 0.4 + bounds[0] - bounds[0] % 180
-    )
 
 
 MISTAKES = [

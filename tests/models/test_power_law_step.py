@@ -9,7 +9,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.parameters import search
-from homodyne_dask.models.rate_forms import PowerLaw, power_laws
+from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.solver import levenberg_marquardt as lm
 from tests.synthetic import asked, evaluator, measured, solve
 
@@ -95,7 +95,7 @@ def test_a_power_law_of_other_parameters_is_a_mistake(law):
 def test_a_rate_whose_parameters_are_all_fixed_stays_as_it_is(names):
     theta = np.array([2500.0, -0.3, 100.0, 2e-4, 0.2, 1e-5, 5.0])
     fixed = {name: theta[NAMES.index(name)] for name in names}
-    laws = power_laws(NAMES, LAMINAR_FLOW.power_laws, 0.1 * np.arange(40))
+    laws = LAMINAR_FLOW.laws_over(0.1 * np.arange(40))
     chosen = search(LAMINAR_FLOW.parameters, fixed=fixed, laws=laws)
     step = np.where(chosen.free, 1e-3 * theta, 0.0)
     there = chosen.moved(theta, step)

@@ -92,7 +92,7 @@ def test_other_conventions_and_sums_of_fields_are_refused(tmp_path):
         hd.fit(scan, "poiseuille", gap="200 um", convention="homodyne")
     with pytest.raises(OptionError, match="has a phase"):
         hd.MODELS["poiseuille"] + hd.BROWNIAN
-    assert (hd.MODELS["poiseuille"] * hd.MODELS["stretched"]).shear
+    assert (hd.MODELS["poiseuille"] * hd.MODELS["stretched"]).needs_gap
 
 
 RNG = np.random.default_rng(7)

@@ -12,8 +12,7 @@ from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.transport_backend import TRANSPORT
 from homodyne_dask.models import Convention
 from homodyne_dask.models.rate_forms import Smoothness, SplineForm
-from homodyne_dask.models.spline_rates import of_power_law
-from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
+from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduce import reduce
@@ -40,7 +39,7 @@ def test_a_straight_line_is_in_the_splines_and_costs_no_roughness():
 @pytest.mark.parametrize("exponent", [0.0, 2.0])
 def test_a_penalty_is_a_quadratic_form_with_the_slope_that_it_says(exponent):
     form, rng = SplineForm(9, 0.0, 10.0), np.random.default_rng(0)
-    smoothness = Smoothness({"J": slice(1, 10)}, {"J": form.ages}, {}, np.arange(3))
+    smoothness = Smoothness({"J": slice(1, 10)}, {"J": form}, {}, np.arange(3))
     theta, strengths, exponents = rng.normal(size=11), np.array([3.0]), np.array([exponent])
     S = smoothness.matrices(11, exponents)[0]
     assert smoothness.penalties(theta, exponents) == pytest.approx(theta @ S @ theta)
@@ -50,7 +49,7 @@ def test_a_penalty_is_a_quadratic_form_with_the_slope_that_it_says(exponent):
 
 
 def _free(model, n):
-    return with_splines(model, dict.fromkeys(model.splines, SplineForm(n, 0.0, 39 / 3)))
+    return model.with_splines(dict.fromkeys(model.splines, SplineForm(n, 0.0, 39 / 3)))
 
 
 def _columns(model, convention, theta, scans, b):
@@ -79,7 +78,7 @@ def _columns(model, convention, theta, scans, b):
 )
 def test_the_gram_is_that_of_the_jacobian(model, convention):
     scans, free = measured(FLOW, 40, (10.0, 80.0)), _free(model, 6)
-    theta = of_power_law(free, FLOW if model.shear else FLOW[:3], np.maximum(scans.time, 1 / 6))
+    theta = free.from_law(FLOW if model.shear else FLOW[:3], np.maximum(scans.time, 1 / 6))
     problem = Problem(free, Convention(convention), GAP)
     at = TRANSPORT.point(problem, theta, scans.time)
     linear = Problem(free, Convention(convention), GAP, loss="huber", loss_scale=1e6)
@@ -175,20 +174,12 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
     assert again.diagnosis.smoothing.equals(fitted.diagnosis.smoothing)
 
 
-MISTAKES = [
-    ("cumulant", {"rates": "spline"}), ("static", {"rates": "gamma_dot=spline"}), ("static", {"knots": 9}),
-    ("static", {"smoothness": {"J": 1.0}}), ("static_free", {"knots": 3}),
-    ("static_free", {"smoothness": {"j": 1.0}}), ("static_free", {"smoothness": {"J": -1.0}}),
-    ("static_free", {"bounds": {"J": (-1, 1)}}), ("static_free", {"profile": ["J_1"]}),
-    ("static_free", {"profile": ["J"]}), ("static_free", {"prior": {"J": (2500, 10)}}),
-    ("static_free", {"fixed": {"J": 1.0, "J_1": 2.0}}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("model", "options"), MISTAKES, ids=str)
-def test_mistakes_are_told(stepped, model, options):
-    with pytest.raises(OptionError, match=f"{next(iter(options))}|J|rates"):
-        hd.fit(stepped[0], model, **options)
+def test_of_a_flow_whose_rates_of_free_form_are_all_fixed_the_direction_is_found(tmp_path):
+    """Its search asked for the exponent of a power law that it has not."""
+    flow = measured((2500.0, 0, 0, 2e-4, 0, 0, 30.0), 30, angles(6), sigma=0.01)
+    fixed = {"J": 2500.0, "gamma_dot": 2e-4}
+    result = hd.fit(store(flow, tmp_path), "laminar_flow", rates="spline", gap=GAP, fixed=fixed)
+    assert result.params["phi0"].value == pytest.approx(30, abs=5)
 
 
 @pytest.mark.long

@@ -153,17 +153,3 @@ def test_a_quantity_that_follows_from_d0_has_an_error_exactly_where_d0_has_one(b
     derived = replace(brownian, parameters=table).derived
     assert [name for name, of in derived.items() if np.isnan(of.stderr)] == ["D_SE"]
     assert "±" not in "".join(derived_sentences(replace(brownian, parameters=table)))
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"fixed": {"alpha": 0.1}}, "fixed: alpha is 0 by the definition of this model"),
-        ({"initial": {"D_offset": 3.0}}, "initial: D_offset is 0 by the definition"),
-        ({"bounds": {"alpha": (-1, 1)}}, "bounds: alpha is 0 by the definition"),
-        ({"profile": "alpha"}, "alpha is fixed"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(scan, options, sentence):
-    with pytest.raises(OptionError, match=sentence):
-        fit_here(scan, hd.BROWNIAN, **options)

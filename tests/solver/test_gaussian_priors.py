@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.prepare import gaussian_priors
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.models.parameters import GaussianPriors, Search, search
+from homodyne_dask.models.parameters import GaussianPriors, Search, gaussian_priors, search
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_clusters

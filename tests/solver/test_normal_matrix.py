@@ -165,8 +165,9 @@ def test_a_search_has_one_thread_and_linear_algebra_its_own_again_after_it(threa
         raise SelectionError(f"{threads()} threads")
 
     monkeypatch.setattr(initial_values, "binned_averages", averages)
+    request = Mock(problem=Mock(model=Mock(start="transport")))
     with pytest.raises(SelectionError, match="1 threads"):
-        initial_values.find_initial_values(Mock(search=Mock(start=np.full(3, np.nan))))
+        initial_values.find_initial_values(request)
     assert threads() == 2
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homodyne_dask.fitting.start.grid_scan import Grid
-from homodyne_dask.fitting.start.transport_search import mirrored_shear
+from homodyne_dask.fitting.start.transport_search import Grid, mirrored_shear
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.solver import checkpoint as checkpoints

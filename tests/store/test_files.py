@@ -136,12 +136,3 @@ def test_links_in_a_path_stay(tmp_path, monkeypatch):
     assert files.absolute(Path("a.zarr")) == tmp_path / "link" / "a.zarr"
     monkeypatch.setenv("PWD", "/")  # it is that of a shell elsewhere
     assert files.absolute(Path("a.zarr")) == tmp_path / "real" / "a.zarr"
-
-
-@pytest.mark.parametrize("content", ["σ = 0.1\n", b"\x00\xff"])
-def test_a_file_is_written_and_replaced(tmp_path, content):
-    path = tmp_path / "a.json"
-    write_atomic(path, "before")
-    write_atomic(path, content)
-    assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert [*tmp_path.iterdir()] == [path]

@@ -16,7 +16,7 @@ from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.minimize import identity
-from homodyne_dask.fitting.prepare import computed_on, prepare
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, start_fits
 from homodyne_dask.kernels.devices import enough_memory
 from homodyne_dask.kernels.gpus import GPU, Gpus
@@ -188,9 +188,9 @@ def test_tasks_on_gpus_are_longer():
 
 def test_a_fit_on_a_gpu_resumes_on_a_gpu_only(tmp_path):
     request = prepare(store(measured(FLOW, 24, [0.0, 40.0]), tmp_path), hd.STATIC)
-    here = computed_on(request, Device("cpu", "few pairs"))
+    here = request.computed_on(Device("cpu", "few pairs"))
     assert identity(here) == identity(request)
-    assert identity(computed_on(request, on_gpus())) == identity(request) | {"device": "gpu"}
+    assert identity(request.computed_on(on_gpus())) == identity(request) | {"device": "gpu"}
 
 
 IN_TWO = """

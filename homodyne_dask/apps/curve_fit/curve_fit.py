@@ -15,13 +15,8 @@ import xarray
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
+from homodyne_dask.apps.curve_fit import residuals as points
 from homodyne_dask.apps.curve_fit.numpy_functions import with_numpy
-from homodyne_dask.apps.curve_fit.residuals import (
-    ResidualPasses,
-    check_residual,
-    columns_of,
-    dataset_of,
-)
 from homodyne_dask.document.blocks import Document, Outcome, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type, shown
 from homodyne_dask.fitting.minimize import FitRecord, SolverRequest, minimize
@@ -128,9 +123,11 @@ def fit(
     for name, value in zip(chosen.names, chosen.start, strict=True):
         if np.isnan(value):
             raise OptionError(f"{name} has no initial value: give initial={{{name!r}: ...}}")
-    columns = columns_of(dataset_of(data, model.variables), model.variables)
-    check_residual(model, chosen.start, columns[0])
-    passes: Any = ResidualPasses(model, columns)  # of what `Passes` lists it has what is called
+    columns = points.columns_of(points.dataset_of(data, model.variables), model.variables)
+    points.check_residual(model, chosen.start, columns[0])
+    passes: Any = points.ResidualPasses(
+        model, columns
+    )  # of what `Passes` lists it has what is called
     before = compilations()
     record = FitRecord(time.perf_counter())
     *_, state = minimize(request, passes, lambda _: lm.Trial(chosen.start), record)
@@ -157,7 +154,7 @@ def fit(
 
 
 def _inverse(
-    passes: ResidualPasses, state: lm.State, moved: Bool[np.ndarray, " p"]
+    passes: points.ResidualPasses, state: lm.State, moved: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "p p"] | None:
     """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the eigenvectors of JᵀJ.
 
@@ -187,11 +184,11 @@ class _Curve:
 
     def __call__(self, theta: Any, *columns: Any) -> Any:
         *x, y, sigma = columns if self.weighted else (*columns, 1.0)
-        given = jnp.stack(x) if self.stacked else x[0], *theta
+        arguments = jnp.stack(x) if self.stacked else x[0], *theta
         try:
-            values = self.f(*given)
+            values = self.f(*arguments)
         except jax.errors.TracerArrayConversionError:  # it calls NumPy
-            values = with_numpy(self.f)(*given)
+            values = with_numpy(self.f)(*arguments)
         require_real(name_of_model(None, self.f), self.f, values)
         return (y - values) / sigma
 
@@ -243,15 +240,15 @@ def curve_fit(
         )
     require_type("coords", coords, str | list | tuple, "the name of a variable, or a list of names")
     require_type("sigma", sigma, str | None, "the name of a variable of the dataset")
-    given = None if p0 is None else numbers_of("p0", p0).ravel()
-    names = _names(f, given)
+    start = None if p0 is None else numbers_of("p0", p0).ravel()
+    names = _names(f, start)
     low, high = _bounds(names, bounds)
-    if given is None:  # the middle of finite bounds, 1 beside a bound, as in scipy
+    if start is None:  # the middle of finite bounds, 1 beside a bound, as in scipy
         below = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 2, 0.0))
-        given = (below + np.where(np.isfinite(high), high, below + 2)) / 2
-    if len(given) != len(names):
+        start = (below + np.where(np.isfinite(high), high, below + 2)) / 2
+    if len(start) != len(names):
         raise OptionError(
-            f"p0 has {counted(len(given), 'value')} for {counted(len(names), 'parameter')}: give one "
+            f"p0 has {counted(len(start), 'value')} for {counted(len(names), 'parameter')}: give one "
             f"for each of {', '.join(names)}"
         )
     each = zip(names, zip(low.tolist(), high.tolist(), strict=True), strict=True)
@@ -261,7 +258,7 @@ def curve_fit(
     variables = (*coordinates, data_var, *([sigma] if isinstance(sigma, str) else []))
     curve = _Curve(f, stacked, sigma is not None)
     model = ResidualModel(name_of_model(None, f), parameters, curve, variables, f)
-    initial = dict(zip(names, given.tolist(), strict=True))
+    initial = dict(zip(names, start.tolist(), strict=True))
     options = {"absolute_sigma": absolute_sigma, "max_passes": max_passes}
     return fit(xdata, model, initial=initial, **options)
 

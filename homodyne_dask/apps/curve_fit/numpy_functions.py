@@ -40,8 +40,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         attribute = getattr(self.value, name)
         if not callable(attribute):
             return _wrapped(attribute)
-        return lambda *given, **options: _wrapped(
-            attribute(*_unwrapped(given), **_unwrapped(options))
+        return lambda *arguments, **options: _wrapped(
+            attribute(*_unwrapped(arguments), **_unwrapped(options))
         )
 
     def __getitem__(self, where: Any) -> "TracedArray":

@@ -15,14 +15,8 @@ import xarray
 from jax import Array
 from jaxtyping import Float
 
+from homodyne_dask import errors
 from homodyne_dask.cluster.workers import require_memory, this_process
-from homodyne_dask.errors import (
-    OptionError,
-    SelectionError,
-    StoreError,
-    require_type,
-    why_unreadable,
-)
 from homodyne_dask.kernels import user_function_checks as user
 from homodyne_dask.kernels.compiled import kernel, traced_for
 from homodyne_dask.kernels.devices import float64_on_cpu
@@ -39,17 +33,23 @@ def dataset_of(data: Any, variables: Sequence[str]) -> xarray.Dataset:
     """Return these variables of a dataset, or of the Zarr store at a path; lazy ones stay lazy."""
     dataset = data
     if not isinstance(data, xarray.Dataset):
-        require_type("data", data, str | PathLike, "an xarray.Dataset, or the path of a Zarr store")
+        errors.require_type(
+            "data", data, str | PathLike, "an xarray.Dataset, or the path of a Zarr store"
+        )
         try:
             dataset = xarray.open_zarr(data, chunks=None, consolidated=False)
         except (OSError, ValueError) as e:
-            raise StoreError(f"{data} is not a Zarr store: {why_unreadable(e)}") from e
+            raise errors.StoreError(
+                f"{data} is not a Zarr store: {errors.why_unreadable(e)}"
+            ) from e
     for name in variables:
         if name not in dataset.variables:
             there = ", ".join(map(str, dataset.variables))
-            raise SelectionError(f"the dataset has no variable {name!r}; choose from {there}")
+            raise errors.SelectionError(
+                f"the dataset has no variable {name!r}; choose from {there}"
+            )
         if dataset[name].dtype.kind not in "fiub":
-            raise SelectionError(
+            raise errors.SelectionError(
                 f"variable {name!r} has dtype {dataset[name].dtype}, not numbers: convert it first"
             )
     return dataset.reset_coords()[list(dict.fromkeys(variables))]
@@ -61,7 +61,7 @@ def columns_of(
     """Return the variables, broadcast to all dimensions, as columns; NaN beyond the last point."""
     points = math.prod(dataset.sizes.values())
     if not points:
-        raise SelectionError(f"the variables {', '.join(variables)} contain no points")
+        raise errors.SelectionError(f"the variables {', '.join(variables)} contain no points")
     side = min(POINTS_PER_TILE, 2 ** math.ceil(math.log2(max(points, 2))))
     tiles = -(-points // side)
     # as columns, and as they are loaded
@@ -69,13 +69,13 @@ def columns_of(
     try:
         loaded = dataset.compute(scheduler="synchronous")
     except (OSError, RuntimeError, ValueError) as e:
-        raise StoreError(f"{', '.join(variables)} cannot be read: {e}") from e
+        raise errors.StoreError(f"{', '.join(variables)} cannot be read: {e}") from e
     columns = np.full((len(variables), tiles * side), np.nan)
     each = xarray.broadcast(*(loaded[name] for name in variables))
     for name, column, values in zip(variables, columns, each, strict=True):
         column[:points] = values.values.ravel()
         if np.isinf(column).any():
-            raise SelectionError(
+            raise errors.SelectionError(
                 f"{name!r} is infinite at some points: correct these, or set them to NaN to leave them out"
             )
     return columns.reshape(len(columns), tiles, -1).swapaxes(0, 1)
@@ -156,7 +156,7 @@ def check_residual(
     if np.isfinite(r).all() and not np.allclose(
         alone, r[1::2], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)
     ):
-        raise OptionError(
+        raise errors.OptionError(
             f"model {model.name!r}, {user.line_of(written)}: the residual at a point depends on other "
             f"points, but residuals are computed for subsets of the points: means over all points and "
             f"convolutions are not supported"

@@ -8,15 +8,8 @@ import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.apps.design.errors_of_plan import MOST_BINS
+from homodyne_dask.cli import path_arguments as paths
 from homodyne_dask.cli.fit_config import MODELS, LocalPath
-from homodyne_dask.cli.path_arguments import (
-    LOCAL_PATH,
-    OVERWRITE,
-    PICTURES,
-    STORE,
-    WITH_STORE,
-    check_new,
-)
 from homodyne_dask.cli.printing import AS_JSON, echo_found
 from homodyne_dask.cli.shared_options import given_of, options_of
 from homodyne_dask.errors import OptionError
@@ -67,10 +60,10 @@ class DesignOptions(Options):
 
 
 @click.command()
-@click.argument("fit", metavar="[FIT]", type=LOCAL_PATH, required=False)
+@click.argument("fit", metavar="[FIT]", type=paths.LOCAL_PATH, required=False)
 @options_of(DesignOptions)
-@STORE
-@OVERWRITE
+@paths.STORE
+@paths.OVERWRITE
 @AS_JSON
 def design(
     fit: Path | None, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
@@ -81,39 +74,39 @@ def design(
     options alone. `homodyne-dask explain planning` explains the calculation.
     """
     chosen = DesignOptions(**given_of(options))
-    given, picture = given_of(chosen.model_dump(exclude={"picture"})), chosen.picture
-    check_new(picture, overwrite, PICTURES)
-    if "vary" in given:
-        given["vary"] = _varied(given["vary"])
+    arguments, picture = given_of(chosen.model_dump(exclude={"picture"})), chosen.picture
+    paths.check_new(picture, overwrite, paths.PICTURES)
+    if "vary" in arguments:
+        arguments["vary"] = _varied(arguments["vary"])
     elif picture is not None:
         raise OptionError(
             "--picture needs a quantity to plot the errors against: also give --vary, such as --vary "
             "frames=100:3000"
         )
-    plan = _planned(given) if fit is None else _like(fit, store, given)
+    plan = _planned(arguments) if fit is None else _like(fit, store, arguments)
     echo_found(plan, as_json, picture)
 
 
-def _planned(given: dict[str, Any]) -> hd.Design:
+def _planned(arguments: dict[str, Any]) -> hd.Design:
     for name in REQUIRED:
-        if name not in given:
+        if name not in arguments:
             raise OptionError(f"--{name} is missing: give it, or the folder of a fit")
-    params = given.pop("param", {})
-    if (angles := given.pop("angles", None)) is not None:
-        if "phi" in given:
+    params = arguments.pop("param", {})
+    if (angles := arguments.pop("angles", None)) is not None:
+        if "phi" in arguments:
             raise OptionError("--angles and --phi both set the angles: leave out one of them")
-        given["phi"] = [180 / angles * n for n in range(min(angles, MOST_BINS + 1))]
-    return hd.design(given.pop("model"), params, **given)  # type: ignore[arg-type]
+        arguments["phi"] = [180 / angles * n for n in range(min(angles, MOST_BINS + 1))]
+    return hd.design(arguments.pop("model"), params, **arguments)  # type: ignore[arg-type]
 
 
-def _like(fit: Path, store: AnyPath | None, given: dict[str, Any]) -> hd.Design:
+def _like(fit: Path, store: AnyPath | None, arguments: dict[str, Any]) -> hd.Design:
     for name in ("model", "param", "angles"):
-        if name in given:
+        if name in arguments:
             raise OptionError(
                 f"--{name} is taken from the fit in {fit}: leave out the option, or the folder"
             )
     result = hd.load_result(fit)
-    return hd.design_like(result, data_of(result, fit, WITH_STORE, store), **given)
+    return hd.design_like(result, data_of(result, fit, paths.WITH_STORE, store), **arguments)
 
 
 def _varied(text: str) -> dict[str, list[float]]:

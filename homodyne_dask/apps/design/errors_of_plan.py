@@ -342,7 +342,7 @@ def design(
     frames = _whole("frames", frames)
     require_count("min_lag", min_lag, 1)
     check_model(model, frames, convention_named(convention), "float64")
-    gap_used = width if model.shear else None
+    gap_used = width if model.needs_gap else None
     problem = Problem(model, convention_named(convention), gap_used, min_lag)
     scan = PlannedScan(problem, theta, free, frames, float(numbers_of("dt", dt)), **each)
     _check(scan)
@@ -404,11 +404,11 @@ def _check(scan: PlannedScan) -> None:
 def _varied(vary: Mapping[str, ArrayLike]) -> tuple[str, list[float]]:
     if len(vary) > 1:
         raise OptionError(f"vary = {shown(dict(vary))} cannot be used: vary one quantity at a time")
-    ((name, given),) = vary.items()
+    ((name, numbers),) = vary.items()
     require_known(name, VARIED, f"vary: {name!r} cannot be varied")
-    values = numbers_of(name, given).ravel()
+    values = numbers_of(name, numbers).ravel()
     if not len(values) or not ((values > 0) & np.isfinite(values)).all():
-        raise OptionError(f"vary: {name} = {shown(given)} cannot be used: give positive numbers")
+        raise OptionError(f"vary: {name} = {shown(numbers)} cannot be used: give positive numbers")
     return name, values.tolist()
 
 
@@ -447,7 +447,7 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     bins = ~result.scaling["undetermined"].values & (result.scaling["ndata"].values > 0)
     value = dict(zip(table["param"].values.tolist(), table["optimum"].values.tolist(), strict=True))
     time = scan.time[scan.use]
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "q": q_or_one(scan)[bins],
         "phi": np.nan_to_num(scan.phi[bins]),
         "contrast": np.clip(result.scaling["contrast"].values[bins], SMALLEST_CONTRAST, 1.0),
@@ -461,9 +461,9 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
         "pixels": np.nan if noise is None else noise["pixels"].values[bins],
     } | changes
     for name in ("counts", "pixels"):
-        if name not in changes and not np.all(given[name] > 0):
+        if name not in changes and not np.all(arguments[name] > 0):
             raise OptionError(
                 f"the residuals of this fit do not determine {name}: give counts (per pixel and frame) and "
                 f"pixels (per bin)"
             )
-    return design(result.provenance.fitted_model(), value, **given)
+    return design(result.provenance.fitted_model(), value, **arguments)

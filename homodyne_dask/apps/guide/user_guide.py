@@ -54,13 +54,13 @@ def search(words: str) -> str:
     """Return the paragraphs, rows and headings with all of these words, in any case, by page."""
     require_type("words", words, str, "words, such as 'exclude frames'")
     wanted = words.casefold().split()
-    found = []
+    pages = []
     for name in PAGES:
-        parts = re.split(r"\n{2,}|\n(?=[-|] ?)", _text(name))
-        hits = [part for part in parts if all(word in part.casefold() for word in wanted)]
-        found += ["\n".join([name, *(indent(part.strip(), "  ") for part in hits)])] if hits else []
-    if not wanted or not found:
+        texts = re.split(r"\n{2,}|\n(?=[-|] ?)", _text(name))
+        hits = [text for text in texts if all(word in text.casefold() for word in wanted)]
+        pages += ["\n".join([name, *(indent(text.strip(), "  ") for text in hits)])] if hits else []
+    if not wanted or not pages:
         raise OptionError(
             f"no paragraph of the guide has {shown(words)}: search for fewer words, or for a part of one"
         )
-    return "\n\n".join(found)
+    return "\n\n".join(pages)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,26 +39,24 @@ def subscribe_page(client: "Client | None") -> events.Subscriber | None:
             LOG.warning("the fit has no page: %s", e)
             return None
         return events.Subscriber(lambda event: shown.add(event.fit, event), page)
-    return events.Subscriber(Publisher(client), shown_fits.add_page(client))
+    return events.Subscriber(_publisher(client), shown_fits.add_page(client))
 
 
-class Publisher:
-    """Sends events to the scheduler in order, in the client's event loop, without waiting."""
+def _publisher(client: "Client") -> Callable[[events.Event], None]:
+    """Return what sends events to the scheduler in order, in the client's event loop, without waiting."""
+    one_at_a_time = asyncio.Lock()
 
-    def __init__(self, client: "Client") -> None:
-        self.client = client
-        self.one_at_a_time = asyncio.Lock()
-
-    def __call__(self, event: events.Event) -> None:
-        """Send the message of an event soon; it is dropped if the connection is lost."""
-        if self.client.status == "running" and (loop := self.client.loop) is not None:
-            loop.add_callback(self._send, message_of(event))
-
-    async def _send(self, message: Message) -> None:
+    async def send(message: Message) -> None:
         # a lost connection is reported by the driver; in the client's own loop its methods are coroutines
-        async with self.one_at_a_time:
+        async with one_at_a_time:
             with suppress(OSError):
-                await cast(Any, self.client.log_event(TOPIC, message))
+                await cast(Any, client.log_event(TOPIC, message))
+
+    def publish(event: events.Event) -> None:
+        if client.status == "running" and (loop := client.loop) is not None:  # else it is dropped
+            loop.add_callback(send, message_of(event))
+
+    return publish
 
 
 def subscribe_notebook(_: "Client | None") -> events.Subscriber | None:

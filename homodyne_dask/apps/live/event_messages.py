@@ -10,15 +10,19 @@ TOPIC = "homodyne_dask"
 """The topic of the messages among Dask's structured events: `client.get_events(TOPIC)` returns them."""
 Message = dict[str, Any]
 
-_EVENTS = {one.__name__: one for one in events.Event.__subclasses__()}
+_EVENTS = {event.__name__: event for event in events.Event.__subclasses__()}
 _LOCAL = {"state", "result", "error", "resumed"}
 
 
 def message_of(event: events.Event) -> Message:
-    sent = {of.name: getattr(event, of.name) for of in fields(event) if of.name not in _LOCAL}
-    plain = {name: list(one) if isinstance(one, tuple) else one for name, one in sent.items()}
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if name not in _LOCAL
+    }
     if "findings" in plain:
-        plain["findings"] = [one.to_dict() for one in plain["findings"]]
+        plain["findings"] = [finding.to_dict() for finding in plain["findings"]]
     return {"what": type(event).__name__} | plain
 
 
@@ -27,8 +31,8 @@ def event_of(message: Message) -> events.Event | None:
     event: Any = _EVENTS.get(message["what"])
     if event is None:
         return None
-    given = {of.name: message[of.name] for of in fields(event) if of.name in message}
-    if "findings" in given:
-        known = [one for one in given["findings"] if one["code"] in CATALOGUE]
-        given["findings"] = Findings.from_plain(known)
-    return event(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
+    values = {field.name: message[field.name] for field in fields(event) if field.name in message}
+    if "findings" in values:
+        rows = [finding for finding in values["findings"] if finding["code"] in CATALOGUE]
+        values["findings"] = Findings.from_plain(rows)
+    return event(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})

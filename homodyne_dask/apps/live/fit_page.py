@@ -8,11 +8,7 @@ from typing import Any
 
 from homodyne_dask import events
 from homodyne_dask.document.blocks import render
-from homodyne_dask.results.data.numbers_and_intervals import (
-    format_count,
-    format_seconds,
-    value_and_error,
-)
+from homodyne_dask.results.data import numbers_and_intervals as numbers
 
 PACKAGE = "homodyne_dask.apps.live"
 MAX_ROWS = 200  # passes in the table, the latest ones
@@ -42,24 +38,24 @@ def _content(fit: events.Progress) -> dict[str, Any]:
     }
 
 
-def _bar(fit: events.Progress, at: float) -> str:
+def _bar(fit: events.Progress, now: float) -> str:
     if fit.now is None:
         return ""
-    left = fit.seconds_left(at)
-    eta = f", about {format_seconds(left)} left" if math.isfinite(left) else ""
+    left = fit.seconds_left(now)
+    eta = f", about {numbers.format_seconds(left)} left" if math.isfinite(left) else ""
     return f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
 
 
-def _progress_rows(fit: events.Progress, at: float, bar: str) -> list[tuple[str, str]]:
-    skipped, tiles = format_count(fit.tiles_skipped), format_count(fit.tiles_total)
+def _progress_rows(fit: events.Progress, now: float, bar: str) -> list[tuple[str, str]]:
+    skipped, tiles = numbers.format_count(fit.tiles_skipped), numbers.format_count(fit.tiles_total)
     rate = f"{fit.rate / 1e6:.3g} M {fit.datum}/s, {fit.byte_rate / 1e9:.3g} GB/s"
     return [
         ("current step", fit.doing),
-        ("elapsed time", format_seconds(at - fit.began)),
+        ("elapsed time", numbers.format_seconds(now - fit.began)),
         *([("this pass", bar)] if bar else []),
         ("rate", rate if math.isfinite(fit.rate) else "-"),
-        (fit.datum, f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
-        ("processed so far", f"{format_count(fit.pairs_total)} {fit.datum} in all passes"),
+        (fit.datum, f"{numbers.format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
+        ("processed so far", f"{numbers.format_count(fit.pairs_total)} {fit.datum} in all passes"),
         ("tiles skipped", f"{skipped} of {tiles}: f has decayed to zero there"),
     ]
 
@@ -72,14 +68,14 @@ def _parameter_rows(fit: events.Progress) -> list[list[str]]:
     for n, (name, unit, value) in enumerate(zip(fit.names, fit.units, fit.theta, strict=True)):
         ends = (fit.low[n], fit.high[n]) if ended else ()
         band = [f"{end:.5g}" if math.isfinite(end) else "-" for end in ends]
-        rows.append([name, value_and_error(value, fit.stderr[n]), unit, *band])
+        rows.append([name, numbers.value_and_error(value, fit.stderr[n]), unit, *band])
     return rows
 
 
 def _pass_row(ended: events.Pass) -> list[str]:
     distance = f"{ended.distance:.2g}" if math.isfinite(ended.distance) else "-"
-    numbers = [f"{ended.chisqr:.8g}", f"{ended.redchi:.6g}", distance, f"{ended.damping:.1e}"]
+    cells = [f"{ended.chisqr:.8g}", f"{ended.redchi:.6g}", distance, f"{ended.damping:.1e}"]
     verdict = "accepted" if ended.accepted else "rejected"
-    values = map(value_and_error, ended.theta, ended.stderr)
-    name, took = events.pass_name(ended.factor, ended.number), format_seconds(ended.seconds)
-    return [name, *numbers, verdict, took, *values]
+    values = map(numbers.value_and_error, ended.theta, ended.stderr)
+    name, took = events.pass_name(ended.factor, ended.number), numbers.format_seconds(ended.seconds)
+    return [name, *cells, verdict, took, *values]

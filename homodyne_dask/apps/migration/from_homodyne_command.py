@@ -1,16 +1,37 @@
-"""Convert a configuration of homodyne or xpcsjax."""
+"""Convert a configuration of homodyne or xpcsjax, and compare its result with ours.
 
+Both results are shown in one convention, with why they differ.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
+import pandas
 
 import homodyne_dask as hd
-from homodyne_dask.apps.migration.compare_results import compare_with_homodyne
+from homodyne_dask.apps.migration import translate_yaml as homodyne
+from homodyne_dask.cli.fit_config import FitConfig, read_yaml
 from homodyne_dask.cli.path_arguments import LOCAL_PATH, write_new
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.document.blocks import as_text
-from homodyne_dask.errors import OptionError
+from homodyne_dask.document.blocks import Document, as_text, table_document
+from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.results.data.numbers_and_intervals import or_dash, value_and_error
 from homodyne_dask.results.files.result_folder import default_folder
+from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.text import joined_with_and
+
+PARAMETERS = "parameters.json"
+SHEAR_RATES = ("gamma_dot_t0", "gamma_dot_t_offset")
+PHYSICAL_SHEAR = math.sqrt(2) / math.pi
+"""γ̇ of the physical convention over that of homodyne, for small shear."""
+SAME = 1e-6
+"""Relative difference below which a value is that at which homodyne began, or its bound."""
+SMALL_SHARE = 0.8
+"""An uncertainty below this share of our error is said to be too small."""
 
 
 @click.command("from-homodyne")
@@ -53,3 +74,101 @@ def from_homodyne(
     (store,) = translation.config.data
     ours = hd.load_result(fit or default_folder(Path(str(store))))
     echo(as_text(compare_with_homodyne(translation.config, compare, ours)))
+
+
+def read_homodyne_result(results: Path) -> tuple[pandas.DataFrame, str]:
+    """Return value and uncertainty (NaN: none) of each parameter, and how the fit of homodyne ended."""
+    places = [results, results / "nlsq" / PARAMETERS, results / PARAMETERS]
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
+        raise OptionError(f"{results} has no nlsq/{PARAMETERS}: give homodyne's folder of results")
+    content = read_yaml(file, "check the name")  # JSON is YAML
+    theirs = homodyne.HomodyneYaml(content if isinstance(content, Mapping) else {})
+    rows = {}
+    for name, row in theirs.read("parameters", dict, {}).items():
+        if isinstance(row, Mapping) and "value" in row:
+            error = row.get("uncertainty")
+            rows[homodyne.ALIASES.get(name, name)] = (
+                homodyne.checked(f"{file}: {name}.value", row["value"], homodyne.Finite),
+                float(error) if isinstance(error, int | float) and error > 0 else math.nan,
+            )
+    if not rows:
+        raise OptionError(f"{file} has no parameters: give the results of homodyne's --method nlsq")
+    table = pandas.DataFrame.from_dict(rows, "index", columns=["value", "uncertainty"])
+    return table, in_line(str(theirs.get("convergence_status") or "unknown"))
+
+
+def compare_with_homodyne(config: FitConfig, results: Path, ours: FitResult) -> Document:
+    """Return a table of the parameters of both fits, in the convention of ours, and what explains it."""
+    theirs, status = read_homodyne_result(results)
+    model, convention = ours.config["model"], ours.config["convention"]
+    both: Any = ours.parameters.to_dataframe().join(theirs.add_prefix("their_"), how="inner")
+    if both.empty:
+        raise OptionError(
+            f"{results} has {joined_with_and(list(theirs.index))}, and none of the parameters of {model}: "
+            f"give the results of the same configuration"
+        )
+    converted = [name for name in SHEAR_RATES if name in both.index and convention == "physical"]
+    still = _at(both["their_value"], {n: [value] for n, value in (config.initial or {}).items()})
+    ends = _at(both["their_value"].drop(still), config.bounds or {})
+    stayed = {
+        "the initial value, from which its fit has not moved.": still,
+        "at a bound, so that others make up for it.": ends,
+    }
+    said = [f"{joined_with_and(who)} of homodyne: {why}" for why, who in stayed.items() if who]
+    if converted:
+        both.loc[converted, ["their_value", "their_uncertainty"]] *= PHYSICAL_SHEAR
+        said.append(
+            f"{joined_with_and(converted)} of homodyne are divided by π/√2 = 2.22, as its shear factor is "
+            f"another one; at large strain, the factors differ in shape as well."
+        )
+    share = (both["their_uncertainty"] / both["stderr"]).median()
+    if share < SMALL_SHARE:
+        said.append(
+            f"The uncertainties of homodyne are {share:.2g} of our standard errors (median): it counts both "
+            f"halves of the matrix, and takes pairs that share frames as independent."
+        )
+    asked, used = config.scaling, ours.config["scaling"]
+    if asked != used:
+        said.append(
+            f"Contrast and offset are {asked} in the configuration of homodyne and {used} in our fit: to see "
+            f"what that changes, fit again with `--scaling {asked}`."
+        )
+    if status.lower() not in ("converged", "unknown"):
+        said.append(f"The fit of homodyne has not converged: it ended as {status}.")
+    off = (both["their_value"] - both["value"]) / both["stderr"]
+    rows = [["parameter", "homodyne", "homodyne_dask", "unit", "difference [stderr]"]]
+    for name, row in both.iterrows():
+        before = value_and_error(row["their_value"], row["their_uncertainty"])
+        now = value_and_error(row["value"], row["stderr"])
+        rows.append([str(name), before, now, row["unit"], or_dash(off[name], "+.1f")])
+    caption = f"{model}, values ± errors, in the convention {convention}"
+    return table_document(caption, rows, notes=_distance(ours, off[np.isfinite(off)]) + said)
+
+
+def _distance(ours: FitResult, off: pandas.Series) -> list[str]:
+    covariance = ours.errors.covariance
+    if covariance is None or off.empty:
+        return []
+    inside = covariance.sel(cov_i=off.index, cov_j=off.index).values
+    error = np.sqrt(np.diag(inside))
+    try:
+        squared = float(np.dot(off, np.linalg.solve(inside / np.outer(error, error), off)))
+    except np.linalg.LinAlgError:  # two parameters that the data do not tell apart
+        return []
+    if not 0 <= squared < math.inf:
+        return []
+    mean = math.sqrt(squared / len(off))
+    return [
+        f"The values {'agree' if mean < 2 else 'differ'}: with correlations, they are {mean:.2g} standard "
+        f"errors apart in each of {len(off)} directions (root mean square)."
+    ]
+
+
+def _at(values: pandas.Series, places: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return the names of the values that are at one of their places."""
+    return [
+        str(name)
+        for name, value in values.items()
+        if any(math.isclose(value, place, rel_tol=SAME) for place in places.get(str(name), ()))
+    ]

@@ -90,6 +90,10 @@ class HomodyneYaml:
 
     def __init__(self, content: Mapping[str, object]) -> None:
         self.content = content
+        self.remarks: list[str] = []
+
+    def remark(self, text: str) -> None:
+        self.remarks.append(text)
 
     def get(self, path: str) -> Any:
         value: object = self.content
@@ -178,14 +182,15 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
     try:
         content = _of_today(content) if isinstance(content, dict) else {}
         ignored, unknown = unconverted_keys(content)
-        config, command, remarks = _translated(HomodyneYaml(content))
+        theirs = HomodyneYaml(content)
+        config, command = _translated(theirs)
     except OptionError as e:
         likely = [f"{key}: {like}" for key, like in unknown.items() if "did you mean" in like]
         raise OptionError("; the file has ".join([f"{where}: {e}", *likely[:3]])) from None
     for key, like in unknown.items():
         if key.partition(".")[0] in WHICH_DATA:
             raise OptionError(f"{where}: {key} is unknown, and may decide what is fitted; {like}")
-    return Translation(where, config, command, tuple(remarks), ignored, unknown)
+    return Translation(where, config, command, tuple(theirs.remarks), ignored, unknown)
 
 
 def _of_today(content: dict[str, Any]) -> dict[str, Any]:
@@ -215,46 +220,47 @@ def _of_today(content: dict[str, Any]) -> dict[str, Any]:
     initial = theirs.read("initial_parameters", dict, {})
     keys = ("values", "active_parameters", "parameter_names")
     values, active, names = (
-        len(given) if isinstance(given := initial.get(key), list) else None for key in keys
+        len(listed) if isinstance(listed := initial.get(key), list) else None for key in keys
     )
     if values is not None and values == active != names:
         today["initial_parameters"] = initial | {"parameter_names": initial["active_parameters"]}
     return today
 
 
-def _translated(theirs: HomodyneYaml) -> tuple[FitConfig, str, list[str]]:
-    """Return the options of `fit`, the command that writes the store, and remarks."""
+def _translated(theirs: HomodyneYaml) -> tuple[FitConfig, str]:
+    """Return the options of `fit`, and the command that writes the store; what differs is remarked upon."""
     model, source = _model(theirs), _data(theirs)
     for path, words in UNITS.items():
-        given = theirs.get(path)
-        if given is not None and str(given).lower() not in map(str.lower, words):
-            unit = words[0]
-            raise OptionError(f"{path} = {shown(given)} is not converted: give a number in {unit}")
-    remarks = [f"weights: σ = {SIGMA} as in homodyne, hence --sigma; without it ingest estimates σ"]
+        unit, ours = theirs.get(path), words[0]
+        if unit is not None and str(unit).lower() not in map(str.lower, words):
+            raise OptionError(f"{path} = {shown(unit)} is not converted: give a number in {ours}")
+    theirs.remark(
+        f"weights: σ = {SIGMA} as in homodyne, hence --sigma; without it ingest estimates σ"
+    )
     if not source.exists():
-        remarks.append(f"data: {source} does not exist, seen from here: check its folder and name")
+        theirs.remark(f"data: {source} does not exist, seen from here: check its folder and name")
     options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
     command = ["homodyne-dask ingest", shlex.quote(str(source)), f"--sigma {SIGMA}"]
-    *options["frames"], offset = _frames(theirs, source, remarks)
-    options["scaling"] = _scaling(theirs, remarks)
+    *options["frames"], offset = _frames(theirs, source)
+    options["scaling"] = _scaling(theirs)
     if model == hd.LAMINAR_FLOW.name:
         gap = theirs.read("analyzer_parameters.geometry.stator_rotor_gap", Positive)
         options["gap"] = f"{gap:.12g} A"
         command.append(f'--gap "{options["gap"]}"')
     if model != "two_component_xpcsjax":
         options["convention"] = "homodyne"
-        remarks.append("convention homodyne; for new work: physical, with about 1/2.22 of its γ̇")
+        theirs.remark("convention homodyne; for new work: physical, with about 1/2.22 of its γ̇")
     command += [f"--time-offset {offset:.12g}"] * bool(offset)
     options["q"] = [theirs.read("analyzer_parameters.scattering.wavevector_q", Positive)]
-    remarks.append("q: the nearest ring within 2 %; homodyne uses the nearest at any distance")
+    theirs.remark("q: the nearest ring within 2 %; homodyne uses the nearest at any distance")
     if ranges := _ranges(theirs):
         options["phi"] = ranges
-        remarks.append("phi: a range from min_angle across ±180° to max_angle becomes two")
+        theirs.remark("phi: a range from min_angle across ±180° to max_angle becomes two")
     loss = theirs.get("optimization.nlsq.loss")
     if loss not in (None, "linear"):
-        remarks.append(f"loss {loss}: a sum of squares here; for outliers, give one such as huber")
-    options |= _parameters(theirs, hd.MODELS[model].names, remarks)
-    return FitConfig(**options), " ".join(command), remarks
+        theirs.remark(f"loss {loss}: a sum of squares here; for outliers, give one such as huber")
+    options |= _parameters(theirs, hd.MODELS[model].names)
+    return FitConfig(**options), " ".join(command)
 
 
 def _model(theirs: HomodyneYaml) -> str:
@@ -290,46 +296,46 @@ def _ranges(theirs: HomodyneYaml) -> list[tuple[float, float]]:
     return ranges
 
 
-def _frames(theirs: HomodyneYaml, source: Path, remarks: list[str]) -> tuple[int, int, float]:
-    """Return the first frame from 0, the end, and seconds to add to all times, and add remarks."""
+def _frames(theirs: HomodyneYaml, source: Path) -> tuple[int, int, float]:
+    """Return the first frame from 0, the end, and seconds to add to all times."""
     first = max(theirs.read("analyzer_parameters.start_frame", types.Integer, 1), 1)
     last = theirs.read("analyzer_parameters.end_frame", types.Integer, -1)
     if 0 <= last <= first + 2:
         raise OptionError(f"analyzer_parameters.end_frame = {last} leaves no frames to fit")
     if source.suffix == ".npz":
-        remarks.append("frames: all of the .npz without the first, as in homodyne")
+        theirs.remark("frames: all of the .npz without the first, as in homodyne")
         return 1, ALL_FRAMES, 0.0
-    remarks.append(
+    theirs.remark(
         f"frames {first} to {'the last' if last < 0 else last} inclusive, counted from 1, without "
         f"the first, which homodyne excludes from a fit; here they are counted from 0, end excluded"
     )
     offset = 0.0
     if first > 1:
         offset = -(first - 1) * theirs.read("analyzer_parameters.dt", Positive)
-        remarks.append(
+        theirs.remark(
             f"times: homodyne counts them from frame {first}, but the store counts from its first frame; "
             f"rates depend on this origin, hence --time-offset {offset:.12g} below"
         )
     return first, ALL_FRAMES if last < 0 else last, offset
 
 
-def _scaling(theirs: HomodyneYaml, remarks: list[str]) -> str:
+def _scaling(theirs: HomodyneYaml) -> str:
     path = "optimization.nlsq.anti_degeneracy"
     mode = theirs.read(f"{path}.per_angle_mode", Literal[*SCALING_OF_MODE], "auto")
     scaling, remark = SCALING_OF_MODE[mode]
     if mode == "fourier":
         order = theirs.read(f"{path}.fourier_order", types.Integer, 2)
         scaling += str(checked(f"{path}.fourier_order", order, Literal[1, 2, 3]))
-    remarks.append(f"scaling {scaling}: {remark}")
+    theirs.remark(f"scaling {scaling}: {remark}")
     return scaling
 
 
-def _parameters(theirs: HomodyneYaml, names: tuple[str, ...], remarks: list[str]) -> dict[str, Any]:
-    """Return the options initial, fixed and bounds that are not empty, and add remarks."""
-    start = _start(theirs, names, remarks)
+def _parameters(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options initial, fixed and bounds that are not empty."""
+    start = _start(theirs, names)
     key = "initial_parameters.fixed_parameters"
-    given = theirs.read(key, dict, {})
-    fixed = _by_name(key, given.items(), names)
+    of_file = theirs.read(key, dict, {})
+    fixed = _by_name(key, of_file.items(), names)
     key = "initial_parameters.active_parameters"
     active = [_name(key, name, names) for name in theirs.read(key, list, [])]
     for name in names if active else ():
@@ -338,18 +344,18 @@ def _parameters(theirs: HomodyneYaml, names: tuple[str, ...], remarks: list[str]
         if name not in (*active, *fixed):
             fixed[name] = start[name]
     if fixed:
-        remarks.append(f"{', '.join(fixed)} fixed, as in xpcsjax; homodyne 2.23 still varies them")
-    if not_fixed := sorted({*ELIMINATED} & {*given, *active}):
-        remarks.append(f"{joined_with_and(not_fixed)}: eliminated; scaling: fixed would fix them")
+        theirs.remark(f"{', '.join(fixed)} fixed, as in xpcsjax; homodyne 2.23 still varies them")
+    if not_fixed := sorted({*ELIMINATED} & {*of_file, *active}):
+        theirs.remark(f"{joined_with_and(not_fixed)}: eliminated; scaling: fixed would fix them")
     initial = {name: value for name, value in start.items() if name not in fixed}
     options = {"initial": initial, "fixed": fixed, "bounds": _bounds(theirs, names)}
     return {option: values for option, values in options.items() if values}
 
 
-def _start(theirs: HomodyneYaml, names: tuple[str, ...], remarks: list[str]) -> dict[str, float]:
+def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, float]:
     path = "initial_parameters.values"
     if theirs.get(path) is None:
-        remarks.append("initial values: searched for in the data; homodyne starts amid the bounds")
+        theirs.remark("initial values: searched for in the data; homodyne starts amid the bounds")
         return {}
     values = theirs.read(path, list)
     listed = theirs.read("initial_parameters.parameter_names", list[str], [])
@@ -384,8 +390,8 @@ def _by_name(path: str, pairs: Iterable[Any], names: tuple[str, ...]) -> dict[st
     return numbers
 
 
-def _name(path: str, given: Any, names: tuple[str, ...]) -> str:
-    name = ALIASES.get(str(given), str(given))
+def _name(path: str, written: Any, names: tuple[str, ...]) -> str:
+    name = ALIASES.get(str(written), str(written))
     if name not in (*names, *ELIMINATED):
-        raise OptionError(f"{path}: unknown parameter {given!r}; {nearest(given, names)}")
+        raise OptionError(f"{path}: unknown parameter {written!r}; {nearest(written, names)}")
     return name

@@ -63,14 +63,14 @@ def _write_entry(entry: h5py.Group, view: FitView) -> None:
     name_of_scan = Path(inputs["source_file"]).stem.removesuffix("_results")
     named = {"entry_identifier": {"value": in_line(name_of_scan)}}
     for name in schema.ENTRY_FIELDS:
-        if found := (named | experiment).get(name):
-            entry[name] = found["value"]
+        if field := (named | experiment).get(name):
+            entry[name] = field["value"]
 
 
 def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> None:
     scan, axis = view.scan, view.axis
-    shape, one = (len(scan.bins), axis.number, axis.number), (1, axis.number, axis.number)
-    packed = {"dtype": np.float32, "chunks": one, "compression": "gzip", "shuffle": True}
+    shape, of_bin = (len(scan.bins), axis.number, axis.number), (1, axis.number, axis.number)
+    packed = {"dtype": np.float32, "chunks": of_bin, "compression": "gzip", "shuffle": True}
     times, axes = times_of(scan, axis.middles), {"axes": [".", "t1", "t2"]}
     twotime = _group(entry, "twotime", "NXdata", signal="two_time_corr_func", **axes)
     measured = twotime.create_dataset("two_time_corr_func", shape, **packed)
@@ -87,9 +87,9 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
         measured[n], model[n] = shown.data, shown.model
         for lag in range(1, axis.number):
             diagonal = np.diagonal(shown.data, lag)
-            known = diagonal[np.isfinite(diagonal)]
-            if known.size:
-                g2[lag - 1, n] = known.mean()
+            finite = diagonal[np.isfinite(diagonal)]
+            if finite.size:
+                g2[lag - 1, n] = finite.mean()
     _field(twotime, "t1", times, units="s", long_name="mean start of the frames of a row")
     for group, name in ((twotime, "t2"), (data, "t1"), (data, "t2")):
         group[name] = twotime["t1"]
@@ -127,9 +127,9 @@ def _write_instrument(entry: h5py.Group, view: FitView) -> None:
 
 def _write_known(group: h5py.Group, experiment: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
-        if found := experiment.get(name):
-            units = {"units": found["units"]} if "units" in found else {}
-            _field(group, name, found["value"], **units)
+        if field := experiment.get(name):
+            units = {"units": field["units"]} if "units" in field else {}
+            _field(group, name, field["value"], **units)
 
 
 def _write_fit(fit: h5py.Group, result: FitValues) -> None:
@@ -141,20 +141,21 @@ def _write_fit(fit: h5py.Group, result: FitValues) -> None:
     names = ", ".join(params)
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
-    for name, one in params.items():
-        known: dict[str, Any] = {"units": one.unit, "vary": one.vary}
-        if one.stderr is not None:  # an error or bound that is not known is absent
-            known |= {"error": one.stderr, "error_method": one.method}
+    for name, parameter in params.items():
+        attributes: dict[str, Any] = {"units": parameter.unit, "vary": parameter.vary}
+        if parameter.stderr is not None:  # an error or bound that is not known is absent
+            attributes |= {"error": parameter.stderr, "error_method": parameter.method}
         for key in ("min", "max", *LIMITS):
-            if (end := getattr(one, key)) is not None and np.isfinite(end):
-                known[key] = end
-        _field(group, name, one.value, **known)
-    more = _group(fit, "derived_quantities", "NXparameters")
-    for name, of in derived_quantities(result).items():
-        names = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
-        found = {word: getattr(of, key) for key, word in names.items()}
-        found = {word: value for word, value in found.items() if np.isfinite(value)}
-        _field(more, name, of.value, units=of.unit, formula=of.formula, **found)
+            if (end := getattr(parameter, key)) is not None and np.isfinite(end):
+                attributes[key] = end
+        _field(group, name, parameter.value, **attributes)
+    derived = _group(fit, "derived_quantities", "NXparameters")
+    names = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
+    for name, quantity in derived_quantities(result).items():
+        numbers = {word: getattr(quantity, key) for key, word in names.items()}
+        attributes = {word: number for word, number in numbers.items() if np.isfinite(number)}
+        attributes |= {"units": quantity.unit, "formula": quantity.formula}
+        _field(derived, name, quantity.value, **attributes)
     for name in ("contrast", "offset"):
         about: dict[str, Any] = {"units": "", "vary": config["scaling"] != "fixed"}
         stderr = result.scaling.get(f"{name}_stderr")

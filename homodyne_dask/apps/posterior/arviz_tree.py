@@ -41,6 +41,8 @@ NUMBERS = (
 """How draws were made, as files and summary.json hold it: by which factor the log-likelihood was divided;
 degrees of freedom of its t kernel, inf for a Gaussian one; basis functions of the likelihood; draws compared
 with all pairs, and the largest difference of their log densities."""
+QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
+"""Of parameters and rates, in tables and figures."""
 AGES = 50
 """Most ages at which rates are kept."""
 SAMPLE = ("chain", "draw")
@@ -85,20 +87,20 @@ def theta_in(result: FitResult, group: xarray.Dataset) -> Float[np.ndarray, "dra
 
 def variable_names(parameters: Iterable[str]) -> dict[str, str]:
     """Return the variable of each parameter: its name, changed where a file or a group cannot hold it."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name in parameters:
         variable = re.sub(r"[^\w.+-]", "_", name)
         if variable.startswith((".", "__")):
             variable = f"parameter{variable}"
-        while variable in OTHERS or variable in found.values():
+        while variable in OTHERS or variable in variables.values():
             variable += "_"
-        found[name] = variable
-    return found
+        variables[name] = variable
+    return variables
 
 
 def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
-    table, of_bins = result.scaling, (*SAMPLE, "bin")
+    table, of_bins, s = result.scaling, (*SAMPLE, "bin"), {"units": "s"}
     label = {"bin": ("bin", table["label"].values)}
     bins = label | {
         name: ("bin", table[name].values, {"units": DATASET_UNITS[name]}) for name in ("q", "phi")
@@ -109,19 +111,21 @@ def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
     values["offset"] = (of_bins, 1.0 + offset, _about("offset", ""))
     rates, rates_of_fit = _rates(FitView(result, scan), draws)
     likelihood = _sampled({"c2": (of_bins, draws.log_likelihood)}).assign_coords(bins)
-    cuts, s = scan.cuts(result.config["min_lag"]), {"units": "s"}
+    cuts = scan.cuts(result.config["min_lag"])
     cells = {"t1": ("cell", cuts.t1, s), "t2": ("cell", cuts.t2, s)}
-    of_cells = {"c2": cuts.c2, "pairs": cuts.count}
-    observed = {name: (("bin", "cell"), of, {"units": "1"}) for name, of in of_cells.items()}
-    fixed = {name: one for name, one in result.params.items() if not one.vary}
-    held: dict[str, Any] = {
+    observed = {
+        name: (("bin", "cell"), means, {"units": "1"})
+        for name, means in {"c2": cuts.c2, "pairs": cuts.count}.items()
+    }
+    fixed = {name: parameter for name, parameter in result.params.items() if not parameter.vary}
+    constant: dict[str, Any] = {
         variable: ((), fixed[name].value, _about(name, fixed[name].unit))
         for name, variable in variable_names(fixed).items()
     }
-    held["time"] = ("frame", scan.time[slice(*scan.frames)], s)
+    constant["time"] = ("frame", scan.time[slice(*scan.frames)], s)
     summary = json.dumps(result.to_dict(), allow_nan=False).encode()
     words = {"long_name": "summary.json of the fit, as UTF-8"}
-    held["fit_summary"] = ("byte", np.frombuffer(summary, np.uint8), words)
+    constant["fit_summary"] = ("byte", np.frombuffer(summary, np.uint8), words)
     groups = {
         # q and phi beside it would keep ArviZ from making one table
         "posterior": values.merge(rates).assign_coords(label),
@@ -129,19 +133,22 @@ def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
         "log_likelihood": likelihood.isel(bin=np.flatnonzero(table["ndata"].values > 0)),
         "prior": _parameters(result, draws.prior[None]),
         "observed_data": xarray.Dataset(observed, bins | cells),
-        "constant_data": xarray.Dataset(held, bins).merge(rates_of_fit),
+        "constant_data": xarray.Dataset(constant, bins).merge(rates_of_fit),
     }
-    by = {"inference_library": "homodyne-dask"}
-    by["inference_library_version"] = result.provenance.version
-    tree = DataTree.from_dict({name: group.assign_attrs(by) for name, group in groups.items()})
-    store = in_line(result.provenance.inputs["store"])
+    inputs = result.provenance.inputs
+    library = {"inference_library": "homodyne-dask"}
+    library["inference_library_version"] = result.provenance.version
+    tree = DataTree.from_dict({name: data.assign_attrs(library) for name, data in groups.items()})
     numbers = plain_values({name: draws.about[name] for name in NUMBERS})
-    tree.attrs = {name: value for name, value in numbers.items() if value is not None} | by
-    tree.attrs |= {"format": FORMAT, "format_version": VERSION}
-    tree.attrs["title"] = f"posterior of {result.config['model']} fitted to {store}"
-    tree.attrs |= {name: result.config[name] for name in ("model", "convention")}
-    tree.attrs |= {"store": store, "store_sha256": result.provenance.inputs["store_sha256"]}
+    tree.attrs = {name: value for name, value in numbers.items() if value is not None} | library
     tree.attrs |= {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "title": f"posterior of {result.config['model']} fitted to {in_line(inputs['store'])}",
+        "model": result.config["model"],
+        "convention": result.config["convention"],
+        "store": in_line(inputs["store"]),
+        "store_sha256": inputs["store_sha256"],
         "priors": json.dumps(dict(draws.priors)),
         "seconds": json.dumps(plain_values(draws.about["seconds"])),
     }
@@ -165,13 +172,13 @@ def _rates(view: FitView, draws: Draws) -> tuple[xarray.Dataset, xarray.Dataset]
     if rates_of_draws is None:
         return xarray.Dataset(), xarray.Dataset()
     fit = rates_in(view)
-    at = some_ages(fit.sizes["t"], AGES)
-    fit = fit.isel(t=at)
+    frames = some_ages(fit.sizes["t"], AGES)
+    fit = fit.isel(t=frames)
     units = {"J": "1/s" if np.isnan(scan.q).any() else "Å²/s", "gamma_dot": "1/s", "strain": ""}
     age = {"age": ("age", fit["t"].values, {"units": "s"})}
     of_draws, of_fit, (*shape, p) = {}, {}, draws.theta.shape
-    flat = draws.theta.reshape(-1, p)
-    for name, value in rates_of_draws(problem, flat, scan.time, scan.frames, at).items():
+    theta = draws.theta.reshape(-1, p)
+    for name, value in rates_of_draws(problem, theta, scan.time, scan.frames, frames).items():
         sampled = value.reshape(*shape, -1) * quoted_sign(view.result, name)
         of_draws[name] = ((*SAMPLE, "age"), sampled, _about(name, units[name]))
         for suffix in ("", "_stderr", "_low_95", "_high_95"):

@@ -1,9 +1,10 @@
-"""Draws of any density by chains that move together.
+"""Draws of any density by chains that move together, and whether these agree.
 
 Half of the chains move by differences of the other half (differential evolution, ter Braak 2006), then the
 other half; and all of them by independent proposals from a mixture of Student's t that was fitted to chains
 before. Each move is accepted by the rule of Metropolis and Hastings, so that all chains have the density. A
 fifth of the differences is taken whole, so that chains jump between modes in which some of them are.
+Whether chains agree is told by the rank-normalized R-hat and the effective sample size (Vehtari et al. 2021).
 """
 
 from collections.abc import Callable
@@ -12,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.apps.posterior import r_hat_and_ess
-
+MAX_R_HAT = 1.01
+"""Above which draws are unreliable."""
 _INDEPENDENT = 3
 """Independent proposals of each chain in a cycle."""
 _WHOLE, _NOISE = 0.2, 1e-3
@@ -67,7 +68,7 @@ class Mixture(NamedTuple):
     def log_density(self, z: Places) -> Values:
         return np.logaddexp.reduce(self.densities(z), axis=0)
 
-    def fitted(self, z: Places, rng: np.random.Generator) -> "Mixture":
+    def fitted_to(self, z: Places, rng: np.random.Generator) -> "Mixture":
         """Return the mixture of large likelihood for draws, by expectation and maximization.
 
         Each scale is drawn toward their mean as by draws for each direction: none is degenerate.
@@ -75,19 +76,19 @@ class Mixture(NamedTuple):
         n, p = z.shape
         middles = z[rng.choice(n, _PARTS, replace=False)]
         root = np.repeat(root_of(np.cov(z.T).reshape(p, p))[None], _PARTS, axis=0)
-        by = Mixture(np.full(_PARTS, 1 / _PARTS), middles, root, self.dof)
+        mixture = Mixture(np.full(_PARTS, 1 / _PARTS), middles, root, self.dof)
         for _ in range(_ITERATIONS):
-            belongs = by.densities(z)
+            belongs = mixture.densities(z)
             belongs = np.exp(belongs - np.logaddexp.reduce(belongs, axis=0))
-            weight = belongs * (self.dof + p) / (self.dof + by.distances(z))
+            weight = belongs * (self.dof + p) / (self.dof + mixture.distances(z))
             number = belongs.sum(1) + 1e-3
-            mean = (weight @ z + 1e-3 * by.mean) / (weight.sum(1) + 1e-3)[:, None]
+            mean = (weight @ z + 1e-3 * mixture.mean) / (weight.sum(1) + 1e-3)[:, None]
             away = z - mean[:, None]
             scale = (weight[..., None] * away).swapaxes(1, 2) @ away
             together = scale.sum(0) / n
             scale = (scale + _SHRUNK * p * together) / (number + _SHRUNK * p)[:, None, None]
-            by = Mixture(number / number.sum(), mean, root_of(scale), self.dof)
-        return by
+            mixture = Mixture(number / number.sum(), mean, root_of(scale), self.dof)
+        return mixture
 
 
 def root_of(scale: Roots) -> Roots:
@@ -97,11 +98,23 @@ def root_of(scale: Roots) -> Roots:
     return size * np.linalg.cholesky(unit + 1e-10 * np.eye(unit.shape[-1]))
 
 
+def r_hat_and_ess(draws: Steps) -> tuple[float, float]:
+    """Return the largest R-hat and the smallest effective sample size, of bulk and tails, of all u."""
+    from arviz_stats.base.array import array_stats  # lazy: it loads for a second
+
+    each = draws.transpose(2, 1, 0)
+    with np.errstate(all="ignore"):  # NaN of chains that did not move
+        r_hat = [array_stats.rhat(u) for u in each]
+        bulk = [array_stats.ess(u) for u in each]
+        tail = [array_stats.ess(u, method="tail", prob=(0.05, 0.95)) for u in each]
+    return float(np.max(r_hat)), float(np.min([bulk, tail]))
+
+
 def walk(
-    log_density: LogDensity, z: Places, by: Mixture, cycles: int, rng: np.random.Generator
+    log_density: LogDensity, z: Places, mixture: Mixture, cycles: int, rng: np.random.Generator
 ) -> Steps:
     """Return the places of chains after each cycle; z: where they start."""
-    z, there, (n, p) = z.copy(), log_density(z), z.shape
+    z, density_at_z, (n, p) = z.copy(), log_density(z), z.shape
     halves = np.arange(0, n, 2), np.arange(1, n, 2)
     kept = np.empty((cycles, n, p))
     for cycle in range(cycles):
@@ -110,23 +123,23 @@ def walk(
             second = (first + rng.integers(1, len(others), size=len(moving))) % len(others)
             share = rng.uniform(0.5, 1.0, len(moving)) * 2.38 / np.sqrt(2 * p)
             share = np.where(rng.random(len(moving)) < _WHOLE, 1.0, share)[:, None]
-            noise = _NOISE * rng.standard_normal((len(moving), p)) @ by.root[0].T
+            noise = _NOISE * rng.standard_normal((len(moving), p)) @ mixture.root[0].T
             tried = z[moving] + share * (z[others[first]] - z[others[second]]) + noise
             density = log_density(tried)
-            taken = np.log(rng.random(len(moving))) < density - there[moving]
-            z[moving[taken]], there[moving[taken]] = tried[taken], density[taken]
-        tried = by.draws(_INDEPENDENT * n, rng)
-        density, proposed = log_density(tried), by.log_density(tried)
-        for some in np.split(np.arange(_INDEPENDENT * n), _INDEPENDENT):
-            gain = density[some] - proposed[some] - there + by.log_density(z)
+            taken = np.log(rng.random(len(moving))) < density - density_at_z[moving]
+            z[moving[taken]], density_at_z[moving[taken]] = tried[taken], density[taken]
+        tried = mixture.draws(_INDEPENDENT * n, rng)
+        density, proposed = log_density(tried), mixture.log_density(tried)
+        for places in np.split(np.arange(_INDEPENDENT * n), _INDEPENDENT):
+            gain = density[places] - proposed[places] - density_at_z + mixture.log_density(z)
             taken = np.log(rng.random(n)) < gain
-            z[taken], there[taken] = tried[some[taken]], density[some[taken]]
+            z[taken], density_at_z[taken] = tried[places[taken]], density[places[taken]]
         kept[cycle] = z
     return kept
 
 
 def chains_of(
-    log_density: LogDensity, z: Places, by: Mixture, draws: int, rng: np.random.Generator
+    log_density: LogDensity, z: Places, mixture: Mixture, draws: int, rng: np.random.Generator
 ) -> tuple[Chains, Mixture]:
     """Return chains that agree, or the longest that may be had, and the mixture they took.
 
@@ -136,12 +149,13 @@ def chains_of(
     needed = -(-draws // len(z))
     cycles, spent = min(max(needed // 4, _SHORTEST), _SHORT), 0
     while True:
-        kept = walk(log_density, z, by, cycles, rng)
-        r_hat, effective = r_hat_and_ess.r_hat_and_ess(kept)
+        kept = walk(log_density, z, mixture, cycles, rng)
+        r_hat, effective = r_hat_and_ess(kept)
         spent += cycles
-        agree = r_hat < r_hat_and_ess.MAX_R_HAT
+        agree = r_hat < MAX_R_HAT
         enough = agree and cycles >= needed and effective > _ENOUGH * draws
         if enough or spent > _MOST * max(needed, 100):
-            return Chains(kept, r_hat, effective), by
-        z, by = kept[-1], by.fitted(kept[cycles // 2 :].reshape(-1, z.shape[1]), rng)
+            return Chains(kept, r_hat, effective), mixture
+        z = kept[-1]
+        mixture = mixture.fitted_to(kept[cycles // 2 :].reshape(-1, z.shape[1]), rng)
         cycles = max(2 * cycles, needed if agree else 0)

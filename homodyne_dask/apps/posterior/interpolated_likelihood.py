@@ -31,7 +31,7 @@ from homodyne_dask.models import Convention, Model
 from homodyne_dask.models.parameters import Thetas
 from homodyne_dask.solver.reduce import ReducedProblem, constraint_columns
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Scan
 
 SAMPLE, _MIN_PAIRS, _LAG_INTERVALS = 2500, 96, 24
 """Least number of (bin, pair) in a sample; of pairs of frames, which bins share; and intervals of lags."""
@@ -65,62 +65,44 @@ def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSamp
     first, span = used[0], used[-1] - used[0]
     edges = np.unique(np.geomspace(min_lag, span + 1, _LAG_INTERVALS).astype(int))
     each = -(-max(_MIN_PAIRS, -(-SAMPLE // len(scan.bins))) // max(len(edges) - 1, 1))
-    parts: list[PairSample] = []
+    samples: list[PairSample] = []
     for low, high in pairwise(edges):
         lags = np.arange(low, high)
-        there = float((span + 1 - lags).sum())
-        lag = rng.choice(lags, each, p=(span + 1 - lags) / there)
+        pairs = float((span + 1 - lags).sum())
+        lag = rng.choice(lags, each, p=(span + 1 - lags) / pairs)
         ages = span + 1 - lag
-        uniform, whole = rng.random(each), np.log(ages + 1.0)
+        uniform, log_ages = rng.random(each), np.log(ages + 1.0)
         early = rng.random(each) < 0.5
-        age = np.where(early, np.expm1(uniform * whole), uniform * ages).astype(int)
+        age = np.where(early, np.expm1(uniform * log_ages), uniform * ages).astype(int)
         age = age.clip(0, ages - 1)
-        share = 0.5 + 0.5 * ages * np.log((age + 2) / (age + 1)) / whole  # 1 of uniform ones
-        known = scan.use[first + age] & scan.use[first + age + lag]
-        number = np.where(known, there / (each * share), 0.0)
-        parts.append(PairSample(first + age, first + age + lag, number))
-    return PairSample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
-    i, j = (np.concatenate([sample[n] for sample in samples]) for n in (0, 1))
-    times = backend_of(problem.model).pair_times(problem, scan.time)
-    return PairSet(times, i, j, q_or_one(scan), scan.phi, problem.gap or 0.0)
+        share = 0.5 + 0.5 * ages * np.log((age + 2) / (age + 1)) / log_ages  # 1 of uniform ones
+        selected = scan.use[first + age] & scan.use[first + age + lag]
+        number = np.where(selected, pairs / (each * share), 0.0)
+        samples.append(PairSample(first + age, first + age + lag, number))
+    return PairSample(*(np.concatenate(columns) for columns in zip(*samples, strict=True)))
 
 
 @plain_kernel("f", "model", "convention")
 def _at_thetas(
-    thetas: Float[Array, "batch p"], of: Any, *, f: Callable[..., Any], model: Model,
+    thetas: Float[Array, "batch p"], arguments: Any, *, f: Callable[..., Any], model: Model,
     convention: Convention,
 ) -> Any:  # fmt: skip
-    return jax.vmap(lambda theta: f(theta, of, model, convention))(thetas)
+    return jax.vmap(lambda theta: f(theta, arguments, model, convention))(thetas)
 
 
-def in_batches(f: Callable[..., Any], problem: Problem, thetas: Thetas, of: Any) -> Any:
-    """Return f(theta, of, model, convention), arrays or tuples of them, at any number of thetas."""
+def in_batches(f: Callable[..., Any], problem: Problem, thetas: Thetas, arguments: Any) -> Any:
+    """Return f(theta, arguments, model, convention), arrays or tuples of them, at any number of thetas."""
     n, static = len(thetas), {"f": f, "model": problem.model, "convention": problem.convention}
 
-    def part(first: int) -> Any:
+    def values_from(first: int) -> Any:
         batch = thetas[first : first + BATCH]
         padding = np.repeat(batch[-1:], BATCH - len(batch), axis=0)
         with float64_on_cpu():
-            found = _at_thetas(np.concatenate([batch, padding]), of, **static)
-            return jax.tree.map(np.asarray, found)
+            values = _at_thetas(np.concatenate([batch, padding]), arguments, **static)
+            return jax.tree.map(np.asarray, values)
 
-    parts = [part(0)] if n <= BATCH else on_cores(part, range(0, n, BATCH))
-    return jax.tree.map(lambda *part: np.concatenate(part)[:n], *parts)
-
-
-def sampled_f(problem: Problem, at: PairSet, thetas: Thetas) -> Decays:
-    return in_batches(backend_of(problem.model).f_of_theta, problem, thetas, at)
-
-
-def chisqr_scale(
-    scan: Scan, contrast: Float[np.ndarray, " bin"], sample: PairSample
-) -> BinsAndPairs:
-    """Return contrast·√number/sigma: changes of f times this are in units of √χ²."""
-    sigma = scan.sigma_row[:, sample.i] * scan.sigma_row[:, sample.j]
-    return np.abs(contrast)[:, None] * np.sqrt(sample.number) / sigma
+    batches = [values_from(0)] if n <= BATCH else on_cores(values_from, range(0, n, BATCH))
+    return jax.tree.map(lambda *values: np.concatenate(values)[:n], *batches)
 
 
 def rough_chisqr(f: Decays, scale: BinsAndPairs, free_scaling: bool) -> Float[np.ndarray, " draw"]:
@@ -167,24 +149,24 @@ def choose_basis(
     """
     n = f.shape[2] // 2
     change = (f[1:] - f[0]) * scale
-    here, there = (part.reshape(len(change), -1).T for part in (change[..., :n], change[..., n:]))
-    candidates, tested = here[:, :-held_out], here[:, -held_out:]
+    fitted, test = (half.reshape(len(change), -1).T for half in (change[..., :n], change[..., n:]))
+    candidates, wanted = fitted[:, :-held_out], fitted[:, -held_out:]
     Q, R = np.linalg.qr(candidates)
     _, _, pivots = cast(Any, qr(R, mode="economic", pivoting=True))
-    wanted = Q.T @ tested
+    wanted = Q.T @ wanted
     chosen, error = pivots, np.inf
     for size in (size for size in SIZES if size <= candidates.shape[1]):
         chosen = pivots[:size]
         a = np.linalg.lstsq(R[:, chosen], wanted, rcond=1e-13)[0]
-        left = np.linalg.norm(there[:, -held_out:] - there[:, chosen] @ a, axis=0)
+        distance = np.linalg.norm(test[:, -held_out:] - test[:, chosen] @ a, axis=0)
         # in units of √χ²: multiplied with the noise to first order, and its square, which the sample knows
         # to about a third
-        error = float(((left + left**2 / 3) / factor).max())
+        error = float(((distance + distance**2 / 3) / factor).max())
         if error < tolerance:
             break
     weights = np.linalg.pinv(R[:, chosen], rcond=1e-13) @ Q.T
-    picked = np.concatenate([thetas[:1], thetas[1:][chosen]])
-    return Basis(picked, f[0][:, :n], scale[:, :n], candidates[:, chosen], weights, error)
+    thetas = np.concatenate([thetas[:1], thetas[1:][chosen]])
+    return Basis(thetas, f[0][:, :n], scale[:, :n], candidates[:, chosen], weights, error)
 
 
 class LikelihoodAt(NamedTuple):
@@ -237,27 +219,27 @@ def likelihood_arrays(
 
 
 def likelihood_at(
-    theta: Any, of: LikelihoodArrays, model: Model, convention: Convention
+    theta: Any, arrays: LikelihoodArrays, model: Model, convention: Convention
 ) -> LikelihoodAt:
     """Return χ² of every bin at theta, and contrast and offset; for JAX to trace."""
-    f = backend_of(model).f_of_theta(theta, of.pairs, model, convention)
-    change = ((f - of.basis.reference) * of.basis.scale).reshape(-1)
-    a = of.basis.weights @ change
-    outside = (change - of.basis.columns @ a).reshape(of.basis.scale.shape)
-    G, contrast = jnp.asarray(of.moments), jnp.asarray(of.linear_params)[:, 1]
+    basis, f = arrays.basis, backend_of(model).f_of_theta(theta, arrays.pairs, model, convention)
+    change = ((f - basis.reference) * basis.scale).reshape(-1)
+    a = basis.weights @ change
+    outside = (change - basis.columns @ a).reshape(basis.scale.shape)
+    G, contrast = jnp.asarray(arrays.moments), jnp.asarray(arrays.linear_params)[:, 1]
     of_h = G[:, :, 3:] @ a
     ones_h, r_h, f_h, h_h = of_h[:, 0], of_h[:, 1], of_h[:, 2], of_h[:, 3:] @ a
     alone = -2 * contrast * r_h + contrast**2 * h_h + (outside**2).sum(1)
     mixed, ff = G[:, 0, 2] + ones_h, G[:, 2, 2] + 2 * f_h + h_h
     A = jnp.stack([jnp.stack([G[:, 0, 0], mixed], -1), jnp.stack([mixed, ff], -1)], -2)
     b = jnp.stack([G[:, 0, 1] - contrast * ones_h, G[:, 1, 2] + r_h - contrast * (f_h + h_h)], -1)
-    known = jnp.asarray(of.determined)
-    A = A + jnp.asarray(of.prior_weight)[:, :, None] * jnp.eye(2)
-    A = jnp.where(known[:, :, None] & known[:, None, :], A, 0.0)
-    b = jnp.where(known, b + of.prior_pull, 0.0)
-    step, spread = _best_step(A, b, jnp.asarray(of.columns))
+    free = jnp.asarray(arrays.determined)
+    A = A + jnp.asarray(arrays.prior_weight)[:, :, None] * jnp.eye(2)
+    A = jnp.where(free[:, :, None] & free[:, None, :], A, 0.0)
+    b = jnp.where(free, b + arrays.prior_pull, 0.0)
+    step, spread = _best_step(A, b, jnp.asarray(arrays.columns))
     chisqr = alone - 2 * (step * b).sum(1) + jnp.einsum("bz,bzy,by->b", step, A, step)
-    return LikelihoodAt(chisqr, jnp.asarray(of.linear_params) + step, spread)
+    return LikelihoodAt(chisqr, jnp.asarray(arrays.linear_params) + step, spread)
 
 
 def _best_step(
@@ -282,6 +264,6 @@ def _best_step(
     return step.reshape(-1, 2), spread.reshape(-1, 2, 2 * k)
 
 
-def likelihood_of(problem: Problem, of: LikelihoodArrays, thetas: Thetas) -> LikelihoodAt:
+def likelihood_of(problem: Problem, arrays: LikelihoodArrays, thetas: Thetas) -> LikelihoodAt:
     """Return the likelihood at any number of thetas, each field with a first axis of draws."""
-    return in_batches(likelihood_at, problem, thetas, of)
+    return in_batches(likelihood_at, problem, thetas, arrays)

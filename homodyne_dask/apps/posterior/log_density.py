@@ -61,10 +61,10 @@ class Coordinates:
 
     @property
     def x(self) -> Values:
-        """The free parameters at the optimum."""
+        """At the optimum."""
         return self.theta[self.free]
 
-    def whole(self, x: Thetas) -> Thetas:
+    def to_theta(self, x: Thetas) -> Thetas:
         theta = np.tile(self.theta, (*x.shape[:-1], 1))
         theta[..., self.free] = x
         return theta
@@ -73,13 +73,13 @@ class Coordinates:
         """Return whether x is within its bounds; NaN is not."""
         return ((x >= self.lower) & (x <= self.upper)).all(-1)
 
-    def of(self, x: Thetas) -> Thetas:
+    def from_x(self, x: Thetas) -> Thetas:
         u = np.where(self.log, np.log(np.where(self.log, x, 1.0)), x)
         for law in self.laws:
             u[..., law.at] = rate_values(law, x[..., law.at])
         return u
 
-    def back(self, u: Thetas) -> Thetas:
+    def to_x(self, u: Thetas) -> Thetas:
         """Return x of its coordinates; NaN where no rate a t^b + c has these values."""
         with np.errstate(all="ignore"):  # the result is NaN or infinite
             x = np.where(self.log, np.exp(np.where(self.log, u, 0.0)), u)
@@ -141,8 +141,8 @@ class Adjustment:
         if self.kind == "robust":
             d = u - self.centre
             adjusted, raw = ((d @ form * d).sum(-1) for form in (self.precision, self.hessian))
-            some = raw > np.finfo(float).tiny
-            q = np.where(some, q * self.factor * adjusted / np.where(some, raw, 1.0), q)
+            away = raw > np.finfo(float).tiny  # from the centre, where the ratio is 0/0
+            q = np.where(away, q * self.factor * adjusted / np.where(away, raw, 1.0), q)
         if np.isinf(self.dof):
             return -q / 2
         p = len(self.hessian)
@@ -154,13 +154,13 @@ type _Width = tuple[str, float, float, Roots | None]
 
 
 def adjustment_of(
-    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult, adjust: str
+    request: Request, reduced: ReducedProblem, u: Coordinates, result: FitResult, adjust: str
 ) -> Adjustment:
     """Return the adjustment at the optimum; raises OptionError where only the naive error is known."""
-    to_u = at.slope()
-    slope = np.linalg.inv(to_u)
-    H = slope.T @ reduced.hessian[np.ix_(at.free, at.free)] @ slope
-    gradient = slope.T @ reduced.gradient[at.free]
+    to_u = u.slope()
+    to_x = np.linalg.inv(to_u)
+    H = to_x.T @ reduced.hessian[np.ix_(u.free, u.free)] @ to_x
+    gradient = to_x.T @ reduced.gradient[u.free]
     step = inverse_of(H) @ gradient
     alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
     kind, factor, dof, V = "robust", 1.0, np.inf, None
@@ -170,40 +170,38 @@ def adjustment_of(
         kind, width = "none", "widths correspond to the naive errors"
         note = f"the noise of pairs is treated as uncorrelated: {width}"
     else:
-        of = _of_speckle if result.parameters.attrs["method"] == SPECKLE else _of_scatter
-        note, factor, dof, V = of(request, reduced, at, result)
+        speckle = result.parameters.attrs["method"] == SPECKLE
+        width_of = _width_of_speckle if speckle else _width_of_scatter
+        note, factor, dof, V = width_of(request, reduced, u, result)
         kind = "magnitude" if V is None else kind
     precision = H / factor if V is None else inverse_of(to_u @ V @ to_u.T)
-    centre, below = at.of(at.x) + step, float(step @ gradient)
+    centre, below = u.from_x(u.x) + step, float(step @ gradient)
     return Adjustment(kind, note, factor, dof, centre, below, H, precision)
 
 
-def _of_speckle(
-    request: Request, reduced: ReducedProblem, at: Coordinates, result: FitResult
+def _width_of_speckle(
+    request: Request, reduced: ReducedProblem, u: Coordinates, result: FitResult
 ) -> _Width:
     """Return the width of the speckle and counting noise.
 
     Its size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
-    moved = request.search.free_inside_bounds(at.theta)
-    prior = request.search.prior_terms(at.theta)
-    known = np.isfinite(np.diag(result.covariance.values)[moved])
-    naive = inverse_of(reduced.hessian[np.ix_(moved, moved)])[np.ix_(known, known)]
-    known = np.flatnonzero(moved)[known]
-    V, dof = result.covariance.values[np.ix_(known, known)], result.parameters["dof"].values[known]
+    moved = request.search.free_inside_bounds(u.theta)
+    prior = request.search.prior_terms(u.theta)
+    finite = np.isfinite(np.diag(result.covariance.values)[moved])
+    naive = inverse_of(reduced.hessian[np.ix_(moved, moved)])[np.ix_(finite, finite)]
+    places = np.flatnonzero(moved)[finite]
+    V, dof = result.covariance.values[np.ix_(places, places)], result.parameters["dof"].values
+    dof = dof[places]
     if prior is not None:
-        V, dof = _without_prior(naive, V, dof, prior.weight[known])
+        V, dof = _without_prior(naive, V, dof, prior.weight[places])
     factor, fewest = float(np.trace(inverse_of(naive) @ V)) / len(V), float(np.min(dof))
-    if len(known) < at.free.sum():
+    if len(places) < u.free.sum():
         note = "widths correspond on average to the speckle and counting noise"
         return note, factor, fewest, None
-    return (
-        "widths and correlations correspond to the speckle and counting noise",
-        factor,
-        fewest,
-        V,
-    )
+    note = "widths and correlations correspond to the speckle and counting noise"
+    return note, factor, fewest, V
 
 
 def _without_prior(
@@ -221,23 +219,25 @@ def _without_prior(
     of_data = (root @ vectors) * np.maximum(ratios, 1.0) @ (root @ vectors).T
     inverse = inverse_of(both)
     estimated = 1 - np.diag(inverse @ np.diag(weight) @ inverse) / np.diag(of_fit)
-    some = estimated > _MIN_ESTIMATED
-    return of_data, np.where(some, dof * np.where(some, estimated, 1.0) ** 2, np.inf)
+    from_data = estimated > _MIN_ESTIMATED
+    return of_data, np.where(from_data, dof * np.where(from_data, estimated, 1.0) ** 2, np.inf)
 
 
-def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates, _: FitResult) -> _Width:
+def _width_of_scatter(
+    request: Request, reduced: ReducedProblem, u: Coordinates, _: FitResult
+) -> _Width:
     """Return the width of the scatter between bins, of which there are enough."""
-    clusters, moved = request.clusters, request.search.free_inside_bounds(at.theta)
+    clusters, moved = request.clusters, request.search.free_inside_bounds(u.theta)
     joint = joint_equations(reduced, moved)
     errors = uncertainty(request.search.names, joint, clusters)
-    some, number, p = np.ix_(moved, moved), clusters_in(reduced, clusters), int(at.free.sum())
-    if errors.robust is None or not np.isfinite(errors.robust[some]).all():
+    both_moved, number, p = np.ix_(moved, moved), clusters_in(reduced, clusters), int(u.free.sum())
+    if errors.robust is None or not np.isfinite(errors.robust[both_moved]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "
             "posterior (findings of the fit say why): sample a fit of 8 or more independent bins, or give "
             "adjust='none' for the naive posterior"
         )
-    V, H = errors.robust[some], reduced.hessian[some]
+    V, H = errors.robust[both_moved], reduced.hessian[both_moved]
     factor, of_size = float(np.trace(H @ V)) / len(V), freedom_of_size(joint, clusters)
     if number < _FOR_SOME * p or len(V) < p:
         note = f"widths correspond on average to the scatter between {number} independent bins"
@@ -252,38 +252,38 @@ def _of_scatter(request: Request, reduced: ReducedProblem, at: Coordinates, _: F
 class Target(NamedTuple):
     """Prior and adjustment of a posterior; χ² is given to it."""
 
-    at: Coordinates
-    """u, in which the likelihood is adjusted."""
-    moves: Coordinates
-    """z, in which chains move: those of them whose rates have a prior of their own."""
+    u: Coordinates
+    """In which the likelihood is adjusted."""
+    z: Coordinates
+    """In which chains move: those of u whose rates have a prior of their own."""
     adjustment: Adjustment
     priors: tuple[Prior, ...]
     """Of the free parameters, in their order."""
 
     def log_prior(self, x: Places) -> Values:
         """Return the log density of the prior at free parameters, up to a constant."""
-        of_rates = {n for law in self.moves.laws for n in law.at}
-        alone = [n for n in range(len(self.priors)) if n not in of_rates]
-        total = sum((self.priors[n].log_density(x[:, n]) for n in alone), np.zeros(len(x)))
-        for law in self.moves.laws:
+        of_rates, total = {n for law in self.z.laws for n in law.at}, np.zeros(len(x))
+        for n in set(range(len(self.priors))) - of_rates:
+            total += self.priors[n].log_density(x[:, n])
+        for law in self.z.laws:
             total += log_volume(law, x[:, law.at])
             total -= 1.5 * np.log((rate_values(law, x[:, law.at]) ** 2).sum(1))
         return total
 
     def log_density(self, x: Places, chisqr: Values) -> Values:
         """Return the log density of z at x, up to a constant; chisqr: there, less that at the optimum."""
-        total = self.adjustment.log_likelihood(self.at.of(x), chisqr) + self.log_prior(x)
-        total += np.log(x[:, self.moves.log]).sum(1)
-        for law in self.moves.laws:
+        total = self.adjustment.log_likelihood(self.u.from_x(x), chisqr) + self.log_prior(x)
+        total += np.log(x[:, self.z.log]).sum(1)
+        for law in self.z.laws:
             total -= log_volume(law, x[:, law.at])
         return total
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Thetas:
         x = np.column_stack([prior.sample(rng, n) for prior in self.priors])
-        for law in self.moves.laws:
+        for law in self.z.laws:
             a, b, c = (self.priors[k] for k in law.at)
             x[:, law.at] = rate_draws(law, (a, b, c), n, rng)
-        return self.at.whole(x)
+        return self.u.to_theta(x)
 
 
 def log_volume(law: PowerLaw, x: Float[np.ndarray, "n 3"]) -> Values:

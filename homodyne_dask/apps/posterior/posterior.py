@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,27 +13,17 @@ import xarray
 from jaxtyping import Float
 from xarray import DataTree
 
-from homodyne_dask.apps.posterior.arviz_tree import (
-    FILE,
-    FORMAT,
-    VERSION,
-    Draws,
-    read_tree,
-    theta_in,
-    tree_of,
-    write_netcdf,
-)
-from homodyne_dask.apps.posterior.posterior_summary import (
-    nan_if_none,
-    plain_summary,
-    summary_table,
-    why_unreliable,
-)
+from homodyne_dask.apps.posterior import arviz_tree as draws_tree
+from homodyne_dask.apps.posterior.arviz_tree import QUANTILES, free_names, theta_in
+from homodyne_dask.apps.posterior.chains import MAX_R_HAT
+from homodyne_dask.apps.posterior.priors import FLAT_IN_RATE
 from homodyne_dask.document import blocks
 from homodyne_dask.errors import OptionError
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.dataclass_json import plain_values
+from homodyne_dask.results.data.derived_quantities import fitted_quantities
+from homodyne_dask.results.data.fit_result import plain_rows
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.files import result_folder as files_of
 from homodyne_dask.results.files.json_files import missing_values
@@ -49,6 +39,22 @@ if TYPE_CHECKING:
 
 MAX_ERROR = 0.05
 """Largest difference of log densities from those of all pairs that is not remarked upon."""
+UNTRUSTED_ERROR = 0.5
+"""Error of log p above which draws are unreliable: they have the wrong weight by more than half."""
+ENOUGH = 0.05
+"""Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
+ENDS = [0, -1]
+SYMMETRIC = 0.1
+"""Sum of the distances of both ends from the value of the fit, in half the width of the interval, up to
+which an interval counts as symmetric about it."""
+INFORMATIVE = 3.0
+"""Width of the prior over that of the posterior, below which the prior narrows the posterior."""
+KNOWN = 0.1
+"""Largest error of a shift from the number of draws with which those of the fit may be called enough."""
+LIMIT, AT_END, NEAR = 0.95, 0.01, 0.05
+"""Probability that a one-sided limit holds the true value; share of the draws outside the narrowest interval,
+toward a bound, and distance of the outermost draw from it, over the length of that interval, up to which the
+interval includes the bound."""
 CAPTIONS = {
     "posterior_corner": "Posterior: density of each parameter and of each pair, with 68 % and 95 % contours",
     "posterior_rates": "Posterior of the rates: median with 68 % and 95 % bands, and 95 % band of the fit",
@@ -93,7 +99,15 @@ class Posterior(HandedOut, blocks.Reportable):
     @cached_property
     def plain(self) -> dict[str, Any]:
         """The entry `posterior` of summary.json; unknown numbers are None."""
-        return plain_values(plain_summary(self.summary, self.tree))
+        rows = plain_rows(self.summary.drop_vars(["value", "stderr", "quantile"]), "param")
+        for row, quantiles in zip(rows.values(), self.summary["quantile"].values, strict=True):
+            row["quantiles"] = by_percent(quantiles)
+        draws = {
+            "draws": self.tree["posterior"].sizes["chain"] * self.tree["posterior"].sizes["draw"]
+        }
+        about = {name: self.tree.attrs.get(name) for name in draws_tree.NUMBERS}
+        seconds = json.loads(self.tree.attrs["seconds"])
+        return plain_values(draws | about | {"seconds": seconds, "parameters": rows})
 
     @property
     def plot(self) -> "PosteriorPlots":
@@ -106,26 +120,30 @@ class Posterior(HandedOut, blocks.Reportable):
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write `tree` to a netCDF-4 file, atomically, for `load_posterior` and ArviZ."""
-        write_netcdf(self.tree, path)
+        draws_tree.write_netcdf(self.tree, path)
 
     def values(self) -> dict[str, Any]:
         """Return `plain`, and quantiles by bin and age, as plain values; unknown numbers are None."""
         group, result = self.tree["posterior"].dataset, self.result
-        percent = {f"{100 * q:g}": q for q in self.summary["quantiles"].values.tolist()}
 
-        def quantiles(name: str) -> dict[str, Any]:
-            values = group[name].values
-            of = np.quantile(values.reshape(-1, values.shape[-1]), list(percent.values()), axis=0)
-            return dict(zip(percent, of, strict=True))
+        def quantiles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+            draws = {name: group[name].values.reshape(-1, group[name].shape[-1]) for name in names}
+            return {
+                name: by_percent(np.quantile(x, QUANTILES, axis=0)) for name, x in draws.items()
+            }
 
-        rates = {name: quantiles(name) for name in ("J", "gamma_dot", "strain") if name in group}
-        about = {"format": FORMAT, "format_version": VERSION, "version": result.provenance.version}
-        about |= {"model": result.config["model"], "store": result.provenance.inputs["store"]}
+        rates = quantiles(name for name in ("J", "gamma_dot", "strain") if name in group)
         return plain_values(
-            about
-            | self.plain
-            | {"bins": {name: result.scaling[name] for name in ("label", "q", "phi")}}
-            | {name: quantiles(name) for name in ("contrast", "offset")}
+            {
+                "format": draws_tree.FORMAT,
+                "format_version": draws_tree.VERSION,
+                "version": result.provenance.version,
+                "model": result.config["model"],
+                "store": result.provenance.inputs["store"],
+                **self.plain,
+                "bins": {name: result.scaling[name] for name in ("label", "q", "phi")},
+                **quantiles(("contrast", "offset")),
+            }
             | ({"age_s": group["age"].values, "rates": rates} if rates else {})
         )
 
@@ -138,31 +156,35 @@ class Posterior(HandedOut, blocks.Reportable):
         folder = path_of("folder", folder)
         before = _fit_in(folder, self.result)
         result = _with_posterior(before, self.plain)
-        with files_of.locked_folder(folder, files_of.LOCK), files_of.staging(folder) as there:
-            self.to_netcdf(there / FILE)
-            drawn = _write_pictures(self, there)
-            write_file(there / "report.txt", result.report(all=True) + "\n")
+        with files_of.locked_folder(folder, files_of.LOCK), files_of.staging(folder) as staged:
+            self.to_netcdf(staged / draws_tree.FILE)
+            drawn = _write_pictures(self, staged)
+            write_file(staged / "report.txt", result.report(all=True) + "\n")
             of_fit = [folder / f"{name}.png" for name in TITLES]
-            files_of.write_report(result, there, [path for path in of_fit if path.is_file()], drawn)
+            files_of.write_report(
+                result, staged, [path for path in of_fit if path.is_file()], drawn
+            )
             # a folder whose summary.json names a posterior has all its files
             if before.errors.posterior is not None:
                 _with_posterior(before, None).to_json(folder / SUMMARY)
-            for path in (folder / FILE, *folder.glob(files_of.POSTERIOR_PICTURES)):
+            for path in (folder / draws_tree.FILE, *folder.glob(files_of.POSTERIOR_PICTURES)):
                 path.unlink(missing_ok=True)
-            files = files_of.move_files(there, folder)
+            files = files_of.move_files(staged, folder)
             result.to_json(folder / SUMMARY)
         return [*files, folder / SUMMARY]
 
 
-def posterior_of(result: FitResult, draws: Draws, scan: "Scan") -> Posterior:
+def posterior_of(result: FitResult, draws: draws_tree.Draws, scan: "Scan") -> Posterior:
     """Return the posterior of a fit from the draws of a sampler; scan: what was fitted."""
     result, periods = _with_posterior(result, None), result.config["periods"]
     period = np.array([periods.get(name, 0.0) for name in result.params])
     theta, prior = (
-        nearest_turn(each, result.parameters["optimum"].values, period)
-        for each in (draws.theta, draws.prior)
+        nearest_turn(theta, result.parameters["optimum"].values, period)
+        for theta in (draws.theta, draws.prior)
     )
-    return Posterior(result, tree_of(result, draws._replace(theta=theta, prior=prior), scan))
+    return Posterior(
+        result, draws_tree.tree_of(result, draws._replace(theta=theta, prior=prior), scan)
+    )
 
 
 def load_posterior(path: str | Path) -> Posterior:
@@ -176,13 +198,13 @@ def load_posterior(path: str | Path) -> Posterior:
     """
     where = path_of("path", path)
     if where.is_dir():
-        where /= FILE
-    tree = read_tree(where)
+        where /= draws_tree.FILE
+    tree = draws_tree.read_tree(where)
     with missing_values(where):
         fit = tree["constant_data"].dataset["fit_summary"].values.tobytes()
         posterior = Posterior(from_summary(json.loads(fit)), tree)
-        for name, of in tree["posterior"].dataset.data_vars.items():
-            if of.dtype.kind != "f" or of.dims[:2] != ("chain", "draw"):
+        for name, sampled in tree["posterior"].dataset.data_vars.items():
+            if sampled.dtype.kind != "f" or sampled.dims[:2] != ("chain", "draw"):
                 raise ValueError(f"{name} has no real numbers of chains and draws")
         if not (np.abs(posterior.theta) < 1e100).all():
             raise ValueError("a draw is no number, or none whose square is one")
@@ -190,50 +212,185 @@ def load_posterior(path: str | Path) -> Posterior:
 
 
 def posterior_section(
-    held: dict[str, Any], pictures: Sequence[blocks.Picture] = ()
+    plain: dict[str, Any], pictures: Sequence[blocks.Picture] = ()
 ) -> blocks.Section:
     """Return quantiles and what to quote, or why the draws are unreliable; what was done.
 
-    held: the entry `posterior` of summary.json.
+    plain: the entry `posterior` of summary.json.
     """
-    why = why_unreliable(held)
-    priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
-    factor, dof = nan_if_none(held["design_effect"]), nan_if_none(held["dof"])
+    why = why_unreliable(plain)
+    priors = "; ".join(f"{name} {row['prior']}" for name, row in plain["parameters"].items())
+    factor, dof, error = (
+        nan_if_none(plain[key]) for key in ("design_effect", "dof", "largest_error")
+    )
     words = [f"log-likelihood divided by {factor:.3g} on average"] * (factor != 1)
     words += [f"t kernel with {dof:.1f} degrees of freedom"] * math.isfinite(dof)
-    draws, made = numbers.format_count(held["draws"]), ""
-    if "r_hat" in held:
-        r_hat, effective = (nan_if_none(held[key]) for key in ("r_hat", "effective_draws"))
-        made = f" by Markov chains ({effective:.0f} effective draws, R-hat {r_hat:.3f})"
-    error = nan_if_none(held["largest_error"])
+    chains = ""
+    if "r_hat" in plain:
+        r_hat, effective = (nan_if_none(plain[key]) for key in ("r_hat", "effective_draws"))
+        chains = f" by Markov chains ({effective:.0f} effective draws, R-hat {r_hat:.3f})"
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     sentences = [
-        held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else ""),
+        plain["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else ""),
         f"priors: {priors}",
-        f"{draws} draws{made}, seed {held['seed']}",
-        f"the likelihood of all pairs is interpolated from {held['columns']} basis functions: its logarithm "
-        f"differs by at most {error:.2g} from the exact value at the {held['checked']} draws "
+        f"{numbers.format_count(plain['draws'])} draws{chains}, seed {plain['seed']}",
+        f"the likelihood of all pairs is interpolated from {plain['columns']} basis functions: its logarithm "
+        f"differs by at most {error:.2g} from the exact value at the {plain['checked']} draws "
         f"compared{beyond}",
     ]
     title = "Quantiles of the posterior"
-    first = blocks.Sentences([why]) if why else blocks.Table(title, _rows(held), 3)
-    said = [first, blocks.Sentences(sentences), blocks.Pictures(pictures)]
-    return blocks.Section("Posterior", said)
+    quantiles = blocks.Sentences([why]) if why else blocks.Table(title, _rows(plain), 3)
+    content = [quantiles, blocks.Sentences(sentences), blocks.Pictures(pictures)]
+    return blocks.Section("Posterior", content)
 
 
-def _rows(held: dict[str, Any]) -> list[list[str]]:
+def _rows(plain: dict[str, Any]) -> list[list[str]]:
     rows = [["parameter", "mean ± sd", "unit", "2.5 %", "50 %", "97.5 %", "shift", "quote"]]
-    for name, of in held["parameters"].items():
-        sd, shift = nan_if_none(of["sd"]), nan_if_none(of["shift"])
-        ends = numbers.quantiles([of["quantiles"][p] for p in ("2.5", "50", "97.5")], sd)
-        if side := of["limit"]:
-            limit = numbers.quantiles([of["limit_value"]], sd)[0]
+    for name, row in plain["parameters"].items():
+        sd, shift = nan_if_none(row["sd"]), nan_if_none(row["shift"])
+        ends = numbers.quantiles([row["quantiles"][p] for p in ("2.5", "50", "97.5")], sd)
+        if side := row["limit"]:
+            limit = numbers.quantiles([row["limit_value"]], sd)[0]
             ends = ["", "", f"< {limit}"] if side == "upper" else [f"> {limit}", "", ""]
             shift = math.nan
         shown = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
-        mean, quote = numbers.value_and_error(of["mean"], sd), of["quote"] or "-"
-        rows.append([name, mean, of["unit"], *ends, shown, quote])
+        mean, quote = numbers.value_and_error(row["mean"], sd), row["quote"] or "-"
+        rows.append([name, mean, row["unit"], *ends, shown, quote])
     return rows
+
+
+def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
+    """Return mean, sd and quantiles over the free parameters `param`, with value and stderr of the fit.
+
+    shift: the larger distance of an end of the 95 % interval from that of the fit, in units of its stderr,
+    NaN where there is none; shift_error: its error from the number of draws; enough: whether shift is below
+    0.05, within two of its errors, which are then at most 0.1 each. limit: 'upper' or 'lower' where the
+    density is largest at a bound, and limit_value. fit_excluded: whether the value of the fit is outside the
+    95 % interval. quote: what to quote, '' where the fit has no interval (docs: posterior).
+    """
+    free = free_names(result)
+    names, places = list(free), list(free.values())
+    theta, of_prior = (
+        theta_in(result, tree[group].dataset)[:, places] for group in ("posterior", "prior")
+    )
+    priors, quantities = json.loads(tree.attrs["priors"]), fitted_quantities(result)
+    fitted = [quantities[name] for name in names]
+    value, error, dof = np.array([(q.optimum, q.error, q.dof) for q in fitted]).reshape(-1, 3).T
+    naive = tree.attrs["adjust"] == "none"  # its width is another by intention
+    stderr = np.where(naive, np.nan, error)
+
+    quantile = np.quantile(theta, QUANTILES, axis=0).T
+    low, high = ends = quantile[:, ENDS].T
+    shift = (
+        np.abs(ends - value - np.outer([-1, 1], numbers.half_width(95.0, dof) * error)).max(0)
+        / stderr
+    )
+    # of an end: half the distance of the quantiles one binomial standard deviation to each side
+    p = np.array(QUANTILES)[ENDS]
+    draws = max(min(tree.attrs.get("effective_draws", np.nan), len(theta)), 1.0)
+    beside = (np.clip(p + sign * np.sqrt(p * (1 - p) / draws), 0, 1) for sign in (-1, 1))
+    before, after = (np.quantile(theta, shares, axis=0) for shares in beside)
+    shift_error = (after - before).max(0) / 2 / stderr
+    limits = [
+        ("", np.nan)  # density at a bound that shapes of the rate made, not the data
+        if priors.get(name, "").startswith(FLAT_IN_RATE) or result.config["periods"].get(name)
+        else one_sided(draws_of, parameter.min, parameter.max, parameter.optimum)
+        for name, draws_of in zip(names, theta.T, strict=True)
+        for parameter in [result.params[name]]
+    ]
+    sides, limit_values = map(np.array, zip(*limits, strict=True))
+    agrees = shift <= ENOUGH + 2 * shift_error
+    enough, excluded = agrees & (shift_error <= KNOWN), (low > value) | (high < value)
+    skewed = np.abs(high + low - 2 * value) > (
+        SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * shift_error * stderr
+    )
+    width_of_prior = np.ptp(np.quantile(of_prior, p, axis=0), axis=0)
+    cases = {
+        "limit": sides != "",
+        "": np.isnan(shift),
+        "the rate": excluded,
+        "value ± stderr": enough,
+        "more draws": agrees,
+        "median, 95 %, prior": width_of_prior < INFORMATIVE * (high - low),
+        "median, 95 %": skewed,
+    }
+    quote = np.select(list(cases.values()), list(cases), "value ± stderr")
+    reported = np.array([q.value for q in fitted])
+    no_value = np.isnan(reported) & (quote == "value ± stderr")
+    columns = {
+        "mean": theta.mean(axis=0),
+        "sd": theta.std(axis=0, ddof=1),
+        "value": reported,
+        "stderr": np.array([q.stderr for q in fitted]),
+        "shift": shift,
+        "shift_error": shift_error,
+        "enough": enough,
+        "limit": sides,
+        "limit_value": limit_values,
+        "fit_excluded": excluded,
+        "unit": np.array([q.unit for q in fitted], str),
+        "prior": np.array([priors.get(name, "") for name in names], str),
+        "quote": np.where(no_value, "median, 95 %", quote),
+    }
+    return xarray.Dataset(
+        {name: ("param", column) for name, column in columns.items()}
+        | {"quantile": (("param", "quantiles"), quantile)},
+        {"param": names, "quantiles": list(QUANTILES)},
+    )
+
+
+def one_sided(
+    draws: Float[np.ndarray, " draw"], low: float | None, high: float | None, best: float
+) -> tuple[str, float]:
+    """Return 'upper' or 'lower' and the limit where the interval of highest density includes a bound.
+
+    low, high: None where they are not known. best: the value of the fit; where the limit would exclude it
+    the prior decides, and there is none: '' and NaN.
+    """
+    x = np.sort(draws)
+    inside = int(np.ceil(LIMIT * len(x)))
+    if inside >= len(x):
+        return "", np.nan
+    widths = x[inside:] - x[: len(x) - inside]
+    first = int(np.argmin(widths))
+    below, above = first, len(x) - 1 - inside - first
+    for side, bound, beyond, end in (("upper", low, below, x[0]), ("lower", high, above, x[-1])):
+        if bound is None or beyond > AT_END * len(x) or abs(end - bound) > NEAR * widths[first]:
+            continue
+        limit = float(np.quantile(x, LIMIT if side == "upper" else 1 - LIMIT))
+        return (side, limit) if (best <= limit) == (side == "upper") else ("", np.nan)
+    return "", np.nan
+
+
+def by_percent(quantiles: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip((f"{100 * q:g}" for q in QUANTILES), quantiles, strict=True))
+
+
+def why_unreliable(plain: dict[str, Any]) -> str:
+    """Return why the draws are unreliable, '' if they are not; plain: the entry of summary.json."""
+    if "r_hat" not in plain:
+        return (
+            "no interval is given of draws by importance weights, which an earlier version made: draw again "
+            "with `homodyne-dask posterior`"
+        )
+    r_hat, error = nan_if_none(plain["r_hat"]), nan_if_none(plain["largest_error"])
+    unreliable = "the draws are unreliable, and no interval is given"
+    if not r_hat < MAX_R_HAT:
+        return (
+            f"{unreliable}: the chains differ (R-hat {r_hat:.3f}, not below {MAX_R_HAT}); use more --draws "
+            f"or narrower priors, or fix parameters that the data do not determine"
+        )
+    if error > UNTRUSTED_ERROR:
+        return (
+            f"{unreliable}: the likelihood interpolated from {plain['columns']} basis functions is "
+            f"inaccurate at these draws (its logarithm differs by up to {error:.2g} from the exact one); use "
+            f"narrower priors, or fix parameters that the data do not determine"
+        )
+    return ""
+
+
+def nan_if_none(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _with_posterior(result: FitResult, plain: dict[str, Any] | None) -> FitResult:

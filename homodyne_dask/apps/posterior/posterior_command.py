@@ -61,7 +61,7 @@ def posterior(
     as_json: bool,
     overwrite: bool,
     output: Path | None,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Sample the posterior of the fit in the folder FIT, and write it there.
 
@@ -71,8 +71,8 @@ def posterior(
 
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
-    workers = {name: given.pop(name) for name in CLUSTER}
-    chosen = PosteriorOptions(**given_of(given))
+    workers = {name: options.pop(name) for name in CLUSTER}
+    chosen = PosteriorOptions(**given_of(options))
     paths.require_one_fit(folder)
     paths.check_new(output, overwrite, (".nc",))
     result = hd.load_result(folder)
@@ -83,14 +83,14 @@ def posterior(
         f"{in_line(scan.path)}"
     )
     with worker_options.client_of(workers_of_options(scan.path, workers)) as client:
-        found = hd.posterior(result, scan, **dict(chosen), client=client, progress=echo_progress)
+        drawn = hd.posterior(result, scan, **dict(chosen), client=client, progress=echo_progress)
     if as_json:
-        echo_json(found.values())
+        echo_json(drawn.values())
     else:
-        echo(str(found))
+        echo(str(drawn))
     if output is not None:
-        found.to_netcdf(output)
-    files = found.save(folder) if output is None else [output]
+        drawn.to_netcdf(output)
+    files = drawn.save(folder) if output is None else [output]
     if not as_json:
         echo(f"\nwritten: {in_line(', '.join(map(str, files)))}")
-    click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)
+    click.get_current_context().exit(0 if drawn.reliable else NOT_CONVERGED)

@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import gaussian_filter
 from xarray import DataTree
 
-from homodyne_dask.apps.posterior.arviz_tree import free_names, theta_in
-from homodyne_dask.apps.posterior.posterior_summary import QUANTILES
+from homodyne_dask.apps.posterior.arviz_tree import QUANTILES, free_names, theta_in
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fitted_parameters import truth_of
 from homodyne_dask.results.result_classes import FitResult
@@ -46,9 +45,18 @@ class PosteriorPlots:
             return draw_corner(self.result, self.tree)
 
     def rates(self, ax: Axes | None = None, panel: str | None = None) -> draw.FitFigure:
-        """J(t), the shear rate and the strain: median with 68 and 95 % bands, with the bands of the fit."""
+        """J(t), shear rate and strain with 68 and 95 % bands; below, their differences from the fit."""
+        group = self.tree["posterior"].dataset
+        if "J" not in group:
+            raise OptionError(f"{self.result.config['model']} has no rates J and γ̇ to draw")
+        rates = {
+            name: partial(_draw_rate, tree=self.tree, name=name) for name in AXES if name in group
+        }
+        away = {f"{name} difference": partial(rate, away=True) for name, rate in rates.items()}
+        words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
+        words = plain_label(words + self.tree.attrs["adjust_note"])
         with in_place_of(ax, panel):
-            return _rates(self.result, self.tree)
+            return draw.page(rates | away, len(rates), HEIGHT, words)
 
 
 class _Drawn(NamedTuple):
@@ -70,8 +78,8 @@ class _Drawn(NamedTuple):
 def draw_corner(result: FitResult, tree: DataTree) -> draw.FitFigure:
     """Draw densities; lines are the values of the fit, and true ones if known."""
     theta = theta_in(result, tree["posterior"].dataset)
-    names = [*free_names(result).items()][:MOST]
-    shown = [_drawn(result, theta[:, place], name, place) for name, place in names]
+    places = [*free_names(result).values()][:MOST]
+    shown = [_drawn(result, theta[:, place], place) for place in places]
     n, width = len(shown), draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
     inside, space = n * side + (n - 1) * GAP, GAP / side
@@ -102,36 +110,36 @@ def draw_corner(result: FitResult, tree: DataTree) -> draw.FitFigure:
     return picture
 
 
-def _drawn(result: FitResult, draws: Float[np.ndarray, " draw"], name: str, place: int) -> _Drawn:
-    table = result.parameters
+def _drawn(result: FitResult, draws: Float[np.ndarray, " draw"], place: int) -> _Drawn:
+    row = result.parameters.isel(param=place)
     low, high = np.quantile(draws, (0.005, 0.995))
     margin = 0.15 * (high - low) or 1.0
-    ends = max(low - margin, draws.min()), min(high + margin, draws.max())
+    ends = np.array([max(low - margin, draws.min()), min(high + margin, draws.max())])
     if ends[0] == ends[1]:
-        ends = ends[0] - margin, ends[1] + margin
-    largest = max(map(abs, ends))
+        ends += [-margin, margin]
+    largest = np.abs(ends).max()
     exponent = int(np.floor(np.log10(largest))) if largest > 0 else 0
     scale = 1.0 if -2 <= exponent < 4 else 10.0**exponent
-    unit = [power_of_ten(exponent)] * (scale != 1) + [str(table["unit"].values[place])]
-    truth = (truth_of(result) or {}).get(name, np.nan)
-    value, stderr = (float(table[key].values[place]) / scale for key in ("value", "stderr"))
-    label, edges = (
+    unit = [power_of_ten(exponent)] * (scale != 1) + [row["unit"].item()]
+    name = row["param"].item()
+    numbers = row["value"].item(), row["stderr"].item(), (truth_of(result) or {}).get(name, np.nan)
+    return _Drawn(
         plain_label(f"{name}\n", " ".join(filter(None, unit))),
-        np.linspace(*ends, CELLS + 1),
+        draws / scale,
+        np.linspace(ends[0], ends[1], CELLS + 1) / scale,
+        *(number / scale for number in numbers),
     )
-    return _Drawn(label, draws / scale, edges / scale, value, stderr, truth / scale)
 
 
-def _marginal(axes: Axes, one: _Drawn) -> None:
-    counts, _ = np.histogram(one.draws, one.edges)
+def _marginal(axes: Axes, shown: _Drawn) -> None:
+    counts, _ = np.histogram(shown.draws, shown.edges)
     density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
     density, look = density / density.max(), {"color": COLOURS[0], "lw": 1.2}
-    axes.fill_between(one.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
-    axes.plot(one.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
-    if np.isfinite(one.stderr) and one.stderr > 0:
-        x = np.linspace(one.edges[0], one.edges[-1], 200)
-        gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
-        axes.plot(x, gaussian, color=FIT, lw=1.2)
+    axes.fill_between(shown.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(shown.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
+    if np.isfinite(shown.stderr) and shown.stderr > 0:
+        x = np.linspace(shown.edges[0], shown.edges[-1], 200)
+        axes.plot(x, np.exp(-0.5 * ((x - shown.value) / shown.stderr) ** 2), color=FIT, lw=1.2)
     axes.set_ylim(0, 1.08)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_yticks([])
@@ -157,10 +165,12 @@ def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...])
     return [float(falling[np.searchsorted(held, share)]) for share in shares]
 
 
-def _lines(line: Callable[..., object], one: _Drawn) -> None:
-    line(one.value, color=FIT, linewidth=0.8, label="fit")
-    if np.isfinite(one.truth):
-        line(one.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data")
+def _lines(line: Callable[..., object], shown: _Drawn) -> None:
+    line(shown.value, color=FIT, linewidth=0.8, label="fit")
+    if np.isfinite(shown.truth):
+        line(
+            shown.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data"
+        )
 
 
 def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
@@ -170,30 +180,17 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> Float[np.ndarray, " tick"]:
     return np.unique(ticks[(ticks >= low) & (ticks <= high)][[0, -1]])
 
 
-def _rates(result: FitResult, tree: DataTree) -> draw.FitFigure:
-    """Draw each rate against time, and below it its difference from the fit."""
-    group = tree["posterior"].dataset
-    if "J" not in group:
-        raise OptionError(f"{result.config['model']} has no rates J and γ̇ to draw")
-    rates = {name: partial(_drawn_rate, of=tree, name=name) for name in AXES if name in group}
-    differences = {f"{name} difference": partial(of, away=True) for name, of in rates.items()}
-    words = "bands: 68 % and 95 % of the draws; dotted: 95 % band of the fit; "
-    words = plain_label(words + tree.attrs["adjust_note"])
-    return draw.page(rates | differences, len(rates), HEIGHT, words)
-
-
-def _drawn_rate(axis: Axes, of: DataTree, name: str, away: bool = False) -> None:
+def _draw_rate(axis: Axes, tree: DataTree, name: str, away: bool = False) -> None:
     """Draw a rate, or its difference from the fit, in per cent where no value is 0."""
-    rate, constant = of["posterior"].dataset[name], of["constant_data"].dataset
+    rate, constant = tree["posterior"].dataset[name], tree["constant_data"].dataset
     t, unit, (y, title) = rate["age"].values, rate.attrs["units"], AXES[name]
     ends = [constant[f"{name}_fit{end}"].values for end in ("", "_low_95", "_high_95")]
     curves = np.vstack([np.quantile(rate.values.reshape(-1, len(t)), QUANTILES, axis=0), *ends])
     if name == "strain":  # it begins at 0
         t, curves = t[1:], curves[:, 1:]
-    fit = curves[5]
-    relative = bool((fit > 0).all() or (fit < 0).all())
-    words = y.replace("Å²/s", unit), title
+    fit, words = curves[5], (y.replace("Å²/s", unit), title)
     if away:
+        relative = bool((fit > 0).all() or (fit < 0).all())
         curves = (curves - fit) * (100 / np.abs(fit) if relative else 1.0)
         words = "difference [%]" if relative else f"difference [{unit}]", ""
     draw.label_axes(axis, "t [s]", *words)

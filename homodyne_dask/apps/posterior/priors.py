@@ -13,7 +13,7 @@ before, are uniform but for their size, which is log-uniform: their density is 1
 Where the data determine the values it is the prior of Jeffreys (1946).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,42 +21,39 @@ from jaxtyping import Float
 from scipy import stats
 
 from homodyne_dask.errors import OptionError, require_known
-from homodyne_dask.models.parameter_priors import Distribution, given_priors
-from homodyne_dask.models.parameters import Parameter, Search
+from homodyne_dask.models.parameters import Distribution, Parameter, Search, given_priors
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.text import with_unit
 
 
 class _Form(NamedTuple):
-    """The numbers of a distribution, those above 0, its words, and what it is."""
-
-    numbers: tuple[str, ...]
-    positive: tuple[str, ...]
+    numbers: str
+    """The names of the numbers of a distribution."""
+    positive: str
+    """Those that must be above 0."""
     words: str
-    shape: Callable[..., tuple[float, float, float, float]]
-    """Mean and standard deviation, inf for a flat one, of x or of log x; the ends of x."""
     log: bool = False
+    """Whether it is one of log x: normal or flat in that."""
+    least: float = -np.inf
+    """The end of x, where it is none of the numbers."""
+
+    def shape(self, numbers: tuple[float, ...]) -> tuple[float, float, float, float]:
+        """Return mean and standard deviation, inf for a flat one, of x or of log x; the ends of x."""
+        named = dict(zip(self.numbers.split(), numbers, strict=True))
+        mean = np.log(named["median"]) if "median" in named else named.get("mean", 0.0)
+        sd = named.get("sd", named.get("sigma", np.inf))
+        return mean, sd, named.get("low", self.least), named.get("high", np.inf)
 
 
-_ENDS, _INF = ("low", "high"), np.inf
 _FORMS = {
-    "normal": _Form(
-        ("mean", "sd"), ("sd",), "normal, {0:g} ± {1:g}", lambda mean, sd: (mean, sd, -_INF, _INF)
-    ),
+    "normal": _Form("mean sd", "sd", "normal, {0:g} ± {1:g}"),
     "lognormal": _Form(
-        *(("median", "sigma"), ("sigma", "median"), "lognormal, sigma {1:g}, median {0:g}"),
-        lambda median, sigma: (np.log(median), sigma, 0.0, _INF),
-        log=True,
+        "median sigma", "sigma median", "lognormal, sigma {1:g}, median {0:g}", True, 0.0
     ),
-    "halfnormal": _Form(("sd",), ("sd",), "halfnormal, sd {0:g}", lambda sd: (0.0, sd, 0.0, _INF)),
-    "truncnormal": _Form(
-        *(("mean", "sd", *_ENDS), ("sd",), "truncated normal, {0:g} ± {1:g} within {ends}"),
-        lambda *numbers: numbers,
-    ),
-    "uniform": _Form(_ENDS, (), "uniform, {ends}", lambda *ends: (0.0, _INF, *ends)),
-    "loguniform": _Form(
-        _ENDS, ("low",), "log-uniform, {ends}", lambda *ends: (0.0, _INF, *ends), log=True
-    ),
+    "halfnormal": _Form("sd", "sd", "halfnormal, sd {0:g}", least=0.0),
+    "truncnormal": _Form("mean sd low high", "sd", "truncated normal, {0:g} ± {1:g} within {ends}"),
+    "uniform": _Form("low high", "", "uniform, {ends}"),
+    "loguniform": _Form("low high", "low", "log-uniform, {ends}", True),
 }
 FLAT_IN_RATE = "flat in the rate"
 """The words for a prior of amplitude or exponent of a rate that is one of its shape and size."""
@@ -101,25 +98,24 @@ class Prior(NamedTuple):
         return np.clip(np.exp(y) if self.log else y, self.low, self.high)
 
 
-def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) -> Prior:
+def _prior_of(parameter: Parameter, chosen: Distribution | None, search: Search) -> Prior:
     """Return a prior cut at the bounds of a fit; without ends the data need not bound it, either."""
     place = search.names.index(parameter.name)
-    low, high, period = (float(of[place]) for of in (search.lower, search.upper, search.period))
-    if given is None:
+    low, high, period = (float(x[place]) for x in (search.lower, search.upper, search.period))
+    if chosen is None:
         log = parameter.scale == "log" and low > 0
         if not np.isfinite(high - low):
             raise OptionError(
                 f"the prior of {parameter.name} is flat{' in the log' * log}, {low:g} to {high:g}, so its "
                 f"posterior may be unbounded: give it bounds in the fit, or a prior"
             )
-        given = Distribution("loguniform" if log else "uniform", (low, high), "")
+        chosen = Distribution("loguniform" if log else "uniform", (low, high), "")
     else:
-        require_known(given.name, _FORMS, f"{given.words}: unknown distribution {given.name!r}")
-        given.require(_FORMS[given.name].numbers, _FORMS[given.name].positive)
-    form = _FORMS[given.name]
-    mean, sd, start, end = form.shape(*given.numbers)
-    origin = low
-    if given.name == "normal" and np.isfinite(period):  # of each of its means
+        require_known(chosen.name, _FORMS, f"{chosen.words}: unknown distribution {chosen.name!r}")
+        chosen.require(_FORMS[chosen.name].numbers.split(), _FORMS[chosen.name].positive.split())
+    form, origin = _FORMS[chosen.name], low
+    mean, sd, start, end = form.shape(chosen.numbers)
+    if chosen.name == "normal" and np.isfinite(period):  # of each of its means
         origin, low, high = mean - period / 2, mean - period / 2, mean + period / 2
     inside = max(low, start), min(high, end)
     if not inside[0] < inside[1]:
@@ -127,15 +123,15 @@ def _prior_of(parameter: Parameter, given: Distribution | None, search: Search) 
             f"prior of {parameter.name} extends from {start:g} to {end:g}, outside the bounds {low:g} to "
             f"{high:g}: change one of them"
         )
-    words = form.words.format(*given.numbers, ends="{:g} to {:g}".format(*inside))
+    words = form.words.format(*chosen.numbers, ends="{:g} to {:g}".format(*inside))
     return Prior(with_unit(words, parameter.unit), *inside, form.log, mean, sd, origin, period)
 
 
 def posterior_priors(
-    parameters: tuple[Parameter, ...], search: Search, given: Mapping[str, Any]
+    parameters: tuple[Parameter, ...], search: Search, by_user: Mapping[str, Any]
 ) -> tuple[dict[str, Prior], tuple[PowerLaw, ...]]:
     """Return the prior of every free parameter, and the rates that have one of their own: none was given."""
-    chosen = given_priors(given, search)
+    chosen = given_priors(by_user, search)
     named = {law: {search.names[n] for n in law.at} for law in free_laws(search)}
     laws = tuple(law for law, names in named.items() if not names & chosen.keys())
     free = [parameters[n] for n in np.flatnonzero(search.free)]

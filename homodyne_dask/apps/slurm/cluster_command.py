@@ -211,8 +211,8 @@ def preflight(
     if not sources and (model or file):
         raise OptionError("--model and --scheduler-file apply to stores: give them, or only --site")
     in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
-    given = {"model": model or (None if in_file else "laminar_flow")}
-    config = shared.configuration(sources, given) if sources else None
+    options = {"model": model or (None if in_file else "laminar_flow")}
+    config = shared.configuration(sources, options) if sources else None
     results: dict[str, Any] = {}
     with printing(to_stderr=as_json):
         if site:

@@ -110,23 +110,22 @@ def _path(text: str | Path) -> Path:
 _ONE_VALUE = str | int | float | Path | None
 type _Duration = Annotated[str | float, AfterValidator(parse_timedelta), Field(gt=0)]
 type _Folder = Annotated[str | Path, AfterValidator(_path)]
-_KINDS: dict[Any, Any] = {
-    "batch": Literal["slurm", "pbs"],
-    "memory": Annotated[str | int, AfterValidator(parse_bytes), Field(gt=NANNY_BYTES)],
-    "walltime": Annotated[str, AfterValidator(walltime_seconds)],
-    "patience": _Duration,
-    "death-timeout": _Duration | None,
-    "shared-temp-directory": _Folder,
-    "log-directory": _Folder | None,
-    int: PositiveInt,
-    list: list | tuple,
-    dict: dict[str, Any],
+_SETTINGS: dict[Any, tuple[Any, str]] = {
+    "batch": (Literal["slurm", "pbs"], ""),
+    "memory": (Annotated[str | int, AfterValidator(parse_bytes), Field(gt=NANNY_BYTES)], ""),
+    "walltime": (Annotated[str, AfterValidator(walltime_seconds)], ""),
+    "patience": (_Duration, "a duration, such as 10m"),
+    "death-timeout": (_Duration | None, ""),
+    "shared-temp-directory": (_Folder, ""),
+    "log-directory": (_Folder | None, "a folder, such as ~/logs"),
+    "python": (_ONE_VALUE, "a command, such as python3"),
+    int: (PositiveInt, ""),
+    list: (list | tuple, "a list of text, such as `['--exclusive']`"),
+    dict: (dict[str, Any], ""),
+    str: (_ONE_VALUE, ""),
+    type(None): (_ONE_VALUE, "text"),
 }
-"""Types of settings, by their names or by the types of their defaults; any other is one value."""
-_FORMS: dict[Any, str] = {
-    "patience": "a duration, such as 10m", list: "a list of text, such as `['--exclusive']`",
-    "log-directory": "a folder, such as ~/logs", "python": "a command, such as python3", type(None): "text",
-}  # fmt: skip
+"""Type of a setting by its name, or by that of its default; what to give, '' for one such as the default."""
 _GONE = {"security": "remove it: jobs always use TLS", "tried": "remove it"}
 
 
@@ -140,13 +139,12 @@ def _check(layer: Any, defaults: Site, what: str) -> None:
             raise OptionError(f"{wrong}: {_GONE[key]}")
         errors.require_known(key, defaults, f"{what}: unknown setting {key!r}")
         default = defaults[key]
-        kind = _KINDS.get(key) or _KINDS.get(type(default), _ONE_VALUE)
+        setting, form = _SETTINGS.get(key) or _SETTINGS[type(default)]
         try:
-            TypeAdapter(kind).validate_python(value, strict=True)
+            TypeAdapter(setting).validate_python(value, strict=True)
         except (ValueError, LookupError, OverflowError, RuntimeError) as e:
             why = f" ({e.errors()[0]['msg']})" if isinstance(e, ValidationError) else ""
-            form = _FORMS.get(key) or _FORMS.get(type(default), f"one such as {default!r}")
-            raise OptionError(f"{wrong}{why}: give {form}") from None
+            raise OptionError(f"{wrong}{why}: give {form or f'one such as {default!r}'}") from None
         if key == "driver":
             _check(value, default, f"{what}.{key}")
 

@@ -93,27 +93,27 @@ def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
     if values is None:
         return pictures
     by_pulse = values.reshape(n_trains, n_frames, -1)
-    known = np.isfinite(by_pulse)
-    total = np.where(known, by_pulse, 0).sum(axis=(0, 2))
-    return pictures._replace(flux=total / np.maximum(known.sum(axis=(0, 2)), 1))
+    finite = np.isfinite(by_pulse)
+    total = np.where(finite, by_pulse, 0).sum(axis=(0, 2))
+    return pictures._replace(flux=total / np.maximum(finite.sum(axis=(0, 2)), 1))
 
 
 def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
     """Return the mean matrix of one bin, NaN where no train knows a pair."""
-    _, at = place(where)
+    _, bin = place(where)
     with hdf5.open_hdf5(path) as file:
         (_, _, n), within = _shape(file)
         total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
         step = max(1, SLAB_BYTES // (4 * n * n))
         for first in range(*trains, step):
-            index = (slice(first, min(first + step, trains[1])), *within, at)
+            index = (slice(first, min(first + step, trains[1])), *within, bin)
             slab = hdf5.read_part(file, MATRICES, index)
-            known = np.isfinite(slab) & (slab != NO_PIXELS)
+            counted = np.isfinite(slab) & (slab != NO_PIXELS)
             # a train does not know the pairs of frames without a photon, which are 0 throughout
-            alive = (known & (slab != 0) & ~np.eye(n, dtype=bool)).any(axis=-1)
-            known &= alive[:, :, None] & alive[:, None, :]
-            total += np.where(known, slab, 0).sum(axis=0, dtype=np.float64)
-            count += known.sum(axis=0)
+            alive = (counted & (slab != 0) & ~np.eye(n, dtype=bool)).any(axis=-1)
+            counted &= alive[:, :, None] & alive[:, None, :]
+            total += np.where(counted, slab, 0).sum(axis=0, dtype=np.float64)
+            count += counted.sum(axis=0)
     with np.errstate(invalid="ignore"):
         return (total / count).astype(np.float32)
 

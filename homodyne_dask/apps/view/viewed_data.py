@@ -45,13 +45,13 @@ class Shown:
 def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = None) -> list[Source]:
     """Return the stores, opened, and results among which a page lets choose; exclude: of stores."""
     sources: list[Source] = []
-    for given in what:
+    for viewed in what:
         form = "a scan, a result, or the path of a store, of a fit or of a folder of fits"
-        require_type("what to view", given, Viewable, form)
-        if isinstance(given, Scan | FitResult):
-            sources.append(given)
+        require_type("what to view", viewed, Viewable, form)
+        if isinstance(viewed, Scan | FitResult):
+            sources.append(viewed)
             continue
-        path = any_path("what to view", given)
+        path = any_path("what to view", viewed)
         if isinstance(path, UrlPath):
             sources.append(open_dataset(path))
         elif path.name.endswith(".json") or (path / SUMMARY).is_file():

@@ -52,17 +52,11 @@ class WatchState:
         name = Path(name).name
         return self.results / STORES / f"{name}.zarr", self.results / f"{name}_fit"
 
-    def note(self, name: str, ended: EndedFile) -> None:
-        self.write(self.ended | {name: ended})
-
-    def forget(self, name: str) -> None:
-        self.write({other: ended for other, ended in self.ended.items() if other != name})
-
-    def write(self, ended: dict[str, EndedFile]) -> None:
+    def write(self, ended: Mapping[str, EndedFile]) -> None:
         """Write the file; where that fails, OSError, the state stays that of the file."""
         values = {"format": FORMAT, "format_version": VERSION, "fit": self.fit, "files": ended}
         json_files.write_with_checksum(values, self.results / STATE)
-        self.ended = ended
+        self.ended = dict(ended)
 
 
 def fit_identity(config: FitConfig, reading: FileOptions) -> Mapping[str, object]:

@@ -59,8 +59,8 @@ class ScanTable:
         names = quantity_names(rows, self.names)
         title = f"{len(rows)} scans, the latest {rows[-1].name}" if rows else "No scan yet"
         said = [f"{said[0]}; written {local_time(time.time())}", *said[1:]]
-        given = SCANS, folder, pictures_of(rows)
-        page = report_of_fits(title, names, rows, len(rows), *given, watcher=said)
+        of_folder = SCANS, folder, pictures_of(rows)
+        page = report_of_fits(title, names, rows, len(rows), *of_folder, watcher=said)
         write_table_and_page(folder, SCANS, names, rows, page, reload=reload, durable=False)
         self.changed = False
 

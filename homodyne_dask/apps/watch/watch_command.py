@@ -67,9 +67,9 @@ def _reading(options: dict[str, Any]) -> FileOptions:
     return FileOptions(**given_of({name: options.pop(name) for name in names}))
 
 
-def _configuration(folder: Path, fit_yaml: Path | None, given: dict[str, Any]) -> FitConfig:
+def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any]) -> FitConfig:
     data: list[Any] = [absolute(folder)]
-    config = read_config(fit_yaml, given, data) if fit_yaml else FitConfig(**given, data=data)
+    config = read_config(fit_yaml, options, data) if fit_yaml else FitConfig(**options, data=data)
     if config.model == "auto":
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one scan first"

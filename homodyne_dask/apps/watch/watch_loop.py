@@ -191,7 +191,8 @@ class FolderWatch:
         self.seen, self.looks = files, self.looks + 1
         refused = {name for name, file in self.state.ended.items() if file.problem}
         for name in (refused | self.waiting.keys()) - {*files, ALL, PAGE}:
-            self.state.forget(name)  # if it comes back, it is tried again
+            others = {other: self.state.ended[other] for other in self.state.ended if other != name}
+            self.state.write(others)  # if it comes back, it is tried again
             self._resolved(name)
             self.table.remove(name)
 
@@ -221,7 +222,7 @@ class FolderWatch:
                 remove_store(self.state.places(name)[0])
             if result is None:
                 raise error or AssertionError
-            self.state.note(name, EndedFile(stamp))
+            self.state.write(self.state.ended | {name: EndedFile(stamp)})
             say(row_line(self._show(name, stamp, result)))
             self.statuses[name] = 0 if result.converged else NOT_CONVERGED
             self._resolved(name)
@@ -242,7 +243,7 @@ class FolderWatch:
             if what:
                 self._postpone(name, e)
             else:
-                self.state.note(name, EndedFile(stamp, problem))
+                self.state.write(self.state.ended | {name: EndedFile(stamp, problem)})
                 say(f"{name}: {problem}")
                 self.statuses[name] = BAD_INPUT
                 self._resolved(name)

@@ -17,7 +17,7 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.observer import require_callbacks
-from homodyne_dask.fitting.prepare import prepare, require_gap
+from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.many_fits import Job, run_many
 from homodyne_dask.fitting.series.parts import (
     OVER,
@@ -203,7 +203,7 @@ def fit_each(
     if together:
         return fit_parts_together(scans, model, parts, per_group, axis, client, callbacks, options)
     for scan in scans:
-        require_gap(prepare(scan, model, **options))
+        prepare(scan, model, **options).require_gap()
     jobs = []
     for parts_of_scan, scan in zip(parts, scans, strict=True):
         jobs += jobs_of(parts_of_scan, scan, options, Path())
@@ -257,7 +257,7 @@ def fit_parts_together(
 
     stores = [prepare(scan, model, **options) for scan in scans]
     for store in stores:
-        require_gap(store)
+        store.require_gap()
     all_parts, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
     together, results = fit_together(stores, all_parts, tuple(per_group), client, callbacks, what)
     rows = [

@@ -39,13 +39,11 @@ from homodyne_dask.fitting.fit_scan import fit_run, raise_nonfinite
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.observer import FitObserver, followed
 from homodyne_dask.fitting.series.parts import Part, check_measured_once
-from homodyne_dask.fitting.start.averages import Theta, binned_averages
-from homodyne_dask.fitting.start.grid_scan import BinnedFits
+from homodyne_dask.fitting.start.averages import BinnedFits, Theta, binned_averages
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_search import PASSES_TO_MINIMUM
 from homodyne_dask.kernels.gram import Gram, stacked
 from homodyne_dask.models.parameters import GaussianPriors, Search
-from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Finding, Findings, finding
@@ -197,7 +195,7 @@ def global_request(
         scans.append(scan)
         scan_of_bin[scan.bins] = n
     times = np.concatenate([store.scan.time[store.scan.use] for store in stores])
-    laws = power_laws(search.names, first.problem.model.power_laws, times)
+    laws = first.problem.model.laws_over(times)
     together = replace(
         first,
         others=tuple(store.scan for store in others),
@@ -234,8 +232,7 @@ def _is_part_of(part: Part, whole: Request) -> bool:
 
 def _check_alike(stores: Sequence[Request]) -> None:
     model = stores[0].problem.model
-    splines = model.splines or (model.beat is not None and model.beat.law)
-    if len(stores) > 1 and splines:
+    if len(stores) > 1 and model.of_one_record:
         raise OptionError(
             f"the splines of {model.name} are spread over the record of one scan, but {len(stores)} stores "
             f"are given: choose a model whose parameters all scans share"

@@ -1,8 +1,10 @@
-"""The averages over age and lag from which initial values are found: their Grams, the best of many points."""
+"""The averages over age and lag from which initial values are found: Grams, the best of many points, fits."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NoReturn
+from itertools import islice
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ from homodyne_dask.kernels.separable_backend import (
     tables_of,
 )
 from homodyne_dask.kernels.user_function_checks import check_finite
-from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.parameters import Search, shortest
 from homodyne_dask.models.shear_factor import (
     decay,
     parabolic_factor,
@@ -38,14 +40,15 @@ from homodyne_dask.models.transport import (
     BinScales,
     Convention,
     Shear,
-    TransportModel,
     bin_scales,
     frame_spacing,
     positive_times,
     rows_of,
 )
 from homodyne_dask.models.user_defined import Bin, SeparableModel
-from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
+from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
 from homodyne_dask.store.scan import Cuts, Scan, q_or_one
 from homodyne_dask.sweep.cell_sums import edges_inside
 from homodyne_dask.sweep.sweep import Passes
@@ -80,10 +83,10 @@ class BinnedAverages:
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
         t = positive_times(nodes, self.spacing)
         rows = rows_of(problem.model, problem.convention, theta, t, steps)
-        here, there = (
+        at_t1, at_t2 = (
             rows[:, n] + (rows[:, n + 1] - rows[:, n]) * share for n, share in self._places
         )
-        return there - here
+        return at_t2 - at_t1
 
     def shear_factor(self, phase: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
         """Return the factor that shear of a phase makes of f."""
@@ -94,10 +97,10 @@ class BinnedAverages:
         return np.sinc(phase / np.pi) ** power
 
     def at_cells(
-        self, at: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
+        self, cells: Int[np.ndarray, " some"] | Bool[np.ndarray, " cell"]
     ) -> "BinnedAverages":
-        c2, weight = self.c2[:, at], self.weight[:, at]
-        return replace(self, c2=c2, weight=weight, t1=self.t1[at], t2=self.t2[at])
+        c2, weight = self.c2[:, cells], self.weight[:, cells]
+        return replace(self, c2=c2, weight=weight, t1=self.t1[cells], t2=self.t2[cells])
 
     def of_bins(self, bins: list[int]) -> "BinnedAverages":
         parts = {name: getattr(self, name)[bins] for name in ("c2", "weight", "q", "phi")}
@@ -113,12 +116,12 @@ class BinnedAverages:
         )
 
     def of_cells(
-        self, sums: Float[np.ndarray, "bin cell 4"], at: Int[np.ndarray, " some"]
+        self, sums: Float[np.ndarray, "bin cell 4"], cells: Int[np.ndarray, " some"]
     ) -> "BinnedAverages":
         """Return averages over other cells; sums: of the weights, and of these times c2 - 1, t1 and t2."""
-        weight, total = sums[:, at, 0], sums[:, at].sum(0)
+        weight, total = sums[:, cells, 0], sums[:, cells].sum(0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            c2 = np.nan_to_num(1 + sums[:, at, 1] / weight, nan=1.0)
+            c2 = np.nan_to_num(1 + sums[:, cells, 1] / weight, nan=1.0)
         t1, t2 = total[:, 2] / total[:, 0], total[:, 3] / total[:, 0]
         return replace(self, c2=c2, weight=weight, t1=t1, t2=t2)
 
@@ -129,23 +132,23 @@ class BinnedAverages:
     @cached_property
     def _nodes(self) -> Float[np.ndarray, " node"]:
         """The frame times between which the rates are integrated."""
-        at, last = [0], len(self.time) - 1
-        while at[-1] < last:
-            at.append(min(at[-1] + max(1, at[-1] // STEPS_PER_AGE), last))
-        return self.time[at]
+        frames, last = [0], len(self.time) - 1
+        while frames[-1] < last:
+            frames.append(min(frames[-1] + max(1, frames[-1] // STEPS_PER_AGE), last))
+        return self.time[frames]
 
     @cached_property
     def _places(self) -> list[tuple[Int[np.ndarray, " cell"], Float[np.ndarray, " cell"]]]:
         """Of t1 and of t2 of the cells the nodes before them, and how far they are to the next."""
-        nodes, found = self._nodes, []
+        nodes, places = self._nodes, []
         for t in (self.t1, self.t2):
             below = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
-            found.append((below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
-        return found
+            places.append((below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
+        return places
 
     def __call__(self, theta: Theta) -> Gram:
         model = self.problem.model
-        of_model = self._transport_moments if isinstance(model, TransportModel) else self._moments
+        of_model = self._transport_moments if model.derivatives_by_hand else self._moments
         with float64_on_cpu():
             return Gram(np.asarray(of_model(theta)), (self.weight > 0).sum(1))
 
@@ -158,12 +161,12 @@ class BinnedAverages:
         )  # fmt: skip
 
     def _moments(self, theta: Theta) -> Array:
-        at = separable_point(self.problem, theta, self.time)
-        tables = at.tables, at.derivatives
-        here, there = (at_times(tables, self.time, t) for t in (self.t1, self.t2))
+        point = separable_point(self.problem, theta, self.time)
+        tables = point.tables, point.derivatives
+        at_t1, at_t2 = (at_times(tables, self.time, t) for t in (self.t1, self.t2))
         bins = bin_argument(self.problem, self.q, self.phi)
-        given = self.c2, self.weight, at.theta, here, there, bins
-        return _moments(*given, model=self.problem.model)
+        data = self.c2, self.weight, point.theta, at_t1, at_t2, bins
+        return _moments(*data, model=self.problem.model)
 
 
 def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
@@ -284,11 +287,11 @@ def chisqr_at_points(
 
 @plain_kernel("model")
 def _moments(
-    c2: Array, weight: Array, theta: Array, here: tuple[Tables, Tables],
-    there: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
+    c2: Array, weight: Array, theta: Array, at_t1: tuple[Tables, Tables],
+    at_t2: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
 ) -> Array:  # fmt: skip
     def of_bin(y: Array, w: Array, bin: Bin) -> Array:
-        f, derivatives = f_with_derivatives(model, theta, here, there, bin, y.shape)
+        f, derivatives = f_with_derivatives(model, theta, at_t1, at_t2, bin, y.shape)
         return _products(y, w, f, *derivatives)
 
     return jax.vmap(of_bin)(c2, weight, bins)
@@ -315,3 +318,105 @@ def _moments_of_points(
         return jax.vmap(of_bin)(c2, weight, bins)
 
     return jax.lax.map(at_point, points)
+
+
+AVERAGES_OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
+"""An approximate optimum of the averages is enough."""
+
+
+@dataclass(frozen=True)
+class BinnedFit:
+    """The state of a fit to averages, or of several that reached the same minimum."""
+
+    state: lm.State
+    starts: int = 1
+
+    @property
+    def lowest(self) -> lm.State:
+        return self.state.lowest
+
+    @property
+    def chisqr(self) -> float:
+        return self.lowest.reduced.chisqr
+
+    def minimum(self, free: int | None = None) -> "Minimum":
+        variance = np.nan if free is None else self.lowest.reduced.variance(free)
+        return Minimum(self.lowest.theta, self.chisqr, self.starts, variance)
+
+
+class Minimum(NamedTuple):
+    theta: Theta
+    chisqr: float
+    """On the averages; NaN where the user gave theta."""
+    starts: int
+    variance: float = np.nan
+
+
+@dataclass(frozen=True)
+class BinnedFits:
+    summary: Callable[[Theta], Gram]
+    search: Search
+    mode: str
+    limits: ScalingPrior | None = None
+    """Bounds and priors of contrast and offset; not used where f alone determines the parameters."""
+
+    def started(self, thetas: Sequence[Theta]) -> list[BinnedFit]:
+        evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
+        return [
+            BinnedFit(lm.initial_state(self.search, theta, reduced, AVERAGES_OPTIONS))
+            for theta, reduced in zip(thetas, evaluated, strict=True)
+        ]
+
+    def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
+        states = [end.state for end in ends]
+        passes_of_all = lm.iterate_several(self.search, self._evaluated, states, AVERAGES_OPTIONS)
+        for after in islice(passes_of_all, passes):
+            states = after
+        return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
+
+    def ends(self, thetas: Sequence[Theta], passes: int) -> list[BinnedFit]:
+        return self.merged(self.advanced(self.started(thetas), passes))
+
+    def chisqr_at(self, thetas: Sequence[Theta]) -> list[float]:
+        """Return χ² at each theta, without penalties; infinite where it is not a number."""
+        evaluated = self._evaluated([lm.Trial(theta) for theta in thetas])
+        return [end.chisqr if np.isfinite(end.chisqr) else np.inf for end in evaluated]
+
+    def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
+        evaluated = []
+        for trial in trials:
+            gram = self.summary(trial.theta)
+            if self.mode == "shared":  # one contrast and offset: the sum of all bins
+                gram = gram.wide
+                gram = Gram(gram.moments.sum(0)[None], gram.pairs.sum(keepdims=True))
+            prior = self.search.prior_terms(trial.theta)
+            evaluated.append(reduce(gram, Scaling(prior=self.limits), prior=prior))
+        return evaluated
+
+    def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
+        distinct: list[BinnedFit] = []
+        finite = [end for end in ends if end.lowest.reduced.finite]
+        for end in sorted(finite, key=lambda end: end.chisqr):
+            for n, other in enumerate(distinct):
+                if self.same_minimum(other, end):
+                    distinct[n] = replace(other, starts=other.starts + end.starts)
+                    break
+            else:
+                distinct.append(end)
+        return distinct
+
+    def same_minimum(self, lower: BinnedFit, higher: BinnedFit) -> bool:
+        """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
+        low, high = lower.lowest, higher.lowest
+        variance = low.reduced.variance(int(self.search.free.sum()))
+        difference = shortest(high.theta - low.theta, self.search.period)
+        distance = difference @ low.reduced.hessian @ difference
+        better = abs(high.reduced.chisqr - low.reduced.chisqr)
+        close = max(variance, low.reduced.rounding)
+        return bool(better < close and distance < 9 * close)
+
+
+def promising(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
+    finite = [end for end in ends if end.lowest.reduced.finite]
+    lowest = min((end.chisqr for end in finite), default=np.inf)
+    return [end for end in finite if end.chisqr <= times * lowest]

@@ -17,16 +17,21 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.start.averages import BinnedAverages, Theta, chisqr_at_points
-from homodyne_dask.fitting.start.grid_scan import (
+from homodyne_dask.fitting.start.averages import (
+    BinnedAverages,
     BinnedFit,
     BinnedFits,
+    Theta,
+    chisqr_at_points,
+)
+from homodyne_dask.fitting.start.transport_search import (
     chisqr_with_best_scaling,
     distinct,
     given_or,
     local_minima,
 )
-from homodyne_dask.models.parameters import Beat, Search
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.parametrized import Beat
 from homodyne_dask.models.rate_forms import integrated
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.cell_sums import AgeAndLagEdges
@@ -229,18 +234,18 @@ def _starts(
         for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):
             points = []
             for fraction, *decays in product(fractions, *of_decays):
-                at = dict(zip((beat.fraction, *beat.decays), (fraction, *decays), strict=True))
-                at |= fringes
-                point = np.array([at.get(name, rest[n]) for n, name in enumerate(search.names)])
+                values = dict(zip((beat.fraction, *beat.decays), (fraction, *decays), strict=True))
+                values |= fringes
+                point = np.array([values.get(name, rest[n]) for n, name in enumerate(search.names)])
                 points.append(search.with_given(point))
             yield np.array(points)
 
 
 def _distinct(minima: Iterable[_Fringes], beat: Beat) -> list[dict[str, float]]:
 
-    def near(one: dict[str, float], other: dict[str, float]) -> bool:
-        turned = (one[beat.direction] - other[beat.direction] + 90) % 180 - 90
-        ratio = one[beat.speed] / other[beat.speed]
+    def near(fringes: dict[str, float], chosen: dict[str, float]) -> bool:
+        turned = (fringes[beat.direction] - chosen[beat.direction] + 90) % 180 - 90
+        ratio = fringes[beat.speed] / chosen[beat.speed]
         return abs(np.log(ratio)) < NEAR_SPEED and abs(turned) < NEAR_ANGLE
 
     lowest = sorted(minima, key=lambda fringes: fringes[0])
@@ -253,8 +258,8 @@ def _without_slow_decays(summary: BinnedAverages) -> Float[np.ndarray, "bin cell
     slow = np.exp(-np.array([0.0, 0.5, 3.0]) / lag.max() * lag[:, None])
     for y, weight in zip(summary.c2 - 1, summary.weight, strict=True):
         root = np.sqrt(weight)
-        found, *_ = np.linalg.lstsq(slow * root[:, None], y * root, rcond=1e-6)
-        left.append(y - slow @ found)
+        amplitudes, *_ = np.linalg.lstsq(slow * root[:, None], y * root, rcond=1e-6)
+        left.append(y - slow @ amplitudes)
     return np.array(left)
 
 
@@ -286,9 +291,9 @@ def _minima(
         ]
         speeds = given_or(search, beat.speed, frequency / scale.max() / middle**exponent)
         of_bin = speeds[:, None] * middle**exponent * scale[:, None, :]
-        at = np.clip(np.rint(of_bin / frequency[0]).astype(int) - 1, 0, len(frequency) - 1)
+        cells = np.clip(np.rint(of_bin / frequency[0]).astype(int) - 1, 0, len(frequency) - 1)
         total = sum(
-            (row[cell] for row, cell in zip(chisqr, at, strict=True)), np.zeros(at[0].shape)
+            (row[cell] for row, cell in zip(chisqr, cells, strict=True)), np.zeros(cells[0].shape)
         )
         for n, m in local_minima(total)[:N_FREQUENCIES]:
             values = {beat.speed: speeds[n], beat.exponent: exponent, beat.direction: angles[m]}

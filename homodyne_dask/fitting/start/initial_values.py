@@ -8,6 +8,7 @@ first level or, where there is none, to the data.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord
-from homodyne_dask.fitting.prepare import gaussian_priors, parameters_for_q
 from homodyne_dask.fitting.start.averages import (
     BinnedAverages,
+    BinnedFit,
+    BinnedFits,
+    Minimum,
     Theta,
     averaged_over_scans,
     best_points,
@@ -32,11 +35,9 @@ from homodyne_dask.fitting.start.beats_and_sign_changes import (
     single_lags,
     with_sign_changes,
 )
-from homodyne_dask.fitting.start.grid_scan import BinnedFit, BinnedFits
 from homodyne_dask.fitting.start.transport_search import (
     N_STARTS,
     PASSES_TO_MINIMUM,
-    Minimum,
     competing_minima,
     followed,
     transport_minima,
@@ -47,18 +48,17 @@ from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.machine.allocator_and_threads import trim_memory
-from homodyne_dask.models import MODELS
-from homodyne_dask.models.derived_models import CompositeModel, TiedModel
-from homodyne_dask.models.parameters import Beat, Search, search
-from homodyne_dask.models.rate_forms import LogDensityForm, SplineForm, power_laws
-from homodyne_dask.models.spline_rates import SplineModel, lognormals, of_power_law, power_law_model
-from homodyne_dask.models.stretched_exponentials import STRETCHED_AGEING
-from homodyne_dask.models.transport import Convention, TransportModel, positive_times
-from homodyne_dask.models.user_defined import SeparableModel
+from homodyne_dask.models import MODELS, Model
+from homodyne_dask.models.parameters import Search, gaussian_priors, search
+from homodyne_dask.models.parametrized import Beat
+from homodyne_dask.models.rate_forms import SplineForm
+from homodyne_dask.models.stretched_exponentials import lognormals
+from homodyne_dask.models.transport import Convention, positive_times
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.reduce import ReducedProblem, reduce
+from homodyne_dask.solver.scaling_modes import ScalingPrior
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
@@ -72,62 +72,28 @@ POINTS_PER_PARAMETER = 100
 MAX_POINTS = 1000
 
 
-def _free_rate_ends(
-    request: Request, summary: BinnedAverages, data: Passes | None
-) -> list[BinnedFit]:
-    """Return the fits from those of power laws; where `data` show it, with a shear rate of either sign."""
-    found, model = request.search, request.problem.model
-    mode, starts = request.scaling.mode_for_initial_values, request.options.starts
-    points = _points_of_power_laws(request, summary)[: starts or MAX_SPLINE_STARTS]
-    rate = model.places.get("gamma_dot")
-    # a shear rate without initial values may be negative, and pairs of frames show it
-    turns = request.problem.convention is Convention.PHYSICAL and request.scan.cells is None
-    if rate is not None:
-        low, high, start = (v[rate] for v in (found.lower, found.upper, found.start))
-        turns = turns and bool(((low < 0) & (high > 0) & np.isnan(start)).all())
-    if data is not None and rate is not None and turns:
-        fine = fine_averages(request.scan, data, summary)
-        sizes = _points_of_power_laws(request, only_short_lags(fine))[:MAX_SPLINE_STARTS]
-        return with_sign_changes(fine, found, mode, rate, sizes, points)
-    return BinnedFits(summary, found, mode).ends(points, PASSES_TO_MINIMUM)
+@one_blas_thread()
+def find_initial_values(request: Request, data: Passes | None = None) -> list[Minimum]:
+    """data: passes over the data, for what the stored averages do not show. The best minimum is the first.
+
+    Initial values that a user gives are a start beside those of a search; those of all parameters of a model
+    given as f without fringes are returned as they are: averages need not show what it has.
+    """
+    return STARTS[request.problem.model.start](request, data).minima()
 
 
-def _points_of_power_laws(request: Request, summary: BinnedAverages) -> list[Theta]:
-    model, found, scan = request.problem.model, request.search, request.scan
-    law = power_law_model(model)
-    of_law = _of_problem(request, replace(request.problem, model=law), bool(law.shear))
-    averages = replace(summary, problem=of_law.problem)
-    mode = request.scaling.mode_for_initial_values
-    minima = transport_minima(averages, of_law.search, mode, request.options.starts)
-    t = positive_times(scan.time[scan.use], averages.spacing)
-    shear = model.places.get("gamma_dot", slice(0))
-
-    def free(theta: Theta) -> Float[np.ndarray, " m"]:
-        made = of_power_law(model, theta, t)
-        made[shear] = np.abs(made[shear])
-        floor = np.zeros(model.size)
-        for at in model.places.values():
-            floor[at] = MIN_SHARE * np.abs(made[at]).mean()
-        made = np.where(made < floor, floor, made)
-        return found.with_given(made)
-
-    lowest = minima[0].chisqr
-    return [free(at.theta) for at in minima if at.chisqr <= MAX_SPLINE_START_CHISQR_RATIO * lowest]
-
-
-def _of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Request:
+def of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Request:
     """Return the request for another model: what is given of parameters of both models holds for it."""
-    scan, found, model = request.scan, request.search, problem.model
-    parameters = parameters_for_q(model, scan, needs_q)
-    laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
-    whole, given = search(parameters, laws=laws), {}
-    there, here = np.nonzero(np.array(whole.names)[:, None] == np.array(found.names))
+    scan, given, model = request.scan, request.search, problem.model
+    parameters = model.parameters_for(scan.q, needs_q)
+    whole, common = search(parameters, laws=model.laws_over(scan.time[scan.use])), {}
+    in_whole, in_given = np.nonzero(np.array(whole.names)[:, None] == np.array(given.names))
     for name in ("start", "lower", "upper", "free", "period"):
-        given[name] = getattr(whole, name).copy()
-        given[name][there] = getattr(found, name)[here]
-    whole, prior = replace(whole, **given), request.options.prior or {}
-    known = {name: prior[name] for name in whole.names if name in prior}
-    whole = replace(whole, priors=gaussian_priors(known, whole))
+        common[name] = getattr(whole, name).copy()
+        common[name][in_whole] = getattr(given, name)[in_given]
+    whole, prior = replace(whole, **common), request.options.prior or {}
+    priors = gaussian_priors({name: prior[name] for name in whole.names if name in prior}, whole)
+    whole = replace(whole, priors=priors)
     return replace(request, problem=problem, parameters=parameters, search=whole)
 
 
@@ -136,8 +102,8 @@ def averages_of(
 ) -> Callable[[Theta], Gram]:
     """Return a function of theta: the Gram of the averages, or of `data` for what stored ones do not show."""
     model = request.problem.model
-    if isinstance(model, TiedModel):
-        base = _of_problem(request, untied(request.problem))
+    if model.untied is not model:
+        base = of_problem(request, untied(request.problem))
         return averages_of_ties(model, averages_of(base, data, summary))
     if summary is None:
         return binned_averages(request.scan, request.problem, data)
@@ -146,149 +112,223 @@ def averages_of(
 
 def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> None:
     """Raise OptionError where f of a user is not a number at theta, as `check_finite` does."""
-    scan, problem = request.scan, request.problem
-    if isinstance(problem.model, TiedModel):
-        theta, problem = problem.model.ties.expand(theta), untied(problem)
-    if isinstance(problem.model, SeparableModel):
-        bins = q_or_one(scan), scan.phi
-        check_finite(problem, theta, scan.time, np.flatnonzero(scan.use), *bins, everywhere)
+    scan, model, problem = request.scan, request.problem.model, untied(request.problem)
+    if problem.model is not model:
+        theta = model.ties.expand(theta)
+    if not problem.model.derivatives_by_hand:
+        frames, bins = np.flatnonzero(scan.use), (q_or_one(scan), scan.phi)
+        check_finite(problem, theta, scan.time, frames, *bins, everywhere)
 
 
-@one_blas_thread()
-def find_initial_values(request: Request, data: Passes | None = None) -> list[Minimum]:
-    """data: passes over the data, for what the stored averages do not show. The best minimum is the first.
+class _Start:
+    """The search for initial values of a family of models: fits to averages, from points that suit it."""
 
-    Initial values that a user gives are a start beside those of a search; those of all parameters of a model
-    given as f without fringes are returned as they are: averages need not show what it has.
-    """
-    search, model = request.search, request.problem.model
-    mode, given = request.scaling.mode_for_initial_values, np.isfinite(search.start)
-    as_given = [Minimum(search.start, np.nan, 1)]
-    if isinstance(model, TiedModel):
-        if given.all():
-            return as_given
-        base = _of_problem(request, untied(request.problem))
-        kept = [base.search.names.index(name) for name in search.names]
-        points = [search.inside(at.theta[kept]) for at in find_initial_values(base, data)]
-        ends = BinnedFits(averages_of(request, data), search, mode).ends(points, PASSES_TO_MINIMUM)
-        return [end.minimum() for end in ends]
-    summary = binned_averages(request.scan, request.problem, data)
-    if search.smoothness is not None:
-        if given.all():
-            return as_given
-        if isinstance(model, SplineModel):
-            summary = averaged_over_scans(summary, request.scan)
-            points = _points_of_splines(request, model, summary, data)
-            ends = BinnedFits(summary, search, mode).ends(points, PASSES_TO_MINIMUM)
-        else:
-            ends = _free_rate_ends(request, summary, data)
-        return [end.minimum(int(search.free.sum())) for end in ends]
-    if isinstance(model, TransportModel):
-        averages = averaged_over_scans(summary, request.scan)
-        return transport_minima(averages, search, mode, request.options.starts)
-    if given.all():
-        require_finite(request, search.start)
-        if model.beat is None or not search.free.any():
-            return as_given
-    return _minima_of_function(request, data, summary)
+    def __init__(self, request: Request, data: Passes | None) -> None:
+        self.request, self.data = request, data
+        self.scan, self.search, self.model = request.scan, request.search, request.problem.model
+        self.mode, self.starts = request.scaling.mode_for_initial_values, request.options.starts
+
+    def minima(self) -> list[Minimum]:
+        stored, free = self.stored(), int(self.search.free.sum())
+        return self.given or [end.minimum(free) for end in self.ends(stored)]
+
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        summary = averaged_over_scans(stored, self.scan)
+        fits = BinnedFits(summary, self.search, self.mode)
+        return fits.ends(self.points(summary), PASSES_TO_MINIMUM)
+
+    def points(self, summary: BinnedAverages) -> list[Theta]:
+        raise NotImplementedError
+
+    @property
+    def given(self) -> list[Minimum]:
+        """The initial values of the user, if these are of all parameters."""
+        start = self.search.start
+        return [Minimum(start, np.nan, 1)] if np.isfinite(start).all() else []
+
+    def stored(self) -> BinnedAverages:
+        return binned_averages(self.scan, self.request.problem, self.data)
+
+    def minima_of(self, model: Model, needs_q: bool = False) -> list[Minimum]:
+        """Return the minima of a simpler model, near which those of this one are."""
+        problem = replace(self.request.problem, model=model.current())
+        return find_initial_values(of_problem(self.request, problem, needs_q), self.data)
 
 
-def _minima_of_function(
-    request: Request, data: Passes | None, summary: BinnedAverages
-) -> list[Minimum]:
-    search, starts, model = request.search, request.options.starts, request.problem.model
-    mode, limits = request.scaling.mode_for_initial_values, None
-    if model.beat is not None:
-        summary = single_lags(request.scan, data, summary)
-        best = _points_of_beats(request, model.beat, data, summary)
-    else:
-        summary = averaged_over_scans(summary, request.scan)
-        best = best_points(summary, search, mode, starts or N_STARTS, latin_hypercube(search))
-    if isinstance(model, CompositeModel) and model.frozen:
-        best, limits = _points_of_moving_part(request, model, data), request.scaling.prior
-    fits = BinnedFits(summary, search, mode, limits)
-    ends = followed(fits, best, starts)
-    if not ends:
-        raise_not_finite(summary, best[0])
-    if np.isfinite(search.start).all():
+class _OfTransport(_Start):
+    def minima(self) -> list[Minimum]:
+        summary = averaged_over_scans(self.stored(), self.scan)
+        return transport_minima(summary, self.search, self.mode, self.starts)
+
+
+class _OfTies(_Start):
+    def minima(self) -> list[Minimum]:
+        if self.given:
+            return self.given
+        base = of_problem(self.request, untied(self.request.problem))
+        free = [base.search.names.index(name) for name in self.search.names]
+        minima = find_initial_values(base, self.data)
+        points = [self.search.inside(minimum.theta[free]) for minimum in minima]
+        fits = BinnedFits(averages_of(self.request, self.data), self.search, self.mode)
+        return [end.minimum() for end in fits.ends(points, PASSES_TO_MINIMUM)]
+
+
+class _OfTransportSplines(_Start):
+    """Fits from those of power laws; where data show it, with a shear rate of either sign."""
+
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        points = self.points(stored)[: self.starts or MAX_SPLINE_STARTS]
+        rate = self.model.places.get("gamma_dot")
+        if self.data is not None and rate is not None and self.may_turn(rate):
+            fine = fine_averages(self.scan, self.data, stored)
+            sizes = self.points(only_short_lags(fine))[:MAX_SPLINE_STARTS]
+            return with_sign_changes(fine, self.search, self.mode, rate, sizes, points)
+        return BinnedFits(stored, self.search, self.mode).ends(points, PASSES_TO_MINIMUM)
+
+    def may_turn(self, rate: slice) -> bool:
+        """Return whether a shear rate without initial values may be negative, and pairs of frames show it."""
+        search = self.search
+        low, high, start = (ends[rate] for ends in (search.lower, search.upper, search.start))
+        pairs = self.request.problem.convention is Convention.PHYSICAL and self.scan.cells is None
+        return pairs and bool(((low < 0) & (high > 0) & np.isnan(start)).all())
+
+    def points(self, summary: BinnedAverages) -> list[Theta]:
+        law = replace(self.request.problem, model=self.model.law)
+        of_law = of_problem(self.request, law, law.model.needs_gap)
+        averages = replace(summary, problem=law)
+        minima = transport_minima(averages, of_law.search, self.mode, self.starts)
+        t = positive_times(self.scan.time[self.scan.use], averages.spacing)
+        highest = MAX_SPLINE_START_CHISQR_RATIO * minima[0].chisqr
+        return [self.splines_near(low.theta, t) for low in minima if low.chisqr <= highest]
+
+    def splines_near(self, theta: Theta, t: Float[np.ndarray, " n"]) -> Theta:
+        nearest, shear = self.model.from_law(theta, t), self.model.places.get("gamma_dot", slice(0))
+        nearest[shear] = np.abs(nearest[shear])
+        floor = np.zeros(self.model.size)
+        for place in self.model.places.values():
+            floor[place] = MIN_SHARE * np.abs(nearest[place]).mean()
+        return self.search.with_given(np.where(nearest < floor, floor, nearest))
+
+
+class _OfRateSplines(_Start):
+    """Fits from those of the model in which the rate is a power law."""
+
+    def points(self, summary: BinnedAverages) -> list[Theta]:
+        t, points = positive_times(self.scan.time[self.scan.use], summary.spacing), []
+        for minimum in self.minima_of(MODELS[self.model.simpler])[:MAX_SPLINE_STARTS]:
+            rate, power, stretching = minimum.theta
+            course = rate * t**power
+            rates = np.maximum(self.model.form.projected(t, course), MIN_SHARE * course.mean())
+            points.append(self.search.with_given(np.append(rates, stretching)))
+        return points
+
+
+class _OfDistribution(_Start):
+    def points(self, summary: BinnedAverages) -> list[Theta]:
+        """Of lognormals one: of fits from several the lowest χ² would be that of the roughest."""
+        points = np.array([self.search.with_given(p) for p in lognormals(self.model.form)])
+        return best_points(summary, self.search, self.mode, self.starts or 1, points)
+
+
+class _OfFunction(_Start):
+    def minima(self) -> list[Minimum]:
+        stored = self.stored()
+        if np.isfinite(self.search.start).all():
+            require_finite(self.request, self.search.start)
+        return self.given or [end.minimum() for end in self.ends(stored)]
+
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        return self.followed(averaged_over_scans(stored, self.scan))
+
+    def followed(
+        self, summary: BinnedAverages, limits: ScalingPrior | None = None
+    ) -> list[BinnedFit]:
+        fits, points = BinnedFits(summary, self.search, self.mode, limits), self.points(summary)
+        ends = followed(fits, points, self.starts)
+        if not ends:
+            raise_not_finite(summary, points[0])
+        return ends
+
+    def points(self, summary: BinnedAverages) -> list[Theta]:
+        points, best = latin_hypercube(self.search), self.starts or N_STARTS
+        return best_points(summary, self.search, self.mode, best, points)
+
+
+class _OfFrozenPart(_OfFunction):
+    """Several frozen fractions, and fits of what moves alone, whose rates are half."""
+
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        summary = averaged_over_scans(stored, self.scan)
+        return self.followed(summary, self.request.scaling.prior)
+
+    def points(self, summary: BinnedAverages) -> list[Theta]:
+        moving = self.minima_of(self.model.parts[1])[:MAX_SPLINE_STARTS]
+        pairs = product((minimum.theta for minimum in moving), FROZEN_FRACTIONS)
+        return [self.search.with_given(np.append(theta, fraction)) for theta, fraction in pairs]
+
+
+class _OfFringes(_OfFunction):
+    @property
+    def given(self) -> list[Minimum]:
+        """None where there is something to search: what a user gives may be another number of turns."""
+        return [] if self.search.free.any() else super().given
+
+    def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
+        summary, search = single_lags(self.scan, self.data, stored), self.search
+        ends = self.followed(summary)
+        if not np.isfinite(search.start).all():
+            return ends
         # beside the fit from that point those that are lower: labels stay where they tie
-        [own] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
-        close = own.lowest.reduced.variance(int(search.free.sum()))
-        ends = fits.merged([own, *(end for end in ends if end.chisqr < own.chisqr - close)])
-    return [end.minimum() for end in ends]
+        fits = BinnedFits(summary, search, self.mode)
+        [start] = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
+        close = start.lowest.reduced.variance(int(search.free.sum()))
+        return fits.merged([start, *(end for end in ends if end.chisqr < start.chisqr - close)])
+
+    def points(self, summary: BinnedAverages) -> list[Theta]:
+        search, beat = self.search, self.model.beat
+        given, searches = np.isfinite(search.start), [search.without_initial_values()]
+        if given[search.free].any() and not given.all():
+            searches.append(search)
+        of_search = self.points_of_speeds if beat.law else beat_points
+        of_searches = [of_search(summary, beat, searched, self.mode) for searched in searches]
+        return [theta for points in of_searches for theta in points]
+
+    def points_of_speeds(
+        self, summary: BinnedAverages, beat: Beat, search: Search, mode: str
+    ) -> list[Theta]:
+        """Return speeds of splines nearest to minima of power laws, of positive mean: no sign is seen."""
+        scan, law, points = self.scan, MODELS[beat.law], []
+        assert law.beat is not None
+        speeds = np.array([name.startswith(f"{beat.speed}_") for name in search.names])
+        form = SplineForm(int(speeds.sum()), float(scan.time[0]), float(scan.time[-1]))
+        t = scan.time[scan.use & (scan.time > 0)]
+        of_law = _OfFringes(replace(self.request, search=search), self.data)
+        for minimum in of_law.minima_of(law, needs_q=True):
+            values = dict(zip(law.names, minimum.theta.tolist(), strict=True))
+            theta = np.array([values.get(name, 0.0) for name in search.names])
+            speed = values[law.beat.speed] * t ** values[law.beat.exponent]
+            # a power may be far off at t = 0
+            for course in (speed, np.full_like(speed, np.median(speed))):
+                theta[speeds] = form.projected(t, course)
+                points.append(search.with_given(theta))
+        first = speeds | np.isin(search.names, [beat.fraction, *beat.decays])
+        ends = [*points_of_all_lags(summary, search, mode, points, first), *points]
+        given = np.isfinite(search.start[speeds]).any()
+        signs = [1.0 if given or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
+        return [np.where(speeds, sign * end, end) for sign, end in zip(signs, ends, strict=True)]
 
 
-def _points_of_moving_part(
-    request: Request, model: CompositeModel, data: Passes | None
-) -> list[Theta]:
-    """Return points of what moves, with several frozen fractions: of fits without, their rates are half."""
-    of_moving = _of_problem(request, replace(request.problem, model=model.parts[1]))
-    return [
-        request.search.with_given(np.append(minimum.theta, fraction))
-        for minimum in find_initial_values(of_moving, data)[:MAX_SPLINE_STARTS]
-        for fraction in FROZEN_FRACTIONS
-    ]
-
-
-def _points_of_beats(
-    request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages
-) -> list[Theta]:
-    search, mode = request.search, request.scaling.mode_for_initial_values
-    given, searches = np.isfinite(search.start), [search.without_initial_values()]
-    if given[search.free].any() and not given.all():
-        searches.append(search)
-    points = []
-    for searched in searches:
-        if beat.law:
-            given_search = replace(request, search=searched)
-            points += _points_of_speed(given_search, beat, data, summary, mode)
-        else:
-            points += beat_points(summary, beat, searched, mode)
-    return points
-
-
-def _points_of_speed(
-    request: Request, beat: Beat, data: Passes | None, summary: BinnedAverages, mode: str
-) -> list[Theta]:
-    """Return speeds of splines nearest to minima of power laws, of positive mean: no sign is seen."""
-    found, scan, law = request.search, request.scan, MODELS[beat.law].current()
-    assert law.beat is not None
-    of_law = _of_problem(request, replace(request.problem, model=law), needs_q=True)
-    points = []
-    speeds = np.array([name.startswith(f"{beat.speed}_") for name in found.names])
-    form = SplineForm(int(speeds.sum()), float(scan.time[0]), float(scan.time[-1]))
-    t = scan.time[scan.use & (scan.time > 0)]
-    for minimum in find_initial_values(of_law, data):
-        values = dict(zip(law.names, minimum.theta.tolist(), strict=True))
-        theta = np.array([values.get(name, 0.0) for name in found.names])
-        speed = values[law.beat.speed] * t ** values[law.beat.exponent]
-        # a power may be far off at t = 0
-        for course in (speed, np.full_like(speed, np.median(speed))):
-            theta[speeds] = form.projected(t, course)
-            points.append(found.with_given(theta))
-    first = speeds | np.isin(found.names, [beat.fraction, *beat.decays])
-    ends = [*points_of_all_lags(summary, found, mode, points, first), *points]
-    known = np.isfinite(found.start[speeds]).any()
-    signs = [1.0 if known or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
-    return [np.where(speeds, sign * theta, theta) for sign, theta in zip(signs, ends, strict=True)]
-
-
-def _points_of_splines(
-    request: Request, model: SplineModel, summary: BinnedAverages, data: Passes | None
-) -> list[Theta]:
-    """Of lognormal distributions one: of fits from several the lowest χ² would be that of the roughest."""
-    found, mode = request.search, request.scaling.mode_for_initial_values
-    if isinstance(model.form, LogDensityForm):
-        points = np.array([found.with_given(of) for of in lognormals(model.form)])
-        return best_points(summary, found, mode, request.options.starts or 1, points)
-    t, points = positive_times(request.scan.time[request.scan.use], summary.spacing), []
-    of_law = _of_problem(request, replace(request.problem, model=STRETCHED_AGEING.current()))
-    for minimum in find_initial_values(of_law, data)[:MAX_SPLINE_STARTS]:
-        rate, power, stretching = minimum.theta
-        course = rate * t**power
-        rates = np.maximum(model.form.projected(t, course), MIN_SHARE * course.mean())
-        points.append(found.with_given(np.append(rates, stretching)))
-    return points
+STARTS: dict[str, type[_Start]] = {
+    "transport": _OfTransport,
+    "transport splines": _OfTransportSplines,
+    "rate splines": _OfRateSplines,
+    "distribution": _OfDistribution,
+    "function": _OfFunction,
+    "frozen": _OfFrozenPart,
+    "fringes": _OfFringes,
+    "tied": _OfTies,
+}
+"""By what `model.start` says."""
 
 
 def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
@@ -309,15 +349,10 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
                 f"or the other"
             )
     number = min(MAX_POINTS, POINTS_PER_PARAMETER * int(searched.sum()))
-    log = search.log & (lower > 0)
-    low, high = (np.where(log, np.log(np.where(log, v, 1)), v) for v in (lower, upper))
     rng = np.random.default_rng(0)
     strata = np.array([rng.permutation(number) for _ in searched]).T
     share = (strata + rng.random(strata.shape)) / number
-    with np.errstate(invalid="ignore"):  # bounds of the others may be infinite
-        inside = low + share * (high - low)
-    points = np.where(log, np.exp(np.where(log, inside, 0)), inside)
-    return np.where(searched, points, search.start)
+    return np.where(searched, search.between(share, lower, upper), search.start)
 
 
 def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) -> lm.Trial:
@@ -326,12 +361,12 @@ def find_start(request: Request, sweeps: Sequence[Passes], record: FitRecord) ->
     trim_memory()
     record.minima = [
         {
-            "theta": dict(zip(request.search.names, at.theta.tolist(), strict=True)),
+            "theta": dict(zip(request.search.names, minimum.theta.tolist(), strict=True)),
             # unknown where the user gave the point
-            "chisqr": at.chisqr if np.isfinite(at.chisqr) else None,
-            "starts": at.starts,
+            "chisqr": minimum.chisqr if np.isfinite(minimum.chisqr) else None,
+            "starts": minimum.starts,
         }
-        for at in minima
+        for minimum in minima
     ]
     record.timings["start"] = time.perf_counter() - record.started
     linear = request.problem.loss == "linear"
@@ -401,5 +436,5 @@ def _fit_level(
 
 def adequate(request: Request, theta: Theta, factor: int) -> bool:
     scan, backend = request.scan, backend_of(request.problem.model)
-    at = backend.point(request.problem, theta, scan.time)
-    return backend.adequate(at, q_or_one(scan), scan.phi, scan.frames, factor)
+    point = backend.point(request.problem, theta, scan.time)
+    return backend.adequate(point, q_or_one(scan), scan.phi, scan.frames, factor)

@@ -1,5 +1,9 @@
 """Initial values of the transport models: a scan of the averages, fits from its best points, finer scans.
 
+χ² of the averages needs only Σ w f², Σ w f, Σ w f y per bin, and f is the product of a factor that
+depends on (D0, alpha) and one that depends on (γ̇, beta): all combinations are matrix products.
+phi0 needs no more of these products: χ² of a bin depends on it only through the size of its shear.
+
 From the best fits, strain, direction of flow (`shear_candidates`) and diffusion (`diffusion_candidates`) are
 scanned again more finely, until no lower minimum is found. Where the shear phase turns many times in a
 record, χ² has a minimum on either side of every direction in which some bin sees no shear, and in the valleys
@@ -14,26 +18,261 @@ faster is in the first, one that rises ever more slowly in the second. They meet
 diverge.
 """
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float32, Int
+from numpy.typing import ArrayLike
 
-from homodyne_dask.fitting.start.averages import BinnedAverages, Theta
-from homodyne_dask.fitting.start.grid_scan import (
+from homodyne_dask.fitting.start.averages import (
+    BinnedAverages,
     BinnedFit,
     BinnedFits,
-    Grid,
     Minimum,
-    ShearTable,
-    chisqr_with_best_scaling,
-    local_minima,
+    Theta,
     promising,
-    scan_points,
 )
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.models.transport import Convention
+from homodyne_dask.models.transport import Convention, frame_spacing
+
+EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
+POINTS_PER_DECADE = 4
+N_ANGLES = 36
+MAX_CELLS = 400
+"""Most averages that are scanned, chosen at random from all."""
+MAX_DIFFUSION_PAIRS = 24
+"""Most pairs (D0, alpha) that are scanned in all directions of flow: those with the lowest bound of χ²."""
+N_BEST_FIRST = 2
+"""Number of points with the lowest χ² that come before the minima of the map."""
+VALUES_PER_CALL = 50_000
+"""Values of a table that are interpolated at once, so that they fit the cache of a core."""
+
+Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
+
+
+def scan_points(grid: "Grid", best: int) -> list[Theta]:
+    """The best two points come first, then minima of the map, then distant points.
+
+    The best cells are often neighbours, because χ² changes more with a step of alpha than with all of
+    phi0; the map over (γ̇, phi0), minimized over the others, shows the other directions of flow.
+    """
+    summary, has_shear = grid.summary, grid.summary.problem.model.shear
+    S = grid.shear_factors() if has_shear else np.ones((1, len(summary.t1)))
+    S = np.broadcast_to(S.astype(np.float32), (len(summary.q), *S.shape))
+    chisqr = grid.chisqr_of_pairs(summary, S)
+    if not has_shear:
+        order = np.argsort(chisqr.sum(0)[:, 0])
+        return [grid.theta(*place) for place in _distant(order[:, None], best)]
+    chisqr = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), len(grid.strains))
+    # each bin at its own best strain rate: no direction of flow can be lower
+    pairs = np.argsort(chisqr.min(3).sum(0).min(1))[:MAX_DIFFUSION_PAIRS]
+    betas = list(enumerate(grid.betas))
+    total = np.array([[grid.map_of(chisqr[:, n, m], beta) for m, beta in betas] for n in pairs])
+    flat, most = total.ravel(), min(400 * best, total.size)
+    order = np.argpartition(flat, most - 1)[:most]
+    order = order[np.argsort(flat[order])]
+    distant = _distant(np.transpose(np.unravel_index(order, total.shape)), best)
+    minima = []
+    for shear, angle in local_minima(total.min((0, 1))):
+        flow, beta = divmod(int(np.argmin(total[:, :, shear, angle])), total.shape[1])
+        minima.append((flow, beta, shear, angle))
+    chosen = dict.fromkeys([*distant[:N_BEST_FIRST], *minima, *distant[N_BEST_FIRST:]])
+    return [grid.theta(int(pairs[flow]), *place) for flow, *place in list(chosen)[:best]]
+
+
+def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, int]]:
+    """Return the cells with no lower neighbour, best first; angles are periodic."""
+    rows = len(chisqr)
+    walled = np.pad(chisqr, ((1, 1), (0, 0)), constant_values=np.inf)
+    low = np.ones(chisqr.shape, bool)
+    for up in (0, 1, 2):
+        for turn in (-1, 0, 1):
+            low &= chisqr <= np.roll(walled, turn, axis=1)[up : up + rows]
+    lowest = np.argwhere(low)
+    return [(int(n), int(m)) for n, m in lowest[np.argsort(chisqr[low])]]
+
+
+def distinct[Point](
+    points: Iterable[Point], near: Callable[[Point, Point], bool], most: int
+) -> list[Point]:
+    chosen: list[Point] = []
+    for point in points:
+        if not any(near(point, other) for other in chosen):
+            chosen.append(point)
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def _distant(points: Int[np.ndarray, "point axis"], best: int) -> list[tuple[int, ...]]:
+
+    def near(point: tuple[int, ...], chosen: tuple[int, ...]) -> bool:
+        return max(abs(a - b) for a, b in zip(point, chosen, strict=True)) <= 1
+
+    return distinct(map(tuple, points.tolist()), near, best)
+
+
+def given_or(search: Search, name: str, otherwise: ArrayLike) -> Float[np.ndarray, " n"]:
+    """Return the value that a user gave, or the others inside its bounds; 0 where a model has no such."""
+    if name not in search.names:
+        return np.zeros(1)
+    place = search.names.index(name)
+    if np.isfinite(search.start[place]):
+        return search.start[place : place + 1]
+    return np.unique(np.clip(otherwise, search.lower[place], search.upper[place]))
+
+
+class Grid:
+    """The points of the scan: (D0, alpha) × (shear, beta) × phi0, without those that the user fixed."""
+
+    def __init__(self, summary: BinnedAverages, search: Search) -> None:
+        self.search, self.whole = search, summary
+        if len(summary.t1) > MAX_CELLS:
+            some = np.random.default_rng(0).permutation(len(summary.t1))[:MAX_CELLS]
+            summary = summary.at_cells(np.sort(some))
+        self.summary = summary
+        time, problem = summary.time, summary.problem
+        self.middle = float(np.median(time[time > 0]))
+        self.offset = self._amplitude("D_offset", 0.0)
+        span, step = float(time[-1] - time[0]), frame_spacing(time)
+        q2 = float(np.nanmedian(summary.q**2))
+        rates = _log_spaced(0.05 / (q2 * span), 5 / (q2 * step))
+        pairs = product(self._exponents("alpha"), rates)
+        pairs = ((self._amplitude("D0", rate, alpha), alpha) for alpha, rate in pairs)
+        self.diffusion_pairs = list(dict.fromkeys(pairs))
+        if not problem.model.shear:
+            return
+        self.shear_offset = self._amplitude("gamma_dot_t_offset", 0.0)
+        self.betas = self._exponents("beta")
+        self.step = step if problem.convention is Convention.HOMODYNE else 1.0
+        flat = np.zeros_like(summary.phi)
+        self.reach = np.abs(summary.scales(problem.model.with_parts(), flat).s) / self.step
+        # s·γ̇ at the middle of the record
+        self.strains = _log_spaced(0.1 / span, 3 / step, 2 * POINTS_PER_DECADE)
+        given = search.start[search.names.index("gamma_dot_t0")]
+        shears = self.strains / float(np.median(self.reach))
+        self.shears = np.array([given]) if np.isfinite(given) else shears
+        place = search.names.index("phi0")
+        low, width = search.lower[place], min(search.upper[place] - search.lower[place], 180.0)
+        self.angles = given_or(search, "phi0", low + (np.arange(N_ANGLES) + 0.5) / N_ANGLES * width)
+
+    def _exponents(self, name: str) -> list[float]:
+        place = self.search.names.index(name)
+        low, high = self.search.lower[place], self.search.upper[place]
+        inside = [x for x in EXPONENTS if low <= x <= high]
+        return given_or(self.search, name, inside or [(low + high) / 2]).tolist()
+
+    def _amplitude(self, name: str, rate: float, exponent: float = 0.0) -> float:
+        """Return the amplitude that gives `rate` at the middle of the record, inside its bounds."""
+        return float(given_or(self.search, name, rate * self.middle**-exponent)[0])
+
+    def theta(self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0) -> Theta:
+        D0, alpha = self.diffusion_pairs[flow]
+        model = self.summary.problem.model
+        theta = model.with_parts(diffusion=(D0, alpha, self.offset))
+        if model.shear:
+            exponent = self.betas[beta]
+            amplitude = self._amplitude("gamma_dot_t0", self.shears[shear], exponent)
+            rate = amplitude, exponent, self.shear_offset
+            theta = model.with_parts(theta, shear_rate=rate, phi0=self.angles[angle])
+        return self.search.inside(theta)
+
+    def shear_factors(self) -> Float[np.ndarray, "shear cell"]:
+        """Return S for every (beta, strain rate): the strain's shape in time times its size."""
+        summary, factors = self.summary, []
+        for beta in self.betas:
+            rate = self.middle**-beta, beta, 0.0
+            dG = summary.differences(summary.problem.model.with_parts(shear_rate=rate))[-2]
+            factors.append(summary.shear_factor(self.strains[:, None] * (dG * self.step)))
+        return np.concatenate(factors)
+
+    def chisqr_of_pairs(
+        self, summary: BinnedAverages, S: Float[np.ndarray, "bin shear cell"]
+    ) -> Float[np.ndarray, "bin flow shear"]:
+        of_rates = [(*pair, self.offset) for pair in self.diffusion_pairs]
+        thetas = [summary.problem.model.with_parts(diffusion=rate) for rate in of_rates]
+        dC = np.array([summary.differences(theta)[-1] for theta in thetas])
+        k = summary.scales(thetas[-1], summary.phi).k
+        chisqr = np.empty((len(k), len(dC), S.shape[1]))
+        for value in np.unique(k):
+            E = np.exp(-value * dC).astype(S.dtype)
+            for b in np.flatnonzero(k == value):
+                chisqr[b] = chisqr_with_best_scaling(summary.c2[b] - 1, summary.weight[b], E, S[b])
+        return chisqr
+
+    def map_of(
+        self, chisqr: Float[np.ndarray, "bin strain"], beta: float
+    ) -> Float[np.ndarray, "shear angle"]:
+        given, widest = len(self.shears) == 1, self.reach.max()
+        rates = np.maximum(np.abs(self.shears), 1e-300)  # f is that of the opposite rate
+        rates = rates * (self.middle**beta if given else 1.0)
+        table = ShearTable(self.strains / widest, chisqr, self.summary.phi, self.reach / widest)
+        return table.map(rates, self.angles)
+
+
+def _log_spaced(
+    low: float, high: float, per_decade: int = POINTS_PER_DECADE
+) -> Float[np.ndarray, " n"]:
+    return np.geomspace(low, high, max(2, round(per_decade * np.log10(high / low)) + 1))
+
+
+@dataclass(frozen=True)
+class ShearTable:
+    """χ² of every bin over the size of its shear, with the best offset and contrast."""
+
+    sizes: Float[np.ndarray, " row"]
+    """Log-spaced, for the bin of largest q in its own direction."""
+    chisqr: Float[np.ndarray, "bin row"]
+    phi: Float[np.ndarray, " bin"]
+    share: Float[np.ndarray, " bin"]
+    """Shear of each bin over that of the bin of largest q."""
+
+    def at(
+        self, sizes: Float[np.ndarray, "*#at"], angles: Float[np.ndarray, "*#at"]
+    ) -> Float[np.ndarray, "*at"]:
+        bins, rows = self.chisqr.shape
+        lines = (bins, *(1,) * angles.ndim)
+        phi, share = self.phi.reshape(lines), self.share.reshape(lines)
+        relative_shear = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
+        step = float(np.log(self.sizes[1] / self.sizes[0]))
+        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / step
+        np.clip(place, 0.0, rows - 1 - 1e-9, out=place)
+        below = place.astype(np.int32)
+        place -= below
+        below += np.arange(0, bins * rows, rows, dtype=np.int32).reshape(lines)
+        low = self.chisqr.take(below)
+        below += 1
+        return (low + (self.chisqr.take(below) - low) * place).sum(0)
+
+    def map(
+        self, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
+    ) -> Float[np.ndarray, "size angle"]:
+        few = max(1, VALUES_PER_CALL // (len(sizes) * len(self.phi)))
+        cuts = range(0, len(angles), few)
+        return np.hstack([self.at(sizes[:, None], angles[None, n : n + few]) for n in cuts])
+
+
+def chisqr_with_best_scaling(
+    y: Float[np.ndarray, "*flow cell"], w: Float[np.ndarray, "*flow cell"], E: Floats, S: Floats
+) -> Float[np.ndarray, "flow shear"]:
+    """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S."""
+    total = w.sum(-1, keepdims=True)
+    share = w / np.maximum(total, np.finfo(float).tiny)
+    y = y - (share * y).sum(-1, keepdims=True)
+    of_f, of_y = share.astype(E.dtype), (share * y).astype(E.dtype)
+    f = ((E * of_f) @ S.T).astype(float)
+    ff = ((E * E * of_f) @ (S * S).T).astype(float)
+    fy = ((E * of_y) @ S.T).astype(float)
+    variance = ff - f * f
+    digits = 1e-9 if E.dtype == np.float64 else 1e-5
+    least = np.maximum(digits * ff, 1e-12)  # else f is constant, or has decayed
+    gained = np.where(variance > least, fy**2 / np.maximum(variance, least), 0.0)
+    # c2 must decay: a negative contrast does not lower χ²
+    return total * ((share * y * y).sum(-1, keepdims=True) - np.where(fy > 0, gained, 0.0))
+
 
 MIN_ANGLE_DISTANCE = 0.05
 """Smallest distance [degree] to a direction in which a bin sees no shear."""
@@ -64,11 +303,11 @@ def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     shear_rate = grid.whole.problem.model.shear_rate
     given = grid.search.start[shear_rate]
     whole = bool(np.isnan(given).all())
-    found = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
+    minima = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
     if np.isnan(given[0]):
         powers = [np.array([grid.middle**-beta, beta, 0.0]) for beta in grid.betas]
-        found += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
-    return [point for value, point in found if value < below]
+        minima += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
+    return [point for value, point in minima if value < below]
 
 
 def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
@@ -113,8 +352,8 @@ def _points(
 
 
 def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
-    at = grid.search.names.index("phi0")
-    low, high = grid.search.lower[at], grid.search.upper[at]
+    place = grid.search.names.index("phi0")
+    low, high = grid.search.lower[place], grid.search.upper[place]
     blind = np.unique(np.round(np.mod(grid.summary.phi + 90.0, 180.0), 3))
     if len(blind) > MAX_BLIND_ANGLES:
         angles = np.arange(0, 180.0, EVEN_STEP)
@@ -167,10 +406,10 @@ def _minima(
         tried = log_size + beside[0] * step[0] * shorter, angle + beside[1] * step[1] * shorter
         values = table.at(np.exp(tried[0]), tried[1])
         best = np.argmin(values, axis=0)
-        log_size, angle = (of[best, each] for of in tried)
+        log_size, angle = (moved[best, each] for moved in tried)
         lowest = values[best, each]
-    found = zip(lowest.tolist(), np.exp(log_size).tolist(), angle.tolist(), strict=True)
-    return sorted(found)
+    minima = zip(lowest.tolist(), np.exp(log_size).tolist(), angle.tolist(), strict=True)
+    return sorted(minima)
 
 
 MAX_EXPONENTS = 3
@@ -223,8 +462,8 @@ def transport_minima(
     ends = _searched(summary, fits, unaided, starts)
     given = np.isfinite(search.start)
     if given.all():
-        own = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
-        ends = fits.merged([*ends, *own])
+        from_given = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
+        ends = fits.merged([*ends, *from_given])
     elif given[search.free].any():
         ends = fits.merged([*ends, *_searched(summary, fits, search, starts)])
     return [end.minimum(int(search.free.sum())) for end in ends]
@@ -248,12 +487,12 @@ def _searched(
 
 def competing_minima(minima: list[Minimum]) -> list[Theta]:
     lowest = minima[0].chisqr
-    return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
+    return [low.theta for low in minima if not low.chisqr > COMPETING_CHISQR_RATIO * lowest]
 
 
 def undecided_minima(minima: list[Minimum]) -> list[Theta]:
     lowest = minima[0]
-    close = [at.theta for at in minima[1:] if at.chisqr - lowest.chisqr < lowest.variance]
+    close = [low.theta for low in minima[1:] if low.chisqr - lowest.chisqr < lowest.variance]
     return [lowest.theta, *close[: MAX_UNDECIDED - 1]]
 
 

@@ -13,6 +13,8 @@ from homodyne_dask.kernels.backend import slopes
 from homodyne_dask.models import BROWNIAN
 from homodyne_dask.models.derived_models import TiedModel
 from homodyne_dask.models.rate_forms import (
+    LOG_DENSITY,
+    RATE,
     RATES,
     LogDensityForm,
     SplineForm,
@@ -20,8 +22,7 @@ from homodyne_dask.models.rate_forms import (
     rate,
     rate_stderr,
 )
-from homodyne_dask.models.spline_rates import LOG_DENSITY, RATE, slopes_of, weights_of
-from homodyne_dask.models.stretched_exponentials import Q_REFERENCE
+from homodyne_dask.models.stretched_exponentials import Q_REFERENCE, slopes_of, weights_of
 from homodyne_dask.models.transport import FREE_MODELS, MODELS, RATE_FLOOR, Convention
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows

@@ -9,10 +9,9 @@ import xarray
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models import Model, model_of_digest
+from homodyne_dask.models import MODELS, Model, model_of_digest
 from homodyne_dask.models.derived_models import with_ties
 from homodyne_dask.models.fingerprint import known_part
-from homodyne_dask.models.spline_rates import with_stored_splines
 from homodyne_dask.read_only import HandedOut, read_only
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 from homodyne_dask.results.data.findings import MISFIT, Finding, Findings, Severity
@@ -294,7 +293,7 @@ class Provenance(HandedOut):
                 f"or fit again"
             )
         if splines := self.config["splines"]:
-            return with_stored_splines(name, splines)
+            return MODELS[name].with_stored_splines(splines)
         model = model_of_digest(name, self.config["model_digest"])
         if model is None:
             raise OptionError(

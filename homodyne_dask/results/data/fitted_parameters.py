@@ -12,7 +12,6 @@ from jaxtyping import Float
 from homodyne_dask.document.blocks import Document, Printed, table_document
 from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.models import MODELS, convention_named
-from homodyne_dask.models.spline_rates import by_coefficient
 from homodyne_dask.models.transport import Rates, true_rates
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.fit_result import LIMITS, FitValues, plain_rows
@@ -105,7 +104,7 @@ def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
     """Return the bounds by name and unit; none for a model that this process does not know."""
     with suppress(OptionError):
         model, table = result.provenance.fitted_model(), result.parameters
-        given = by_coefficient(model, "bounds", result.config["bounds"]) or {}
+        given = model.by_coefficient("bounds", result.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
         bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in given}
         return bounds | {
@@ -167,7 +166,7 @@ def truth_mismatch(
 
 
 def _other_setting(truth: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str] | None:
-    if not getattr(MODELS.get(config["model"]), "shear", True):
+    if (model := MODELS.get(config["model"])) and not model.needs_gap:
         return None
     if truth.get("convention") not in (None, config["convention"]):
         return "convention", truth["convention"]

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import RateCurve
-from homodyne_dask.models.rate_forms import LogDensityForm, basis_error, rate_stderr
-from homodyne_dask.models.spline_rates import LOG_DENSITY, slopes_of, weights_of
+from homodyne_dask.models.rate_forms import LOG_DENSITY, LogDensityForm, basis_error, rate_stderr
+from homodyne_dask.models.stretched_exponentials import slopes_of, weights_of
 from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data import derived_quantities as derived
 from homodyne_dask.results.data.derived_quantities import quoted_sign

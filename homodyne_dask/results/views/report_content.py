@@ -19,8 +19,7 @@ from homodyne_dask.document.blocks import (
 )
 from homodyne_dask.errors import PackageError
 from homodyne_dask.models import MODELS
-from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.models.spline_rates import LOG_DENSITY
+from homodyne_dask.models.rate_forms import LOG_DENSITY, RATES
 from homodyne_dask.plugins import application
 from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.derived_quantities import (
@@ -189,7 +188,7 @@ def _on_scaling(result: FitValues) -> Sentences:
     contrast = numbers.format_range(table["contrast"].values[decays], ".5f")
     offset = numbers.format_range(table["offset"].values[there], ".5f")
     number, gap = f"{_measured(result)} {_datum(result)}", ""
-    if getattr(MODELS.get(result.config["model"]), "shear", False):
+    if (model := MODELS.get(result.config["model"])) and model.needs_gap:
         source = f" ({result.config['gap_from']})" if "gap_from" in result.config else ""
         gap = f"; gap {result.config['gap_angstrom'] / 1e4:g} um{source}"
     scaling = f"{result.config['scaling']} scaling: contrast {contrast}, offset {offset}"

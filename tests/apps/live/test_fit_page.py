@@ -1,6 +1,7 @@
-"""The page /fit without a browser: what it says of fits, and that it is sound HTML."""
+"""The page /fit without a browser: what it says of fits, and that it is sound HTML; that of a process."""
 
 from dataclasses import fields, replace
+from urllib.request import urlopen
 
 import pytest
 
@@ -8,9 +9,11 @@ import homodyne_dask as hd
 from homodyne_dask.apps.live.event_messages import event_of, message_of
 from homodyne_dask.apps.live.fit_page import render_cell, render_page
 from homodyne_dask.apps.live.shown_fits import MAX_FITS, FitPage
+from homodyne_dask.fitting import observer as callbacks
 from homodyne_dask.results.data.findings import finding
 from tests.example_progress import ENDED, NAN, RUNNING
 from tests.html_pages import NASTY, ParsedPage
+from tests.synthetic import CREEP, angles, measured, module_scan
 
 PAGES = ["status", "workers", "fit"]
 
@@ -122,3 +125,36 @@ def test_only_workers_that_left_unexpectedly_count_and_only_for_fits_that_run():
 def test_a_notebook_shows_parameters_while_a_fit_runs_and_leaves_them_to_the_result_then():
     assert "value ± stderr" in render_cell(RUNNING)
     assert "value ± stderr" not in render_cell(replace(RUNNING, outcome="CONVERGED"))
+
+
+GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
+scan = module_scan(lambda: measured(CREEP, 300, angles(3), dt=0.1))
+
+
+@pytest.mark.long
+def test_the_page_shows_the_fit_while_it_runs_and_its_end(scan, monkeypatch):
+    monkeypatch.setattr(callbacks, "PAIRS_FOR_PAGE", 0)
+    pages, first = [], []
+
+    def look(event):
+        if isinstance(event, hd.events.FitPlanned):
+            first.append(event)
+        elif isinstance(event, hd.events.PassEnded):
+            pages.append(read(first[0].page))
+
+    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[look])
+    assert "still running" in pages[0]
+    assert result.outcome.value in ParsedPage(read(first[0].page)).text
+    assert "still running" not in read(first[0].page + "-now")
+    assert first[0].page.startswith("http://127.0.0.1:")
+
+
+def read(address):
+    with urlopen(address) as answer:
+        return answer.read().decode()
+
+
+def test_small_fits_have_no_page(scan):
+    planned = []
+    hd.fit(scan, hd.STATIC, **GIVEN, max_passes=1, callbacks=[planned.append])
+    assert planned[0].page == ""

@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 import homodyne_dask as hd
-from homodyne_dask.apps.migration.compare_results import compare_with_homodyne
+from homodyne_dask.apps.migration.from_homodyne_command import compare_with_homodyne
 from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import OptionError
 from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml

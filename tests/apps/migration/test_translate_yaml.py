@@ -81,28 +81,20 @@ def test_a_file_of_homodyne_analysis_selects_the_same_frames(tmp_path):
     assert found.unknown == {}
 
 
-@pytest.mark.parametrize(
-    ("section", "held", "said"),
-    [
-        ("analyzer_parameters", {"dt": 1.0, "temporal": {"dt": 0.5}}, "has dt twice"),
-        ("analyzer_parameters", {"scattering": {"q_unit": "1/nm"}}, "give a number in 1/A"),
-        ("analyzer_parameters", {"first_frame": 20}, "first_frame is unknown, and may decide"),
-        ("phi_filtering", {"enabled": True, "range": [0, 1]}, "range is unknown, and may decide"),
-        (
-            "analyzer_parameters.start_frame",
-            {},
-            "'start_frame' inside the section 'analyzer_parameters'",
-        ),
-        ("phi_filtering.enabled", {}, "phi_filtering.enabled is unknown, and may decide"),
-        (
-            "analyzer_parameters.scattering.wavevector_q",
-            {},
-            "wavevector_q is unknown, and may decide",
-        ),
-        ("analyzer_parameters", {"scattering.wavevector_q": 1}, "wavevector_q is unknown, and may"),
-        ("parameters", {"reference": {}}, "of heterodyne, which is not converted"),
-    ],
-)
+DECIDING = [
+    ("analyzer_parameters", {"dt": 1.0, "temporal": {"dt": 0.5}}, "has dt twice"),
+    ("analyzer_parameters", {"scattering": {"q_unit": "1/nm"}}, "give a number in 1/A"),
+    ("analyzer_parameters", {"first_frame": 20}, "first_frame is unknown, and may decide"),
+    ("phi_filtering", {"enabled": True, "range": [0, 1]}, "range is unknown, and may decide"),
+    ("analyzer_parameters.start_frame", {}, "'start_frame' inside the section 'analyzer_parameters'"),
+    ("phi_filtering.enabled", {}, "phi_filtering.enabled is unknown, and may decide"),
+    ("analyzer_parameters.scattering.wavevector_q", {}, "wavevector_q is unknown, and may decide"),
+    ("analyzer_parameters", {"scattering.wavevector_q": 1}, "wavevector_q is unknown, and may"),
+    ("parameters", {"reference": {}}, "of heterodyne, which is not converted"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "held", "said"), DECIDING)
 def test_what_decides_which_data_are_fitted_is_never_ignored(tmp_path, section, held, said):
     content = OF_ANALYSIS | {section: OF_ANALYSIS.get(section, {}) | held}
     content["metadata"] = {} if section == "parameters" else OF_ANALYSIS["metadata"]

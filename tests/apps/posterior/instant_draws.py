@@ -8,14 +8,13 @@ from homodyne_dask.apps.posterior import posterior as posterior_files
 from homodyne_dask.apps.posterior import posterior_figures
 from homodyne_dask.apps.posterior.priors import posterior_priors
 from homodyne_dask.apps.posterior.sample_posterior import request_of
-from tests.apps.posterior.made_draws import draws_of, gaussian
+from tests.apps.posterior.made_draws import gaussian, posterior_from
 
 
 def drawn(result, scan, *, priors=None, draws=4000, seed=1, **_) -> hd.Posterior:
     request = request_of(result, scan)
     posterior_priors(request.parameters, request.search, priors or {})
-    theta = gaussian(result, draws)
-    return posterior_files.posterior_of(result, draws_of(result, theta, seed=seed), scan)
+    return posterior_from(result, gaussian(result, draws), scan, seed=seed)
 
 
 def use(patch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,21 @@
 import numpy as np
 
 from homodyne_dask.apps.posterior.arviz_tree import NUMBERS, Draws
+from homodyne_dask.apps.posterior.posterior import Posterior, posterior_of
 from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.store.scan import Scan
 
 NOTE = "the curvature of the likelihood is that of the robust covariance of 12 independent bins"
+ABOUT = {
+    "r_hat": 1.002, "adjust": "robust", "adjust_note": NOTE, "design_effect": 2.3, "dof": 5.2, "columns": 24,
+    "checked": 16, "largest_error": 0.003, "seed": 1, "seconds": {"total": 2.0},
+}  # fmt: skip
 
 
-def draws_of(result: FitResult, theta: np.ndarray, **changes) -> Draws:
-    """Draws (chain, draw, p) of all parameters, with the rest that belongs to them; changes: of fields, or of
-    numbers about them.
+def posterior_from(result: FitResult, theta: np.ndarray, scan: Scan, **changes) -> Posterior:
+    """The posterior of draws (chain, draw, p) of all parameters, with the rest that belongs to them.
+
+    changes: of fields of `Draws`, or of numbers about them.
     """
     rng = np.random.default_rng(3)
     chains, each, p = theta.shape
@@ -23,7 +30,7 @@ def draws_of(result: FitResult, theta: np.ndarray, **changes) -> Draws:
     value = result.parameters["value"].values
     free = ~result.parameters["fixed"].values
     names = result.parameters["param"].values[free]
-    held = {
+    fields = {
         "theta": theta,
         "linear_params": linear + 1e-3 * noise,
         "log_likelihood": likelihood,
@@ -31,23 +38,9 @@ def draws_of(result: FitResult, theta: np.ndarray, **changes) -> Draws:
         "prior": np.where(free, value * rng.uniform(0.5, 1.5, (100, p)), value),
         "priors": {str(name): "uniform, -1 to 1" for name in names},
     }
-    about = {
-        "r_hat": 1.002,
-        "effective_draws": 0.8 * chains * each,
-        "adjust": "robust",
-        "adjust_note": NOTE,
-        "design_effect": 2.3,
-        "dof": 5.2,
-        "columns": 24,
-        "checked": 16,
-        "largest_error": 0.003,
-        "seed": 1,
-        "seconds": {"total": 2.0},
-    }
-    of_draws = {name: changes[name] for name in changes.keys() - {*NUMBERS}}
-    return Draws(
-        **(held | of_draws), about=about | {n: changes[n] for n in changes.keys() & {*NUMBERS}}
-    )
+    about = ABOUT | {"effective_draws": 0.8 * chains * each}
+    about |= {name: changes.pop(name) for name in {*NUMBERS} & changes.keys()}
+    return posterior_of(result, Draws(**fields | changes, about=about), scan)
 
 
 def gaussian(result: FitResult, n: int = 4000, chains: int = 1, seed: int = 7) -> np.ndarray:

@@ -22,7 +22,9 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     theta = result.parameters["optimum"].values
     reduced = reduce(sweep.gram(theta), request.scaling, request.sum_rounding)
     priors, laws = posterior_priors(request.parameters, request.search, {})
-    at, moves = (coordinates(request.search, theta, of) for of in (free_laws(request.search), laws))
-    adjustment = adjustment_of(request, reduced, at, result, adjust)
-    target = Target(at, moves, adjustment, tuple(priors.values()))
+    u, z = (
+        coordinates(request.search, theta, rates) for rates in (free_laws(request.search), laws)
+    )
+    adjustment = adjustment_of(request, reduced, u, result, adjust)
+    target = Target(u, z, adjustment, tuple(priors.values()))
     return Sampler(request, sweep, target, reduced, np.random.default_rng(seed))

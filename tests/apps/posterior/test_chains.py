@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.apps.posterior import r_hat_and_ess
+from homodyne_dask.apps.posterior import chains
 from homodyne_dask.apps.posterior.chains import Mixture, chains_of, root_of
 
 CHAINS = 25
@@ -67,7 +67,7 @@ def test_draws_have_the_mean_and_the_deviation_of_the_density(word):
 
 
 def test_chains_that_do_not_agree_end_and_say_so(monkeypatch):
-    monkeypatch.setattr(r_hat_and_ess, "MAX_R_HAT", 0.9)
+    monkeypatch.setattr(chains, "MAX_R_HAT", 0.9)
     found, _ = run(normal, 2, draws=100)
     assert len(found.z) > 1000
     assert found.r_hat > 0.9
@@ -78,7 +78,7 @@ def test_a_mixture_is_fitted_to_draws_of_another():
     root = np.array([[[4.0, 0.0], [1.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]])
     truth = Mixture(np.array([0.3, 0.7]), np.array([[1.0, -2.0], [300.0, 0.0]]), root, 5.0)
     drawn, fresh = truth.draws(4000, rng), truth.draws(4000, rng)
-    near = truth._replace(mean=np.zeros((2, 2))).fitted(drawn, rng)
+    near = truth._replace(mean=np.zeros((2, 2))).fitted_to(drawn, rng)
     log_ratio = near.log_density(fresh) - truth.log_density(fresh)
     assert log_ratio.mean() == pytest.approx(0, abs=0.03)
     assert log_ratio.std() < 0.3

@@ -13,20 +13,25 @@ import pytest
 import xarray
 from scipy.special import ndtri, stdtrit
 
-from homodyne_dask.apps.posterior.arviz_tree import AGES, OTHERS, variable_names, write_netcdf
+from homodyne_dask.apps.posterior.arviz_tree import (
+    AGES,
+    OTHERS,
+    QUANTILES,
+    variable_names,
+    write_netcdf,
+)
 from homodyne_dask.apps.posterior.posterior import (
     load_posterior,
-    posterior_of,
+    one_sided,
     posterior_section,
 )
-from homodyne_dask.apps.posterior.posterior_summary import QUANTILES, one_sided
 from homodyne_dask.document.blocks import Document, as_text
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.fit_result import parameter_table
 from homodyne_dask.results.data.fit_view import FitView
-from tests.apps.posterior.made_draws import banana, draws_of, gaussian
+from tests.apps.posterior.made_draws import banana, gaussian, posterior_from
 from tests.ingest_files import WAYS, moved_elsewhere
 from tests.results.made_results import FLOW, changed, fit_of
 from tests.results.views.figures.texts import texts_of
@@ -36,7 +41,7 @@ SD = 0.02 * np.abs(FLOW)
 
 @pytest.fixture(scope="module")
 def normal(flowing, fitted):
-    return posterior_of(fitted, draws_of(fitted, gaussian(fitted)), flowing)
+    return posterior_from(fitted, gaussian(fitted), flowing)
 
 
 def test_moments_and_quantiles_are_those_of_the_distribution_that_was_drawn_from(normal):
@@ -50,7 +55,7 @@ def test_moments_and_quantiles_are_those_of_the_distribution_that_was_drawn_from
 
 
 def test_a_bent_posterior_has_quantiles_of_its_own(flowing, fitted):
-    bent = posterior_of(fitted, draws_of(fitted, banana(fitted, 20000)), flowing)
+    bent = posterior_from(fitted, banana(fitted, 20000), flowing)
     alpha = (bent.summary.sel(param="alpha")["quantile"].values - FLOW[1]) / SD[1]
     z = np.random.default_rng(0).normal(size=(2, 1_000_000))
     np.testing.assert_allclose(
@@ -74,7 +79,7 @@ def test_error_bars_are_enough_where_the_ends_agree_to_five_per_cent(flowing, fi
     exact = ndtri((np.arange(4000) + 0.5) / 4000)
     theta[0, :, :] = FLOW + SD * exact[:, None]
     theta[0, :, 3] += 0.5 * SD[3]
-    made = posterior_of(result, draws_of(result, theta), flowing)
+    made = posterior_from(result, theta, flowing)
     moved = made.summary["param"].values == "gamma_dot_t0"
     np.testing.assert_array_equal(made.summary["enough"], ~moved)
     quote = np.where(moved, "median, 95 %", "value ± stderr")
@@ -101,7 +106,7 @@ def test_what_is_quoted_is_what_the_draws_and_their_prior_allow(
     result = replace(fitted, parameters=exact) if "effective_draws" in given else fitted
     theta = FLOW + width * (gaussian(result) - FLOW)
     more = {"prior": theta[0]} if "prior" in given else given
-    made = posterior_of(result, draws_of(result, theta, **more), flowing)
+    made = posterior_from(result, theta, flowing, **more)
     assert made.summary["quote"].sel(param="D0") == quote
     assert not made.summary["enough"].any()
 
@@ -110,7 +115,7 @@ def test_what_is_quoted_is_what_the_draws_and_their_prior_allow(
 def test_draws_that_fail_their_check_have_a_headline_that_says_so_and_no_interval(
     check, flowing, fitted
 ):
-    made = posterior_of(fitted, draws_of(fitted, gaussian(fitted), **check), flowing)
+    made = posterior_from(fitted, gaussian(fitted), flowing, **check)
     text = str(made)
     assert text.splitlines()[2].startswith("the draws are unreliable, and no interval is given")
     for shown in (text, made._repr_html_()):
@@ -123,7 +128,7 @@ def test_a_periodic_parameter_is_drawn_about_the_value_of_the_fit(flowing, fitte
     turned = replace(fitted, parameters=table)
     theta = gaussian(turned, 1000)
     theta[..., 6] = np.where(theta[..., 6] > 90, theta[..., 6] - 180, theta[..., 6])
-    made = posterior_of(turned, draws_of(turned, theta), flowing)
+    made = posterior_from(turned, theta, flowing)
     assert abs(made.summary["mean"].sel(param="phi0") - 89.9) < 0.01
     assert float(made.summary["sd"].sel(param="phi0")) < 0.1
 
@@ -131,7 +136,7 @@ def test_a_periodic_parameter_is_drawn_about_the_value_of_the_fit(flowing, fitte
 def test_a_direction_that_is_not_known_has_no_limit(flowing, fitted):
     theta = gaussian(fitted)
     theta[..., 6] = FLOW[6] + np.random.default_rng(5).uniform(-90, 90, theta.shape[:2])
-    made = posterior_of(fitted, draws_of(fitted, theta), flowing)
+    made = posterior_from(fitted, theta, flowing)
     assert made.summary["limit"].sel(param="phi0").item() == ""
 
 
@@ -200,8 +205,8 @@ def test_fixed_parameters_and_bins_without_pairs_come_back(flowing, tmp_path):
     result = fit_of(flowing, fixed=("beta", "phi0"))
     counts = result.scaling["ndata"].copy(data=[10, 0, 10])
     result = replace(result, scaling=result.scaling.assign(ndata=counts))
-    draws = draws_of(result, gaussian(result, 300), dof=math.inf, r_hat=math.nan)
-    made = posterior_of(result, draws, flowing)
+    theta = gaussian(result, 300)
+    made = posterior_from(result, theta, flowing, dof=math.inf, r_hat=math.nan)
     assert made.tree["log_likelihood"]["bin"].values.tolist() == flowing.label[[0, 2]].tolist()
     assert "beta" not in made.tree["posterior"]
     assert float(made.tree["constant_data"]["phi0"]) == FLOW[6]
@@ -246,7 +251,7 @@ def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
     )
     result = changed(fitted, parameters=parameter_table(columns | {"param": HOSTILE}), truth=None)
     result = changed(result, definition=model, covariance=None)
-    made = posterior_of(result, draws_of(result, gaussian(result, 500)), flowing)
+    made = posterior_from(result, gaussian(result, 500), flowing)
     made.to_netcdf(tmp_path / "p.nc")
     read = load_posterior(tmp_path / "p.nc")
     np.testing.assert_array_equal(read.theta, made.theta)
@@ -353,11 +358,12 @@ def test_a_posterior_beside_a_bound_is_an_upper_limit_in_words(flowing, fitted):
     table = fitted.parameters
     value = np.where(np.arange(len(FLOW)) == at, low, FLOW)
     fitted = changed(fitted, parameters=table.assign(optimum=("param", value)))
-    posterior = posterior_of(fitted, draws_of(fitted, theta), flowing)
+    posterior = posterior_from(fitted, theta, flowing)
     row = posterior.summary.sel(param="D0")
     assert row["limit"].item() == "upper"
     assert row["limit_value"].item() == pytest.approx(low + 1.96 * SD[at], rel=0.1)
-    shapes = draws_of(fitted, theta, priors={"D0": "flat in the rate, 1 to 1e+12 Å²/s"})
-    assert posterior_of(fitted, shapes, flowing).summary.sel(param="D0")["limit"].item() == ""
+    of_shapes = {"D0": "flat in the rate, 1 to 1e+12 Å²/s"}
+    unlimited = posterior_from(fitted, theta, flowing, priors=of_shapes)
+    assert unlimited.summary.sel(param="D0")["limit"].item() == ""
     assert row["quote"].item() == "limit"
     assert "< " in " ".join(str(posterior).split())

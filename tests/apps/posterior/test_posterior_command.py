@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import homodyne_dask
-from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of
+from homodyne_dask.apps.posterior.posterior import load_posterior
 from homodyne_dask.results.saved_results import load_result
-from tests.apps.posterior.made_draws import draws_of, gaussian
+from tests.apps.posterior.made_draws import gaussian, posterior_from
 from tests.run_command import FIT, done, run
 
 
@@ -31,9 +31,8 @@ def given(fitted, monkeypatch) -> dict:
 
     def drawn(result, scan, **options):
         given.update(options, scan=scan)
-        theta = gaussian(result, options["draws"])
-        made = draws_of(result, theta, seed=options["seed"], **given.pop("changes", {}))
-        return posterior_of(result, made, scan)
+        changes = {"seed": options["seed"], **given.pop("changes", {})}
+        return posterior_from(result, gaussian(result, options["draws"]), scan, **changes)
 
     monkeypatch.setattr(homodyne_dask, "posterior", drawn, raising=False)
     monkeypatch.chdir(fitted)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from homodyne_dask.apps.posterior.posterior import load_posterior, posterior_of
+from homodyne_dask.apps.posterior.posterior import load_posterior
 from homodyne_dask.apps.posterior.posterior_figures import levels_holding
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
@@ -14,7 +14,7 @@ from homodyne_dask.results.files import result_folder as folders
 from homodyne_dask.results.files.result_folder import write_pictures, write_result
 from homodyne_dask.results.saved_results import load_result
 from homodyne_dask.results.views import fit_figures as plots
-from tests.apps.posterior.made_draws import NOTE, banana, draws_of, gaussian
+from tests.apps.posterior.made_draws import NOTE, banana, gaussian, posterior_from
 from tests.results.made_results import FLOW, changed, config_of, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
 
@@ -34,7 +34,7 @@ def saved(flowing, fitted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / "A0123_fit"
     folder.mkdir()
     write_result(fitted, flowing, folder, pictures="")
-    posterior_of(fitted, draws_of(fitted, banana(fitted)), flowing).save(folder)
+    posterior_from(fitted, banana(fitted), flowing).save(folder)
     return folder
 
 
@@ -75,7 +75,7 @@ def test_another_posterior_takes_the_place_of_the_first(flowing, tmp_path):
     fitted = fit_of(flowing, **CASES["two parameters"])
     fitted.to_json(tmp_path / "summary.json")
     for draws in (250, 300):
-        made = posterior_of(fitted, draws_of(fitted, gaussian(fitted, draws)), flowing)
+        made = posterior_from(fitted, gaussian(fitted, draws), flowing)
         made.save(tmp_path)
         assert f"{draws} draws by Markov chains" in (tmp_path / "report.txt").read_text()
     assert {path.name for path in tmp_path.glob("posterior*")} == FILES
@@ -84,7 +84,7 @@ def test_another_posterior_takes_the_place_of_the_first(flowing, tmp_path):
 
 
 def test_a_posterior_is_not_written_beside_another_fit(flowing, fitted, tmp_path):
-    made = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 100)), flowing)
+    made = posterior_from(fitted, gaussian(fitted, 100), flowing)
     with pytest.raises(
         OptionError, match="contains no fit, but a posterior is written beside its fit"
     ):
@@ -106,8 +106,8 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, flowing)
     long = (
         "only the size of the likelihood is adjusted, not its directions, with 5 independent bins"
     )
-    draws = draws_of(result, gaussian(result, 400), adjust_note=f"{long}; {long}")
-    picture = getattr(posterior_of(result, draws, flowing).plot, name)()
+    made = posterior_from(result, gaussian(result, 400), flowing, adjust_note=f"{long}; {long}")
+    picture = getattr(made.plot, name)()
     shown = [(text, box) for text, box in texts_of(picture) if text]
     check_places(shown, picture.bbox)
     assert len(shown) > 4
@@ -125,8 +125,7 @@ def test_the_rates_of_unknown_q_have_the_unit_they_have(tmp_path):
     result = changed(fit_of(scan), covariance=None)
     table = result.parameters.isel(param=slice(3))
     result = changed(result, parameters=table, config=config_of("static"), truth=None)
-    draws = draws_of(result, gaussian(result, 100))
-    made = posterior_of(result, draws, scan)
+    made = posterior_from(result, gaussian(result, 100), scan)
     assert made.tree["posterior"]["J"].attrs["units"] == "1/s"
     labels = {text for text, _ in texts_of(made.plot.rates())}
     assert "J [1/s]" in labels

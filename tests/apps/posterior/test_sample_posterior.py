@@ -63,9 +63,9 @@ def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
 def test_f_outside_of_the_columns_raises_chisqr(scan, monkeypatch):
     monkeypatch.setattr(basis, "SIZES", (1,))
     made = sampler_of(scan, "static")
-    near = made.target.at.x * (1 + 0.02 * np.random.default_rng(1).standard_normal((320, 3)))
+    near = made.target.u.x * (1 + 0.02 * np.random.default_rng(1).standard_normal((320, 3)))
     of = made.likelihood(near)
-    thetas = made.target.at.theta * np.array([[1.6, 1, 1], [0.5, 1, 1], [1, 1.4, 1], [1, 0.6, 1]])
+    thetas = made.target.u.theta * np.array([[1.6, 1, 1], [0.5, 1, 1], [1, 1.4, 1], [1, 0.6, 1]])
     grams = made.sweep.candidates(thetas)
     exact = np.array([reduce(gram, made.request.scaling).chisqr for gram in grams])
     exact -= made.reduced.chisqr
@@ -196,12 +196,12 @@ QUICK = ("individual", "priors of contrast and offset")
 def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     model, options = CASES[word]
     sampler = sampler_of(still, model, **options)
-    _, by, near = sampler.explored()
+    _, mixture, near = sampler.explored()
     of = sampler.likelihood(near)
     assert of.basis.error < 0.05
-    at = sampler.target.at
-    x = sampler.target.moves.back(by.draws(40, np.random.default_rng(0)))
-    thetas = at.whole(x[at.inside(x)][:12])
+    u = sampler.target.u
+    x = sampler.target.z.to_x(mixture.draws(40, np.random.default_rng(0)))
+    thetas = u.to_theta(x[u.inside(x)][:12])
     found = likelihood_of(sampler.request.problem, of, thetas)
     mixed, compared = word == "mixed precision", 0
     for n, theta in enumerate(thetas):
@@ -224,7 +224,7 @@ def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
 def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(still):
     sampler = sampler_of(still, "static")
     of = sampler.likelihood(sampler.explored()[2])
-    theta = sampler.target.at.theta[None]
+    theta = sampler.target.u.theta[None]
     spread = np.asarray(likelihood_of(sampler.request.problem, of, theta).spread)[0]
     covariance = spread @ np.swapaxes(spread, 1, 2)
     np.testing.assert_allclose(covariance, sampler.reduced.inverse, rtol=1e-6)
@@ -233,34 +233,33 @@ def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(sti
 @pytest.mark.long
 def test_the_curvature_of_an_adjusted_likelihood_is_that_of_the_robust_covariance(still):
     sampler = sampler_of(still, "static", adjust="robust", fixed={"D_offset": 500.0})
-    target, at = sampler.target, sampler.target.at
-    adjustment = target.adjustment
+    coordinates_u, adjustment = sampler.target.u, sampler.target.adjustment
     assert adjustment.kind == "robust"
     result = hd.fit(still, "static", fixed={"D_offset": 500.0})
-    error = result.parameters["stderr"].values[at.free]
-    slope = at.slope()
+    error = result.parameters["stderr"].values[coordinates_u.free]
+    slope = coordinates_u.slope()
     covariance = np.linalg.inv(slope.T @ adjustment.precision @ slope)
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
     rng = np.random.default_rng(1)
-    d = 1e-3 * rng.standard_normal((20, len(at.x))) * error @ slope.T
+    d = 1e-3 * rng.standard_normal((20, len(coordinates_u.x))) * error @ slope.T
     u = adjustment.centre + d
     chisqr = np.einsum("ni,ij,nj->n", d, adjustment.hessian, d) - adjustment.below
     found = adjustment.log_likelihood(u, chisqr)
     wanted = -0.5 * np.einsum("ni,ij,nj->n", d, adjustment.precision, d)
-    p, dof = len(at.x), adjustment.dof
+    p, dof = len(coordinates_u.x), adjustment.dof
     np.testing.assert_allclose(found, wanted * (dof + p) / dof, rtol=1e-3)
 
 
 def test_coordinates_have_their_slopes_and_lead_back():
     search = asked(measured(FLOW, 40, angles(3)))
-    at = coordinates(search, FLOW, search.laws)
-    assert len(at.laws) == 2
-    assert (at.upper - at.lower)[6] == 180
+    u = coordinates(search, FLOW, search.laws)
+    assert len(u.laws) == 2
+    assert (u.upper - u.lower)[6] == 180
     x = FLOW * (1 + 0.1 * np.random.default_rng(2).standard_normal((50, 7)))
     for n, step in enumerate(np.diag(1e-6 * np.abs(FLOW))):
-        change = (at.of(FLOW + step) - at.of(FLOW - step)) / (2 * step[n])
-        np.testing.assert_allclose(at.slope()[:, n], change, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(at.back(at.of(x)), x, rtol=1e-8)
+        change = (u.from_x(FLOW + step) - u.from_x(FLOW - step)) / (2 * step[n])
+        np.testing.assert_allclose(u.slope()[:, n], change, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(u.to_x(u.from_x(x)), x, rtol=1e-8)
 
 
 @pytest.fixture(scope="module")

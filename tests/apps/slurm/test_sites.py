@@ -64,48 +64,32 @@ def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
     assert site["driver"]["walltime"] == "12:00:00"
 
 
+DURATIONS = (-300, "soon", "", float("nan"), "10min", "1e999s", 0)
+WRONG = [
+    ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
+    ({"cores": 0}, r"cores = 0 cannot be used \(Input should be greater than 0\): give one such as 8"),
+    ({"cores": 5, "processes": 2}, "2 processes cannot share 5 cores"),
+    ({"memory": "1GB", "processes": 8}, "8 processes cannot share .* memory of 1GB: .* over 250 MB"),
+    ({"walltime": "an hour"}, "walltime = 'an hour' .* give one such as '01:00:00'"),
+    ({"memory": "much"}, "memory = 'much' .* give one such as '16GB'"),
+    ({"batch": "lsf"}, "should be 'slurm' or 'pbs'"),
+    *(({"patience": v}, f"patience = {v!r} cannot be .*: give a duration, such as 10m") for v in DURATIONS),
+    ({"death_timeout": "soon"}, "death-timeout = 'soon' cannot be used: give one such as 60"),
+    ({"job_extra_directives": "--qos=debug"}, r"valid list\): give a list .* `\['--exclusive'\]`"),
+    ({"python": []}, r"python = \[\] .*: give a command, such as python3"),
+    ({"shared-temp-directory": 5}, "directory = 5 .*: give one such as '~/.homodyne-dask'"),
+    ({"shared-temp-directory": "~nobody_x/y"}, "'~nobody_x/y' cannot be used: give one such as"),
+    ({"log-directory": "~nobody_x/y"}, "'~nobody_x/y' cannot be used: give a folder"),
+    ({"security": "tls"}, "security = 'tls' cannot be used: remove it: jobs always use TLS"),
+    ({"security": "none"}, "remove it: jobs always use TLS"),
+    ({"tried": True}, "tried = True cannot be used: remove it$"),
+    ({"driver": {"notise": 60}}, "generic.driver: unknown setting 'notise'"),
+    ({"scheduler_options": {1: 2}}, "scheduler-options = {1: 2} cannot be used"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
-        (
-            {"cores": 0},
-            r"cores = 0 cannot be used \(Input should be greater than 0\): give one such as 8",
-        ),
-        ({"cores": 5, "processes": 2}, "2 processes cannot share 5 cores"),
-        (
-            {"memory": "1GB", "processes": 8},
-            "8 processes cannot share .* memory of 1GB: .* over 250 MB",
-        ),
-        ({"walltime": "an hour"}, "walltime = 'an hour' .* give one such as '01:00:00'"),
-        ({"memory": "much"}, "memory = 'much' .* give one such as '16GB'"),
-        ({"batch": "lsf"}, "should be 'slurm' or 'pbs'"),
-        *(
-            (
-                {"patience": value},
-                f"patience = {value!r} cannot be used.*: give a duration, such as 10m",
-            )
-            for value in (-300, "soon", "", float("nan"), "10min", "1e999s", 0)
-        ),
-        ({"death_timeout": "soon"}, "death-timeout = 'soon' cannot be used: give one such as 60"),
-        (
-            {"job_extra_directives": "--qos=debug"},
-            r"valid list\): give a list .* `\['--exclusive'\]`",
-        ),
-        ({"python": []}, r"python = \[\] .*: give a command, such as python3"),
-        ({"shared-temp-directory": 5}, "directory = 5 .*: give one such as '~/.homodyne-dask'"),
-        (
-            {"shared-temp-directory": "~nobody_x/y"},
-            "'~nobody_x/y' cannot be used: give one such as",
-        ),
-        ({"log-directory": "~nobody_x/y"}, "'~nobody_x/y' cannot be used: give a folder"),
-        ({"security": "tls"}, "security = 'tls' cannot be used: remove it: jobs always use TLS"),
-        ({"security": "none"}, "remove it: jobs always use TLS"),
-        ({"tried": True}, "tried = True cannot be used: remove it$"),
-        ({"driver": {"notise": 60}}, "generic.driver: unknown setting 'notise'"),
-        ({"scheduler_options": {1: 2}}, "scheduler-options = {1: 2} cannot be used"),
-    ],
-    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+    ("given", "said"), WRONG, ids=lambda value: "" if isinstance(value, str) else next(iter(value))
 )
 def test_a_setting_that_cannot_be_used_is_named(given, said):
     with pytest.raises(OptionError, match=said):

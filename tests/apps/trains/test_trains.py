@@ -52,21 +52,24 @@ def bins(path, **options) -> np.ndarray:
     return np.stack([source.read(k) for k in range(2)])
 
 
+def check_c2(store, matrices, **tolerance):
+    """The store has the mean of matrices (train, ..., t, t)."""
+    mean = upper(matrices.astype(float).mean(0).reshape(-1, N, N))
+    np.testing.assert_allclose(arrays(store)["c2"], mean, **{"rtol": 1e-6} | tolerance)
+
+
 def test_the_matrices_of_all_trains_become_one_dataset_of_their_mean(tmp_path):
     ttc = trains()
     report = ingest.ingest(midtools(tmp_path / "r0280.h5", ttc))
     held, attrs = arrays(report.store), attributes(report.store)
-    mean = ttc.astype(float).mean(0)
-    np.testing.assert_allclose(held["c2"], upper(mean), rtol=1e-6)
+    check_c2(report.store, ttc)
     np.testing.assert_allclose(held["q"], [0.01, 0.02])
     assert np.isnan(held["phi"]).all()
     np.testing.assert_allclose(held["time"], DT * np.arange(N), rtol=1e-12)
     assert (attrs["source_format"], attrs["frame_time"]) == ("midtools", DT)
     assert f"mean of {TRAINS} of {TRAINS} trains, 0 to {TRAINS - 1}" in attrs["notes"]
-    noise_of_the_mean = SIGMA / np.sqrt(TRAINS)
-    np.testing.assert_allclose(
-        open_dataset(report.store).median_sigma, noise_of_the_mean, rtol=0.15
-    )
+    sigma = open_dataset(report.store).median_sigma
+    np.testing.assert_allclose(sigma, SIGMA / np.sqrt(TRAINS), rtol=0.15)
 
 
 def test_trains_are_selected_and_a_store_of_others_is_not_taken_for_it(tmp_path):
@@ -74,9 +77,7 @@ def test_trains_are_selected_and_a_store_of_others_is_not_taken_for_it(tmp_path)
     midtools(path, ttc)
     assert "mean of 7 of 12 trains, 5 to 11" in done("ingest", str(path), "--trains", "5:12")
     store = tmp_path / "r_c2.zarr"
-    np.testing.assert_allclose(
-        arrays(store)["c2"], upper(ttc[5:12].astype(float).mean(0)), rtol=1e-6
-    )
+    check_c2(store, ttc[5:12])
     assert attributes(store)["ingest_options"]["trains"] == [5, 12]
     assert ingest.ingest(path, trains=(5, 12)).skipped
     with pytest.raises(Exception, match="the same file with other options"):
@@ -153,17 +154,12 @@ def test_without_the_application_a_file_of_trains_is_of_no_known_layout(tmp_path
 def test_groups_of_many_trains_are_scans(tmp_path):
     ttc, path = trains(n=100), tmp_path / "r.h5"
     report = ingest.ingest(midtools(path, ttc))
-    groups = ttc.reshape(10, 10, 2, N, N).astype(float).mean(1)
-    np.testing.assert_allclose(
-        arrays(report.store)["c2"], upper(groups.reshape(20, N, N)), rtol=1e-6
-    )
+    check_c2(report.store, ttc.reshape(10, 10, 2, N, N).swapaxes(0, 1))
     scan = open_dataset(report.store)
     assert scan.scan_names[:2] == ["trains 0 to 9", "trains 10 to 19"]
     assert scan.scan_number.tolist() == sorted([*range(1, 11)] * 2)
     assert any("10 scans, each the mean of a group, of 100 of 100" in one for one in report.notes)
     assert len(opened(path, trains="10:58").scans) == 8
     mean = ingest.ingest(path, tmp_path / "mean.zarr", average="scans")
-    np.testing.assert_allclose(
-        arrays(mean.store)["c2"], upper(ttc.astype(float).mean(0)), atol=SIGMA / 15
-    )
+    check_c2(mean.store, ttc, rtol=1e-7, atol=SIGMA / 15)
     np.testing.assert_allclose(open_dataset(mean.store).median_sigma, SIGMA / 10, rtol=0.1)

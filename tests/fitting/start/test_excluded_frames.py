@@ -6,7 +6,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.series import scans_together
 from homodyne_dask.fitting.start import initial_values
-from homodyne_dask.fitting.start.grid_scan import Minimum
+from homodyne_dask.fitting.start.averages import Minimum
 from tests.fitting.dense_power_laws import Pairs, dense_fit
 from tests.synthetic import fit_here, measured, store
 

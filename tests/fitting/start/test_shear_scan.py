@@ -7,9 +7,13 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.fitting.start.grid_scan import Grid
 from homodyne_dask.fitting.start.initial_values import coarse_to_fine
-from homodyne_dask.fitting.start.transport_search import Minimum, mirrored_shear, undecided_minima
+from homodyne_dask.fitting.start.transport_search import (
+    Grid,
+    Minimum,
+    mirrored_shear,
+    undecided_minima,
+)
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.sweep.sweep import sweep_of
 from tests import truths

@@ -293,7 +293,7 @@ def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
         ({"q": "1 1/um", "phi": 0, "dt": 1}, "only 1/Å and 1/nm are known units of q"),
         ({"q": "1 1/nm, 2 1/A", "phi": 0, "dt": 1}, "with one unit or none"),
         ({"q": 0.1, "phi": 0, "dt": "5 furlongs"}, "the known units of time are s, sec"),
-        ({"q": 0.1, "phi": 0, "dt": "-3 ms"}, "with its unit, as '443 ns'"),
+        ({"q": 0.1, "phi": 0, "dt": "-3 ms"}, r"with its unit \(.443 ns.\)"),
         ({"q": 0.1, "phi": 0, "dt": "ms"}, "it must be a number, or numbers, with one unit"),
     ],
     ids=str,

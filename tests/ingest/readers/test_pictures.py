@@ -50,9 +50,8 @@ def of_midtools(folder):
 
 def kept(path, name):
     """An optional array of the store of a file, which must have it."""
-    found = hd.open_dataset(ingest.ingest(path).store).optional_array(name)
-    assert found is not None
-    return found
+    store = ingest.ingest(path).store
+    return hd.open_dataset(store).manifest.read_array(store, name)
 
 
 @pytest.mark.parametrize("layout", [legacy, of_chx, nxxpcs, of_midtools])
@@ -86,7 +85,7 @@ def test_counts_of_aps_u_come_with_its_pictures(tmp_path):
 def test_what_is_no_picture_is_left_out(tmp_path, changes):
     path = edited(legacy(tmp_path), **changes)
     scan = hd.open_dataset(ingest.ingest(path).store)
-    assert [scan.optional_array(name) for name in OPTIONAL_ARRAYS] == [None] * 3
+    assert not scan.manifest.arrays.keys() & OPTIONAL_ARRAYS
 
 
 def test_pixels_that_are_unknown_or_negative_do_not_enter_the_mean(tmp_path):
@@ -101,14 +100,14 @@ def test_pixels_that_are_unknown_or_negative_do_not_enter_the_mean(tmp_path):
 def test_files_of_repeats_have_no_picture_in_common(tmp_path):
     paths = [simulated(tmp_path / f"R{n}.hdf", n=N, seed=n) for n in (1, 2)]
     both = hd.open_dataset(ingest.ingest(paths, tmp_path / "all.zarr").store)
-    assert both.optional_array("flux") is None
+    assert "flux" not in both.manifest.arrays
 
 
 def test_an_edited_picture_is_refused(tmp_path):
     store = ingest.ingest(legacy(tmp_path)).store
     zarr.open_array(store, path="flux")[3] = 5.0
     with pytest.raises(StoreError, match="flux differs from what was ingested"):
-        hd.open_dataset(store).optional_array("flux")
+        hd.open_dataset(store).manifest.read_array(store, "flux")
 
 
 @pytest.mark.parametrize("form", [np.asarray, np.atleast_2d, lambda v: v[:, None]])
