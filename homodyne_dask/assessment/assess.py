@@ -1,4 +1,4 @@
-"""What is known after the optimum: noise, the covariance that counts, checks, and what depends on what.
+"""What is known after the optimum, in stages: noise, the covariance that counts, profiles, checks.
 
 Each number is computed once. `result_of` lays them into tables.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from homodyne_dask.assessment.assessment import Assessment, Influence
 from homodyne_dask.assessment.cell_residuals import averaged_cells
 from homodyne_dask.assessment.decay_test import Signal, frame_moments, signal_of
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
@@ -24,15 +25,20 @@ from homodyne_dask.assessment.rate_errors_and_limits import (
 )
 from homodyne_dask.assessment.result_findings import result_findings
 from homodyne_dask.assessment.speckle_errors import BinExecutor, SpeckleErrors, speckle_errors
-from homodyne_dask.assessment.which_covariance import Known, counted, deviations, used_of
+from homodyne_dask.assessment.which_covariance import Candidates, counted, deviations, used_of
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.array_shapes import Theta, Which
-from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, uncertainty
-from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_clusters
-from homodyne_dask.solver.normal_equations import parameters_with_errors
+from homodyne_dask.solver.array_shapes import Theta
+from homodyne_dask.solver.covariance import SPECKLE, Uncertainty, no_uncertainty, uncertainty
+from homodyne_dask.solver.influence import (
+    LeftOutClusters,
+    compare_scalings,
+    leave_one_out,
+    left_out_clusters,
+)
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
@@ -51,44 +57,32 @@ def assess(
     doing: Callable[[str], None] = lambda _: None,
 ) -> Assessment:
     """Return what is known after the last step; a few passes may be made. weights: of a fit by speckle."""
-    noise = signal = None
-    table = request.scan.is_table
-    if state.outcome in (*DETERMINED, lm.Outcome.SINGULAR) and not table:
-        doing("speckle noise")
-        noise = _noise(request, state, passes, weights, doing)
-    if noise is None or not noise.sees_decay(state.reduced.contrast):
-        signal = _signal(request, state, None if weights or table else passes)
-    decay = signal is None or signal.seen
-    noise = noise if decay else None
-    rates = cache(partial(rate_freedom, request, state))
-    known = Known(
-        errors_by_bins(request, state),
+    end = FitEnd(request, state)
+    noise, signal = _noise_and_signal(end, passes, weights, doing)
+    rates = cache(partial(rate_freedom, end))
+    candidates = Candidates(
+        errors_by_bins(end),
         noise and noise.of_theta,
-        decay=decay,
+        decay=signal is None or signal.seen,
         valley=state.outcome is lm.Outcome.SINGULAR,
         others_enough=lambda: (freedom := rates()) is None or not freedom.few,
     )
-    assessment = _with_errors(
-        request, state, noise, known, signal,
-        lambda errors: rate_freedom(request, state, errors.dof) if errors.method == SPECKLE else rates(),
-    )  # fmt: skip
-    gram, error, names = (weights or passes).gram, used_of(assessment.errors), request.search.names
-    known_errors = request.search.free_inside_bounds(state.theta) & np.isfinite(error)
-    steps = {name: float(error[names.index(name)]) for name in np.array(names)[known_errors]}
-    profiles = {
-        name: profile(request, gram, state, name, steps[name], doing=doing)
-        for name in request.options.profile
-        if decay and state.outcome in DETERMINED and name in steps
-    }
-    limited = limited_coefficients(request, state, assessment.errors, gram)
-    assessment = replace(assessment, profiles=profiles, limited=limited)
-    return _checked(request, state, assessment)
+    assessment = _with_errors(end, noise, candidates, signal)
+    errors, gram = assessment.errors, (weights or passes).gram
+    if errors.robust is not None:
+        freedom = rate_freedom(end, errors.dof) if errors.method == SPECKLE else rates()
+        assessment = replace(assessment, rate_freedom=freedom)
+    return _checked(
+        end,
+        assessment,
+        profiles=_profiles(end, assessment, gram, doing),
+        limited=limited_coefficients(request, state, errors, gram),
+    )
 
 
 @one_blas_thread()
 def assess_scan(
-    request: Request,
-    state: lm.State,
+    end: FitEnd,
     noise: SpeckleErrors | None,
     of_global_fit: Uncertainty,
     profiles: Mapping[str, list[ProfilePoint]],
@@ -96,36 +90,30 @@ def assess_scan(
 ) -> Assessment:
     """Return what is known of one of several scans; of_global_fit, profiles: of its parameters."""
     of_theta, decay = noise and noise.of_theta, signal is None or signal.seen
-    known = Known(errors_by_bins(request, state), of_theta, of_global_fit, decay=decay)
-    assessment = _with_errors(
-        request,
-        state,
-        noise,
-        known,
-        signal,
-        lambda errors: rate_freedom(request, state, errors.dof),
-    )
-    return _checked(request, state, replace(assessment, profiles=profiles))
+    candidates = Candidates(errors_by_bins(end), of_theta, of_global_fit, decay=decay)
+    assessment = _with_errors(end, noise, candidates, signal)
+    freedom: RateFreedom | None = None
+    if assessment.errors.robust is not None:
+        freedom = rate_freedom(end, assessment.errors.dof)
+    return _checked(end, replace(assessment, rate_freedom=freedom), profiles=profiles)
 
 
-def assess_parameters(
-    request: Request, state: lm.State, known: Known, signal: Signal | None
-) -> Assessment:
-    assessment = _with_errors(request, state, None, known, signal)
-    findings = result_findings(request, state, assessment, of_all_scans=True)
-    return replace(assessment, findings=findings)
+def assess_parameters(end: FitEnd, candidates: Candidates, signal: Signal | None) -> Assessment:
+    """Return what is known of the parameters of several scans that were fitted together."""
+    assessment = _with_errors(end, None, candidates, signal)
+    return replace(assessment, findings=result_findings(end, assessment, of_all_scans=True))
 
 
-def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
+def errors_by_bins(end: FitEnd) -> Uncertainty:
     """Return the covariances at a state, for white noise and from the scatter between bins."""
-    search = request.search
-    moved = parameters_with_errors(search, state.theta, state.reduced)
-    at_bound = search.free & ~search.free_inside_bounds(state.theta)
-    errors = uncertainty(search.names, state.reduced, moved, request.clusters, at_bound)
-    if not request.scan.is_table or errors.naive is None or state.reduced.noise is not None:
+    request, reduced = end.request, end.reduced
+    if not (end.moved.any() and reduced.finite):
+        return no_uncertainty(len(end.theta), len(reduced.count))
+    errors = uncertainty(request.search.names, end.equations, request.clusters, end.at_bound)
+    if not request.scan.is_table or errors.naive is None or reduced.noise is not None:
         return errors
     # of points whose errors are too small, or not in the table, the residuals are the noise
-    variance = state.reduced.variance(int(search.free.sum()))
+    variance = reduced.variance(end.free)
     if request.scan.attributes.sigma_source == "table":
         variance = max(variance, 1.0)
     scaling = np.sqrt(variance) * errors.scaling_naive
@@ -134,100 +122,143 @@ def errors_by_bins(request: Request, state: lm.State) -> Uncertainty:
 
 def errors_of_pass(request: Request, state: lm.State) -> Theta:
     """Return the standard errors after a pass, as they are without the noise of bins; NaN if unknown."""
-    _, errors = counted(Known(errors_by_bins(request, state)))
+    _, errors = counted(Candidates(errors_by_bins(FitEnd(request, state))))
     return deviations(errors.robust, len(state.theta))
 
 
+def _noise_and_signal(
+    end: FitEnd,
+    passes: Sweep,
+    weights: "SpeckleWeighting | None",
+    doing: Callable[[str], None],
+) -> tuple[SpeckleErrors | None, Signal | None]:
+    """Return the noise, and the test for a decay, which is made where the noise does not show one."""
+    noise, table = None, end.request.scan.is_table
+    if end.state.outcome in (*DETERMINED, lm.Outcome.SINGULAR) and not table:
+        doing("speckle noise")
+        noise = _noise(end, passes, weights, doing)
+    if noise is not None and noise.sees_decay(end.reduced.contrast):
+        return noise, None
+    signal = _signal(end, None if weights or table else passes)
+    return (noise if signal is None or signal.seen else None), signal
+
+
 def _noise(
-    request: Request,
-    state: lm.State,
+    end: FitEnd,
     passes: Sweep,
     weights: "SpeckleWeighting | None",
     doing: Callable[[str], None],
 ) -> SpeckleErrors | None:
-    moved = parameters_with_errors(request.search, state.theta, state.reduced)
     if weights is not None:
-        return weights.errors(state, moved)
-    of_cells = request.scan.cells is not None
-    means = passes.over(CELL_MEANS, AtTheta(state.theta)) if of_cells else None
-    averaged, executor = averaged_cells(passes, request), BinExecutor(passes, doing)
-    return speckle_errors(request, state, moved, averaged, means, executor=executor)
+        return weights.errors(end)
+    of_cells = end.request.scan.cells is not None
+    means = passes.over(CELL_MEANS, AtTheta(end.theta)) if of_cells else None
+    averaged, executor = averaged_cells(passes, end.request), BinExecutor(passes, doing)
+    return speckle_errors(end, end.equations, averaged, means, executor=executor)
 
 
-def _signal(request: Request, state: lm.State, passes: Sweep | None) -> Signal | None:
-    free, blocks = int(request.search.free.sum()), None
+def _signal(end: FitEnd, passes: Sweep | None) -> Signal | None:
+    request, reduced, blocks = end.request, end.reduced, None
     if passes is not None:
-        linear = None if state.reduced.linear_step is None else state.reduced.linear_params
-        blocks = cache(partial(frame_moments, passes, request, state.theta, linear))
-    return signal_of(state, request.scaling, free, request.clusters, blocks)
+        linear = None if reduced.linear_step is None else reduced.linear_params
+        blocks = cache(partial(frame_moments, passes, request, end.theta, linear))
+    return signal_of(end.state, request.scaling, end.free, request.clusters, blocks)
 
 
 def _with_errors(
-    request: Request,
-    state: lm.State,
-    noise: SpeckleErrors | None,
-    known: Known,
-    signal: Signal | None,
-    rates: Callable[[Uncertainty], RateFreedom | None] = lambda _: None,
+    end: FitEnd, noise: SpeckleErrors | None, candidates: Candidates, signal: Signal | None
 ) -> Assessment:
-    search, (case, errors) = request.search, counted(known)
+    case, errors = counted(candidates)
     return Assessment(
         case=case,
         errors=errors,
         noise=noise,
         signal=signal,
-        rate_freedom=None if errors.robust is None else rates(errors),
-        at_bound=search.free & ~search.free_inside_bounds(state.theta) & known.decay,
-        redchi=state.reduced.redchi_per_bin(int(search.free.sum())),
-        limited=np.zeros(len(state.theta), bool),
+        at_bound=end.at_bound & candidates.decay,
+        redchi=end.reduced.redchi_per_bin(end.free),
+        limited=np.zeros(len(end.theta), bool),
     )
 
 
-def _checked(request: Request, state: lm.State, assessment: Assessment) -> Assessment:
-    noise, reduced, checks = assessment.noise, state.reduced, dict[str, Any]()
-    moved, cells = request.search.free_inside_bounds(state.theta), None
-    least_squares = request.problem.loss == "linear" and state.outcome is lm.Outcome.CONVERGED
-    if noise is not None and state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
-        cells = fitted_cells(request, state, noise)
-    check, power = examine_model(request, state, noise, cells)
-    if assessment.alone and moved.any():
-        if least_squares:
-            checks["left_out"] = left_out_clusters(reduced, moved, request.clusters)
-        if assessment.decay and reduced.finite:
-            misfit = check is not None and check.misfit
-            checks["influence"] = _influence(request, state, assessment.errors, moved, misfit)
-    if least_squares and assessment.alone and request.options.weighting == PAIRS:
-        checks["gain"] = _gain(noise, cells, len(state.theta))
-    bias = smoothing_bias(request, state)
-    assessment = replace(assessment, check=check, power_of_q=power, bias=bias, **checks)
-    return replace(assessment, findings=result_findings(request, state, assessment))
+def _profiles(
+    end: FitEnd, assessment: Assessment, gram: Callable[..., Gram], doing: Callable[[str], None]
+) -> dict[str, list[ProfilePoint]]:
+    """Return the profiles that were asked for, of parameters inside their bounds whose errors are known."""
+    request, state, error = end.request, end.state, used_of(assessment.errors)
+    if not assessment.decay or state.outcome not in DETERMINED:
+        return {}
+    place = {name: n for n, name in enumerate(request.search.names)}
+    return {
+        name: profile(request, gram, state, name, float(error[n]), doing=doing)
+        for name in request.options.profile
+        if end.inside[n := place[name]] and np.isfinite(error[n])
+    }
 
 
-def _gain(noise: SpeckleErrors | None, cells: FittedCells | None, p: int) -> Theta | None:
+def _checked(end: FitEnd, assessment: Assessment, **stages: Any) -> Assessment:
+    """Return the assessment with the checks of the model, and all findings; stages: what came before."""
+    noise, outcome, cells = assessment.noise, end.state.outcome, None
+    if noise is not None and outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
+        cells = fitted_cells(end, noise)
+    check, power = examine_model(end, noise, cells)
+    misfit = check is not None and check.misfit
+    assessment = replace(
+        assessment,
+        **stages,
+        check=check,
+        power_of_q=power,
+        bias=smoothing_bias(end),
+        left_out=_left_out(end, assessment),
+        influence=_influence(end, assessment, misfit),
+        gain=_gain(end, assessment, cells),
+    )
+    return replace(assessment, findings=result_findings(end, assessment))
+
+
+def _least_squares(end: FitEnd) -> bool:
+    return end.request.problem.loss == "linear" and end.state.outcome is lm.Outcome.CONVERGED
+
+
+def _left_out(end: FitEnd, assessment: Assessment) -> LeftOutClusters | None:
+    if not (_least_squares(end) and assessment.alone and end.inside.any()):
+        return None
+    return left_out_clusters(end.equations_inside, end.request.clusters)
+
+
+def _gain(end: FitEnd, assessment: Assessment, cells: FittedCells | None) -> Theta | None:
+    """Return the errors with weighting by speckle over those of this fit, where both follow from noise."""
+    noise, by_pairs = assessment.noise, end.request.options.weighting == PAIRS
+    if not (_least_squares(end) and assessment.alone and by_pairs):
+        return None
     if noise is None or noise.objection or cells is None:
         return None
-    gain = np.full(p, np.nan)
-    gain[noise.which] = np.sqrt(np.diag(cells.weighted) / np.diag(cells.of_pairs))
+    gain = np.full(len(end.theta), np.nan)
+    gain[noise.joint.which] = np.sqrt(np.diag(cells.of_weighted) / np.diag(cells.of_pairs))
     return gain
 
 
-def _influence(
-    request: Request, state: lm.State, errors: Uncertainty, moved: Which, misfit: bool
-) -> Influence:
-    reduced, used = state.reduced, used_of(errors)
+def _influence(end: FitEnd, assessment: Assessment, misfit: bool) -> Influence | None:
+    """Return how the result depends on bins, scans and the scaling mode; misfit: whether it was found."""
+    if not (assessment.alone and assessment.decay and end.inside.any() and end.reduced.finite):
+        return None
+    request, errors, joint = end.request, assessment.errors, end.equations_inside
+    used = used_of(errors)
     error = np.where(used > 0, used, np.nan)  # zero where the model interpolates the data
     numbers, scan_of_bin = np.unique(request.scan.scan_number, return_inverse=True)
     of_scan, modes = np.empty((0, len(error))), None
     if len(numbers) > 1:
-        of_scan = leave_one_out(reduced, moved, scan_of_bin) / error
+        of_scan = leave_one_out(joint, scan_of_bin) / error
     if request.problem.loss == "linear" and request.scaling.prior is None:
-        effect, by_data = None, moved & ~errors.withheld
-        if request.search.priors is not None:  # the noise of the data is not all of their errors
-            by_data &= ~np.isfinite(request.search.priors.mean)
-        if not misfit:  # the mean ratio of the variances to the naive ones; 1 where it is unknown
-            ratio = (error / deviations(errors.naive, len(error)))[by_data] ** 2
-            known = len(ratio) and np.isfinite(ratio).all()
-            effect = max(float(ratio.mean()), 1.0) if known else 1.0
-        modes = compare_scalings(reduced, request.scaling, request.scan.phi, moved, effect)
-    of_bin = leave_one_out(reduced, moved) / error
-    return Influence(error, of_bin, numbers[: len(of_scan)], of_scan, modes)
+        effect = None if misfit else _design_effect(end, errors, error)
+        modes = compare_scalings(end.reduced, request.scaling, request.scan.phi, end.inside, effect)
+    return Influence(error, leave_one_out(joint) / error, numbers[: len(of_scan)], of_scan, modes)
+
+
+def _design_effect(end: FitEnd, errors: Uncertainty, error: Theta) -> float:
+    """Return the mean ratio of the variances to the naive ones, at least 1; 1 where it is unknown."""
+    by_data = end.inside & ~errors.withheld
+    if end.request.search.priors is not None:  # the noise of the data is not all of their errors
+        by_data &= ~np.isfinite(end.request.search.priors.mean)
+    ratio = (error / deviations(errors.naive, len(error)))[by_data] ** 2
+    known = len(ratio) and np.isfinite(ratio).all()
+    return max(float(ratio.mean()), 1.0) if known else 1.0

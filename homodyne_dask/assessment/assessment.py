@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.assessment.decay_test import Signal
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint
 from homodyne_dask.assessment.rate_errors_and_limits import RateFreedom, constant_rates
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
@@ -23,17 +24,15 @@ from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.models.user_defined import importable_models
 from homodyne_dask.request.options import AUTO, PAIRS
-from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
-from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.array_shapes import PerBin, SomeBins, Theta, Which
 from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison
 from homodyne_dask.store.files import any_path, working_folder
+from homodyne_dask.store.rings_and_clusters import rings_of
 
 NO_FINDINGS = Findings()
-AGE_WINDOWS = "--over age --windows 4"
 
 
 class Influence(NamedTuple):
@@ -57,11 +56,11 @@ class Assessment:
     noise: SpeckleErrors | None
     """Of each bin; None where too little is known of it, or no decay is seen."""
     signal: Signal | None
-    rate_freedom: RateFreedom | None
     at_bound: Which
     redchi: PerBin
     limited: Which
     """Coefficients of a shear rate of which only an upper limit is known."""
+    rate_freedom: RateFreedom | None = None
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
     gain: Theta | None = None
     """Errors with weighting speckle over those of this fit; None where they are not known."""
@@ -85,10 +84,10 @@ class Assessment:
 
 
 @dataclass(frozen=True)
-class FitEnd:
-    request: Request
-    state: lm.State
-    known: Assessment
+class AssessedFit(FitEnd):
+    """A fit with what is known of it, and the commands to try from there."""
+
+    assessment: Assessment
     of_all_scans: bool = False
 
     @cached_property
@@ -97,20 +96,20 @@ class FitEnd:
 
     @property
     def with_decay(self) -> SomeBins:
-        return (self.state.reduced.count > 0) & ~self.state.reduced.undetermined
+        return (self.reduced.count > 0) & ~self.reduced.undetermined
 
     @cached_property
     def stderr(self) -> Theta:
-        return deviations(self.known.errors.robust, len(self.names))
+        return deviations(self.assessment.errors.robust, len(self.names))
 
     @cached_property
     def slower_than_record(self) -> Which:
         """Which positive parameters are at their lower default bounds, with all contrasts above 1."""
         search, seen = self.request.search, self.with_decay
-        if not (seen.any() and (self.state.reduced.contrast[seen] > 1.0).all()):
+        if not (seen.any() and (self.reduced.contrast[seen] > 1.0).all()):
             return np.zeros(len(self.names), bool)
         given = np.isin(names_in_model(self.names), list(self.request.options.bounds or {}))
-        return search.free & (search.lower > 0) & (self.state.theta <= search.lower) & ~given
+        return search.free & (search.lower > 0) & (self.theta <= search.lower) & ~given
 
     @property
     def age(self) -> float:
@@ -120,13 +119,13 @@ class FitEnd:
     @cached_property
     def constant(self) -> dict[str, tuple[float, float, str]]:
         """The rates that are constant within their errors, with these at the mean age."""
-        if self.of_all_scans or not self.known.decay:
+        if self.of_all_scans or not self.assessment.decay:
             return {}
-        errors, noise = self.known.errors, self.known.noise
+        errors, noise = self.assessment.errors, self.assessment.noise
         covariances = [] if errors.robust is None else [(errors.robust, errors.dof)]
         if noise is not None and not noise.objection:
             covariances.append((noise.covariance, noise.dof))
-        return constant_rates(self.request, self.state, self.age, covariances)
+        return constant_rates(self, self.age, covariances)
 
     @cached_property
     def of_constant(self) -> Which:
@@ -137,7 +136,7 @@ class FitEnd:
     def held_offsets(self) -> Which:
         """The offsets of rates at negative bounds: further down they only make the rest of a rate larger."""
         search, last = self.request.search, [names[-1] for names in RATES.values()]
-        negative = (search.lower < 0) & (self.state.theta <= search.lower)
+        negative = (search.lower < 0) & (self.theta <= search.lower)
         return negative & np.isin(names_in_model(self.names), last)
 
     @property
@@ -176,6 +175,32 @@ class FitEnd:
         return f"homodyne-dask fit {selected} --model {quote(name)}{words} {option}".rstrip()
 
     @property
+    def again(self) -> str:
+        """The command that fits this model, to which an option is added."""
+        return self.command()
+
+    @property
+    def physical(self) -> str:
+        return self.command(convention=Convention.PHYSICAL)
+
+    @property
+    def with_flow(self) -> str:
+        """The command for a model with flow; with the gap to be typed where it is not known."""
+        gap = '--gap "200 um"' * (self.request.gap_angstrom is None)
+        return self.command(gap, "laminar_flow")
+
+    @property
+    def with_exponent(self) -> str:
+        """The command for a model with an exponent and the powers of q or age of this one, or ''."""
+        search = self.request.search
+        if not self.request.problem.model.isotropic:
+            return ""
+        if len(rings_of(self.request.scan.q)) > 1:
+            return self.command(model="stretched_q")
+        ages = "alpha" in search.names and search.free[search.names.index("alpha")]
+        return self.command(model="stretched" + "_ageing" * bool(ages))
+
+    @property
     def simpler(self) -> str:
         """The command for a model with fewer parameters of diffusion, or ''."""
         simpler = self.request.problem.model.simpler
@@ -191,7 +216,9 @@ class FitEnd:
     def free_rates(self) -> str:
         """The command that fits rates without a formula, or age windows where there is none."""
         model = self.request.problem.model.model_of_free_rates
-        return self.command("--rates spline", model) if model else self.command(AGE_WINDOWS)
+        if model:
+            return self.command("--rates spline", model)
+        return self.command("--over age --windows 4")
 
 
 def names_in_model(names: np.ndarray | list[str]) -> list[str]:

@@ -7,7 +7,7 @@ those that are known, which one pass over the data finds.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -122,11 +122,10 @@ def _points_of_runs(
     """Return points; between edges over t1 both limits of the lag are constant or change evenly with it."""
     (a, b), (c, d) = firsts, seconds
     low, high = max(a, c - cell.end + 1), min(b, d - cell.shortest)
-    edges = [c - cell.shortest, d - cell.end + 1]
-    edges = (
-        sorted({low, high, *(edge for edge in edges if low < edge < high)}) if low < high else []
-    )
-    parts = []
+    if low >= high:
+        return []
+    kinks = c - cell.shortest, d - cell.end + 1  # where a limit of the lag begins to change
+    edges, parts = sorted({low, high, *(edge for edge in kinks if low < edge < high)}), []
     for start, end in pairwise(edges):
         i, weight = _gauss(float(end - start))
         i = i + start
@@ -152,9 +151,9 @@ def _points_of_runs(
 def _gauss(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Return nodes and weights for a sum over 0, 1, ... up to before n, exact to the degree 2·NODES - 1."""
     k = np.arange(1, min(NODES, int(np.ceil(n))))
-    beside = k**2 * (n**2 - k**2) / (4 * (4.0 * k**2 - 1))
-    beside = np.sqrt(np.maximum(beside, 0))
-    nodes, vectors = np.linalg.eigh(np.diag(beside, 1) + np.diag(beside, -1))
+    # the Jacobi matrix of the discrete Chebyshev polynomials (Golub and Welsch 1969)
+    off_diagonal = np.sqrt(np.maximum(k**2 * (n**2 - k**2) / (4 * (4.0 * k**2 - 1)), 0))
+    nodes, vectors = np.linalg.eigh(np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
     return nodes + (n - 1) / 2, n * vectors[0] ** 2
 
 
@@ -166,16 +165,14 @@ def _points_of_sums(
     """Return four pairs for each part of a cell, with its moments: sums of i, lag, i², i·lag and lag²."""
     some = pairs > 0
     i, lag, i2, both, lag2 = (moments[some] / pairs[some, None]).T
-    of_i, of_lag = (np.sqrt(np.maximum(of, 0)) for of in (i2 - i**2, lag2 - lag**2))
+    of_i, of_lag = np.sqrt(np.maximum(i2 - i**2, 0)), np.sqrt(np.maximum(lag2 - lag**2, 0))
     size = of_i * of_lag
     slope = np.clip((both - i * lag) / np.where(size > 0, size, 1.0), -1, 1)
     across = np.sqrt(1 - slope**2)
     first = [i + a * of_i for a in (-1, -1, 1, 1)]
     far = [lag + of_lag * (a * slope + b * across) for a in (-1, 1) for b in (-1, 1)]
-    weight, cells = (np.tile(of[some], 4) for of in (pairs / 4, cell))
-    return CellPoints(
-        np.concatenate(first), np.concatenate(first) + np.concatenate(far), weight, cells
-    )
+    i, weight, cells = np.concatenate(first), np.tile(pairs[some] / 4, 4), np.tile(cell[some], 4)
+    return CellPoints(i, i + np.concatenate(far), weight, cells)
 
 
 class KnownShare(NamedTuple):
@@ -232,14 +229,15 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
         for shortest, end in lags
     ]
     age, lag = (
-        np.searchsorted(of, part[:-1], "right") - 1 for of, part in zip(edges, parts, strict=True)
+        np.searchsorted(whole, half[:-1], "right") - 1
+        for whole, half in zip(edges, parts, strict=True)
     )
     cell = (age[:, None] * len(lags) + lag).ravel()
     pairs, total = np.zeros((2, len(sums.pairs), len(cells)))
     np.add.at(pairs.T, cell, sums.pairs.T)
     np.add.at(total.T, cell, sums.moments[..., 0].T)
     some = (pairs > 0).any(0)
-    some &= np.array([one.shortest >= min_lag and one.end > 1 for one in cells])
+    some &= np.array([cell.shortest >= min_lag and cell.end > 1 for cell in cells])
     known, moments = np.where(some[cell], sums.pairs, 0), sums.moments[..., 1:]
     alike = bool((known == known[0]).all() and (moments == moments[0]).all())
     place = (np.cumsum(some) - 1)[cell]
@@ -248,10 +246,10 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     ]
     with np.errstate(invalid="ignore"):
         c2 = 1 + total[:, some] / pairs[:, some]
-    intervals = [one for one, used in zip(cells, some, strict=True) if used]
+    intervals = list(compress(cells, some))
     share = sums.pairs / np.maximum(sums.possible, 1)
     shape = len(parts.age) - 1, len(parts.lag) - 1
-    shares = [KnownShare(parts, of.reshape(shape)) for of in share]
+    shares = [KnownShare(parts, of_bin.reshape(shape)) for of_bin in share]
     return AveragedCells(intervals, c2, pairs[:, some].astype(int), points, *edges, shares)
 
 
@@ -283,8 +281,8 @@ def _enough(stored: AveragedCells, request: Request) -> bool:
     expected = np.add.reduceat(selected, edges[:-1])
     shortest = np.array([cell.shortest for cell in stored.intervals], int)[points.cell]
     of_lag = np.searchsorted(edges, shortest, "right") - 1
-    found = np.bincount(of_lag, points.weight, len(expected))
-    covered = found[expected > 0] / expected[expected > 0]
+    pairs = np.bincount(of_lag, points.weight, len(expected))
+    covered = pairs[expected > 0] / expected[expected > 0]
     return bool(len(covered)) and float(covered.mean()) > least
 
 
@@ -296,7 +294,7 @@ def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
     if stop < scan.n_frames:
         inside &= after + end - 2 < stop
     edges = zip(first, after, np.maximum(shortest, 1), end, strict=True)
-    intervals = [Interval(*map(int, one)) for one, used in zip(edges, inside, strict=True) if used]
+    intervals = [Interval(*map(int, cell)) for cell in compress(edges, inside)]
     points = cell_points(intervals, scan.use)
     ages = cuts.age_edges[(cuts.age_edges >= start) & (cuts.age_edges <= stop)]
     return AveragedCells(

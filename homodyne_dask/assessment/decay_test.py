@@ -65,10 +65,10 @@ def signal_of(
     offset, where an f that does not decay is seen, too.
     """
     reduced = state.reduced
-    given = scaling.fixed_params is not None or (
+    offset_given = scaling.fixed_params is not None or (
         scaling.prior is not None and scaling.prior.weight[0] > 0
     )
-    if given or not reduced.finite or not state.decrement < MAX_DISTANCE:
+    if offset_given or not reduced.finite or not state.decrement < MAX_DISTANCE:
         return None
     M = reduced.gram.moments
     weight = np.where(reduced.count > 0, M[:, 0, 0], 1.0)
@@ -80,7 +80,7 @@ def signal_of(
     slope = np.where(reduced.count > 0, M[:, 1, 2] - mean * M[:, 0, 1], 0.0)
     contrast, noise = float(slope.sum() / total), reduced.variance(free)
     varied = spread > CONSTANT_F * M[:, 2, 2]
-    own = np.divide(slope, spread, out=np.zeros_like(slope), where=varied)
+    contrasts = np.divide(slope, spread, out=np.zeros_like(slope), where=varied)
 
     def scores(
         blocks: Float[np.ndarray, "bin block block 3 3"], contrast: PerBin
@@ -96,17 +96,17 @@ def signal_of(
         of_cluster = np.bincount(numbers, slope - contrast * spread)
         robust = (of_cluster**2).sum() * groups / (groups - 1)
     elif blocks is not None:
-        robust = float(_dyadic(scores(blocks(), np.full(len(own), contrast)).sum(0)))
+        robust = float(_dyadic(scores(blocks(), np.full(len(contrasts), contrast)).sum(0)))
     error = float(np.sqrt(max(noise / total, robust / total**2)))
     if not error > 0:  # the model interpolates the data
         return None
     threshold = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2)))
     limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / varied.sum())))
-    largest = float((own * np.sqrt(spread / noise)).max())
+    largest = float((contrasts * np.sqrt(spread / noise)).max())
     if blocks is not None and largest > limit and not contrast > threshold * error:
-        robust = _dyadic(scores(blocks(), own))
+        robust = _dyadic(scores(blocks(), contrasts))
         errors = np.sqrt(np.maximum(noise * spread, robust))
-        largest = float((own[varied] * spread[varied] / errors[varied]).max())
+        largest = float((contrasts[varied] * spread[varied] / errors[varied]).max())
     return Signal(contrast, error, threshold, largest, limit)
 
 
@@ -158,8 +158,8 @@ def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) ->
 FRAME_GRAMS = tasks.Task(frame_grams_of, "frame_grams", "for the test for a decay")
 
 
-def _leaf(at: ModelPoint, data: Block, linear: LinearParams | None, blocks: FrameBlocks) -> Gram:
-    backend, number = backend_of(at.problem.model), blocks.number
+def _leaf(point: ModelPoint, data: Block, linear: LinearParams | None, blocks: FrameBlocks) -> Gram:
+    backend, number = backend_of(point.problem.model), blocks.number
     c2, *sides = map(np.asarray, (data.c2, data.weight_rows, data.weight_columns))
     bins, side = len(data.q), min(blocks.length, c2.shape[-1])
     moments, pairs = np.zeros((bins, number, number, 3, 3)), np.zeros(bins, np.int64)
@@ -170,12 +170,12 @@ def _leaf(at: ModelPoint, data: Block, linear: LinearParams | None, blocks: Fram
             continue
         rows, columns = slice(i, i + side), slice(j, j + side)
         weights = sides[0][:, rows], sides[1][:, columns]
-        own, *weights = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
-        part = Block(own, weights[0], weights[1], data.q, data.phi, i0, j0)
+        values, *weights = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
+        block = Block(values, weights[0], weights[1], data.q, data.phi, i0, j0)
         if linear is None:
-            gram = backend.gram(at, part, None)[0]
+            gram = backend.gram(point, block, None)[0]
         else:
-            gram = backend.robust_gram(at, part, linear)
+            gram = backend.robust_gram(point, block, linear)
         pairs += gram.pairs
         moments[:, a, b] += gram.moments[:, :3, :3]
     return Gram(moments, pairs)

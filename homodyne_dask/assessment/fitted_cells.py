@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
+from homodyne_dask.assessment.fit_end import FitEnd
+from homodyne_dask.assessment.speckle_covariance import log_variances
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
 from homodyne_dask.assessment.speckle_noise import (
     MIN_PAIRS,
@@ -25,11 +27,8 @@ from homodyne_dask.assessment.speckle_noise import (
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
-from homodyne_dask.solver.levenberg_marquardt import State
-from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
-from homodyne_dask.solver.speckle import log_variances
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan
 
@@ -70,7 +69,8 @@ class CellsOfBin(NamedTuple):
     members: list[int]
     weight: float
     """Of a pair of frames of all members: a fit of the mean with it is theirs."""
-    at: list[int]
+    cells: list[int]
+    """Their numbers among the cells of all bins."""
     own: OwnParameters
     columns: Float[np.ndarray, "cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
@@ -101,9 +101,10 @@ class FittedCells(NamedTuple):
     inverse: Matrix
     """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Matrix
+    """The covariance of its scores."""
     of_pairs: Float[np.ndarray, "moved moved"]
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
-    weighted: Float[np.ndarray, "moved moved"]
+    of_weighted: Float[np.ndarray, "moved moved"]
     """The same of a fit weighted by the inverse covariance of the measured noise of each bin."""
     smoothed: Mapping[str, Float[np.ndarray, "size n"]]
     """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
@@ -113,31 +114,32 @@ class FittedCells(NamedTuple):
     ) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:
         """Return the variance of sums of residuals with these weights in each bin, and its freedom.
 
-        A fit of all pairs takes a little less out of a sum than one of cells would. by_noise: whether the
-        noise of bins is in the weights.
+        With r = y - X H⁻¹ Xᵀ W y, it is that of the noise less twice the covariance of noise and fit plus
+        the variance of the fit. A fit of all pairs takes a little less out of a sum than one of cells would.
+        by_noise: whether the noise of bins is in the weights.
         """
         tests = next(iter(weights.values())).shape[1]
         left = np.zeros(tests)
         scores, across = np.zeros((2, len(self.inverse), tests))
-        own, relative = np.zeros((2, len(weights), tests))
-        for n, (b, of_all) in enumerate(weights.items()):
-            one = self.bins[b]
-            of, covariance = of_all[one.at], one.noise.covariance
-            noise = covariance @ of
-            own[n] = (of * noise).sum(0)
-            noise -= (covariance @ one.own.to.T) @ (one.own.columns.T @ of)
-            of = one.own.left_by(of)
-            left += (of * noise).sum(0)
-            _, relative[n] = log_variances(one.noise.of_cells, of.T, one.noise.expected)
-            scores += one.columns.T @ of
-            across += one.correlated.T @ of
+        of_bin, relative = np.zeros((2, len(weights), tests))
+        for n, (b, of_cells) in enumerate(weights.items()):
+            bin = self.bins[b]
+            weight, covariance, own = of_cells[bin.cells], bin.noise.covariance, bin.own
+            noise = covariance @ weight
+            of_bin[n] = (weight * noise).sum(0)
+            noise -= (covariance @ own.to.T) @ (own.columns.T @ weight)
+            weight = own.left_by(weight)
+            left += (weight * noise).sum(0)
+            _, relative[n] = log_variances(bin.noise.of_cells, weight.T, bin.noise.expected)
+            scores += bin.columns.T @ weight
+            across += bin.correlated.T @ weight
         taken = self.inverse @ scores
         left += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
-        total = own.sum(0)
-        share = own / np.maximum(total, np.finfo(float).tiny)
+        total = of_bin.sum(0)
+        share = of_bin / np.maximum(total, np.finfo(float).tiny)
         freedom = 2 / np.maximum((share**2 * relative).sum(0), np.finfo(float).tiny)
-        more = (share * excess_of_weighted(share, relative)).sum(0) if by_noise else 0.0
-        return np.maximum(left, LEAST_LEFT * total) * (1 + more), freedom
+        excess = (share * excess_of_weighted(share, relative)).sum(0) if by_noise else 0.0
+        return np.maximum(left, LEAST_LEFT * total) * (1 + excess), freedom
 
 
 def excess_of_weighted(
@@ -148,62 +150,81 @@ def excess_of_weighted(
     The bins are weighted by their noise: where it was estimated too small, the weight is too large, too. With
     n degrees of freedom, E[v/v̂²]/E[1/v̂] is n/(n - 4); of a single bin Student's t is right.
     """
-    known = np.minimum(2 * relative, MOST_RELATIVE)
-    return (1 - share) * known / (1 - known)
+    ratio = np.minimum(2 * relative, MOST_RELATIVE)  # 4/n
+    return (1 - share) * ratio / (1 - ratio)
 
 
-def fitted_cells(request: Request, state: State, speckle: SpeckleErrors) -> FittedCells:
-    scan, reduced = request.scan, state.reduced
-    joint = joint_equations(reduced, speckle.which)
+class _WeightedFit:
+    """A fit of the cells of all bins with some weights, and what their measured noise does to it."""
+
+    def __init__(self, prior: Matrix) -> None:
+        self.normal, self.scores = prior.copy(), prior.copy()
+        self.maps: dict[int, Float[np.ndarray, "n cell"]] = {}
+
+    def add(
+        self, bin: int, own: np.ndarray, columns: np.ndarray, weights: np.ndarray, measured: Matrix
+    ) -> tuple[OwnParameters, Float[np.ndarray, "cell n"]]:
+        """Return the parameters that the bin has for itself, and the weighted columns without them."""
+        eliminated = own_parameters(own, weights @ own)
+        left = eliminated.outside(columns)
+        self.normal += columns.T @ weights @ left
+        self.maps[bin] = (weights @ left).T
+        self.scores += self.maps[bin] @ measured @ self.maps[bin].T
+        return eliminated, weights @ left
+
+    def covariance(self, shared: Matrix) -> Matrix:
+        """Return that of the parameters; shared: of scores, what bins of one speckle add."""
+        inverse = pseudoinverse(self.normal)
+        return inverse @ (self.scores + shared) @ inverse.T
+
+
+def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
+    """Return the cells of all bins, and two fits of them: weighted by pairs, and by the inverse noise."""
+    request, scan, reduced, joint = end.request, end.request.scan, end.reduced, speckle.joint
     pooled = _pooled_repeats(request, reduced, speckle.bins)
     intervals = sorted({cell for noise, *_ in pooled.values() for cell in noise.cells.intervals})
     place = {cell: n for n, cell in enumerate(intervals)}
     m, (own_of, shared) = joint.moved, linear_columns(reduced)
     n = shared.shape[2] + m
-    normal, fitted, *normals = np.zeros((4, n, n))  # the last two of a fit by pairs, and by noise
-    scores, maps, bins = np.zeros((2 * n, 2 * n)), {}, {}
-    for matrix in (normal, *normals, scores):  # those of the weighted fit are the last
-        last = slice(len(matrix) - m, None)  # not -m: there may be no parameter
-        matrix[last, last] += joint.prior.normal[:m, :m]
+    prior, bins = np.zeros((n, n)), {}
+    of_theta = slice(n - m, None)  # not -m: there may be no parameter
+    prior[of_theta, of_theta] = joint.prior.normal[:m, :m]
+    normal, fitted = prior.copy(), prior.copy()
+    fits = by_pairs, by_noise = _WeightedFit(prior), _WeightedFit(prior)
+    weighting = fits.index(by_noise if request.options.weighting == SPECKLE_WEIGHTS else by_pairs)
     residual, f = np.full((2, len(scan.bins), len(intervals)), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     for b, (noise, members, share, weight) in pooled.items():
-        cells, at = noise.cells, [place[cell] for cell in noise.cells.intervals]
-        residual[b, at], f[b, at] = noise.residual, cells.f
-        pairs_of[b, at] = cells.pairs * len(members)
-        levels = np.stack([np.ones(len(at)), cells.f], axis=1)
-        own, linear = levels[:, own_of[b]], np.tensordot(share, shared[members], 1)
-        columns = [levels @ linear, reduced.contrast[b] * cells.slopes.T]
-        columns, fits = np.concatenate(columns, axis=1), []
-        for whole, weights in zip(
-            normals, (np.diag(cells.pairs * weight), noise.inverse), strict=True
-        ):
-            taken = own_parameters(own, weights @ own)
-            left = taken.outside(columns)
-            whole += columns.T @ weights @ left
-            fits.append((taken, weights @ left))
-        maps[b] = np.concatenate([weighted for _, weighted in fits], axis=1).T
-        scores += maps[b] @ noise.measured @ maps[b].T
-        taken, weighted = fits[request.options.weighting == SPECKLE_WEIGHTS]
-        across, variances[b, at] = noise.covariance @ weighted, np.diag(noise.covariance)
+        cells, numbers = noise.cells, [place[cell] for cell in noise.cells.intervals]
+        residual[b, numbers], f[b, numbers] = noise.residual, cells.f
+        pairs_of[b, numbers] = cells.pairs * len(members)
+        levels = np.stack([np.ones(len(numbers)), cells.f], axis=1)
+        linear = np.tensordot(share, shared[members], 1)
+        by_theta = reduced.contrast[b] * cells.slopes.T
+        columns = np.concatenate([levels @ linear, by_theta], axis=1)
+        own, weights = levels[:, own_of[b]], (np.diag(cells.pairs * weight), noise.inverse)
+        added = [
+            fit.add(b, own, columns, of_cells, noise.measured)
+            for fit, of_cells in zip(fits, weights, strict=True)
+        ]
+        eliminated, weighted = added[weighting]
+        correlated = noise.covariance @ weighted
+        variances[b, numbers] = np.diag(noise.covariance)
         normal += columns.T @ weighted
-        fitted += weighted.T @ across
-        bins[b] = CellsOfBin(noise, members, weight, at, taken, columns, across)
-    scores += shared_speckle(
-        maps,
-        clusters_of_pooled(request, pooled),
-        lambda a, b: pooled[a][0].shared_with(pooled[b][0]),
+        fitted += weighted.T @ correlated
+        bins[b] = CellsOfBin(noise, members, weight, numbers, eliminated, columns, correlated)
+    clusters = clusters_of_pooled(request, pooled)
+    of_pairs, of_weighted = (
+        fit.covariance(
+            shared_speckle(fit.maps, clusters, lambda a, b: pooled[a][0].shared_with(pooled[b][0]))
+        )[of_theta, of_theta]
+        for fit in fits
     )
-    covariances, given = [], {}
-    for first, whole in zip((0, n), normals, strict=True):
-        to = np.zeros((m, 2 * n))
-        to[:, first : first + n] = pseudoinverse(whole)[n - m :]
-        covariances.append(to @ scores @ to.T)
-    of_pairs, of_weighted = covariances
+    given = {}
     if smoothness := request.search.smoothness:
-        of_theta = np.zeros((len(joint.which), n))
-        of_theta[joint.which, n - m :] = np.diag(joint.size[:m])
-        given = {name: of_theta[smoothness.places[name]] for name in smoothness.given}
+        to_theta = np.zeros((len(joint.which), n))
+        to_theta[joint.which, of_theta] = np.diag(joint.size[:m])
+        given = {name: to_theta[smoothness.places[name]] for name in smoothness.given}
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs,
         of_weighted, given,
@@ -258,7 +279,7 @@ def _mean_of(noises: list[BinNoise], share: PerMember) -> BinNoise:
         fit=noise_of_mean([noise.fit for noise in noises], share, np.zeros((len(noises), 1))),
         expected=noise_of_mean([noise.expected for noise in noises], share, least),
         least_pixels=np.zeros_like(least[0]),
-        of_each=(residuals, share, least),
+        pooled=(residuals, share, least),
     )
 
 
@@ -270,7 +291,9 @@ def _deviating(
     weight = np.log(np.maximum(weight, np.finfo(float).tiny))
     best = int(weight.sum(0).argmax())
     other = weight[:, best] < weight.max(1) - MOST_BELOW
-    pixels = np.array([max(of.expected.pixels[best], of.least_pixels[best]) for of in noises])
+    pixels = np.array(
+        [max(noise.expected.pixels[best], noise.least_pixels[best]) for noise in noises]
+    )
     covariance = of_cells.at(float(noises[0].expected.mean_counts[best]))
     inverse, pairs = 1 / np.diag(covariance), cells.pairs * len(members)
     _, mix = means_of_cells(cells.intervals, inverse, pairs, MIN_PAIRS)

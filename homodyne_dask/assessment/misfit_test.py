@@ -1,8 +1,8 @@
 """The check of the model: whether means of residuals exceed what speckle and counting allow.
 
 Residuals are averaged over cells of age and lag, these over bins, and over all ages or lags. The variance of
-each such mean is that of the noise (`solver.speckle`) less what the fit takes out of it; nothing
-else is assumed, and it costs no pass. Alternatives that have a name are tested beside (`score_tests`).
+each such mean is that of the noise (`speckle_covariance`) less what the fit takes out of it; nothing else is
+assumed, and it costs no pass. Alternatives that have a name are tested beside (`score_tests`).
 """
 
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from scipy.special import stdtr, stdtrit
 
 from homodyne_dask.assessment.cell_residuals import means_of_cells
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.fitted_cells import FittedCells, clusters_of_pooled
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
@@ -22,7 +23,6 @@ from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, PerCell, SomeBins
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_MISFIT
-from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -52,10 +52,10 @@ class _Means(NamedTuple):
 
 @one_blas_thread()
 def examine_model(
-    request: Request, state: State, speckle: SpeckleErrors | None, cells: FittedCells | None
+    end: FitEnd, speckle: SpeckleErrors | None, cells: FittedCells | None
 ) -> tuple[ModelCheck | None, PowerOfQ | None]:
     """Return the tests of the model and of the power of q; None where there is too little to test."""
-    scan, reduced = request.scan, state.reduced
+    request, scan, reduced = end.request, end.request.scan, end.reduced
     if speckle is None or cells is None or not reduced.finite:
         return None, None
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
@@ -63,29 +63,28 @@ def examine_model(
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
     clusters = clusters_of_pooled(request, cells.bins)
     means = _means(scan, clusters, cells, contrast)
-    tests = int(sum(np.isfinite(one.z).sum() * one.repeats for one in means))
+    tests = int(sum(np.isfinite(group.z).sum() * group.repeats for group in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
     scores = score_tests(scan, cells, contrast, _alternatives_of(request), clusters)
-    limits = [-stdtrit(one.freedom, LEVEL_OF_MISFIT / 2 / tests) for one in means]
-    large = [np.abs(one.residual) >= MIN_SHARE * one.contrast for one in means]
-    strict = [
-        np.where(np.isfinite(one.z) & of, np.abs(one.z) / limit, 0.0)
-        for one, of, limit in zip(means, large, limits, strict=True)
-    ]
-    at = int(np.argmax([of.max(initial=0.0) for of in strict]))
-    worst, test = means[at], int(np.argmax(strict[at]))
-    largest = float(strict[at][test] * limits[at][test])
-    first, stop, shortest, end = np.array([cells.intervals[n] for n in worst.cells[test]]).T
+    limits = [-stdtrit(group.freedom, LEVEL_OF_MISFIT / 2 / tests) for group in means]
+    over_limit = []  # |z| over its limit; 0 of deviations that are too small to matter
+    for group, limit in zip(means, limits, strict=True):
+        large = np.abs(group.residual) >= MIN_SHARE * group.contrast
+        over_limit.append(np.where(np.isfinite(group.z) & large, np.abs(group.z) / limit, 0.0))
+    of_worst = int(np.argmax([ratio.max(initial=0.0) for ratio in over_limit]))
+    worst, test = means[of_worst], int(np.argmax(over_limit[of_worst]))
+    largest = float(over_limit[of_worst][test] * limits[of_worst][test])
+    first, stop, shortest, longest = np.array([cells.intervals[n] for n in worst.cells[test]]).T
     spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
     check = ModelCheck(
         tests=tests,
-        threshold=float(limits[at][test]),
-        deviating=int(sum((of > 1).sum() for of in strict)),
+        threshold=float(limits[of_worst][test]),
+        deviating=int(sum((ratio > 1).sum() for ratio in over_limit)),
         largest=largest,
         where=worst.words,
         age=(float(scan.time[first.min()]), float(scan.time[stop.max() - 1])),
-        lag=(float(shortest.min() * spacing), float((end.max() - 1) * spacing)),
+        lag=(float(shortest.min() * spacing), float((longest.max() - 1) * spacing)),
         residual=float(worst.residual[test]),
         share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
         depends_on=_depends_on(scan, cells),
@@ -93,8 +92,8 @@ def examine_model(
         p_value=speckle.p_value,
         alternative=best_alternative(scores, MIN_SHARE),
     )
-    moved = request.search.free_inside_bounds(state.theta)
-    scaled = any(p.q_power > 0 for p, free in zip(request.parameters, moved, strict=True) if free)
+    inside = zip(request.parameters, end.inside, strict=True)
+    scaled = any(parameter.q_power > 0 for parameter, free in inside if free)
     several = len(rings_of(scan.q[list(speckle.bins)])) >= MIN_RINGS
     return check, power_of_q(scores) if scaled and several else None
 
@@ -104,47 +103,47 @@ OF_PARAMETERS = {"stretching": "stretching", "q_exponent": "power_of_q"}
 
 def _alternatives_of(request: Request) -> set[str]:
     model, free = request.problem.model, np.array(request.search.names)[request.search.free]
-    found = {OF_PARAMETERS[name] for name in free if name in OF_PARAMETERS}
-    found |= set() if model.isotropic else {"shear"}
-    return found | {"stretching" if name == LOG_DENSITY else "rate" for name in model.splines}
+    names = {OF_PARAMETERS[name] for name in free if name in OF_PARAMETERS}
+    names |= set() if model.isotropic else {"shear"}
+    return names | {"stretching" if name == LOG_DENSITY else "rate" for name in model.splines}
 
 
 def _means(scan: Scan, clusters: BinNumbers, cells: FittedCells, contrast: PerBin) -> list[_Means]:
     known = np.isin(np.arange(len(scan.bins)), list(cells.bins))
-    same = np.array([(clusters[known] == one).sum() for one in clusters])
+    sharing = np.array([(clusters[known] == cluster).sum() for cluster in clusters])
     groups = [("all bins", known)] if known.sum() > 1 else []
     rings, numbers = rings_of(scan.q), ring_numbers(scan.q)
     if len(rings) > 1 and not np.isnan(scan.q).any():
         groups += [
             (f"the bins at q = {q:.6g} 1/Å", known & (numbers == n)) for n, q in enumerate(rings)
         ]
-    found = []
+    means = []
     for words, members in groups:
         if not members.any():
             continue
-        several = float(same[members].max()) if members.sum() > 1 else 1.0
+        several = float(sharing[members].max()) if members.sum() > 1 else 1.0
         typical = float(np.median(contrast[members]))
-        found.append(_of_group(words, cells, members, several, typical))
-    for b, one in cells.bins.items():
-        alone, words = np.arange(len(known)) == b, one.words(scan)
+        means.append(_of_group(words, cells, members, several, typical))
+    for b, bin in cells.bins.items():
+        alone, words = np.arange(len(known)) == b, bin.words(scan)
         of_bin = _of_group(words, cells, alone, 1.0, float(contrast[b]))
-        found.append(of_bin._replace(repeats=len(one.members)))
-    return found + _with_phi(scan, cells, clusters, float(np.median(contrast)))
+        means.append(of_bin._replace(repeats=len(bin.members)))
+    return means + _with_phi(scan, cells, clusters, float(np.median(contrast)))
 
 
 def _of_group(
     words: str, cells: FittedCells, members: SomeBins, several: float, contrast: float
 ) -> _Means:
     """Return the means over bins that enough pairs make normal; several: bins of one speckle pattern."""
-    of = np.flatnonzero(members)
-    variance = cells.variances[of]
-    there = np.isfinite(cells.residual[of]) & (variance > 0)
+    bins = np.flatnonzero(members)
+    variance = cells.variances[bins]
+    there = np.isfinite(cells.residual[bins]) & (variance > 0)
     weight = np.where(there, 1 / np.where(there, variance, 1.0), 0.0)
     each = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
-    pairs = (cells.pairs[of] * there).sum(0)
+    pairs = (cells.pairs[bins] * there).sum(0)
     sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
-    weights = {int(b): row[:, None] * mix for b, row in zip(of, each, strict=True)}
-    residual = sum(np.nan_to_num(cells.residual[b]) @ weights[int(b)] for b in of)
+    weights = {int(b): row[:, None] * mix for b, row in zip(bins, each, strict=True)}
+    residual = sum(np.nan_to_num(cells.residual[b]) @ weights[int(b)] for b in bins)
     variance, freedom = cells.variance(weights, by_noise=True)
     z = _in_errors(np.asarray(residual), variance * several)
     return _Means(words, np.asarray(residual), z, freedom, contrast, sets)
@@ -161,35 +160,35 @@ def _with_phi(
     scan: Scan, cells: FittedCells, clusters: BinNumbers, contrast: float
 ) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, and are not the same in each ring."""
-    of, found = np.array(sorted(cells.bins)), []
+    bins, means = np.array(sorted(cells.bins)), []
     rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
-    columns = [rings == ring for ring in np.unique(rings[of])]
-    basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[of]
+    columns = [rings == ring for ring in np.unique(rings[bins])]
+    basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[bins]
     if not np.isfinite(basis).all():
         return []
-    same = np.unique(clusters[of], return_counts=True)[1]
-    enough = cells.pairs[of].sum(0) >= MIN_PAIRS
-    whole = np.flatnonzero(np.isfinite(cells.residual[of]).all(0) & enough)
-    if len(same) - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):
+    sharing = np.unique(clusters[bins], return_counts=True)[1]
+    enough = cells.pairs[bins].sum(0) >= MIN_PAIRS
+    whole = np.flatnonzero(np.isfinite(cells.residual[bins]).all(0) & enough)
+    if len(sharing) - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):
         return []
     chosen = np.eye(len(cells.intervals))[:, whole]
     words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
     each = zip(words, np.linalg.pinv(basis)[-2:], basis.T[-2:], strict=True)
     for name, row, column in each:
-        if max(np.ptp(column[ring[of]]) for ring in columns) < MIN_SPREAD:
+        if max(np.ptp(column[ring[bins]]) for ring in columns) < MIN_SPREAD:
             continue
-        part = row @ cells.residual[np.ix_(of, whole)]
-        weights = {int(b): one * chosen for b, one in zip(of, row, strict=True)}
+        part = row @ cells.residual[np.ix_(bins, whole)]
+        weights = {int(b): share * chosen for b, share in zip(bins, row, strict=True)}
         spread, freedom = cells.variance(weights, by_noise=False)
-        z, sets = _in_errors(part, spread * same.max()), [np.array([n]) for n in whole]
-        found.append(_Means(name, part, z, freedom, contrast, sets))
-    return found
+        z, sets = _in_errors(part, spread * sharing.max()), [np.array([n]) for n in whole]
+        means.append(_Means(name, part, z, freedom, contrast, sets))
+    return means
 
 
 def _depends_on(scan: Scan, cells: FittedCells) -> str:
     """Return what explains most of the deviations beyond noise: q, bin, age or lag."""
     rings, bins, number = ring_numbers(scan.q), list(cells.bins), np.ones((len(scan.bins), 1))
-    number[bins, 0] = [len(one.members) for one in cells.bins.values()]
+    number[bins, 0] = [len(bin.members) for bin in cells.bins.values()]
     each = (cells.variances * number)[bins]
     typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0) / number
     known = np.isfinite(cells.residual) & (typical > 0)

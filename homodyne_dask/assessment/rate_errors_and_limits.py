@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.kernels.gram import Gram
@@ -17,8 +18,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.array_shapes import Theta, ThetaMatrix, Which
 from homodyne_dask.solver.cluster_robust import MIN_FREEDOM, by_cluster, cr3
 from homodyne_dask.solver.covariance import Uncertainty
-from homodyne_dask.solver.levenberg_marquardt import State
-from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.reduce import reduce
 
 AGES = 50
@@ -47,19 +46,24 @@ def _curves(request: Request, state: lm.State) -> dict[str, RateCurve]:
         return {}
     point = backend.point(request.problem, state.theta, scan.time)
     curves = backend.rates(point, scan.time, scan.frames)
-    at = some_ages(len(next(iter(curves.values())).time), AGES)
+    n = some_ages(len(next(iter(curves.values())).time), AGES)
     return {
-        name: of._replace(time=of.time[at], value=of.value[at], gradient=of.gradient[:, at])
-        for name, of in curves.items()
+        name: curve._replace(
+            time=curve.time[n], value=curve.value[n], gradient=curve.gradient[:, n]
+        )
+        for name, curve in curves.items()
     }
 
 
-def rate_freedom(request: Request, state: lm.State, dof: Theta | None = None) -> RateFreedom | None:
+def rate_freedom(end: FitEnd, dof: Theta | None = None) -> RateFreedom | None:
     """Return the freedom of each rate: the least of its parameters (dof), or cluster-robust; None without."""
-    curves, names, of_rate = _curves(request, state), request.search.names, {}
+    curves, names, of_rate = _curves(end.request, end.state), end.request.search.names, {}
     if not curves:
         return None
-    places = {n: [names.index(one) for one in of.parameters] for n, of in curves.items()}
+    places = {
+        name: [names.index(parameter) for parameter in curve.parameters]
+        for name, curve in curves.items()
+    }
     if dof is not None:
         for name, curve in curves.items():
             fewest = np.nanmin(dof[places[name]], initial=np.inf)
@@ -68,13 +72,11 @@ def rate_freedom(request: Request, state: lm.State, dof: Theta | None = None) ->
         gradients = np.zeros((len(curves), len(next(iter(curves.values())).time), len(names)))
         for gradient, (name, curve) in zip(gradients, curves.items(), strict=True):
             gradient[:, places[name]] = curve.gradient.T
-        reduced = state.reduced
-        moved = parameters_with_errors(request.search, state.theta, reduced)
-        joint = joint_equations(reduced, moved)
+        joint = end.equations
         scaled = np.zeros((*gradients.shape[:2], len(joint.size)))
-        scaled[..., : joint.moved] = gradients[..., moved] / joint.size[: joint.moved]
+        scaled[..., : joint.moved] = gradients[..., joint.which] / joint.size[: joint.moved]
         scaled = scaled.reshape(-1, len(joint.size))
-        scores, blocks, _ = by_cluster(joint, request.clusters, reduced.count > 0)
+        scores, blocks, _ = by_cluster(joint, end.request.clusters)
         freedom = cr3(joint.inverse, scores, blocks, scaled, joint.prior.scores)[1]
         of_rate = dict(zip(curves, freedom.reshape(len(curves), -1), strict=True))
     return RateFreedom(next(iter(curves.values())).time, of_rate)
@@ -91,14 +93,13 @@ def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
     return list(dict.fromkeys(rate_of.get(n, request.search.names[n]) for n in which))
 
 
-def smoothing_bias(request: Request, state: lm.State) -> Theta | None:
+def smoothing_bias(end: FitEnd) -> Theta | None:
     """Return what smoothing rates of free form adds to each parameter; None where there are none."""
-    penalty = state.reduced.penalty
-    if penalty is None or request.search.smoothness is None:
+    penalty = end.reduced.penalty
+    if penalty is None or end.request.search.smoothness is None:
         return None
-    free = parameters_with_errors(request.search, state.theta, state.reduced)
-    bias, joint = np.zeros(len(free)), joint_equations(state.reduced, free)
-    bias[free] = joint.of_theta(joint.inverse) @ penalty.pull[free]
+    bias, joint = np.zeros(len(end.theta)), end.equations
+    bias[joint.which] = joint.of_theta(joint.inverse) @ penalty.pull[joint.which]
     return bias
 
 
@@ -111,7 +112,7 @@ def limited_coefficients(
     makes positive is many of its errors by linear theory away from 0. gram: of a pass, which is made where
     the rate is near 0.
     """
-    found, smoothness = np.zeros(len(state.theta), bool), request.search.smoothness
+    limited, smoothness = np.zeros(len(state.theta), bool), request.search.smoothness
     covariance = errors.naive if errors.robust is None else errors.robust
     penalty = state.reduced.penalty
     if (
@@ -120,23 +121,23 @@ def limited_coefficients(
         or covariance is None
         or SHEAR not in smoothness.places
     ):
-        return found
+        return limited
     at, form = smoothness.places[SHEAR], smoothness.forms[SHEAR]
     basis, held = form.basis(form.centres), np.nan_to_num(covariance[at, at])
     near_zero = np.abs(state.theta[at] @ basis) < NEAR_ZERO * rate_stderr(basis, held)
     if not near_zero.any():
-        return found
+        return limited
     theta = state.theta.copy()
     theta[at][near_zero] = 0.0
     theta = request.search.inside(theta)
     linear_params = state.reduced.linear_params_after(theta - state.theta, 0.0)
     prior = request.search.prior_terms(theta)
-    there = reduce(
+    at_zero = reduce(
         gram(theta, linear_params), request.scaling, request.sum_rounding, prior, linear_params
     )
     information = np.diag(state.reduced.hessian - penalty.weight)[at]
-    found[at] = near_zero & (np.diag(there.hessian)[at] < OF_SQUARE**2 * information)
-    return found
+    limited[at] = near_zero & (np.diag(at_zero.hessian)[at] < OF_SQUARE**2 * information)
+    return limited
 
 
 CONSTANT = 98.6
@@ -147,17 +148,17 @@ MOST_UNSURE = 0.5
 
 
 def constant_rates(
-    request: Request, state: State, age: float, errors: Sequence[tuple[ThetaMatrix, Theta]]
+    end: FitEnd, age: float, errors: Sequence[tuple[ThetaMatrix, Theta]]
 ) -> dict[str, tuple[float, float, str]]:
     """Return value, error, unit of rates that are constant within the first errors that know all of it."""
-    search, scan, found = request.search, request.scan, dict[str, tuple[float, float, str]]()
-    moved = parameters_with_errors(search, state.theta, state.reduced)
+    request, moved, constant = end.request, end.moved, dict[str, tuple[float, float, str]]()
+    search, scan = request.search, request.scan
     t = positive_times(np.append(age, scan.time[scan.use]), frame_spacing(scan.time))
     for name, law in RATES.items():
         at = [search.names.index(one) for one in law if one in search.names]
         if len(at) < len(law) or not search.free[at].all():
             continue
-        value, gradient = rate(t, state.theta[at], request.problem.convention.floor_of(name))
+        value, gradient = rate(t, end.theta[at], request.problem.convention.floor_of(name))
         for covariance, dof in errors:
             own = np.where(np.outer(moved[at], moved[at]), covariance[np.ix_(at, at)], 0.0)
             if np.isfinite(own).all():
@@ -168,6 +169,6 @@ def constant_rates(
                 near = known.any() and (np.abs(value - value[0])[known] <= limit).all()
                 if near and 0 < error < MOST_UNSURE * abs(value[0]):
                     unit = request.parameters[at[0]].unit
-                    found[name] = float(value[0]), float(error), unit
+                    constant[name] = float(value[0]), float(error), unit
                 break
-    return found
+    return constant

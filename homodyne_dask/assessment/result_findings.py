@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.assessment.aliased_fringes import aliased_fringes
-from homodyne_dask.assessment.assessment import AGE_WINDOWS, Assessment, FitEnd, names_in_model
+from homodyne_dask.assessment.assessment import AssessedFit, Assessment, names_in_model
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
     FAR_FROM_CORRELATION,
@@ -24,8 +25,7 @@ from homodyne_dask.models import model_named
 from homodyne_dask.models.rate_forms import LOG_DENSITY, RATES, unresolved_ends
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.request.options import PAIRS
-from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.findings import Finding, Findings, finding
+from homodyne_dask.results.data.findings import CATALOGUE, Finding, Findings, finding
 from homodyne_dask.results.data.fit_result import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.results.data.fitted_parameters import truth_mismatch
 from homodyne_dask.results.data.numbers_and_intervals import half_width
@@ -47,8 +47,6 @@ MAX_REDCHI |= {"residuals": 100.0}
 """Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
 
 In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
-EITHER_SIGN = "-0.1:0.1"
-"""Bounds of a shear rate that reverses [1/s]."""
 ALONG_FLOW = 30
 MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """Reduced χ² of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
@@ -77,43 +75,59 @@ MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
-PRIOR_OF_OFFSET, FLOAT64 = 0.005, "--precision float64"
+PRIOR_OF_OFFSET = 0.005
 """Standard deviation, over the contrast, with which a frozen part is told from an offset: χ², which counts
 pairs as independent, outvotes a wider one."""
+SHAPES = {
+    "stretching": "other-exponent",
+    "contrast_drift": "contrast-drift",
+    "baseline": "baseline",
+    "own_average": "own-average",
+}
+"""Alternatives of which the finding has the size alone."""
 CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette", "poiseuille_flow": "poiseuille"}
 """The same with constant rates."""
 
 
 def result_findings(
-    request: Request, state: lm.State, known: Assessment, *, of_all_scans: bool = False
+    fit_end: FitEnd, assessment: Assessment, *, of_all_scans: bool = False
 ) -> Findings:
     """Return all that is to be known of a fit, errors first; of_all_scans: of parameters that scans share."""
-    end = FitEnd(request, state, known, of_all_scans)
+    end = AssessedFit(fit_end.request, fit_end.state, assessment, of_all_scans)
     checks = OF_PARAMETERS if of_all_scans else CHECKS
-    return Findings(one for check in checks for one in check(end))
+    return Findings(row for check in checks for row in check(end))
 
 
 def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) -> Iterator[Finding]:
     """Yield the findings on what the data do not determine, but those about parameters of `said`."""
-    about = [set(one.about) for one in said if one.code != "determined"]
+    about = [set(row.about) for row in said if row.code != "determined"]
     for code, names, numbers in doubts:
-        if names and any(set(names) <= of for of in about):
+        if names and any(set(names) <= parameters for parameters in about):
             continue
-        yield finding(code, names, FLOAT64 if code == "hidden-by-rounding" else "", **numbers)
+        command = CATALOGUE[code].command if code == "hidden-by-rounding" else ""
+        yield finding(code, names, command, **numbers)
 
 
-def misfit(end: FitEnd) -> Iterator[Finding]:
+def _advised(
+    end: AssessedFit, code: str, about: Iterable[object] = (), /, **numbers: Any
+) -> Finding:
+    """Return a finding with the command that the catalogue has for it, of this fit."""
+    command = CATALOGUE[code].command.format(fit=end)
+    return finding(code, about, command.strip(), **numbers)
+
+
+def misfit(end: AssessedFit) -> Iterator[Finding]:
     """Yield what speaks against the model, all of severity error, or that it was not checked."""
-    request, known, reduced = end.request, end.known, end.state.reduced
-    if not known.decay:
+    request, assessment, reduced = end.request, end.assessment, end.reduced
+    if not assessment.decay:
         return
-    check, power, source = known.check, known.power_of_q, request.scan.attributes.sigma_source
+    check, power = assessment.check, assessment.power_of_q
+    source = request.scan.attributes.sigma_source
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
-        advice = end.command("--over q")
-        yield finding("power-of-q", (), advice, **numbers, model=request.problem.model.name)
+        yield _advised(end, "power-of-q", **numbers, model=request.problem.model.name)
     if request.scan.is_table:
-        few = None if known.errors.robust is not None else MIN_CLUSTERS
+        few = None if assessment.errors.robust is not None else MIN_CLUSTERS
         yield finding("points-correlated", few=few)
     elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
@@ -122,15 +136,15 @@ def misfit(end: FitEnd) -> Iterator[Finding]:
         for of_check in _of_check(end, check):
             yield replace(of_check, numbers={**of_check.numbers, **level})
         return
-    redchi = reduced.redchi(int(request.search.free.sum()))
+    redchi = reduced.redchi(end.free)
     if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
         code = "table-misfit" if request.scan.is_table else "chisqr-too-high"
-        yield finding(code, (), end.compared, redchi=redchi, sigma_source=source)
+        yield _advised(end, code, redchi=redchi, sigma_source=source)
 
 
-def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
-    request, known = end.request, end.known
-    alternative, power = check.alternative, known.power_of_q
+def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
+    request, assessment = end.request, end.assessment
+    alternative, power = check.alternative, assessment.power_of_q
     if check.deviating:
         keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
         yield finding("model-misfit", **{key: getattr(check, key) for key in keys})
@@ -141,28 +155,27 @@ def _of_check(end: FitEnd, check: ModelCheck) -> Iterator[Finding]:
             yield finding("model-misfit-shape", share=alternative.share)
     chosen = list(request.options.bounds or {})
     yield from _other_flow(end, chosen)
-    ended = np.flatnonzero(known.at_bound & ~end.of_constant & ~end.held_offsets)
+    ended = np.flatnonzero(assessment.at_bound & ~end.of_constant & ~end.held_offsets)
     ended = names_of_rates(request, ended.tolist())
     bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
     if bounded:
-        yield finding("default-bounds-reached", bounded, end.compared)
+        yield _advised(end, "default-bounds-reached", bounded)
     elif alternative is not None and request.options.scaling == "individual":
         yield _of_alternative(end, alternative)
     else:
         yield _of_pattern(end, check.depends_on)
 
 
-def _other_flow(end: FitEnd, chosen: list[str]) -> Iterator[Finding]:
+def _other_flow(end: AssessedFit, chosen: list[str]) -> Iterator[Finding]:
     problem = end.request.problem
     if problem.convention is Convention.HOMODYNE:
         if problem.model.needs_gap:
-            yield finding("other-convention", (), end.command(convention=Convention.PHYSICAL))
+            yield _advised(end, "other-convention")
     elif "gamma_dot" in problem.model.splines and "gamma_dot" not in chosen:
-        command = end.command(f"--bounds gamma_dot={EITHER_SIGN}")
-        yield finding("flow-may-reverse", ["gamma_dot"], command)
+        yield _advised(end, "flow-may-reverse", ["gamma_dot"])
 
 
-def _of_pattern(end: FitEnd, depends_on: str) -> Finding:
+def _of_pattern(end: AssessedFit, depends_on: str) -> Finding:
     scan, option = end.request.scan, "--over q"
     along = np.abs(scan.phi) <= ALONG_FLOW
     advice = {"age": lambda: end.free_rates, "lag": lambda: end.compared}.get(depends_on)
@@ -172,58 +185,32 @@ def _of_pattern(end: FitEnd, depends_on: str) -> Finding:
         elif not along.any() or along.all():
             option = "--over label" if len(set(scan.label.tolist())) > 1 else "--over scan"
         elif end.request.problem.model.isotropic and np.isfinite(scan.q + scan.phi).all():
-            return _one_direction(end)
+            return _advised(end, "one-direction")
         else:
             option = f"--phi -{ALONG_FLOW}:{ALONG_FLOW}"
     command = end.command(option) if advice is None else advice()
     return finding("misfit-pattern", (), command, depends_on=depends_on)
 
 
-def _one_direction(end: FitEnd) -> Finding:
-    gap = '--gap "200 um"' * (end.request.gap_angstrom is None)
-    return finding("one-direction", (), end.command(gap, "laminar_flow"))
-
-
-def _with_exponent(end: FitEnd) -> str:
-    """Return the command for a model with an exponent and the powers of q or age of this one."""
-    search = end.request.search
-    if not end.request.problem.model.isotropic:
-        return ""
-    if len(rings_of(end.request.scan.q)) > 1:
-        return end.command(model="stretched_q")
-    ages = "alpha" in search.names and search.free[search.names.index("alpha")]
-    return end.command(model="stretched" + "_ageing" * bool(ages))
-
-
-def _of_alternative(end: FitEnd, alternative: Alternative) -> Finding:
-    scan, place, numbers = (
-        end.request.scan,
-        alternative.place,
-        dict[str, Any](size=alternative.size),
-    )
+def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
+    scan, place, numbers = end.request.scan, alternative.place, {"size": alternative.size}
+    if alternative.name in SHAPES:
+        return _advised(end, SHAPES[alternative.name], **numbers)
     match alternative.name:
-        case "stretching":
-            return finding("other-exponent", (), _with_exponent(end), **numbers)
         case "power_of_q" | "lag":
             return _of_pattern(end, "q" if alternative.name == "power_of_q" else "lag")
         case "smoothness":
             strengths = dict[Any, float](end.request.options.smoothness or {})
-            given = f"--smoothness {place[0]}={strengths[place[0]]:g}"
-            return finding("rate-too-smooth", place, given)
+            command = f"--smoothness {place[0]}={strengths[place[0]]:g}"
+            return finding("rate-too-smooth", place, command)
+        case "shear" if np.isfinite(scan.q + scan.phi).all():
+            return _advised(end, "one-direction")
         case "shear":
-            known = np.isfinite(scan.q + scan.phi).all()
-            return _one_direction(end) if known else _of_pattern(end, "bin")
+            return _of_pattern(end, "bin")
         case "rate":
-            return finding("rate-changes", (), end.free_rates)
+            return _advised(end, "rate-changes")
         case "jump":
-            moment = scan.time[place[0]]
-            return finding("rate-jumps", (), end.free_rates, **numbers, moment=moment)
-        case "contrast_drift":
-            return finding("contrast-drift", (), end.command(AGE_WINDOWS), **numbers)
-        case "baseline":
-            return finding("baseline", **numbers)
-        case "own_average":
-            return finding("own-average", **numbers)
+            return _advised(end, "rate-jumps", **numbers, moment=scan.time[place[0]])
         case "bin":
             label, *number = place
             several = bool(number) and len(set(scan.scan_number.tolist())) > 1
@@ -237,8 +224,8 @@ def _of_alternative(end: FitEnd, alternative: Alternative) -> Finding:
     return finding("frames-differ", (), end.command(option), **numbers)
 
 
-def _undetermined(end: FitEnd) -> Iterator[Finding]:
-    signal = end.known.signal
+def _undetermined(end: AssessedFit) -> Iterator[Finding]:
+    signal = end.assessment.signal
     if signal is not None and not signal.seen:
         shorter = "--min-lag 1" if end.request.problem.min_lag > 1 else ""
         ratio = signal.contrast / signal.stderr
@@ -248,10 +235,10 @@ def _undetermined(end: FitEnd) -> Iterator[Finding]:
     constant, combinations = [*_constant(end)], [*_directions(end)]
     yield from constant
     yield from combinations or _larger_errors(end)
-    yield from findings_of_doubts(end.known.errors.doubts, constant + combinations)
+    yield from findings_of_doubts(end.assessment.errors.doubts, constant + combinations)
 
 
-def _constant(end: FitEnd) -> Iterator[Finding]:
+def _constant(end: AssessedFit) -> Iterator[Finding]:
     request, rates = end.request, end.constant
     if not rates:
         return
@@ -265,35 +252,35 @@ def _constant(end: FitEnd) -> Iterator[Finding]:
     yield finding("constant-rate", about, command, rates=rates, age=end.age, held=held)
 
 
-def _directions(end: FitEnd) -> Iterator[Finding]:
+def _directions(end: AssessedFit) -> Iterator[Finding]:
     search, state = end.request.search, end.state
-    known, told = determined_at(search, state), {*end.names[end.of_constant].tolist()}
+    of_data, told = determined_at(search, state), {*end.names[end.of_constant].tolist()}
     finer = replace(state, reduced=state.reduced.rounded_as_float64)
-    certain = determined_at(search, finer).undetermined if known.undetermined else []
+    certain = determined_at(search, finer).undetermined if of_data.undetermined else []
     slow = state.slow_steps >= MAX_SLOW_STEPS
-    code = "undetermined" if slow or end.known.errors.naive is None else "larger-error"
-    undetermined = [names for names in known.undetermined if not told.issuperset(names)]
+    code = "undetermined" if slow or end.assessment.errors.naive is None else "larger-error"
+    undetermined = [names for names in of_data.undetermined if not told.issuperset(names)]
     for names in undetermined:
         if names in certain:
             yield finding(code, names, end.simpler)
         else:
-            yield finding("hidden-by-rounding", names, FLOAT64)
-    determined = [name for name in known.determined if name not in told]
+            yield _advised(end, "hidden-by-rounding", names)
+    determined = [name for name in of_data.determined if name not in told]
     if undetermined and determined:
         yield finding("determined", determined)
 
 
-def _larger_errors(end: FitEnd) -> Iterator[Finding]:
+def _larger_errors(end: AssessedFit) -> Iterator[Finding]:
     search = end.request.search
-    wide = search.free & (search.lower > 0) & (end.stderr > np.abs(end.state.theta))
+    wide = search.free & (search.lower > 0) & (end.stderr > np.abs(end.theta))
     wide &= ~end.of_constant
     if wide.any():
         yield finding("larger-error", end.names[wide], end.simpler)
     if end.slower_than_record.any():
-        yield finding("longer-than-record", end.names[end.slower_than_record], end.known_offset)
+        yield _advised(end, "longer-than-record", end.names[end.slower_than_record])
 
 
-def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
+def _damaged_chunks(end: AssessedFit) -> Iterator[Finding]:
     scan = end.request.scan
     if chunks := [chunk for chunk in scan.excluded if chunk.factor == 1]:
         pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
@@ -302,8 +289,8 @@ def _damaged_chunks(end: FitEnd) -> Iterator[Finding]:
         yield finding("damaged-chunks", places, **numbers)
 
 
-def _chisqr_of_bins(end: FitEnd) -> Iterator[Finding]:
-    scan, redchi = end.request.scan, end.known.redchi
+def _chisqr_of_bins(end: AssessedFit) -> Iterator[Finding]:
+    scan, redchi = end.request.scan, end.assessment.redchi
     pairs, source = end.request.options.weighting == PAIRS, scan.attributes.sigma_source
     pairs &= scan.cells is None
     if (far := redchi > MAX_REDCHI_OF_BIN.get(source, np.inf)).any():
@@ -320,10 +307,10 @@ def _labels(scan: Scan, bins: SomeBins) -> list[str]:
     return [f"{scan.label[b]}{of_scan[b]}" for b in np.flatnonzero(bins)]
 
 
-def _same_at_all_q(end: FitEnd) -> Iterator[Finding]:
-    request, theta = end.request, end.state.theta
+def _same_at_all_q(end: AssessedFit) -> Iterator[Finding]:
+    request, theta = end.request, end.theta
     scan, model, rings = request.scan, request.problem.model, rings_of(request.scan.q)
-    if len(rings) < 2 or not end.state.reduced.finite:
+    if len(rings) < 2 or not end.reduced.finite:
         return
     first, stop = scan.frames
     t2 = scan.time[first + 1 : stop]
@@ -331,15 +318,14 @@ def _same_at_all_q(end: FitEnd) -> Iterator[Finding]:
     phi, t1 = np.full(2, scan.phi[0]), np.full_like(t2, scan.time[first])
     low, high = backend_of(model).f_at(at, scan.time, rings[[0, -1]], phi, t1, t2)
     if np.array_equal(low, high) and np.ptp(low) != 0:
-        command = end.command("--over q")
-        yield finding("same-at-all-q", (), command, model=model.name, rings=describe_rings(scan.q))
+        yield _advised(end, "same-at-all-q", model=model.name, rings=describe_rings(scan.q))
 
 
-def _shear_sign(end: FitEnd) -> Iterator[Finding]:
+def _shear_sign(end: AssessedFit) -> Iterator[Finding]:
     """Yield that no data show the sign of the shear rate, if it is negative in the middle or in part."""
     problem, scan = end.request.problem, end.request.scan
     times = scan.time[scan.use & (scan.time > 0)]
-    rates = problem.model.shear_rate_at(end.state.theta, np.append(times, np.median(times)))
+    rates = problem.model.shear_rate_at(end.theta, np.append(times, np.median(times)))
     if rates is None or problem.convention is Convention.HOMODYNE:
         return
     changes = bool(rates.min() < 0 < rates.max() and problem.model.splines)
@@ -349,15 +335,15 @@ def _shear_sign(end: FitEnd) -> Iterator[Finding]:
         yield finding("shear-sign", rate=rates[-1], bounded=bounded)
 
 
-def _at_bounds(end: FitEnd) -> Iterator[Finding]:
+def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
     """Yield rates and parameters at bounds; decays longer than the record have a finding of their own."""
-    search, theta = end.request.search, end.state.theta
+    search, theta = end.request.search, end.theta
     smoothness = search.smoothness
     for rate, at in ({} if smoothness is None else smoothness.places).items():
-        if (bounded := end.known.at_bound[at]).any():
+        if (bounded := end.assessment.at_bound[at]).any():
             numbers = {"splines": bounded.sum(), "total": at.stop - at.start}
             yield finding("rate-at-bound", [rate], bound=theta[at][bounded].min(), **numbers)
-    ended = end.known.at_bound & ~end.slower_than_record & ~end.of_constant
+    ended = end.assessment.at_bound & ~end.slower_than_record & ~end.of_constant
     ended[list(rate_of_each(end.request))] = False
     if ended.any():
         names = end.names[ended].tolist()
@@ -367,21 +353,21 @@ def _at_bounds(end: FitEnd) -> Iterator[Finding]:
         each = map(_wider_bounds, names_in_model(names), bounds.tolist(), search.log[ended], held)
         wider = " ".join(dict.fromkeys(each))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
-        at = dict(zip(names, bounds, strict=True))
-        yield finding("at-bound", names, wider, bounds=at, conditional=unknown)
+        by_name = dict(zip(names, bounds, strict=True))
+        yield finding("at-bound", names, wider, bounds=by_name, conditional=unknown)
 
 
-def _unresolved(end: FitEnd) -> Iterator[Finding]:
+def _unresolved(end: AssessedFit) -> Iterator[Finding]:
     """Yield rates of free form that change too fast at an end, or of which c2 shows the square alone."""
-    smoothness, errors = end.request.search.smoothness, end.known.errors
+    smoothness, errors = end.request.search.smoothness, end.assessment.errors
     covariance = errors.naive if errors.robust is None else errors.robust
     if smoothness is None or covariance is None:
         return
     for rate, at in smoothness.places.items():
         form, held = smoothness.forms[rate], np.nan_to_num(covariance[at, at])
-        if rate != LOG_DENSITY and (ages := unresolved_ends(form, end.state.theta[at], held)):
+        if rate != LOG_DENSITY and (ages := unresolved_ends(form, end.theta[at], held)):
             yield finding("rate-unresolved", [rate], ages=ages)
-    if (limited := end.known.limited).any():
+    if (limited := end.assessment.limited).any():
         form, at = smoothness.forms[SHEAR], smoothness.places[SHEAR]
         centres = np.clip(form.centres, form.first, form.last)
         stretches = np.split(centres, np.flatnonzero(np.diff(limited[at])) + 1)
@@ -389,9 +375,9 @@ def _unresolved(end: FitEnd) -> Iterator[Finding]:
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
 
 
-def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> str:
+def _wider_bounds(name: str, bounds: list[float], log: bool, held: bool = False) -> str:
     """Return '--bounds D0=1:1e+14' for a parameter (value, low, high) at a bound; a held one is fixed."""
-    value, low, high = at
+    value, low, high = bounds
     if held:
         return f"--fixed {name}={max(value, 0):g}"
     upper = value >= high
@@ -399,44 +385,44 @@ def _wider_bounds(name: str, at: list[float], log: bool, held: bool = False) -> 
         further = high * 100 if upper else low / 100
     else:
         reach = max(abs(low), abs(high))
-        more = (10 if reach >= LARGE_BOUND else 2) * reach
-        further = more if upper else -more
+        reach *= 10 if reach >= LARGE_BOUND else 2
+        further = reach if upper else -reach
     low, high = (low, further) if upper else (further, high)
     return f"--bounds {name}={low:g}:{high:g}"
 
 
-def _limits(end: FitEnd) -> Iterator[Finding]:
-    if end.known.errors.robust is None or not end.known.decay:
+def _limits(end: AssessedFit) -> Iterator[Finding]:
+    if end.assessment.errors.robust is None or not end.assessment.decay:
         return
-    search, theta, rates = end.request.search, end.state.theta, rate_of_each(end.request)
-    both, one = (half_width(percent, end.known.errors.dof) * end.stderr for percent in (95.0, 90.0))
+    search, theta, rates = end.request.search, end.theta, rate_of_each(end.request)
+    dof = end.assessment.errors.dof
+    both, one_sided = (half_width(percent, dof) * end.stderr for percent in (95.0, 90.0))
     low = (theta - both <= search.lower) & ~np.isfinite(search.period)
     high = (theta + both >= search.upper) & ~np.isfinite(search.period)
     limits = {}
     for n in np.flatnonzero((low | high) & ~end.of_constant):
         if n not in rates:
-            ends = [theta[n] - one[n], None] if high[n] else [None, theta[n] + one[n]]
+            ends = [theta[n] - one_sided[n], None] if high[n] else [None, theta[n] + one_sided[n]]
             ends = [search.lower[n], search.upper[n]] if low[n] and high[n] else ends
             limits[search.names[n]] = [*ends, end.request.parameters[n].unit]
     if limits:
         yield finding("limits-only", limits, limits=limits)
 
 
-def _withheld(end: FitEnd) -> Iterator[Finding]:
-    withheld = end.known.errors.withheld & ~end.of_constant
-    if withheld.any() and end.known.at_bound.any():
-        names, bounded = end.names[withheld], end.names[end.known.at_bound]
-        yield finding("no-error-beside-bound", names, end.simpler, bounded=bounded)
+def _withheld(end: AssessedFit) -> Iterator[Finding]:
+    withheld = end.assessment.errors.withheld & ~end.of_constant
+    if withheld.any() and end.assessment.at_bound.any():
+        names, bounded = end.names[withheld], end.names[end.assessment.at_bound]
+        yield _advised(end, "no-error-beside-bound", names, bounded=bounded)
 
 
-def _bins(end: FitEnd) -> Iterator[Finding]:
-    reduced, used, seen = end.state.reduced, end.state.reduced.count > 0, end.with_decay
+def _bins(end: AssessedFit) -> Iterator[Finding]:
+    reduced, used, seen = end.reduced, end.reduced.count > 0, end.with_decay
 
-    def some(code: str, bins: SomeBins, among: SomeBins, **more: float) -> Iterator[Finding]:
+    def some(code: str, bins: SomeBins, among: SomeBins, **limit: float) -> Iterator[Finding]:
         if bins.any():
-            advice = end.known_offset if code == "decay-outside-record" else ""
             count = {"bins": bins.sum(), "total": among.sum()}
-            yield finding(code, _labels(end.request.scan, bins), advice, **count, **more)
+            yield _advised(end, code, _labels(end.request.scan, bins), **count, **limit)
 
     yield from some("bins-without-decay", reduced.undetermined, used)
     yield from some("bins-without-pairs", ~used, np.ones_like(used))
@@ -454,8 +440,8 @@ def _bins(end: FitEnd) -> Iterator[Finding]:
         yield from _other_offsets(end)
 
 
-def _other_offsets(end: FitEnd) -> Iterator[Finding]:
-    noise, prior, request = end.known.noise, end.request.scaling.prior, end.request
+def _other_offsets(end: AssessedFit) -> Iterator[Finding]:
+    noise, prior, request = end.assessment.noise, end.request.scaling.prior, end.request
     offset = _offset_of_table(end) if request.scan.is_table else noise and noise.offset
     told = "offset" in (request.scan.attributes.truth or {})  # by a simulated file
     if offset is None or told or (prior is not None and prior.weight[0]):
@@ -463,7 +449,7 @@ def _other_offsets(end: FitEnd) -> Iterator[Finding]:
     if abs(offset.mean) < LEAST_DEVIATION or not offset.p < MAX_P_OF_DRIFT:
         return
     code = "offset-far-from-1" if abs(offset.mean) > LARGE_DEVIATION else "offset-not-1"
-    near = float(f"{PRIOR_OF_OFFSET * np.mean(end.state.reduced.contrast[end.with_decay]):.0e}")
+    near = float(f"{PRIOR_OF_OFFSET * np.mean(end.reduced.contrast[end.with_decay]):.0e}")
     model, advice = f"frozen + {request.problem.model.name}", ""
     with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
         known = np.isfinite(request.scan.q).all() and "frozen" not in request.problem.model.name
@@ -473,30 +459,30 @@ def _other_offsets(end: FitEnd) -> Iterator[Finding]:
     yield finding(code, ["offset"], advice, **numbers)
 
 
-def _offset_of_table(end: FitEnd) -> OffsetDeviation | None:
+def _offset_of_table(end: AssessedFit) -> OffsetDeviation | None:
     """Return how far the offsets of tables are from 1, as if those of all curves had the same noise."""
-    reduced, factor = end.state.reduced, ERRORS_OF_TABLE[end.request.scan.attributes.sigma_source]
-    error = np.where(end.with_decay, factor * end.known.errors.scaling_naive[:, 0], np.nan)
+    reduced, factor = end.reduced, ERRORS_OF_TABLE[end.request.scan.attributes.sigma_source]
+    error = np.where(end.with_decay, factor * end.assessment.errors.scaling_naive[:, 0], np.nan)
     weights = weights_of_offsets(reduced, error)
     variance = float(np.nansum(np.abs(weights) * error)) ** 2
     return offset_deviation(reduced, weights, variance, np.inf)
 
 
-def _few_bins(end: FitEnd) -> Iterator[Finding]:
+def _few_bins(end: AssessedFit) -> Iterator[Finding]:
     independent, bins = len(np.unique(end.request.clusters)), len(end.request.clusters)
     if independent < min(bins, MIN_CLUSTERS):
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
-        yield finding("few-independent-bins", (), "--friedel off", **numbers)
-    errors, speckle = end.known.errors, end.known.noise
+        yield _advised(end, "few-independent-bins", **numbers)
+    errors, speckle = end.assessment.errors, end.assessment.noise
     few = errors.of_few(end.request.search.names)
-    enough = clusters_in(end.state.reduced, end.request.clusters) >= MIN_CLUSTERS
-    of_all = not end.known.alone and errors.robust is not None  # from the bins of all scans
+    enough = clusters_in(end.reduced, end.request.clusters) >= MIN_CLUSTERS
+    of_all = not end.assessment.alone and errors.robust is not None  # from the bins of all scans
     by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
     of_table = end.request.scan.is_table  # `points-correlated` says why
-    if errors.naive is None or not end.known.decay or by_clusters or of_table:
+    if errors.naive is None or not end.assessment.decay or by_clusters or of_table:
         return
     why = "few-cells" if speckle is None else speckle.objection
-    if few and not end.known.alone:
+    if few and not end.assessment.alone:
         why = "together"
     if why is not None:
         limits = {"clusters": MIN_CLUSTERS, "freedom": MIN_FREEDOM}
@@ -505,34 +491,34 @@ def _few_bins(end: FitEnd) -> Iterator[Finding]:
         yield finding("not-a-correlation", percent=100 * speckle.distance)
 
 
-def _priors(end: FitEnd) -> Iterator[Finding]:
+def _priors(end: AssessedFit) -> Iterator[Finding]:
     if (prior := end.request.search.priors) is not None:
-        away = np.abs(prior.deviation(end.state.theta))
-        yield from _against_priors(end, end.names, away, used_of(end.known.errors) / prior.sd)
+        away = np.abs(prior.deviation(end.theta))
+        yield from _against_priors(end, end.names, away, used_of(end.assessment.errors) / prior.sd)
 
 
-def _scaling_priors(end: FitEnd) -> Iterator[Finding]:
-    prior, errors = end.request.scaling.prior, end.known.errors
+def _scaling_priors(end: AssessedFit) -> Iterator[Finding]:
+    prior, errors = end.request.scaling.prior, end.assessment.errors
     if prior is None:
         return
-    own, root = end.request.scaling.mode == "individual", np.sqrt(prior.weight)
-    away = np.abs(end.state.reduced.linear_params - prior.mean) * root
+    individual, root = end.request.scaling.mode == "individual", np.sqrt(prior.weight)
+    away = np.abs(end.reduced.linear_params - prior.mean) * root
     ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
-    bins = np.flatnonzero(end.with_decay)[: None if own else 1]
+    bins = np.flatnonzero(end.with_decay)[: None if individual else 1]
     for column, name in ((1, "contrast"), (0, "offset")):
         labels = end.request.scan.label[bins].tolist()
-        names = np.array([f"{name} of bin {label}" if own else name for label in labels])
+        names = np.array([f"{name} of bin {label}" if individual else name for label in labels])
         yield from _against_priors(end, names, away[bins, column], ratio[bins, column])
 
 
 def _against_priors(
-    end: FitEnd,
+    end: AssessedFit,
     names: np.ndarray,
     away: Float[np.ndarray, " name"],
     ratio: Float[np.ndarray, " name"],
 ) -> Iterator[Finding]:
     """Yield findings on values `away` standard deviations from priors, and errors of `ratio` times these."""
-    if not end.known.decay:
+    if not end.assessment.decay:
         return
     most = np.sort(np.argsort(-away, kind="stable")[:MOST_NAMED])
     far = most[away[most] > MAX_DEVIATION_FROM_PRIOR]
@@ -542,12 +528,12 @@ def _against_priors(
         yield finding("prior-outweighed", names[wide][:MOST_NAMED])
 
 
-def _contrast(end: FitEnd) -> Iterator[Finding]:
+def _contrast(end: AssessedFit) -> Iterator[Finding]:
     clusters = end.request.clusters
-    alike = np.sqrt([(clusters == one).sum() for one in clusters])  # of one speckle
-    error = end.known.errors.scaling_robust[:, 1] * alike
+    sharing = np.array([(clusters == cluster).sum() for cluster in clusters])  # of one speckle
+    error = end.assessment.errors.scaling_robust[:, 1] * np.sqrt(sharing)
     isotropic = end.request.problem.model.isotropic
-    yield from contrast_changes(end.request.scan, end.state.reduced.contrast, error, isotropic)
+    yield from contrast_changes(end.request.scan, end.reduced.contrast, error, isotropic)
 
 
 def contrast_changes(
@@ -561,8 +547,8 @@ def contrast_changes(
     of_q = np.log(scan.q / scan.q[0])  # NaN where one is unknown
     columns = {"q": [of_q, of_q**2]}
     columns |= {"φ": [np.cos(turn), np.sin(turn)]} if isotropic else {}
-    for name, more in columns.items():
-        X = np.stack([np.ones(len(contrast)), *more], axis=1)[seen]
+    for name, trends in columns.items():
+        X = np.stack([np.ones(len(contrast)), *trends], axis=1)[seen]
         known = len(X) and np.isfinite(X).all()
         freedom = int(np.linalg.matrix_rank(X, tol=MIN_SPREAD)) - 1 if known else 0
         if freedom < 1:
@@ -570,29 +556,29 @@ def contrast_changes(
         root = 1 / error[seen]
         fitted, *_ = np.linalg.lstsq(X * root[:, None], contrast[seen] * root, rcond=None)
         line, mean = X @ fitted, float(np.average(contrast[seen], weights=root**2))
-        constant, curve = ((((contrast[seen] - at) * root) ** 2).sum() for at in (mean, line))
+        constant, curve = ((((contrast[seen] - fit) * root) ** 2).sum() for fit in (mean, line))
         level = {"p": chdtrc(freedom, max(constant - curve, 0.0)), "level": MAX_P_OF_DRIFT}
         if level["p"] < level["level"] and np.ptp(line) > MIN_DRIFT * abs(mean):
             ends = {"low": line.min(), "high": line.max()}
             yield finding("contrast-changes", [name], **ends, **level)
 
 
-def _model_and_data(end: FitEnd) -> Iterator[Finding]:
-    request, reduced, beat = end.request, end.state.reduced, end.request.problem.model.beat
-    yield from aliased_fringes(request, end.state.theta)
+def _model_and_data(end: AssessedFit) -> Iterator[Finding]:
+    request, reduced, beat = end.request, end.reduced, end.request.problem.model.beat
+    yield from aliased_fringes(request, end.theta)
     of_one = np.char.endswith(end.names, "_ref") | np.char.endswith(end.names, "_sample")
     if beat is not None and beat.exchange and request.search.free[of_one].all():
         yield finding("exchangeable", exchange=beat.exchange)
     if reduced.finite:
-        errors = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
+        errors = reduced.decrement_rounding(reduced.variance(end.free))
         if errors > lm.SolverOptions.decrement:
             precision = request.problem.precision
-            yield finding("precision-limit", (), FLOAT64, precision=precision, errors=errors)
+            yield _advised(end, "precision-limit", precision=precision, errors=errors)
     parameters = enumerate(request.parameters)
     scaled = [n for n, p in parameters if p.q_power and p.constant is None]
     if scaled and np.isnan(request.scan.q).any():
         yield finding("q-unknown", names_of_rates(request, scaled))
-    if missing := [name for name in request.options.profile if name not in end.known.profiles]:
+    if missing := [name for name in request.options.profile if name not in end.assessment.profiles]:
         yield finding("no-profile", missing)
     truth, names = request.scan.attributes.truth, request.search.names
     if other := truth_mismatch(truth, request.config, names):

@@ -92,16 +92,18 @@ def table_of_parameters(
     findings: Findings,
 ) -> Dataset:
     """Return `FitResult.parameters`; findings: on what the data do not determine."""
-    stderr, naive = (deviations(known, len(theta)) for known in (errors.robust, errors.naive))
+    stderr, naive = (
+        deviations(covariance, len(theta)) for covariance in (errors.robust, errors.naive)
+    )
     method = np.where(np.isfinite(stderr), errors.method, "")
     of_errors = {"stderr": stderr, "stderr_naive": naive, "dof": errors.dof, "method": method}
     flags = {"at_bound": at_bound, "fixed": ~search.free, "unit": units}
     return parameter_table({"value": theta, **of_errors, **flags, "param": search.names}, findings)
 
 
-def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:
-    scan, reduced, left_out = request.scan, state.reduced, known.left_out
-    unseen = (reduced.count > 0) & (not known.decay)
+def _scaling(request: Request, state: lm.State, assessment: Assessment) -> Dataset:
+    scan, reduced, left_out = request.scan, state.reduced, assessment.left_out
+    unseen = (reduced.count > 0) & (not assessment.decay)
     columns: dict[str, Any] = {
         "label": scan.label,
         **({"scan": scan.scan_number} if scan.has_repeats else {}),
@@ -109,27 +111,29 @@ def _scaling(request: Request, state: lm.State, known: Assessment) -> Dataset:
         "phi": scan.phi,
         "contrast": np.where(unseen, 0.0, reduced.contrast),
         "offset": reduced.offset,
-        "redchi": known.redchi,
+        "redchi": assessment.redchi,
         "ndata": reduced.count,
         "left_out_chisqr": left_out.of_bin if left_out else np.full(len(scan.bins), np.nan),
         "undetermined": reduced.undetermined | unseen,
     }
-    errors = {"": known.errors.scaling_robust, "_naive": known.errors.scaling_naive}
+    errors = {"": assessment.errors.scaling_robust, "_naive": assessment.errors.scaling_naive}
     for ending, deviation in errors.items():
         columns[f"contrast_stderr{ending}"] = deviation[:, 1]
         columns[f"offset_stderr{ending}"] = deviation[:, 0]
     return scaling_table(columns)
 
 
-def _errors(request: Request, state: lm.State, known: Assessment) -> FitErrors:
-    names, errors = list(request.search.names), known.errors
-    freedom, noise = known.rate_freedom, known.noise
+def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErrors:
+    names, errors = list(request.search.names), assessment.errors
+    freedom, noise = assessment.rate_freedom, assessment.noise
     of_noise = None
     if noise is not None:
         of_param = {
             "stderr": np.sqrt(np.diag(noise.covariance)),
             "dof": noise.dof,
-            "weighted_ratio": np.full(len(names), np.nan) if known.gain is None else known.gain,
+            "weighted_ratio": np.full(len(names), np.nan)
+            if assessment.gain is None
+            else assessment.gain,
         }
         of_bin = {"pixels": noise.pixels, "mean_counts": noise.mean_counts}
         columns = {"bin": of_bin, "param": of_param, "": {"objection": noise.objection or ""}}
@@ -141,7 +145,7 @@ def _errors(request: Request, state: lm.State, known: Assessment) -> FitErrors:
         rate_dof=None if freedom is None else table_of({"age": freedom.of_rate}, age=freedom.age),
         profiles={
             name: _profile(points, names.index(name), state, errors, names)
-            for name, points in known.profiles.items()
+            for name, points in assessment.profiles.items()
         },
     )
 
@@ -166,45 +170,48 @@ def _columns(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _diagnosis(
-    request: Request, state: lm.State, known: Assessment, minima: tuple[dict[str, Any], ...]
+    request: Request, state: lm.State, assessment: Assessment, minima: tuple[dict[str, Any], ...]
 ) -> Diagnosis:
-    scan, errors, names = request.scan, known.errors, list(request.search.names)
+    scan, errors, names = request.scan, assessment.errors, list(request.search.names)
     influence = scalings = directions = left_out = None
-    if (found := known.influence) is not None:
-        columns: dict[str, dict[str, Any]] = {"bin param": {"change": found.of_bin}}
+    if (influences := assessment.influence) is not None:
+        columns: dict[str, dict[str, Any]] = {"bin param": {"change": influences.of_bin}}
         coords: dict[str, Any] = {"label": ("bin", scan.label)}
-        if len(found.scans):
-            columns["scan param"], coords["scan"] = {"change_of_scan": found.of_scan}, found.scans
+        if len(influences.scans):
+            columns["scan param"], coords["scan"] = (
+                {"change_of_scan": influences.of_scan},
+                influences.scans,
+            )
         influence = table_of(columns, param=names, **coords)
-        if found.modes is not None:
-            change = np.array([mode.change / found.error for mode in found.modes])
-            of_modes = _columns(found.modes, ("chisqr", "aic", "bic", "fitted"))
+        if influences.modes is not None:
+            change = np.array([mode.change / influences.error for mode in influences.modes])
+            of_modes = _columns(influences.modes, ("chisqr", "aic", "bic", "fitted"))
             columns = {"mode": of_modes, "mode param": {"change": change}}
-            scalings = table_of(columns, mode=[mode.mode for mode in found.modes], param=names)
-    if known.decay:
+            scalings = table_of(columns, mode=[mode.mode for mode in influences.modes], param=names)
+    if assessment.decay:
         of_direction = {"eigenvalue": errors.eigenvalues}
         columns = {"direction": of_direction, "direction param": {"vector": errors.directions}}
         directions = table_of(columns, param=names)
-        if (out := known.left_out) is not None:
+        if (out := assessment.left_out) is not None:
             of_clusters = {key: getattr(out, key) for key in ("ndata", "chisqr", "left_out_chisqr")}
             columns = {"cluster": of_clusters, "": {"penalty": out.penalty, "linear": out.linear}}
             left_out = table_of(columns, label=("cluster", scan.label[out.first]))
     return Diagnosis(
-        findings=known.findings,
-        check=known.check,
-        power_of_q=known.power_of_q,
+        findings=assessment.findings,
+        check=assessment.check,
+        power_of_q=assessment.power_of_q,
         influence=influence,
         scalings=scalings,
         identifiability=directions,
         left_out=left_out,
-        smoothing=_smoothing(request, state, known),
+        smoothing=_smoothing(request, state, assessment),
         minima=minima,
     )
 
 
-def _smoothing(request: Request, state: lm.State, known: Assessment) -> Dataset | None:
+def _smoothing(request: Request, state: lm.State, assessment: Assessment) -> Dataset | None:
     penalty, smoothness = state.reduced.penalty, request.search.smoothness
-    if penalty is None or smoothness is None or known.bias is None:
+    if penalty is None or smoothness is None or assessment.bias is None:
         return None
     of_rate = {
         "strength": penalty.strengths.values,
@@ -213,7 +220,7 @@ def _smoothing(request: Request, state: lm.State, known: Assessment) -> Dataset 
         "effective": penalty.effective,
         "splines": [at.stop - at.start for at in smoothness.places.values()],
     }
-    columns = {"rate": of_rate, "param": {"bias": known.bias}}
+    columns = {"rate": of_rate, "param": {"bias": assessment.bias}}
     return table_of(columns, rate=list(penalty.names), param=list(request.search.names))
 
 

@@ -16,11 +16,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc, stdtr
 
-from homodyne_dask.assessment.fitted_cells import (
-    FittedCells,
-    excess_of_weighted,
-    own_parameters,
-)
+from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
+from homodyne_dask.assessment.speckle_covariance import log_variances, regular
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
 from homodyne_dask.solver.array_shapes import (
     BinNumbers,
@@ -32,8 +29,7 @@ from homodyne_dask.solver.array_shapes import (
     Vector,
 )
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
-from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.speckle import log_variances, regular
+from homodyne_dask.solver.normal_matrix import eigensystem, pseudoinverse
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
@@ -70,30 +66,33 @@ class Score(NamedTuple):
 class _Column(NamedTuple):
     name: str
     place: tuple[int | str, ...]
-    of: Float[np.ndarray, "bin cell k"]
+    change: Float[np.ndarray, "bin cell k"]
+    """Derivatives of c2 by the parameters of the alternative."""
     bin: int | None = None
     """The only one in which it is not 0; None for several."""
 
 
-def best_alternative(found: Sequence[Score], least_share: float) -> Alternative | None:
-    tests = len({one.name for one in found})
+def best_alternative(scores: Sequence[Score], least_share: float) -> Alternative | None:
+    """Return the significant alternative of largest χ², less two for each parameter and twice the logarithm
+    of the tests of its name; None without one."""
+    names = len({score.name for score in scores})
     significant = [
-        one
-        for one in found
-        if one.share >= least_share and one.p * tests * one.among < LEVEL_OF_ALTERNATIVES
+        score
+        for score in scores
+        if score.share >= least_share and score.p * names * score.among < LEVEL_OF_ALTERNATIVES
     ]
     if not significant:
         return None
-    best = max(significant, key=lambda one: one.square - 2 * len(one.size) - 2 * np.log(one.among))
-    p = min(1.0, best.p * tests * best.among)
+    best = max(significant, key=lambda row: row.square - 2 * len(row.size) - 2 * np.log(row.among))
+    p = min(1.0, best.p * names * best.among)
     return Alternative(best.name, best.place, float(best.size[0]), best.share, p)
 
 
-def power_of_q(found: Sequence[Score]) -> PowerOfQ | None:
-    for one in found:
-        if one.name == "power_of_q" and one.square > 0:
-            step = float(one.size[0])
-            return PowerOfQ(2 + step, abs(step) / one.square**0.5, one.freedom, one.p)
+def power_of_q(scores: Sequence[Score]) -> PowerOfQ | None:
+    for score in scores:
+        if score.name == "power_of_q" and score.square > 0:
+            step = float(score.size[0])
+            return PowerOfQ(2 + step, abs(step) / score.square**0.5, score.freedom, score.p)
     return None
 
 
@@ -101,39 +100,38 @@ def score_tests(
     scan: Scan, cells: FittedCells, contrast: PerBin, has: Collection[str], clusters: BinNumbers
 ) -> list[Score]:
     """Return score tests of all alternatives that are no combinations of parameters; has: of the model."""
-    columns = [one for one in _columns(scan, cells, contrast) if one.name not in has]
+    columns = [column for column in _columns(scan, cells, contrast) if column.name not in has]
     smooth, with_frames = (
-        np.concatenate([one.of for one in columns if one.name in names], axis=2)
+        np.concatenate([column.change for column in columns if column.name in names], axis=2)
         for names in (SMOOTH, {*SMOOTH, *OF_FRAMES})
     )
     clusters = clusters[list(cells.bins)]
     _, place, members = np.unique(clusters, return_inverse=True, return_counts=True)
-    same = dict(zip(cells.bins, members[place].tolist(), strict=True))
-    plain = {b: one.columns for b, one in cells.bins.items()}
-    found = []
-    for of_frames, parts in ((False, smooth), (True, with_frames)):
-        some = [one for one in columns if (one.name in OF_FRAMES) == of_frames]
-        found += _scores(some, _Metric(cells, plain, parts, same), cells, contrast)
-    for name, of in cells.smoothed.items():
-        x = np.clip((np.arange(len(of)) - 1) / (len(of) - 3), 0, 1)
-        lines = of.T @ np.stack([np.ones_like(x), x], axis=1)  # which no penalty holds
-        bends = of.T @ _bends(x)
-        others = np.eye(of.shape[1])[:, ~of.any(0)]
+    sharing = dict(zip(cells.bins, members[place].tolist(), strict=True))
+    fitted = {b: bin.columns for b, bin in cells.bins.items()}
+    scores = []
+    for of_frames, no_noise in ((False, smooth), (True, with_frames)):
+        tested = [column for column in columns if (column.name in OF_FRAMES) == of_frames]
+        scores += _scores(tested, _Metric(cells, fitted, no_noise, sharing), cells, contrast)
+    for name, coefficients in cells.smoothed.items():
+        x = np.clip((np.arange(len(coefficients)) - 1) / (len(coefficients) - 3), 0, 1)
+        lines = coefficients.T @ np.stack([np.ones_like(x), x], axis=1)  # which no penalty holds
+        bends = coefficients.T @ _bends(x)
+        others = np.eye(coefficients.shape[1])[:, ~coefficients.any(0)]
         to = np.concatenate([others, lines], axis=1)
         bent = np.zeros((*cells.residual.shape, bends.shape[1]))
-        for b, one in cells.bins.items():
-            bent[b, one.at] = one.columns @ bends
-        straight = {b: of_bin @ to for b, of_bin in plain.items()}
-        stiff = _Metric(cells, straight, np.concatenate([smooth, bent], axis=2), same)
-        found += _scores([_Column("smoothness", (name,), bent)], stiff, cells, contrast)
+        for b, bin in cells.bins.items():
+            bent[b, bin.cells] = bin.columns @ bends
+        straight = {b: of_bin @ to for b, of_bin in fitted.items()}
+        stiff = _Metric(cells, straight, np.concatenate([smooth, bent], axis=2), sharing)
+        scores += _scores([_Column("smoothness", (name,), bent)], stiff, cells, contrast)
     odd, typical = odd_frame(scan), float(np.median(contrast))
     if odd is not None and typical > 0:
         square = float(chdtri(1, max(odd.p, np.finfo(float).tiny)))
         size = np.array([odd.excess / typical])
-        found.append(
-            Score("frame", (odd.frame,) * 2, square, np.inf, odd.p, size, abs(size[0]), odd.tests)
-        )
-    return found
+        place = (odd.frame,) * 2
+        scores.append(Score("frame", place, square, np.inf, odd.p, size, abs(size[0]), odd.tests))
+    return scores
 
 
 def _bends(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
@@ -144,31 +142,32 @@ def _bends(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
 def _scores(
     columns: list[_Column], metric: "_Metric", cells: FittedCells, contrast: PerBin
 ) -> list[Score]:
-    found, names = [], [one.name for one in columns]
-    names += ["bin"] * sum(len(one.members) - 1 for one in cells.bins.values())
-    groups = [[one for one in columns if one.bin is None]]
-    groups += [[one] for one in columns if one.bin is not None]
+    names = [column.name for column in columns]
+    names += ["bin"] * sum(len(bin.members) - 1 for bin in cells.bins.values())
+    groups = [[column for column in columns if column.bin is None]]
+    groups += [[column] for column in columns if column.bin is not None]
     each = (
-        of for group in groups if group for of in zip(group, metric.outside(group), strict=True)
+        pair for group in groups if group for pair in zip(group, metric.outside(group), strict=True)
     )
-    for one, left in each:
+    scores = []
+    for (name, place, *_), left in each:
         if left is None:
             continue
         step, k = left.inverse @ left.score, left.independent
-        square = float(left.score @ step) / left.more
+        square = float(left.score @ step) / left.excess
         changes = [
-            np.abs(of @ step).max() / contrast[b]
-            for b, of in left.columns.items()
+            np.abs(columns_of_bin @ step).max() / contrast[b]
+            for b, columns_of_bin in left.columns.items()
             if contrast[b] > 0
         ]
-        change = float(max(changes, default=0.0))
-        p = float(fdtrc(k, left.freedom, square / k))
-        among = names.count(one.name)
-        found.append(Score(one.name, one.place, square, left.freedom, p, step, change, among))
-    return found
+        share, p = float(max(changes, default=0.0)), float(fdtrc(k, left.freedom, square / k))
+        scores.append(Score(name, place, square, left.freedom, p, step, share, names.count(name)))
+    return scores
 
 
 class _Outside(NamedTuple):
+    """What the fitted parameters leave of an alternative."""
+
     columns: dict[int, Float[np.ndarray, "cell k"]]
     score: Float[np.ndarray, " k"]
     inverse: Float[np.ndarray, "k k"]
@@ -176,78 +175,82 @@ class _Outside(NamedTuple):
     independent: int
     """Combinations with more."""
     freedom: float
-    more: float
+    excess: float
     """Variance of the score over the information, where noise that is estimated weights bins."""
 
 
 class _Metric:
+    """Scalar products of changes of c2 by the inverse covariance of the noise of cells."""
+
     def __init__(
         self,
         cells: FittedCells,
         fitted: Mapping[int, Float[np.ndarray, "cell n"]],
         smooth: Float[np.ndarray, "bin cell k"],
-        same: Mapping[int, int],
+        sharing: Mapping[int, int],
     ) -> None:
-        """same: bins with the speckle of each; they tell as much as one."""
+        """smooth: changes that are no noise. sharing: bins with the speckle of each, which tell as much as
+        one."""
         self.cells, self.fits, self.own = cells.bins, {}, {}
         self.inverse: dict[int, Float[np.ndarray, "cell cell"]] = {}
-        for b, one in cells.bins.items():
-            covariance, self.fits[b] = one.noise.beside(smooth[b, one.at])
-            inverse, own = np.linalg.inv(regular(covariance)) / same[b], one.own.columns
+        for b, bin in cells.bins.items():
+            covariance, self.fits[b] = bin.noise.explained_by(smooth[b, bin.cells])
+            inverse, own = np.linalg.inv(regular(covariance)) / sharing[b], bin.own.columns
             self.own[b] = own_parameters(own, inverse @ own)
             self.inverse[b] = self.own[b].left_by(inverse)
         self.fitted = fitted
-        self.weighted = {b: self.inverse[b] @ of for b, of in fitted.items()}
+        self.weighted = {b: self.inverse[b] @ columns for b, columns in fitted.items()}
         self.normal, self.score = self._of_fitted(fitted)
         self.solve = pseudoinverse(self.normal)
 
     def _of_fitted(self, bins: Iterable[int]) -> tuple[Matrix, Vector]:
-        residual = {b: self.cells[b].noise.residual for b in bins}
-        normal = np.sum([self.fitted[b].T @ self.weighted[b] for b in residual], axis=0)
-        return normal, np.sum([self.weighted[b].T @ of for b, of in residual.items()], axis=0)
+        """Return the normal matrix of the fitted parameters and their scores, sums over these bins."""
+        residuals = {b: self.cells[b].noise.residual for b in bins}
+        normal = np.sum([self.fitted[b].T @ self.weighted[b] for b in residuals], axis=0)
+        scores = [self.weighted[b].T @ residual for b, residual in residuals.items()]
+        return normal, np.sum(scores, axis=0)
 
     def outside(self, columns: Sequence[_Column]) -> list[_Outside | None]:
         """Return what fitted parameters leave of each column of the same bins; None where next to nothing."""
         bins = self.cells if columns[0].bin is None else (columns[0].bin,)
-        of = {
-            b: np.concatenate([one.of[b, self.cells[b].at] for one in columns], axis=1)
+        change = {
+            b: np.concatenate([column.change[b, self.cells[b].cells] for column in columns], axis=1)
             for b in bins
         }
-        weighted = {b: self.inverse[b] @ of[b] for b in bins}
-        whole = np.sum([(weighted[b] * of[b]).sum(0) for b in bins], axis=0)
+        weighted = {b: self.inverse[b] @ change[b] for b in bins}
+        whole = np.sum([(weighted[b] * change[b]).sum(0) for b in bins], axis=0)
         take = self.solve @ np.sum([self.fitted[b].T @ weighted[b] for b in bins], axis=0)
         for b in bins:
-            of[b] -= self.fitted[b] @ take
+            change[b] -= self.fitted[b] @ take
             weighted[b] -= self.weighted[b] @ take
         noise = {b: self.cells[b].noise for b in bins}
-        parts = np.stack([of[b].T @ weighted[b] for b in bins])
+        parts = np.stack([change[b].T @ weighted[b] for b in bins])
         relative = np.stack(
             [log_variances(noise[b].of_cells, weighted[b].T, self.fits[b])[1] for b in bins]
         )
-        changes = {b: self.own[b].outside(of[b]) for b in bins}
+        left_of_bin = {b: self.own[b].outside(change[b]) for b in bins}
         normal, score = self._of_fitted(bins)
         information = parts.sum(0) + take.T @ (self.normal - normal) @ take
         own = np.sum([weighted[b].T @ noise[b].residual for b in bins], axis=0)
         score = own - take.T @ (self.score - score)
         least = max(float(np.finfo(float).eps * whole.max()), np.finfo(float).tiny ** 0.5)
-        found, stop = [], 0
-        for one in columns:
-            k = slice(stop, stop := stop + one.of.shape[2])
-            root = np.sqrt(np.maximum(whole[k], least))
-            values, vectors = np.linalg.eigh(information[k, k] / np.outer(root, root))
-            some = values > LEAST_OWN
+        left, stop = list[_Outside | None](), 0
+        for column in columns:
+            k = slice(stop, stop := stop + column.change.shape[2])
+            scaled = eigensystem(information[k, k], np.sqrt(np.maximum(whole[k], least)))
+            some = scaled.values > LEAST_OWN
             if not some.any():
-                found.append(None)
+                left.append(None)
                 continue
-            to = vectors[:, some] / root[:, None]
-            inverse = to / values[some] @ to.T
+            to = scaled.vectors[:, some] / scaled.size[:, None]
+            inverse = to / scaled.values[some] @ to.T
             shares = np.einsum("ij,bji->b", inverse, parts[:, k, k]) / some.sum()
             spread = relative[:, k].mean(1)
             freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
-            left = {b: changes[b][:, k] for b in bins}
-            more = 1 + float(shares @ excess_of_weighted(shares, spread))
-            found.append(_Outside(left, score[k], inverse, int(some.sum()), freedom, more))
-        return found
+            of_column = {b: left_of_bin[b][:, k] for b in bins}
+            excess = 1 + float(shares @ excess_of_weighted(shares, spread))
+            left.append(_Outside(of_column, score[k], inverse, int(some.sum()), freedom, excess))
+        return left
 
 
 def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Column]:
@@ -258,9 +261,10 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
     middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1], axis=1) / 2 - 0.5
     middle = (middle - scan.frames[0]) / (scan.frames[1] - scan.frames[0])
 
-    def named(name: str, of: Values, *place: int) -> _Column:
-        of = np.broadcast_to(of.reshape(*of.shape[:2], -1), (*there.shape, of[0, 0].size))
-        return _Column(name, place, np.where(there[:, :, None], of, 0.0))
+    def named(name: str, change: Values, *place: int) -> _Column:
+        shape = *there.shape, change[0, 0].size
+        change = np.broadcast_to(change.reshape(*change.shape[:2], -1), shape)
+        return _Column(name, place, np.where(there[:, :, None], change, 0.0))
 
     age = middle.mean(1)
     yield named("rate", faster[:, :, None] * _bends(age))
@@ -284,9 +288,9 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
         changes = [slow, slow * turned, faster[:, :, None] * turned]
         yield named("shear", np.concatenate(changes, axis=2))
     for b in map(int, known if len(known) > len(np.unique(rings[known])) + 1 else ()):
-        own = np.where(there[b], faster[b], 0.0)
-        of = np.broadcast_to(own[None, :, None], (*there.shape, 1))
-        yield _Column("bin", cells.bins[b].place(scan), of, b)
+        of_bin = np.where(there[b], faster[b], 0.0)
+        change = np.broadcast_to(of_bin[None, :, None], (*there.shape, 1))
+        yield _Column("bin", cells.bins[b].place(scan), change, b)
     for lost in sorted({cell.first for cell in cells.intervals} - {scan.frames[0]}):
         across = _shares_with(edges, 0, lost) + _shares_with(edges, lost, edges.max() * 2) - 1
         yield named("jump", scale * across, lost)
@@ -301,9 +305,9 @@ def _shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCel
     frames, lags = stop - first, longest - shortest
     before = np.cumsum(frames) - frames
     t1 = np.arange(frames.sum()) + np.repeat(first - before, frames)
-    least, most, own = (np.repeat(of, frames) for of in (shortest, longest, lags))
+    least, most, every = (np.repeat(lag, frames) for lag in (shortest, longest, lags))
     later = np.minimum(t1 + most, end) - np.maximum(t1 + least, low)
-    pairs = np.where((t1 >= low) & (t1 < end), own, np.clip(later, 0, own))
+    pairs = np.where((t1 >= low) & (t1 < end), every, np.clip(later, 0, every))
     return np.add.reduceat(pairs, before) / frames / lags
 
 
@@ -350,15 +354,16 @@ def odd_frame(scan: Scan) -> OddFrame | None:
         return None
     means, n = np.where(scan.use, scan.frame_means, np.nan), len(scan.time)
     early = np.arange(n) < EARLY
-    own = np.where(early, _excess(means, CUBIC), _excess(means, EVEN))
-    size = np.sqrt(1 + 2 * np.where(early, *(np.sum(np.square(of)) for of in (CUBIC, EVEN))))
-    own[:, np.r_[:ENDS, len(scan.time) - ENDS : len(scan.time)]] = np.nan
-    own = own[np.isfinite(own).any(1)]
-    some = np.isfinite(own).all(0)
-    if not len(own) or not some.any():
+    of_bins = np.where(early, _excess(means, CUBIC), _excess(means, EVEN))
+    squares = (np.sum(np.square(weights)) for weights in (CUBIC, EVEN))
+    size = np.sqrt(1 + 2 * np.where(early, *squares))
+    of_bins[:, np.r_[:ENDS, len(scan.time) - ENDS : len(scan.time)]] = np.nan
+    of_bins = of_bins[np.isfinite(of_bins).any(1)]
+    some = np.isfinite(of_bins).all(0)
+    if not len(of_bins) or not some.any():
         return None
-    weight = 1 / np.maximum(((own / size)[:, some] ** 2).mean(1), np.finfo(float).tiny)
-    excess = (weight / weight.sum()) @ own
+    weight = 1 / np.maximum(((of_bins / size)[:, some] ** 2).mean(1), np.finfo(float).tiny)
+    excess = (weight / weight.sum()) @ of_bins
     square = _around(np.where(some, excess / size, 0.0) ** 2)
     number = _around(some.astype(float))
     known = some & (number >= FEWEST) & (square > 0)
@@ -367,19 +372,18 @@ def odd_frame(scan: Scan) -> OddFrame | None:
     freedom = number[known] / CORRELATED
     t = np.abs(excess / size)[known] / np.sqrt(square[known] / number[known])
     p = 2 * stdtr(freedom, -t)
-    at = int(p.argmin())
-    frame = int(np.flatnonzero(known)[at])
-    return OddFrame(frame, float(excess[frame]), float(p[at]), int(known.sum()))
+    frame = int(np.flatnonzero(known)[p.argmin()])
+    return OddFrame(frame, float(excess[frame]), float(p.min()), int(known.sum()))
 
 
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:
-    own, n = np.full(means.shape, np.nan), means.shape[1]
-    beside = [
-        of * (means[:, BESIDE - k : n - BESIDE - k] + means[:, BESIDE + k : n - BESIDE + k])
-        for k, of in enumerate(weights, 1)
+    excess, n = np.full(means.shape, np.nan), means.shape[1]
+    neighbours = [
+        weight * (means[:, BESIDE - k : n - BESIDE - k] + means[:, BESIDE + k : n - BESIDE + k])
+        for k, weight in enumerate(weights, 1)
     ]
-    own[:, BESIDE : n - BESIDE] = means[:, BESIDE : n - BESIDE] - np.sum(beside, axis=0)
-    return own
+    excess[:, BESIDE : n - BESIDE] = means[:, BESIDE : n - BESIDE] - np.sum(neighbours, axis=0)
+    return excess
 
 
 def _around(values: PerFrame) -> PerFrame:

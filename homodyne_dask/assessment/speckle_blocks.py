@@ -12,11 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
-from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.backend_interface import ModelPoint
-from homodyne_dask.models.derived_models import FROZEN_FRACTION
-from homodyne_dask.solver.array_shapes import Moved, PerFrame, Values, Which
-from homodyne_dask.solver.speckle import (
+from homodyne_dask.assessment.speckle_covariance import (
     CellPairs,
     NoiseCovariance,
     Record,
@@ -24,6 +20,10 @@ from homodyne_dask.solver.speckle import (
     field_noise,
     nearest_correlation,
 )
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.backend_interface import ModelPoint
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
+from homodyne_dask.solver.array_shapes import Moved, PerFrame, Values, Which
 
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
@@ -50,11 +50,18 @@ class BinFrames(NamedTuple):
     selected: tuple[int, int]
     use: Bool[np.ndarray, " t"]
     """Selected and not masked."""
-    weight: PerFrame
-    """The weight of a pair is the product of those of its frames."""
+    sigma: Float[np.ndarray, " used"]
+    """The σ of a pair is the product of those of its frames."""
     min_lag: int
     known: KnownShare | None = None
     """Of its pairs; None where all are."""
+
+    @property
+    def weight(self) -> PerFrame:
+        """1/σ² of each frame of the record; 0 where it is not used."""
+        weight = np.zeros(len(self.use))
+        weight[self.use] = self.sigma**-2.0
+        return weight
 
 
 class FittedPoint(NamedTuple):
@@ -70,19 +77,19 @@ class FittedPoint(NamedTuple):
 
 
 class BinModel:
-    def __init__(self, at: FittedPoint, q: float, phi: float) -> None:
-        self.of, self.evaluation = at, evaluation_of(at.point.problem.model)
-        self.frames = np.arange(len(at.time))
+    def __init__(self, fitted: FittedPoint, q: float, phi: float) -> None:
+        self.fitted, self.evaluation = fitted, evaluation_of(fitted.point.problem.model)
+        self.frames = np.arange(len(fitted.time))
         self.q, self.phi = np.array([q]), np.array([phi])
-        named = dict(zip(at.point.problem.model.names, at.point.theta, strict=True))
+        named = dict(zip(fitted.point.problem.model.names, fitted.point.theta, strict=True))
         self.plateau = float(named.get(FROZEN_FRACTION, 0.0)) ** 2
 
     def time(self, frame: np.ndarray) -> Values:
         """Return the times [s] of frames, which need not be whole."""
-        return np.interp(frame, self.frames, self.of.time)
+        return np.interp(frame, self.frames, self.fitted.time)
 
     def _at(self, t1: np.ndarray, t2: np.ndarray) -> tuple[Any, ...]:
-        return self.of.point, self.of.time, self.q, self.phi, t1, t2
+        return self.fitted.point, self.fitted.time, self.q, self.phi, t1, t2
 
     def f(self, t1: np.ndarray, t2: np.ndarray) -> Values:
         return self.evaluation.f_at(*self._at(t1, t2))[0]
@@ -98,9 +105,9 @@ class BinModel:
         self, t1: np.ndarray, t2: np.ndarray
     ) -> tuple[Values, Float[np.ndarray, "m ..."]]:
         f, slopes = self.evaluation.f_and_derivatives_at(*self._at(t1, t2))
-        found = slopes[0, self.of.which]
-        found *= self.of.units.reshape(-1, *[1] * np.ndim(t1))
-        return f[0], found
+        by_moved = slopes[0, self.fitted.which]
+        by_moved *= self.fitted.units.reshape(-1, *[1] * np.ndim(t1))
+        return f[0], by_moved
 
     def decays(
         self, frames: Int[np.ndarray, " age"], last: int
@@ -115,14 +122,14 @@ class BinModel:
         again = np.flatnonzero((above & (np.arange(above.shape[1]) > first[:, None])).any(1))
         if len(again):
             lag, above = self._along(frames[again], last, LAGS_OF_BEATS)
-            at = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
-            lasting[again] = lag[np.arange(len(again)), at]
+            last_above = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
+            lasting[again] = lag[np.arange(len(again)), last_above]
         return decay, lasting
 
     def _along(
         self, frames: Int[np.ndarray, " age"], last: int, number: int
     ) -> tuple[Float[np.ndarray, "age lag"], Bool[np.ndarray, "age lag"]]:
-        tried, time = np.append(0, _tried_lags(last, number)), self.of.time
+        tried, time = np.append(0, _tried_lags(last, number)), self.fitted.time
         most = np.searchsorted(tried, last - frames, "right") - 1
         lag = tried[np.minimum(np.arange(1, len(tried)), most[:, None])]
         f = self.f(time[frames][:, None], time[frames[:, None] + lag])
@@ -155,9 +162,9 @@ def divided(
     n, lags = stop - first, int((averaged.lag_edges < stop - first).sum())
     enough = n**2 // (2 * grid.min_pairs * max(lags, 1))
     wanted = int(np.clip(enough, 2, grid.ages))
-    at = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32, n / wanted**2), n, wanted)])
+    even = first + np.concatenate([[0.0], np.geomspace(max(2, n / 32, n / wanted**2), n, wanted)])
     edges = averaged.age_edges
-    ages = np.unique(edges[np.abs(edges[:, None] - at).argmin(0)])
+    ages = np.unique(edges[np.abs(edges[:, None] - even).argmin(0)])
     decay, lasting = model.decays(ages[:-1], stop - 1)
     longest = np.clip(decay / grid.per_decay, 1, max(1, n / grid.fewest)).astype(int)
     if model.plateau:  # no pairs are too far apart to matter: the record stays whole
@@ -167,20 +174,20 @@ def divided(
         reached = grid.most * longest / (CORE + MARGIN + REACH)
         lasting = np.clip(lasting, decay, np.maximum(decay, reached))
         most = MOST_OF_BEATS if (lasting > decay).any() else grid.most
-    parts = _stretches(frames.selected, ages, lasting, longest, most)
+    stretches = _stretches(frames.selected, ages, lasting, longest, most)
     edges, lowest, lags = averaged.lag_edges, max(frames.min_lag, 1), []
     for age, below in enumerate(lasting):
-        stretch = parts[min(age, len(parts) - 1)]
+        stretch = stretches[min(age, len(stretches) - 1)]
         of_age = stretch.edges[(stretch.edges >= ages[age]) & (stretch.edges <= ages[age + 1])]
         block = int(np.diff(of_age if len(of_age) > 1 else stretch.edges).max())
-        farthest = len(frames.use) if len(parts) == 1 else REACH * below
+        farthest = len(frames.use) if len(stretches) == 1 else REACH * below
         least = max(lowest, 2 * block if block > 1 else lowest)  # none is shorter than two blocks
         chosen = [lowest]
         for edge in edges[(edges > least) & (edges <= farthest)]:
             if edge - chosen[-1] >= block:
                 chosen.append(int(edge))
         lags.append(np.array(chosen))
-    return Division(parts, ages, lags)
+    return Division(stretches, ages, lags)
 
 
 def _stretches(
@@ -200,17 +207,17 @@ def _stretches(
     edges = np.concatenate([*parts, bounds[-1:]])
     if len(edges) <= most + 1:
         return [FrameStretch(edges, (first, stop), (first, stop))]
-    found = []
-    for (low, high), k, one in zip(pairwise(bounds), block, decay, strict=True):
-        core = int(min(high - low, max(CORE * one, 4 * k)))
+    stretches = []
+    for (low, high), k, lasting in zip(pairwise(bounds), block, decay, strict=True):
+        core = int(min(high - low, max(CORE * lasting, 4 * k)))
         start = low + (high - low - core) // 2
-        begin = max(first, start - int(MARGIN * one))
-        end = min(stop, start + core + int((MARGIN + REACH) * one))
+        begin = max(first, start - int(MARGIN * lasting))
+        end = min(stop, start + core + int((MARGIN + REACH) * lasting))
         before = np.arange(start, begin, -k)[::-1]
         after = np.arange(start, end, k)
         edges = np.unique(np.concatenate([[begin], before, after, [start + core, end]]))
-        found.append(FrameStretch(edges, (start, start + core), (int(low), int(high))))
-    return found
+        stretches.append(FrameStretch(edges, (start, start + core), (int(low), int(high))))
+    return stretches
 
 
 class Blocks(NamedTuple):
@@ -239,13 +246,14 @@ def blocks_of(
     first = stretch.edges[:-1]
     used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
     total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
-    inverse = np.where(frames.use, frames.weight, 0.0)
-    weight = np.add.reduceat(inverse[: stretch.edges[-1]], first)
+    weight = np.add.reduceat(frames.weight[: stretch.edges[-1]], first)
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
     (i, j), time = np.triu_indices(len(middle)), model.time(middle)
     times = time[i], time[j]
-    if model.of.point.problem.model.ordered_times:  # inside a block f is that of the mean lag there
+    if (
+        model.fitted.point.problem.model.ordered_times
+    ):  # inside a block f is that of the mean lag there
         far = frames.min_lag + (used[i] - frames.min_lag - 1) / 3
         away = np.where((i == j) & (used[i] > frames.min_lag), far / 2, 0.0)
         times = model.time(middle[i] - away), model.time(middle[j] + away)
@@ -276,12 +284,12 @@ def blocks_of(
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
     (low, high), cells = blocks.stretch.represents, np.array(intervals, int).reshape(-1, 4)
     mine = np.flatnonzero((low <= cells[:, 0]) & (cells[:, 1] <= high))
-    found = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))
+    noise = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))
     if len(mine):
-        each = cell_noise(blocks.record, _cells(blocks, cells[mine]))
-        for whole, part in zip(found, each, strict=True):
-            whole[np.ix_(mine, mine)] = part * blocks.share
-    return found
+        of_mine = cell_noise(blocks.record, _cells(blocks, cells[mine]))
+        for whole, term in zip(noise, of_mine, strict=True):
+            whole[np.ix_(mine, mine)] = term * blocks.share
+    return noise
 
 
 def noise_of_fields(
@@ -297,7 +305,7 @@ def noise_of_fields(
     noise = field_noise(blocks.record, fields, blocks.rows)
     counted = fields * (blocks.record.pairs * blocks.rows[:, None])
     weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / blocks.share
-    return NoiseCovariance(*(part / blocks.share for part in noise)), weights
+    return NoiseCovariance(*(term / blocks.share for term in noise)), weights
 
 
 def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
@@ -312,16 +320,16 @@ def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
     first, stop = [], 0
     for a, age in enumerate(ages):
         slots = np.flatnonzero(of_age == a)
-        own = np.flatnonzero((middle >= age[0]) & (middle < age[1]) if whole else rows)
-        first.append(int(own[0]))
-        stop, k = int(own[-1]) + 1, len(slots)
+        of_rows = np.flatnonzero((middle >= age[0]) & (middle < age[1]) if whole else rows)
+        first.append(int(of_rows[0]))
+        stop, k = int(of_rows[-1]) + 1, len(slots)
         number[a, :k] = slots
         shortest, after = cells[slots, 2:, None].transpose(1, 0, 2)
-        low = np.searchsorted(middle, middle[own] + shortest - 0.5)
-        low = np.maximum(low, own + 1)
-        low[0] = np.where(used[own] > shortest[0], own, low[0])  # the pairs inside it, too
-        high = np.maximum(np.searchsorted(middle, middle[own] + after - 0.5), low)
+        low = np.searchsorted(middle, middle[of_rows] + shortest - 0.5)
+        low = np.maximum(low, of_rows + 1)
+        low[0] = np.where(used[of_rows] > shortest[0], of_rows, low[0])  # the pairs inside it, too
+        high = np.maximum(np.searchsorted(middle, middle[of_rows] + after - 0.5), low)
         empty = (high <= low).all(1)  # beyond the middle of the last block
         low[empty, 0], high[empty, 0] = n - 1, n
-        start[:k, own], end[:k, own] = low, high
+        start[:k, of_rows], end[:k, of_rows] = low, high
     return CellPairs(np.array(first), stop, start, end, number)

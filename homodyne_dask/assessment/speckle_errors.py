@@ -1,7 +1,17 @@
 """Standard errors from the noise that speckle and counting give each bin, however few there are.
 
-It is computed in this process, on the workers of the passes, or on processes started for it. A task is a
-pure function of store, selection, a group of bins, theta and the last sums of these bins, and groups keep
+How an error arises. Near the optimum, theta less its true value is H⁻¹ Σ_b S_b u_b: H the normal matrix,
+u_b = (Σ w r, Σ w f r, Σ w ∂f/∂θ r) the sums over the pairs of bin b of its residuals r, and S_b the map from
+these to the scores of theta, with contrast and offset eliminated. The covariance C_b of u_b follows from the
+theory of speckle (`speckle_covariance`) for P pixels with μ counts, which the residuals of cells show. So
+
+    cov(theta) = H⁻¹ (Σ_b S_b C_b S_bᵀ + Σ_(a≠b) S_a C_ab S_bᵀ + Λ) H⁻¹,
+
+with C_ab of bins a and b that see the same speckle, and the variance Λ of the scores of priors. Since P and μ
+are estimated, errors have the degrees of freedom of Satterthwaite (1946).
+
+The noise is computed in this process, on the workers of the passes, or on processes started for it. A task is
+a pure function of store, selection, a group of bins, theta and the last sums of these bins, and groups keep
 their order: the noise has the same bits for any number of workers, even if some are lost.
 """
 
@@ -18,13 +28,19 @@ from jaxtyping import Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.speckle_blocks import BinFrames, CellGrid, FittedPoint
+from homodyne_dask.assessment.speckle_covariance import (
+    NoiseFit,
+    likely_covariance,
+    log_variances,
+    variances,
+)
 from homodyne_dask.assessment.speckle_noise import (
     BinData,
     BinNoise,
-    NoiseOfModel,
+    NoiseCache,
     OfGroup,
-    bin_frames,
     fitted_point,
     grid_of_errors,
     noise_of_bin,
@@ -36,7 +52,6 @@ from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.machine.allocator_and_threads import worker_address
 from homodyne_dask.machine.cores_and_cgroup_limits import cores
-from homodyne_dask.request.request import Request
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import (
     BinNumbers,
@@ -51,10 +66,8 @@ from homodyne_dask.solver.array_shapes import (
 )
 from homodyne_dask.solver.cluster_robust import IMPROBABLE, with_known
 from homodyne_dask.solver.covariance import expanded, own_errors
-from homodyne_dask.solver.levenberg_marquardt import State
-from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.normal_equations import JointEquations, deviation
 from homodyne_dask.solver.reduce import ReducedProblem
-from homodyne_dask.solver.speckle import NoiseFit, likely_covariance, log_variances, variances
 from homodyne_dask.store.scan import Selection, open_selection
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.sweep import Sweep
@@ -98,8 +111,7 @@ def noise_of_groups(
     def whole(data: BinData) -> BinData:
         return data._replace(
             averaged=averaged.of_bins([data.bin]),
-            frames=bin_frames(scan, sigma_row[data.bin], problem.min_lag),
-            sigma=sigma_row[data.bin, scan.use],
+            frames=BinFrames(scan.frames, scan.use, sigma_row[data.bin, scan.use], problem.min_lag),
         )
 
     with one_blas_thread():
@@ -171,8 +183,8 @@ class BinExecutor:
     ) -> list[list[BinNoise] | None]:
         _, local, distributed_tasks = _with_dask()
         noises: dict[int, list[list[BinNoise] | None]] = {}
-        small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "sigma": np.empty(0)}
-        sent = [[[one._replace(**small) for one in group] for group in task] for task in tasks]
+        small = {"averaged": NO_CELLS, "frames": NO_FRAMES}  # workers read these
+        sent = [[[data._replace(**small) for data in group] for group in task] for task in tasks]
         running = self.passes.client if self._have_cores else None
         with local.local_cluster() if running is None else nullcontext(running) as client:
             local.workers_of(client)  # waits for the first, but not for ever
@@ -226,9 +238,9 @@ class SpeckleErrors:
     mean_counts: PerBin
     """μ, counts per pixel and frame, the likeliest where they are not known."""
     bins: dict[int, BinNoise]
-    which: Which
-    """The parameters of theta by which `bins` have derivatives."""
-    same: float
+    joint: JointEquations
+    """Of the parameters of theta by which `bins` have derivatives."""
+    sharing: float
     """How many of `bins` see one speckle pattern, on average: they tell as much as one."""
     offset: OffsetDeviation | None = None
     """None where no offset is free, or no error of one is known."""
@@ -236,13 +248,13 @@ class SpeckleErrors:
     @cached_property
     def p_value(self) -> float:
         """The probability of so large a χ² of the whitened cells of all bins, given the scatter of pairs."""
-        chisqr = sum(one.chisqr for one in self.bins.values())
+        chisqr = sum(noise.chisqr for noise in self.bins.values())
         freedom = sum(fit.freedom for fit in self.fits)
-        return float(chdtrc(freedom / self.same, chisqr / self.same))
+        return float(chdtrc(freedom / self.sharing, chisqr / self.sharing))
 
     @property
     def fits(self) -> list[NoiseFit]:
-        return [one.fit for one in self.bins.values()]
+        return [noise.fit for noise in self.bins.values()]
 
     @cached_property
     def objection(self) -> str | None:
@@ -254,10 +266,12 @@ class SpeckleErrors:
             return "large"
         if self.p_value < IMPROBABLE:
             return "deviating"
-        at = ndtr(np.sort(np.concatenate([fit.whitened for fit in self.fits])))
-        n = len(at)  # the test of Kolmogorov and Smirnov, with so many independent values
-        distance = np.maximum(np.arange(1, n + 1) / n - at, at - np.arange(n) / n).max()
-        if kolmogorov(np.sqrt(n / self.same) * distance) < IMPROBABLE:
+        # the test of Kolmogorov and Smirnov; values of bins that share speckle are not independent
+        expected = ndtr(np.sort(np.concatenate([fit.whitened for fit in self.fits])))
+        n = len(expected)
+        above, below = np.arange(1, n + 1) / n - expected, expected - np.arange(n) / n
+        distance = np.maximum(above, below).max()
+        if kolmogorov(np.sqrt(n / self.sharing) * distance) < IMPROBABLE:
             return "not-normal"
         return None
 
@@ -274,46 +288,44 @@ class SpeckleErrors:
     @property
     def distance(self) -> float:
         """The relative distance of √f of the model from a field correlation."""
-        return max(one.distance for one in self.bins.values())
+        return max(noise.distance for noise in self.bins.values())
 
 
 @one_blas_thread()
 def speckle_errors(
-    request: Request,
-    state: State,
-    moved: Which,
+    end: FitEnd,
+    joint: JointEquations,
     averaged: AveragedCells,
     means: CellMeans | None = None,
-    known: list[NoiseOfModel] | None = None,
+    cache: NoiseCache | None = None,
     executor: BinExecutor | None = None,
     bins_together: int = 0,
 ) -> SpeckleErrors | None:
     """Return noise and errors; None where a bin has too few cells.
 
-    means: of data that are means over cells. known: a cache, as `made` of `noise_of_bin`. executor: computes
-    the noise of bins. bins_together: how many there are in all, of scans that were fitted together.
+    joint: its equations of the parameters by which derivatives are taken. means: of data that are means over
+    cells. cache: of the noise of the model of other scans. executor: computes the noise of bins.
+    bins_together: how many there are in all, of scans that were fitted together.
     """
-    reduced, clusters = state.reduced, request.clusters
-    joint = joint_equations(reduced, moved)
+    request, reduced = end.request, end.reduced
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined).tolist()
     if not used:
         return None
-    at, compute = fitted_point(request, state, joint), map
+    at, compute = fitted_point(end, joint), map
     grid = grid_of_errors(max(len(used), bins_together))
     if executor is not None:
-        stored = means is None and averaged.known is None and known is None
-        context = BinContext(request.scan.selection, request.problem, state.theta, at[2:], grid)
+        stored = means is None and averaged.known is None and cache is None
+        context = BinContext(request.scan.selection, request.problem, end.theta, at[2:], grid)
         compute = partial(executor.noises, context, stored)
-    of_group = partial(noise_of_bin, at, grid, made=known)
-    bins = noise_of_bins(request, state, at, used, averaged, means, of_group, compute)
+    of_group = partial(noise_of_bin, at, grid, cache=cache)
+    bins = noise_of_bins(end, at, used, averaged, means, of_group, compute)
     if bins is None:
         return None
-    noise = _NoiseOfFit(reduced, joint, bins, clusters)
+    noise = _NoiseOfFit(joint, bins, request.clusters)
     return noise.propagated() if joint.determined.all() else noise.errors()
 
 
 def errors_of_scans(
-    reduced: ReducedProblem,
     joint: JointEquations,
     bins: dict[int, BinNoise],
     own: Mapping[int, tuple[Int[np.ndarray, " m"], Moved]],
@@ -325,20 +337,23 @@ def errors_of_scans(
         maps[b] = np.zeros((2 + joint.moved, 2 + len(place)))
         maps[b][:2, :2] = np.eye(2)
         maps[b][2 + place, 2 + np.arange(len(place))] = size / joint.size[place]
-    return _NoiseOfFit(reduced, joint, bins, clusters).propagated(maps).of_theta
+    return _NoiseOfFit(joint, bins, clusters).propagated(maps).of_theta
 
 
 def weighted_errors(
-    reduced: ReducedProblem,
     joint: JointEquations,
     at_end: JointEquations,
     bins: dict[int, BinNoise],
     clusters: BinNumbers,
 ) -> SpeckleErrors:
-    """Return errors; joint: equations of the fit for which weights were computed, at_end: of the result."""
-    of_fit = _NoiseOfFit(reduced, at_end, bins, clusters)
+    """Return the errors of a fit to cells that are weighted by the inverse of their covariance.
+
+    H⁻¹ is their covariance, but for what bins of one speckle share. joint: equations of the fit for which
+    weights were computed; at_end: of the result.
+    """
+    reduced, noise_of_fit = at_end.reduced, _NoiseOfFit(at_end, bins, clusters)
     if not at_end.determined.all():
-        return of_fit.errors()
+        return noise_of_fit.errors()
     parts = {}
     for b, noise in bins.items():
         slopes = np.zeros((len(noise.residual), len(joint.size)))
@@ -347,7 +362,7 @@ def weighted_errors(
         to = at_end.inverse @ slopes.T @ noise.inverse
         covariance = likely_covariance(noise.of_cells, noise.fit)
         _, relative = log_variances(noise.of_cells, to, noise.fit)
-        parts[b] = _OfBin(to, covariance, variances(covariance, to), relative)
+        parts[b] = _Propagated(to, covariance, variances(covariance, to), relative)
     maps = {b: part.map for b, part in parts.items()}
     shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
     total, freedom = at_end.inverse + shared, _freedom(parts)
@@ -356,7 +371,7 @@ def weighted_errors(
     follow = weights @ at_end.follow[:, 0]
     variance = float(follow @ total @ follow + weights**2 @ np.nan_to_num(alone) ** 2)
     offset = offset_deviation(reduced, weights, variance, float(freedom.min()))
-    return replace(of_fit.errors(total, freedom), offset=offset)
+    return replace(noise_of_fit.errors(total, freedom), offset=offset)
 
 
 def weights_of_offsets(reduced: ReducedProblem, error: PerBin) -> PerBin:
@@ -377,16 +392,20 @@ def offset_deviation(
     return OffsetDeviation(mean, float(2 * stdtr(freedom, -abs(mean) / variance**0.5)))
 
 
-class _OfBin(NamedTuple):
+class _Propagated(NamedTuple):
+    """The noise of one bin in the scaled parameters, or in other combinations of its sums."""
+
     map: Float[np.ndarray, "n column"]
-    """From the sums of fields of a bin to the scaled parameters."""
+    """From the sums of a bin to the combinations."""
     covariance: Float[np.ndarray, "column column"]
+    """Of the sums."""
     size: Vector
-    """Variances of the scaled parameters: their mean logarithm."""
+    """Variances of the combinations: the exponential of their mean logarithm over likely P and μ."""
     relative: Vector
+    """The variance of that logarithm."""
 
 
-def _freedom(parts: dict[int, _OfBin], shared: Vector | float = 0.0) -> Vector:
+def _freedom(parts: dict[int, _Propagated], shared: Vector | float = 0.0) -> Vector:
     """Return the degrees of freedom of sums over bins; shared: variances that bins of one speckle add."""
     size = np.sum([part.size for part in parts.values()], axis=0) + shared
     spread = np.sum([part.size**2 * part.relative for part in parts.values()], axis=0)
@@ -394,7 +413,6 @@ def _freedom(parts: dict[int, _OfBin], shared: Vector | float = 0.0) -> Vector:
 
 
 class _NoiseOfFit(NamedTuple):
-    reduced: ReducedProblem
     joint: JointEquations
     bins: dict[int, BinNoise]
     clusters: BinNumbers
@@ -405,22 +423,23 @@ class _NoiseOfFit(NamedTuple):
         freedom: Vector | None = None,
         scaling: LinearParams | None = None,
     ) -> SpeckleErrors:
+        """Return the errors by the covariance and freedom of the scaled parameters; without, all unknown."""
         joint, bins, clusters = self.joint, self.bins, self.clusters
         which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
         for b, fit in ((b, noise.fit) for b, noise in bins.items() if noise.fit.determined):
             pixels[b], counts[b] = fit.pixels[fit.likeliest], fit.mean_counts[fit.likeliest]
-        same = len(bins) / len(np.unique(clusters[list(bins)]))
+        sharing = len(bins) / len(np.unique(clusters[list(bins)]))
         theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
         if total is not None and freedom is not None:
             theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
-        of_theta = expanded(theta, which), dof
-        return SpeckleErrors(*of_theta, scaling, pixels, counts, bins, which, same)
+        covariance = expanded(theta, which)
+        return SpeckleErrors(covariance, dof, scaling, pixels, counts, bins, joint, sharing)
 
     def propagated(
         self, to_scans: Mapping[int, Float[np.ndarray, "column own"]] | None = None
     ) -> SpeckleErrors:
         """Return the errors; to_scans: of each bin, from the fields of its scan's parameters."""
-        reduced, joint = self.reduced, self.joint
+        reduced, joint = self.joint.reduced, self.joint
         maps = {}
         for b in self.bins:  # one by one: with the parameters of all scans they are large
             scores = self._scores(b)
@@ -428,8 +447,9 @@ class _NoiseOfFit(NamedTuple):
         efficiency = 1.0
         if reduced.noise is not None and len(joint.inverse):
             # the Hessian under a loss over that of least squares: most noise lies where both are alike
-            each = [scores @ self.bins[b].weights @ scores.T for b, scores in maps.items()]
-            efficiency = len(each[0]) / float(np.trace(joint.inverse @ np.sum(each, axis=0)))
+            normals = [scores @ self.bins[b].weights @ scores.T for b, scores in maps.items()]
+            least_squares = np.sum(normals, axis=0)
+            efficiency = len(least_squares) / float(np.trace(joint.inverse @ least_squares))
         parts, along = (
             {b: self._of_bin(b, efficiency * to @ scores) for b, scores in maps.items()}
             for to in (joint.inverse, joint.to_axes)
@@ -443,15 +463,16 @@ class _NoiseOfFit(NamedTuple):
         size = np.sum([part.size for part in along.values()], axis=0) + np.diag(shared)
         scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
         total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
-        known = joint.caused_by(joint.prior.scores)
-        freedom, total = with_known(freedom, np.diag(total), np.diag(known)), total + known
+        of_priors = joint.caused_by(joint.prior.scores)
+        freedom = with_known(freedom, np.diag(total), np.diag(of_priors))
+        total = total + of_priors
         scaling = self._scaling_errors(parts, total)
         offset = self._mean_offset(parts, scaling)
         return replace(self.errors(total, freedom, scaling), offset=offset)
 
     def _scores(self, bin: int) -> Float[np.ndarray, "n column"]:
         """Return the map from Σ w r, Σ w f r and Σ w ∂f/∂θ r of a bin to scores of the scaled parameters."""
-        reduced, joint, m = self.reduced, self.joint, self.joint.moved
+        joint, reduced, m = self.joint, self.joint.reduced, self.joint.moved
         scores = np.zeros((len(joint.size), 2 + m))
         scores[:m, :2] = -reduced.projection[bin][:, joint.which].T / joint.size[:m, None]
         scores[:m, 2:] = reduced.contrast[bin] * np.eye(m)
@@ -460,12 +481,12 @@ class _NoiseOfFit(NamedTuple):
             scores[m:, :2] = of_linear / joint.size[m:, None]
         return scores
 
-    def _of_bin(self, bin: int, to: Float[np.ndarray, "n column"]) -> _OfBin:
+    def _of_bin(self, bin: int, to: Float[np.ndarray, "n column"]) -> _Propagated:
         fields, fit = self.bins[bin].of_fields, self.bins[bin].fit
         log_size, relative = log_variances(fields, to, fit)
-        return _OfBin(to, likely_covariance(fields, fit), np.exp(log_size), relative)
+        return _Propagated(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
-    def _shared(self, parts: dict[int, _OfBin]) -> Matrix:
+    def _shared(self, parts: dict[int, _Propagated]) -> Matrix:
         maps, bins = {b: part.map for b, part in parts.items()}, self.bins
         return shared_speckle(
             maps,
@@ -474,10 +495,10 @@ class _NoiseOfFit(NamedTuple):
         )
 
     def _mean_offset(
-        self, parts: dict[int, _OfBin], scaling: LinearParams
+        self, parts: dict[int, _Propagated], scaling: LinearParams
     ) -> OffsetDeviation | None:
         """Return how far offsets are from 1, by the noise of each and of the parameters they follow."""
-        reduced, joint = self.reduced, self.joint
+        joint, reduced = self.joint, self.joint.reduced
         weights = weights_of_offsets(reduced, scaling[:, 0])
         follow, of_offset = weights @ joint.follow[:, 0], {}
         for b, part in parts.items():
@@ -487,12 +508,13 @@ class _NoiseOfFit(NamedTuple):
             of_offset[b] = self._of_bin(b, row[None])
         shared = np.diag(self._shared(of_offset))
         variance = np.sum([part.size for part in of_offset.values()], axis=0) + shared
-        known = float(follow @ joint.caused_by(joint.prior.scores) @ follow)
+        of_priors = float(follow @ joint.caused_by(joint.prior.scores) @ follow)
         freedom = float(_freedom(of_offset, shared)[0])
-        return offset_deviation(reduced, weights, float(variance[0]) + known, freedom)
+        return offset_deviation(reduced, weights, float(variance[0]) + of_priors, freedom)
 
-    def _scaling_errors(self, parts: dict[int, _OfBin], total: Matrix) -> LinearParams:
-        reduced, joint = self.reduced, self.joint
+    def _scaling_errors(self, parts: dict[int, _Propagated], total: Matrix) -> LinearParams:
+        """Return those of (offset, contrast), by the noise of all bins in theta, and that of their own."""
+        joint, reduced = self.joint, self.joint.reduced
         errors = np.full((len(reduced.count), 2), np.nan)
         if joint.linear:
             errors[list(parts)] = joint.of_scaling(total)[list(parts)]

@@ -1,14 +1,16 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
+from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
     BinModel,
@@ -21,25 +23,24 @@ from homodyne_dask.assessment.speckle_blocks import (
     noise_of_cells,
     noise_of_fields,
 )
-from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.gram import CellMeans
-from homodyne_dask.models.derived_models import FROZEN_FRACTION
-from homodyne_dask.request.request import Request
-from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts, PerFrame
-from homodyne_dask.solver.levenberg_marquardt import State
-from homodyne_dask.solver.normal_equations import JointEquations
-from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.solver.speckle import (
+from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
     NoiseCovariance,
     NoiseFit,
     left_by_fit,
+    likely_covariance,
     likely_noise,
     pair_variance,
     regular,
     sum_over_stretches,
     whitened,
 )
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
+from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts
+from homodyne_dask.solver.normal_equations import JointEquations
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.store.scan import Scan, q_or_one
 
 AGES = 12
@@ -80,6 +81,8 @@ def grid_of_errors(bins: int) -> CellGrid:
 
 
 class Averages(NamedTuple):
+    """Means over cells of age and lag of one bin: of c2, of f, and of its derivatives."""
+
     intervals: list[Interval]
     c2: PerCell
     pairs: Int[np.ndarray, " cell"]
@@ -92,91 +95,102 @@ class Averages(NamedTuple):
 
     @property
     def share(self) -> Float[np.ndarray, "cell fine"]:
+        """The weights of the finest cells in the means."""
         inside = np.flatnonzero(self.place >= 0)
-        found = np.zeros((len(self.pairs), len(self.place)))
-        found[self.place[inside], inside] = self.fine_pairs[inside]
-        return found / self.pairs[:, None]
+        share = np.zeros((len(self.pairs), len(self.place)))
+        share[self.place[inside], inside] = self.fine_pairs[inside]
+        return share / self.pairs[:, None]
 
     def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
         """Return the cells that hold a pair of blocks, with their noise: others hold few pairs."""
-        noise = sum_over_stretches([noise_of_cells(part, self.intervals) for part in blocks])
+        noise = sum_over_stretches([noise_of_cells(stretch, self.intervals) for stretch in blocks])
         known = np.diag(noise.counted_twice) > 0
-        return self.at(known), NoiseCovariance(*(part[np.ix_(known, known)] for part in noise))
+        return self.of_cells(known), NoiseCovariance(
+            *(term[np.ix_(known, known)] for term in noise)
+        )
 
-    def at(self, known: Bool[np.ndarray, " cell"]) -> "Averages":
-        number = np.append(np.where(known, np.cumsum(known) - 1, -1), -1)
-        intervals = [one for one, some in zip(self.intervals, known, strict=True) if some]
+    def of_cells(self, chosen: Bool[np.ndarray, " cell"]) -> "Averages":
+        number = np.append(np.where(chosen, np.cumsum(chosen) - 1, -1), -1)
         return Averages(
-            intervals, self.c2[known], self.pairs[known], self.f[known], self.slopes[:, known],
-            number[self.place], self.fine_pairs,
+            list(compress(self.intervals, chosen)), self.c2[chosen], self.pairs[chosen], self.f[chosen],
+            self.slopes[:, chosen], number[self.place], self.fine_pairs,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class BinNoise:
-    """The noise of one bin: what the model gives, and what the residuals it was measured with say of it."""
+class ModelNoise:
+    """The noise of a bin that a model gives at a fitted point, before its residuals are looked at."""
 
     cells: Averages
     of_cells: NoiseCovariance
+    """Of the means over cells, for one pixel."""
     of_fields: NoiseCovariance
-    """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ, θ scaled."""
+    """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ over all pairs, θ scaled, for one pixel."""
     weights: Float[np.ndarray, "column column"]
     """Σ w times the products of the same fields."""
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
 
+
+@dataclass(frozen=True)
+class BinNoise(ModelNoise):
+    """The noise of one bin, with its size: P pixels and μ counts, from the residuals over its cells."""
+
     residual: PerCell
     columns: Float[np.ndarray, "cell column"]
     """Derivatives of c2 by offset, contrast and the scaled parameters that moved."""
     fit: NoiseFit
+    """P and μ that the residuals show."""
     expected: NoiseFit
     """`fit` with the counts that are known, whatever the residuals say of them."""
     least_pixels: PerCounts
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
     a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
-    of_each: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    pooled: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     """Of a mean over bins that repeat each other their residuals, shares and `least_pixels`."""
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "cell cell"]:
-        """Of the means over cells, of the expected noise, and no more of it than single pairs show."""
-        return self._covariance(self.expected)
+        """The covariance of the means over cells by which residuals are judged.
 
-    def beside(
-        self, more: Float[np.ndarray, "cell column"]
+        It is that of the expected P and μ, but limited by the scatter of single pairs (`least_pixels`): a
+        misfit of the model makes residuals of cells larger, and would pass for noise.
+        """
+        return likely_covariance(self.of_cells, self.expected, self.least_pixels)
+
+    def explained_by(
+        self, columns: Float[np.ndarray, "cell column"]
     ) -> tuple[Float[np.ndarray, "cell cell"], NoiseFit]:
-        """Return it with what more columns explain of the residuals taken for no noise, and P and μ."""
-        own, expected = np.column_stack([self.columns, more]), self.expected
-        if len(own) >= own.shape[1] + FEWEST_CELLS:
-            residuals, *of_mean = self.of_each or (self.residual[:, None],)
-            fits = likely_noise(*left_by_fit(residuals, own, self.of_cells), expected.mean_counts)
+        """Return `covariance` and P and μ from what further columns, beside the fitted ones, leave of the
+        residuals: a deviation that these explain is not taken for noise."""
+        every, expected = np.column_stack([self.columns, columns]), self.expected
+        if len(every) >= every.shape[1] + FEWEST_CELLS:
+            residuals, *of_mean = self.pooled or (self.residual[:, None],)
+            fits = likely_noise(*left_by_fit(residuals, every, self.of_cells), expected.mean_counts)
             expected = noise_of_mean(fits, *of_mean) if of_mean else fits[0]
-        return self._covariance(expected), expected
+        return likely_covariance(self.of_cells, expected, self.least_pixels), expected
 
     def shared_with(self, other: "BinNoise") -> Float[np.ndarray, "cell other"]:
         """Return the covariance with the means over cells of a bin that sees the same speckle."""
         place = {cell: n for n, cell in enumerate(self.cells.intervals)}
-        both = [(n, place[of]) for n, of in enumerate(other.cells.intervals) if of in place]
-        here, there = np.array(both, int).reshape(-1, 2)[:, ::-1].T
-        found = np.zeros((len(place), len(other.cells.intervals)))
-        found[:, there] = self.of_cells.constant[:, here]
-        return found * self.shared_size(other)
+        common = [(n, place[cell]) for n, cell in enumerate(other.cells.intervals) if cell in place]
+        columns, rows = np.array(common, int).reshape(-1, 2).T
+        shared = np.zeros((len(place), len(other.cells.intervals)))
+        shared[:, columns] = self.of_cells.constant[:, rows]
+        return shared * self.shared_size(other)
 
     def shared_size(self, other: "BinNoise") -> float:
         """Return the size of the noise that a bin of the same speckle has, too: 1/P of more pixels."""
-        return float(min(of.fit.weight @ (1 / of.fit.pixels) for of in (self, other)))
-
-    def _covariance(self, expected: NoiseFit) -> Float[np.ndarray, "cell cell"]:
-        pixels = np.maximum(expected.pixels, self.least_pixels)
-        return self.of_cells.mean(expected.weight / pixels, expected.mean_counts)
+        return float(min(fit.weight @ (1 / fit.pixels) for fit in (self.fit, other.fit)))
 
     @cached_property
     def measured(self) -> Float[np.ndarray, "cell cell"]:
         """The covariance of the means over cells, of the noise that the residuals show."""
-        return regular(self.of_cells.mean(self.fit.weight / self.fit.pixels, self.fit.mean_counts))
+        return regular(likely_covariance(self.of_cells, self.fit))
 
     @cached_property
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
+        """The weights of a fit of the means over cells."""
         return np.linalg.inv(self.measured)
 
     @property
@@ -191,15 +205,15 @@ def noise_of_mean(
     fits: list[NoiseFit], share: PerBin, least: Float[np.ndarray, "bin mu"]
 ) -> NoiseFit:
     """Return μ of bins that have the same, and P of a mean over them with shares; least: fewest pixels."""
-    log = np.sum([np.log(np.maximum(one.weight, SMALLEST_WEIGHT)) for one in fits], axis=0)
+    log = np.sum([np.log(np.maximum(fit.weight, SMALLEST_WEIGHT)) for fit in fits], axis=0)
     weight = np.exp(log - log.max())
     weight = np.where(weight > SMALLEST_WEIGHT, weight, 0.0)
-    freedom = sum(one.freedom for one in fits)
-    of_mean = share**2 @ (1 / np.maximum([one.pixels for one in fits], least))
+    freedom = sum(fit.freedom for fit in fits)
+    of_mean = share**2 @ (1 / np.maximum([fit.pixels for fit in fits], least))
     square = np.where(weight > 0, freedom * of_mean, 1.0)
     return NoiseFit(
-        fits[0].mean_counts, weight / weight.sum(), square, sum(one.log_likelihood for one in fits),
-        freedom, np.concatenate([one.whitened for one in fits]),
+        fits[0].mean_counts, weight / weight.sum(), square, sum(fit.log_likelihood for fit in fits),
+        freedom, np.concatenate([fit.whitened for fit in fits]),
     )  # fmt: skip
 
 
@@ -211,7 +225,7 @@ class BinData(NamedTuple):
     contrast: float
     frames: BinFrames
     averaged: AveragedCells
-    sigma: Float[np.ndarray, " used"]
+    """Of this bin alone."""
     mean_counts: float
     """NaN where it is not known."""
     scatter: tuple[Float[np.ndarray, " 3"], float] | None = None
@@ -220,56 +234,68 @@ class BinData(NamedTuple):
     means: Averages | None = None
     """Over the finest cells, of data that are means over cells of age and lag."""
     weights: Float[np.ndarray, "column column"] | None = None
-    """`NoiseOfModel.weights` over single pairs, of a model with a frozen part: the noise of it that all pairs
+    """`ModelNoise.weights` over single pairs, of a model with a frozen part: the noise of it that all pairs
     have is far larger than that of other parameters, and is not to look like them in blocks of frames."""
 
     @property
-    def of_noise(self) -> float:
+    def noise_contrast(self) -> float:
+        """The contrast of which the noise is that of speckle."""
         return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
 
     def alike(self, other: "BinData") -> bool:
         """Return whether pairs are the same, and contrast and σ all but the same."""
         return (
-            abs(self.of_noise / other.of_noise - 1) < ALIKE
+            abs(self.noise_contrast / other.noise_contrast - 1) < ALIKE
             and np.array_equal(self.averaged.pairs, other.averaged.pairs)
-            and len(self.sigma) == len(other.sigma)
-            and float(np.abs(self.sigma / other.sigma - 1).mean()) < ALIKE
+            and len(self.frames.sigma) == len(other.frames.sigma)
+            and float(np.abs(self.frames.sigma / other.frames.sigma - 1).mean()) < ALIKE
         )
 
 
-class NoiseOfModel(NamedTuple):
-    """The noise of a bin before its residuals are looked at, and what says for which other bins it holds."""
-
-    cells: Averages
-    of_cells: NoiseCovariance
-    of_fields: NoiseCovariance
-    weights: Float[np.ndarray, "column column"]
-    distance: float
-    bin: BinData
-    at: FittedPoint
+class _Computed(NamedTuple):
+    noise: ModelNoise
+    data: BinData
+    point: FittedPoint
     division: Division
-    fine: Float[np.ndarray, " fine"]
-    """f of the finest cells."""
+    f: Float[np.ndarray, " fine"]
+    """Of the finest cells."""
 
-    def holds_for(self, bin: BinData, at: FittedPoint, fine: Float[np.ndarray, " fine"]) -> bool:
-        """Return whether it is that of another bin of the same q, too, where f is all but the same."""
-        turned = at.point.problem.model.isotropic and bin.place[0] == self.bin.place[0]
+    def holds_for(self, data: BinData, point: FittedPoint, f: Float[np.ndarray, " fine"]) -> bool:
+        isotropic = point.point.problem.model.isotropic
         return (
-            (turned or bin.place == self.bin.place)
-            and len(fine) == len(self.fine)
+            (data.place[:1] == self.data.place[:1] if isotropic else data.place == self.data.place)
+            and len(f) == len(self.f)
             # first: of hundreds of scans few pass
-            and bool(np.abs(fine - self.fine).max() < F_ALIKE)
-            and bin.alike(self.bin)
-            and np.array_equal(at.which, self.at.which)
+            and bool(np.abs(f - self.f).max() < F_ALIKE)
+            and data.alike(self.data)
+            and np.array_equal(point.which, self.point.which)
         )
 
-    def at_point(self, at: FittedPoint, own: Averages) -> "NoiseOfModel":
+    def at_point(self, point: FittedPoint, fine: Averages, min_pairs: int) -> ModelNoise:
         """Return it with the averages of another bin, for which it holds, and its units of parameters."""
-        size = np.concatenate([np.ones(2), at.units / self.at.units])[: len(self.weights)]
-        both, some = np.outer(size, size), set(self.cells.intervals)
-        of_fields = NoiseCovariance(*(part * both for part in self.of_fields))
-        cells = own.at(np.array([cell in some for cell in own.intervals], bool))
-        return self._replace(cells=cells, of_fields=of_fields, weights=self.weights * both)
+        noise, averages = self.noise, merged_averages(fine, self.division, min_pairs)
+        size = np.concatenate([np.ones(2), point.units / self.point.units])[: len(noise.weights)]
+        both, with_noise = np.outer(size, size), set(noise.cells.intervals)
+        of_fields = NoiseCovariance(*(term * both for term in noise.of_fields))
+        chosen = np.array([cell in with_noise for cell in averages.intervals], bool)
+        cells = averages.of_cells(chosen)
+        return replace(noise, cells=cells, of_fields=of_fields, weights=noise.weights * both)
+
+
+@dataclass
+class NoiseCache:
+    """The noise that the model gave bins of scans that are fitted together, which holds for the same bins of
+    other scans if their parameters hardly differ."""
+
+    computed: list[_Computed] = field(default_factory=list)
+
+    def noise_for(
+        self, data: BinData, point: FittedPoint, fine: Averages, min_pairs: int
+    ) -> ModelNoise | None:
+        for computed in self.computed:
+            if computed.holds_for(data, point, fine.f):
+                return computed.at_point(point, fine, min_pairs)
+        return None
 
 
 OfGroup = Callable[[list[BinData]], list[BinNoise] | None]
@@ -279,9 +305,8 @@ Compute = Callable[[OfGroup, list[list[BinData]]], Iterable[list[BinNoise] | Non
 
 
 def noise_of_bins(
-    request: Request,
-    state: State,
-    at: FittedPoint,
+    end: FitEnd,
+    point: FittedPoint,
     bins: Sequence[int],
     averaged: AveragedCells,
     means: CellMeans | None,
@@ -289,106 +314,111 @@ def noise_of_bins(
     compute: Compute = map,
 ) -> dict[int, BinNoise] | None:
     """Return the noise of bins at the end of a fit; None with too few cells, or where the model is exact."""
-    reduced, at_place = state.reduced, dict[object, list[list[BinData]]]()
+    reduced, at_place = end.reduced, dict[object, list[list[BinData]]]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
-    several = means is None and len(np.unique(request.scan.scan_number)) > 1
-    for data in _data_of_bins(request, state, at, bins, averaged, means):
-        there = at_place.setdefault(data.place if several else data.bin, [])
-        group = next((group for group in there if data.alike(group[0])), None)
+    several = means is None and len(np.unique(end.request.scan.scan_number)) > 1
+    for data in _data_of_bins(end, point, bins, averaged, means):
+        groups_there = at_place.setdefault(data.place if several else data.bin, [])
+        group = next((group for group in groups_there if data.alike(group[0])), None)
         if group is None:
-            there.append(group := [])
+            groups_there.append(group := [])
         group.append(data)
-    groups, noises = [group for there in at_place.values() for group in there], {}
-    for group, of_each in zip(groups, compute(of_group, groups), strict=True):
-        if of_each is None:
+    groups, noises = [group for groups in at_place.values() for group in groups], {}
+    for group, of_members in zip(groups, compute(of_group, groups), strict=True):
+        if of_members is None:
             return None
-        noises |= {data.bin: noise for data, noise in zip(group, of_each, strict=True)}
+        noises |= {data.bin: noise for data, noise in zip(group, of_members, strict=True)}
     return {b: noises[b] for b in bins}
 
 
 def _data_of_bins(
-    request: Request,
-    state: State,
-    at: FittedPoint,
+    end: FitEnd,
+    point: FittedPoint,
     bins: Sequence[int],
     averaged: AveragedCells,
     means: CellMeans | None,
 ) -> Iterator[BinData]:
-    scan, reduced, min_lag = request.scan, state.reduced, request.problem.min_lag
+    request, scan, reduced = end.request, end.request.scan, end.reduced
+    min_lag, frozen = request.problem.min_lag, FROZEN_FRACTION in request.problem.model.names
     sigma_row, mean_counts, q = scan.sigma_row, scan.mean_counts, q_or_one(scan)  # read once
     grouped = None if means is None else grouped_means(scan, min_lag, means)
-    units, columns = (
-        np.append([1.0, 1.0], at.units),
-        np.append([0, 2], 3 + np.flatnonzero(at.which)),
-    )
+    units = np.append([1.0, 1.0], point.units)
+    columns = np.append([0, 2], 3 + np.flatnonzero(point.which))
     for b in bins:
         scatter = weights = of_means = None
         if grouped is not None:
-            (_, y, f, *slopes), count = grouped.columns[b].T, grouped.pairs[b]
-            scaled, place = np.array(slopes)[at.which] * at.units[:, None], np.arange(len(f))
-            of_means = Averages(grouped.intervals, 1 + y, count, f, scaled, place, count)
-            of_means = of_means.at(count > 0)
+            of_means = _averages_of_means(grouped, b, point)
         elif reduced.gram.loss is None:
             M, chisqr = reduced.gram.moments[b], float(reduced.chisqr_per_bin[b])
             if scan.attributes.sigma_source == "counts":
                 chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[b]))
             scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
-            if FROZEN_FRACTION in request.problem.model.names:
+            if frozen:
                 weights = M[np.ix_(columns, columns)] * np.outer(units, units)
         known = None if averaged.known is None else averaged.known[b]
-        place = float(q[b]), float(scan.phi[b])
-        params = float(reduced.offset[b]), float(reduced.contrast[b])
-        pairs = bin_frames(scan, sigma_row[b], min_lag, known), averaged.of_bins([b])
-        sigma, counts = sigma_row[b, scan.use], float(mean_counts[b])
-        yield BinData(b, place, *params, *pairs, sigma, counts, scatter, of_means, weights)
+        yield BinData(
+            bin=b,
+            place=(float(q[b]), float(scan.phi[b])),
+            offset=float(reduced.offset[b]),
+            contrast=float(reduced.contrast[b]),
+            frames=BinFrames(scan.frames, scan.use, sigma_row[b, scan.use], min_lag, known),
+            averaged=averaged.of_bins([b]),
+            mean_counts=float(mean_counts[b]),
+            scatter=scatter,
+            means=of_means,
+            weights=weights,
+        )
 
 
-def bin_frames(
-    scan: Scan, sigma: PerFrame, min_lag: int, known: KnownShare | None = None
-) -> BinFrames:
-    """Return the frames of a bin that are fitted; sigma: of each frame of the record."""
-    weight = np.where(scan.use, sigma**-2.0, 0.0)
-    return BinFrames(scan.frames, scan.use, weight, min_lag, known)
+def _averages_of_means(grouped: "GroupedMeans", bin: int, point: FittedPoint) -> Averages:
+    (_, y, f, *slopes), pairs = grouped.columns[bin].T, grouped.pairs[bin]
+    scaled, place = np.array(slopes)[point.which] * point.units[:, None], np.arange(len(f))
+    averages = Averages(grouped.intervals, 1 + y, pairs, f, scaled, place, pairs)
+    return averages.of_cells(pairs > 0)
 
 
 def noise_of_bin(
-    at: FittedPoint,
+    point: FittedPoint,
     grid: CellGrid,
     repeats: Sequence[BinData],
     of_pairs: bool = True,
-    made: list[NoiseOfModel] | None = None,
+    cache: NoiseCache | None = None,
 ) -> list[BinNoise] | None:
     """Return the noise of bins that repeat each other, with `of_pairs` of sums over pairs, too; None with too
-    few cells. made: a cache of the noise of the model of other scans, which is used where it holds."""
-    model = noise_of_model(at, repeats[0], grid, of_pairs, made)
+    few cells. cache: of the noise of the model of other scans."""
+    model = noise_of_model(point, repeats[0], grid, of_pairs, cache)
     cells, slopes = model.cells, model.cells.slopes.T
-    if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and at.effective is not None:
-        slopes = slopes @ at.effective
+    if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and point.effective is not None:
+        slopes = slopes @ point.effective
     levels = np.ones(len(cells.f)), cells.f
-    columns = [np.column_stack([*levels, bin.of_noise * slopes]) for bin in repeats]
+    columns = [np.column_stack([*levels, data.noise_contrast * slopes]) for data in repeats]
     if len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
         return None
     c2 = [cells.c2]
     if len(repeats) > 1:
-        c2 += [cells.share @ np.nan_to_num(bin.averaged.c2[0]) for bin in repeats[1:]]
+        c2 += [cells.share @ np.nan_to_num(data.averaged.c2[0]) for data in repeats[1:]]
     residuals = [
-        mean - (bin.offset + bin.contrast * cells.f) for bin, mean in zip(repeats, c2, strict=True)
+        mean - (data.offset + data.contrast * cells.f)
+        for data, mean in zip(repeats, c2, strict=True)
     ]
-    counts = np.array([bin.mean_counts for bin in repeats])
-    left_over = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
-    left = pseudoinverse(model.weights) if len(model.weights) else None
-    noises, fits = [], _fits(*left_over, counts)
-    for bin, residual, own, (fit, expected) in zip(repeats, residuals, columns, fits, strict=True):
-        least, of_fields = np.zeros(len(expected.mean_counts)), model.of_fields
-        if left is not None and bin.scatter is not None:
-            least = _least_pixels(bin, model, left, expected)
-        if left is not None and bin.weights is not None:
-            of_fields = of_fields.mapped(bin.weights @ left)
-        of_model = cells, model.of_cells, of_fields, model.weights, model.distance
+    counts = np.array([data.mean_counts for data in repeats])
+    left = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
+    inverse = pseudoinverse(model.weights) if len(model.weights) else None
+    noises, fits = [], _fits(*left, counts)
+    each = zip(repeats, residuals, columns, fits, strict=True)
+    for data, residual, of_bin, (fit, expected) in each:
+        least, noise = np.zeros(len(expected.mean_counts)), model
+        if inverse is not None and data.scatter is not None:
+            least = _least_pixels(data, model, inverse, expected)
+        if inverse is not None and data.weights is not None:
+            noise = replace(model, of_fields=model.of_fields.mapped(data.weights @ inverse))
         noises.append(
-            BinNoise(*of_model, residual, own, _contiguous(fit), _contiguous(expected), least)
-        )
+            BinNoise(
+                **vars(noise), residual=residual, columns=of_bin, fit=_contiguous(fit),
+                expected=_contiguous(expected), least_pixels=least,
+            )
+        )  # fmt: skip
     return noises
 
 
@@ -399,39 +429,40 @@ def _contiguous(fit: NoiseFit) -> NoiseFit:
 
 
 def noise_of_model(
-    at: FittedPoint,
+    point: FittedPoint,
     data: BinData,
     grid: CellGrid,
     of_pairs: bool = True,
-    made: list[NoiseOfModel] | None = None,
-) -> NoiseOfModel:
-    """Return the noise of a bin at a fitted point, by the model alone (docs/explanation/speckle_noise.md).
-
-    made: of other scans, one of which is taken where it holds for this bin.
-    """
-    model = BinModel(at, *data.place)
+    cache: NoiseCache | None = None,
+) -> ModelNoise:
+    """Return the noise of a bin at a fitted point, by the model alone (docs/explanation/speckle_noise.md)."""
+    model = BinModel(point, *data.place)
     fine = bin_averages(data.averaged, model) if data.means is None else data.means
-    for noise in made or ():
-        if noise.holds_for(data, at, fine.f):
-            return noise.at_point(at, merged_averages(fine, noise.division, grid.min_pairs))
+    computed = cache and cache.noise_for(data, point, fine, grid.min_pairs)
+    if computed is not None:
+        return computed
     division, frames = divided(model, data.frames, data.averaged, grid), data.frames
-    parts = [blocks_of(model, frames, of, data.of_noise, of_pairs) for of in division.stretches]
-    cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(parts)
+    blocks = [
+        blocks_of(model, frames, stretch, data.noise_contrast, of_pairs)
+        for stretch in division.stretches
+    ]
+    cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(blocks)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
-        noises, squares = zip(*(noise_of_fields(of, frames.min_lag) for of in parts), strict=True)
+        each = (noise_of_fields(stretch, frames.min_lag) for stretch in blocks)
+        noises, squares = zip(*each, strict=True)
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
-    distance = max(part.distance for part in parts)
-    noise = NoiseOfModel(cells, of_cells, of_fields, weights, distance, data, at, division, fine.f)
-    if made is not None:
-        made.append(noise)
+    distance = max(stretch.distance for stretch in blocks)
+    noise = ModelNoise(cells, of_cells, of_fields, weights, distance)
+    if cache is not None:
+        cache.computed.append(_Computed(noise, data, point, division, fine.f))
     return noise
 
 
-def fitted_point(request: Request, state: State, joint: JointEquations) -> FittedPoint:
+def fitted_point(end: FitEnd, joint: JointEquations) -> FittedPoint:
     """Return the model of a fit at its end, with derivatives by the scaled parameters that moved."""
-    time = request.scan.time
-    point = evaluation_of(request.problem.model).point(request.problem, state.theta, time)
+    request, time = end.request, end.request.scan.time
+    point = evaluation_of(request.problem.model).point(request.problem, end.theta, time)
     m, effective = joint.moved, None
     if request.search.smoothness is not None and joint.determined.all():
         root = np.linalg.cholesky(joint.inverse[:m, :m])
@@ -459,7 +490,7 @@ def _fits(
 
 
 def _least_pixels(
-    data: BinData, model: NoiseOfModel, inverse: Float[np.ndarray, "column column"], fit: NoiseFit
+    data: BinData, model: ModelNoise, inverse: Float[np.ndarray, "column column"], fit: NoiseFit
 ) -> PerCounts:
     """Return the pixels at each μ whose noise gives single pairs the scatter that they have, and no less.
 
@@ -468,7 +499,7 @@ def _least_pixels(
     `model.weights`.
     """
     assert data.scatter is not None
-    mu, contrast, (sums, chisqr) = fit.mean_counts, data.of_noise, data.scatter
+    mu, contrast, (sums, chisqr) = fit.mean_counts, data.noise_contrast, data.scatter
     both = zip(pair_variance(contrast, sums), model.of_fields, strict=True)
     scatter_left = [float(of_pairs[0, 0] - np.sum(inverse * taken)) for of_pairs, taken in both]
     left = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2
@@ -481,12 +512,12 @@ def _least_pixels(
 def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
     points, number = averaged.points_of(0), len(averaged.intervals)
     f, slopes = (
-        points.mean(of, number)
-        for of in model.f_and_slopes(model.time(points.i), model.time(points.j))
+        points.mean(values, number)
+        for values in model.f_and_slopes(model.time(points.i), model.time(points.j))
     )
     pairs, place = averaged.pairs[0], np.arange(number)
-    every = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
-    return every.at((pairs > 0) & np.isfinite(f))
+    averages = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
+    return averages.of_cells((pairs > 0) & np.isfinite(f))
 
 
 class GroupedMeans(NamedTuple):
@@ -510,7 +541,7 @@ def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
         np.searchsorted(cuts.lag_edges, t2 - t1, "right") - 1,
     ]
     edges = zip(first[some], stop[some], shortest[some], end[some], strict=True)
-    intervals = [Interval(*map(int, one)) for one in edges]
+    intervals = [Interval(*map(int, cell)) for cell in edges]
     pairs = np.where(means.weight > 0, scan.cells.pairs, 0)
     member = np.zeros((len(some) + 1, len(place)))
     member[place, np.arange(len(place))] = 1
@@ -536,7 +567,7 @@ def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Avera
         enough = np.bincount(k, fine.pairs[inside], len(lags)) >= min_pairs
         label[inside] = np.where(enough, len(cells) + np.cumsum(enough) - 1, -1)[k]
         edges = [(ages[a], ages[a + 1], lags[n], lags[n + 1]) for n in np.flatnonzero(enough)]
-        cells += [Interval(*map(int, one)) for one in edges]
+        cells += [Interval(*map(int, cell)) for cell in edges]
     some, number = label >= 0, len(cells)
     label_of, pairs = label[some], fine.pairs[some]
     count = np.bincount(label_of, pairs, number).astype(int)

@@ -23,7 +23,9 @@ class NoiseErrors(NamedTuple):
     objection: str | None = None
 
 
-class Known(NamedTuple):
+class Candidates(NamedTuple):
+    """The covariances of a fit, and what decides which of them counts."""
+
     by_bins: Uncertainty
     """For white noise and, with 8 clusters or more, from the scatter between them."""
     by_noise: NoiseErrors | None = None
@@ -46,13 +48,13 @@ class Case(NamedTuple):
     when: str
     counts: str
     """In words, as is `when`."""
-    holds: Callable[[Known], bool]
-    errors: Callable[[Known], Uncertainty]
+    holds: Callable[[Candidates], bool]
+    errors: Callable[[Candidates], Uncertainty]
 
 
-def _only_offsets(known: Known) -> Uncertainty:
+def _only_offsets(fit: Candidates) -> Uncertainty:
     """Without a decay, no parameter and no contrast is measured."""
-    offsets, errors = np.array([0.0, np.nan]), known.by_bins.without_few()
+    offsets, errors = np.array([0.0, np.nan]), fit.by_bins.without_few()
     return replace(
         errors, naive=None, robust=None, dof=np.full_like(errors.dof, np.nan),
         scaling_naive=errors.scaling_naive + offsets,
@@ -60,8 +62,8 @@ def _only_offsets(known: Known) -> Uncertainty:
     )  # fmt: skip
 
 
-def _of_noise(known: Known) -> Uncertainty:
-    errors, noise = known.by_bins, known.by_noise
+def _of_noise(fit: Candidates) -> Uncertainty:
+    errors, noise = fit.by_bins, fit.by_noise
     assert noise is not None
     unknown = errors.withheld | np.isnan(noise.dof)
     return replace(
@@ -77,34 +79,34 @@ def _of_noise(known: Known) -> Uncertainty:
 # fmt: off
 CASES = (
     Case("no_decay", "No decay is seen.", "none",
-         lambda known: not known.decay, _only_offsets),
+         lambda fit: not fit.decay, _only_offsets),
     Case("global_fit", "The scan was fitted together with others.", "of the global fit",
-         lambda known: known.of_global_fit is not None,
-         lambda known: known.of_global_fit or known.by_bins),
+         lambda fit: fit.of_global_fit is not None,
+         lambda fit: fit.of_global_fit or fit.by_bins),
     Case("undetermined", "The data, or those that a loss does not treat as outliers, do not determine all "
          "parameters.", "none",
-         lambda known: known.by_bins.naive is None, lambda known: known.by_bins),
+         lambda fit: fit.by_bins.naive is None, lambda fit: fit.by_bins),
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "
          "rate.", "cluster-robust",
-         lambda known: known.many_clusters, lambda known: known.by_bins.without_few()),
+         lambda fit: fit.many_clusters, lambda fit: fit.by_bins.without_few()),
     Case("valley", "The fit ended in a valley of χ², with fewer than 8 clusters.", "none",
-         lambda known: known.valley and known.by_bins.robust is None, lambda known: known.by_bins),
+         lambda fit: fit.valley and fit.by_bins.robust is None, lambda fit: fit.by_bins),
     Case("speckle", "The speckle noise of all bins is known, and nothing speaks against it.", "speckle",
-         lambda known: known.by_noise is not None and not known.by_noise.objection, _of_noise),
+         lambda fit: fit.by_noise is not None and not fit.by_noise.objection, _of_noise),
     Case("few_freedom", "There are 8 clusters or more.",
          "cluster-robust; none of parameters with fewer than 4 degrees of freedom",
-         lambda known: known.by_bins.robust is not None, lambda known: known.by_bins.without_few()),
+         lambda fit: fit.by_bins.robust is not None, lambda fit: fit.by_bins.without_few()),
     Case("noise_unknown", "Too little is known of the noise, or something speaks against it.", "none",
-         lambda _: True, lambda known: known.by_bins),
+         lambda _: True, lambda fit: fit.by_bins),
 )
 # fmt: on
 """The first that holds counts. A parameter whose value follows from another's bound has no error in any."""
 
 
-def counted(known: Known) -> tuple[str, Uncertainty]:
+def counted(fit: Candidates) -> tuple[str, Uncertainty]:
     """Return the code of the case, and the errors: their `robust` is the covariance that counts."""
-    case = next(row for row in CASES if row.holds(known))
-    return case.code, case.errors(known)
+    case = next(row for row in CASES if row.holds(fit))
+    return case.code, case.errors(fit)
 
 
 def deviations(covariance: ThetaMatrix | None, p: int) -> Theta:
@@ -113,4 +115,5 @@ def deviations(covariance: ThetaMatrix | None, p: int) -> Theta:
 
 def used_of(errors: Uncertainty) -> Theta:
     """Return the errors that changes of parameters are compared with (`error_used`); NaN where unknown."""
-    return error_used(*(deviations(of, len(errors.dof)) for of in (errors.robust, errors.naive)))
+    p = len(errors.dof)
+    return error_used(deviations(errors.robust, p), deviations(errors.naive, p))

@@ -1,8 +1,7 @@
 """g2(lag) of each bin: c2 averaged over age, from the averages stored with the data, with its error.
 
 At a fixed lag, c2 of ages that see the same speckle fluctuates together. The theory of speckle and counting
-noise tells how (`solver.speckle.covariance_over_age`); its size follows from the scatter between intervals of
-age.
+noise tells how (`covariance_over_age`); its size follows from the scatter between intervals of age.
 """
 
 from pathlib import Path
@@ -13,8 +12,8 @@ import xarray
 from jaxtyping import Float, Int
 from scipy.special import gammaln
 
+from homodyne_dask.assessment.speckle_covariance import MEAN_COUNTS, covariance_over_age
 from homodyne_dask.errors import OptionError
-from homodyne_dask.solver.speckle import MEAN_COUNTS, covariance_over_age
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.scan import Cuts, Scan, as_scan
 

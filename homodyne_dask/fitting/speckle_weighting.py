@@ -1,9 +1,10 @@
 """Fits weighted by speckle noise: generalised least squares on c2 averaged over cells of age and lag.
 
 Pairs of frames share the noise of their speckle pattern, so least squares over pairs is not the best use of
-them. With the covariance Σ of the averages (`solver.speckle`) at the fit, Σ⁻¹ is the weight; Σ is computed
-anew at the new optimum, and so on until the parameters stay. The Gram of a bin is Xᵀ Σ⁻¹ X over its cells;
-what follows from it is as for any fit. The averages are those stored with the data: no pair is read.
+them. With the covariance Σ of the averages (`speckle_covariance`) at the fit, Σ⁻¹ is the weight; Σ is
+computed anew at the new optimum, and so on until the parameters stay. The Gram of a bin is Xᵀ Σ⁻¹ X over
+its cells; what follows from it is as for any fit. The averages are those stored with the data: no pair is
+read.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.assessment.cell_residuals import (
     AveragedCells,
@@ -19,6 +20,7 @@ from homodyne_dask.assessment.cell_residuals import (
     averaged_cells,
     cell_points,
 )
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.speckle_blocks import CellGrid
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_errors
 from homodyne_dask.assessment.speckle_noise import (
@@ -39,8 +41,7 @@ from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.normal_equations import (
     JointEquations,
     deviation,
-    joint_equations,
-    parameters_with_errors,
+    equations_with_errors,
 )
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.scan import q_or_one
@@ -172,20 +173,19 @@ class SpeckleWeighting:
     def weigh(self, state: lm.State) -> bool:
         """Compute the weights from the noise at a state; False where the noise of a bin is not known."""
         request, averaged = self.request, self.averaged
-        moved = parameters_with_errors(request.search, state.theta, state.reduced)
-        joint = joint_equations(state.reduced, moved)
         used = [b for b in self.weights if not state.reduced.undetermined[b]]
         if not used:
             return False
-        at, (first, stop) = fitted_point(request, state, joint), request.scan.frames
+        end, (first, stop) = FitEnd(request, state), request.scan.frames
+        point = fitted_point(end, end.equations)
         grid = grid_of_weights(averaged, stop - first, len(used))
         cells = request.scan.cells
         means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
-        of_group = partial(noise_of_bin, at, grid, of_pairs=False)
-        bins = noise_of_bins(request, state, at, used, averaged, means, of_group)
+        of_group = partial(noise_of_bin, point, grid, of_pairs=False)
+        bins = noise_of_bins(end, point, used, averaged, means, of_group)
         if bins is None:
             return False
-        self.bins, self.joint = bins, joint
+        self.bins, self.joint = bins, end.equations
         self.weights, self.counted = {}, {}
         for b, noise in bins.items():
             self.weights[b] = noise.cells.share.T @ noise.inverse @ noise.cells.share
@@ -193,11 +193,11 @@ class SpeckleWeighting:
         return True
 
     @one_blas_thread()
-    def errors(self, state: lm.State, moved: Bool[np.ndarray, " p"]) -> SpeckleErrors | None:
-        if self.joint is None or (self.joint.which != moved).any():  # a bound became active since
-            return None
-        at_end, clusters = joint_equations(state.reduced, moved), self.request.clusters
-        return weighted_errors(state.reduced, self.joint, at_end, self.bins, clusters)
+    def errors(self, end: FitEnd) -> SpeckleErrors | None:
+        at_end = end.equations
+        if self.joint is None or (self.joint.which != at_end.which).any():
+            return None  # a bound became active since the weights were computed
+        return weighted_errors(self.joint, at_end, self.bins, self.request.clusters)
 
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
@@ -230,8 +230,7 @@ def minimize_weighted(weighting: SpeckleWeighting, record: FitRecord) -> Iterato
         for after in minimize(request, weighting, lambda _, start=start: start, record):
             state = replace(after, passes=before.passes + after.passes)
             yield state
-        free = parameters_with_errors(request.search, state.theta, state.reduced)
-        joint = joint_equations(state.reduced, free)
+        joint = equations_with_errors(request.search, state.theta, state.reduced)
         error = deviation(np.diag(joint.of_theta(joint.inverse)))
         step = np.abs(state.theta - before.theta)[joint.which]
         if (step / np.maximum(error, np.finfo(float).tiny)).max(initial=0.0) < STAYS:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.gram import spread_twice
-from homodyne_dask.solver.array_shapes import BinNumbers, Moved, MovedMatrix, SomeBins, ThetaMatrix
+from homodyne_dask.solver.array_shapes import BinNumbers, Moved, MovedMatrix, ThetaMatrix
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import root_of
 
@@ -104,10 +104,11 @@ def _clusters(
     parameters = np.arange(len(inverse)) if place is None else place
     kinds, number = np.unique(np.where(blocks.any(1), parameters, -1), axis=0, return_inverse=True)
     for n, kind in enumerate(kinds):
-        of, rows = np.flatnonzero(number == n), np.flatnonzero(kind >= 0)
+        clusters, rows = np.flatnonzero(number == n), np.flatnonzero(kind >= 0)
         which = kind[rows]
         own = inverse[np.ix_(which, which)]
-        for some in (of[first : first + _AT_ONCE] for first in range(0, len(of), _AT_ONCE)):
+        for first in range(0, len(clusters), _AT_ONCE):
+            some = clusters[first : first + _AT_ONCE]
             values, vectors = np.linalg.eigh(blocks[np.ix_(some, rows, rows)])
             largest = np.maximum(values.max(1, initial=0.0)[:, None], np.finfo(float).tiny)
             keep = values > _SINGULAR_BLOCK * largest
@@ -188,30 +189,31 @@ def _coupled(
 def with_known(freedom: Moved, estimated: Moved, known: Moved) -> Moved:
     """Return the degrees of freedom of a variance of which a part is known: ν (1 + known/estimated)²."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        more = freedom * (1 + known / estimated) ** 2
-    return np.where(known > 0, np.nan_to_num(np.minimum(more, _MANY), nan=_MANY), freedom)
+        increased = freedom * (1 + known / estimated) ** 2
+    return np.where(known > 0, np.nan_to_num(np.minimum(increased, _MANY), nan=_MANY), freedom)
 
 
 def by_cluster(
-    joint: JointEquations, clusters: BinNumbers, used: SomeBins
+    joint: JointEquations, clusters: BinNumbers
 ) -> tuple[
     Float[np.ndarray, "cluster n"],
     Float[np.ndarray, "cluster own own"],
     Int[np.ndarray, "cluster own"] | None,
 ]:
     """Return the scores and blocks of clusters, sums over their bins, and the places of blocks."""
+    used = joint.reduced.count > 0
     _, number, count = np.unique(clusters[used], return_inverse=True, return_counts=True)
     order = np.flatnonzero(used)[np.argsort(number, kind="stable")]
     first = np.cumsum(count) - count
     scores, n = np.add.reduceat(joint.scores[order], first), len(joint.size)
     if joint.place is None:
         return scores, np.add.reduceat(joint.blocks[order], first), None
-    several = [np.unique(joint.place[of]) for of in np.split(order, first[1:])]
-    place = np.full((len(several), max(map(len, several))), n)
-    for row, of in zip(place, several, strict=True):
-        row[: len(of)] = of
+    parameters = [np.unique(joint.place[bins]) for bins in np.split(order, first[1:])]
+    place = np.full((len(parameters), max(map(len, parameters))), n)
+    for row, of_cluster in zip(place, parameters, strict=True):
+        row[: len(of_cluster)] = of_cluster
     each = zip(np.sort(number), order, strict=True)
-    rows = np.array([np.searchsorted(place[at], joint.place[b]) for at, b in each])
+    rows = np.array([np.searchsorted(place[cluster], joint.place[b]) for cluster, b in each])
     blocks = np.add.reduceat(spread_twice(joint.blocks[order], rows, place.shape[1]), first)
     return scores, blocks, place
 

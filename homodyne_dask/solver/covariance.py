@@ -84,7 +84,7 @@ def determined_at(search: Search, state: State) -> Determined:
     names = np.array(search.names)[free]
     groups = dict.fromkeys(tuple(names[some].tolist()) for some in unknown)
     return Determined(
-        [of for of in groups if not any(set(of) < set(other) for other in groups)],
+        [group for group in groups if not any(set(group) < set(other) for other in groups)],
         tuple(str(name) for name in names[known & ~unknown.any(0)]),
     )
 
@@ -101,7 +101,8 @@ def weakly_determined(
     almost = [Doubt("almost-undetermined", _combination(chosen, vector)) for vector in weak]
     correlated = _strongly_correlated(chosen, inverse[np.ix_(plain, plain)])
     named = [set(doubt.names) for doubt in almost]
-    return (*almost, *(one for one in correlated if not any(set(one.names) <= of for of in named)))
+    further = (row for row in correlated if not any(set(row.names) <= names for names in named))
+    return (*almost, *further)
 
 
 def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doubt]:
@@ -122,7 +123,7 @@ def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doub
 
 
 def _combination(names: Sequence[str], vector: np.ndarray) -> tuple[str, ...]:
-    return tuple(name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3)
+    return tuple(name for name, share in zip(names, vector, strict=True) if abs(share) > 0.3)
 
 
 CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
@@ -169,10 +170,16 @@ class Uncertainty:
         return replace(self, robust=robust if known else None, dof=dof)
 
 
+def no_uncertainty(parameters: int, bins: int) -> Uncertainty:
+    """Return that of a fit without a free parameter, or with sums that are not finite."""
+    unknown, none = np.full((bins, 2), np.nan), np.zeros(parameters, bool)
+    dof, directions = np.full(parameters, np.nan), np.empty((0, parameters))
+    return Uncertainty(None, None, dof, none, (), unknown, unknown, np.empty(0), directions)
+
+
 def uncertainty(
     names: tuple[str, ...],
-    reduced: ReducedProblem,
-    moved: Which,
+    joint: JointEquations,
     clusters: BinNumbers,
     at_bound: Which | None = None,
 ) -> Uncertainty:
@@ -181,14 +188,13 @@ def uncertainty(
     Where a parameter at a bound did not move, those whose variance would be mostly its own, if it were free,
     have no errors.
     """
-    p, used, penalty = len(names), reduced.count > 0, reduced.penalty
-    dof, unknown, none = np.full(p, np.nan), np.full((len(used), 2), np.nan), np.zeros(p, bool)
-    nothing = Uncertainty(
-        None, None, dof, none, (), unknown, unknown, np.empty(0), np.empty((0, p))
+    p, reduced, moved = len(names), joint.reduced, joint.which
+    used, penalty, nothing = (
+        reduced.count > 0,
+        reduced.penalty,
+        no_uncertainty(p, len(reduced.count)),
     )
-    if not (moved.any() and reduced.finite):
-        return nothing
-    joint = joint_equations(reduced, moved)
+    dof, unknown, none = nothing.dof, nothing.scaling_naive, nothing.withheld
     directions = np.zeros((joint.moved, p))
     directions[:, moved] = joint.vectors.T
     # coefficients of rates of free form
@@ -221,7 +227,7 @@ def uncertainty(
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
-        covariance, freedom, scaling = _robust(reduced, joint, clusters, held)
+        covariance, freedom, scaling = _robust(joint, clusters, held)
         robust = without(expanded(covariance, moved), withheld)
         dof[moved] = freedom
         dof[withheld] = np.nan
@@ -238,31 +244,28 @@ def uncertainty(
 
 
 def _robust(
-    reduced: ReducedProblem,
-    joint: JointEquations,
-    clusters: BinNumbers,
-    held: Bool[np.ndarray, " n"],
+    joint: JointEquations, clusters: BinNumbers, held: Bool[np.ndarray, " n"]
 ) -> tuple[MovedMatrix, Moved, LinearParams | None]:
     """Return covariance and freedom of theta, and errors of offset and contrast; None where fixed."""
-    scores, blocks, place = by_cluster(joint, clusters, reduced.count > 0)
+    scores, blocks, place = by_cluster(joint, clusters)
     beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
     if place is None:
         scores = scores - blocks @ beyond
     else:
-        own = blocks @ np.append(beyond, 0.0)[place][:, :, None]
-        scores = scores - spread(own[:, :, 0], place, len(beyond) + 1)[:, :-1]
+        of_clusters = blocks @ np.append(beyond, 0.0)[place][:, :, None]
+        scores = scores - spread(of_clusters[:, :, 0], place, len(beyond) + 1)[:, :-1]
     of_theta = np.eye(len(joint.inverse))[: joint.moved]
     covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, joint.prior.scores, place)
     scaling = None
     if joint.linear:
         scaling = joint.of_scaling(covariance)
-    elif reduced.columns.shape[1]:
+    elif joint.reduced.columns.shape[1]:
         # the mean ratio of robust to naive variances; what priors determine has none
-        caused = (joint.caused_by(of) for of in (joint.prior.scores, joint.prior.normal))
-        of_all, by_priors, added = (np.trace(joint.hessian @ of) for of in (covariance, *caused))
+        caused = (joint.caused_by(prior) for prior in (joint.prior.scores, joint.prior.normal))
+        of_all, by_priors, added = (np.trace(joint.hessian @ V) for V in (covariance, *caused))
         effect = (of_all - by_priors) / max(joint.moved - added, SINGULAR)
         followed = joint.of_scaling(covariance)
-        scaling = deviation(followed**2 + effect * own_errors(reduced) ** 2)
+        scaling = deviation(followed**2 + effect * own_errors(joint.reduced) ** 2)
     return joint.of_theta(covariance), freedom, scaling
 
 
@@ -278,9 +281,9 @@ def clusters_in(reduced: ReducedProblem, clusters: BinNumbers) -> int:
     return len(np.unique(clusters[(reduced.count > 0) & ~reduced.undetermined]))
 
 
-def freedom_of_size(reduced: ReducedProblem, moved: Which, clusters: BinNumbers) -> float:
-    joint = joint_equations(reduced, moved)
-    _, blocks, _ = by_cluster(joint, clusters, reduced.count > 0)
+def freedom_of_size(joint: JointEquations, clusters: BinNumbers) -> float:
+    """Return the degrees of freedom of the mean size of the covariance of theta."""
+    _, blocks, _ = by_cluster(joint, clusters)
     return freedom_of_trace(joint.inverse, blocks, joint.hessian)
 
 
@@ -304,9 +307,9 @@ def without(covariance: ThetaMatrix, some: Which) -> ThetaMatrix:
 
 def own_errors(reduced: ReducedProblem) -> LinearParams:
     bins, m = reduced.columns.shape
-    own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
-    own = own.reshape(bins, 2, m, 2, m)
-    alone = np.einsum("kazaw,kz,kw->ka", own, reduced.columns, reduced.columns)
+    inverse = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
+    inverse = inverse.reshape(bins, 2, m, 2, m)
+    alone = np.einsum("kazaw,kz,kw->ka", inverse, reduced.columns, reduced.columns)
     free = (reduced.count > 0) & (m > 0)
     known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.at_bound
     return np.where(known, deviation(alone), np.nan)

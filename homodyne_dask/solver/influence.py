@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, SomeBins, Theta, Vector, Which
+from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, Theta, Vector, Which
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.normal_equations import (
     JointEquations,
@@ -18,26 +18,26 @@ from homodyne_dask.solver.scaling_modes import ALIKE, MODES, Scaling, scaling_of
 
 
 def _steps_without(
-    joint: JointEquations, groups: BinNumbers, used: SomeBins
+    joint: JointEquations, groups: BinNumbers
 ) -> Iterator[tuple[Int[np.ndarray, " some"], Vector]]:
-    total, gradient = joint.normal, joint.gradient
+    """Yield the bins of each group, and the step to the optimum without them, where there is one."""
+    total, gradient, used = joint.normal, joint.gradient, joint.reduced.count > 0
     for group in np.unique(groups[used]):
-        of = np.flatnonzero((groups == group) & used)
-        normal, right = total - joint.blocks[of].sum(0), gradient - joint.scores[of].sum(0)
-        step, known = solve_normal_equations(normal, right, joint.moved)
-        if known:
-            yield of, step
+        bins = np.flatnonzero((groups == group) & used)
+        normal, right = total - joint.blocks[bins].sum(0), gradient - joint.scores[bins].sum(0)
+        step, determined = solve_normal_equations(normal, right, joint.moved)
+        if determined:
+            yield bins, step
 
 
 def leave_one_out(
-    reduced: ReducedProblem, moved: Which, groups: BinNumbers | None = None
+    joint: JointEquations, groups: BinNumbers | None = None
 ) -> Float[np.ndarray, "group p"]:
     """Return the change of each parameter without a bin, or group; NaN where others do not determine all."""
-    joint = joint_equations(reduced, moved)
-    groups = np.arange(len(reduced.count)) if groups is None else groups
-    change = np.full((groups.max() + 1, len(moved)), np.nan)
-    for of, step in _steps_without(joint, groups, reduced.count > 0):
-        change[groups[of[0]], moved] = step[: joint.moved] / joint.size[: joint.moved]
+    groups = np.arange(len(joint.scores)) if groups is None else groups
+    change = np.full((groups.max() + 1, len(joint.which)), np.nan)
+    for bins, step in _steps_without(joint, groups):
+        change[groups[bins[0]], joint.which] = step[: joint.moved] / joint.size[: joint.moved]
     return change
 
 
@@ -60,31 +60,30 @@ class LeftOutClusters(NamedTuple):
     linear: int
 
 
-def left_out_clusters(
-    reduced: ReducedProblem, moved: Which, clusters: BinNumbers
-) -> LeftOutClusters:
+def left_out_clusters(joint: JointEquations, clusters: BinNumbers) -> LeftOutClusters:
     """Return χ² of clusters at the parameters that the others determine, and the penalty to compare it with.
 
     tr(H⁻¹J) is that of the composite likelihood information criterion (Varin and Vidoni 2005), H the normal
     matrix of what bins share, J the variance of its scores. It is tr(HV) with the covariance V of the error
     bars (`cr3`): of the scores themselves it would be too small where clusters are few.
     """
-    used, joint = reduced.count > 0, joint_equations(reduced, moved)
+    reduced, used = joint.reduced, joint.reduced.count > 0
     left_out, penalty = np.full(len(used), np.nan), np.nan
-    for of, step in _steps_without(joint, clusters, used):
-        rise = np.einsum("i,bij,j->b", step, joint.blocks[of], step) - 2 * joint.scores[of] @ step
-        left_out[of] = reduced.chisqr_per_bin[of] + rise
+    for bins, step in _steps_without(joint, clusters):
+        rise = np.einsum("i,bij,j->b", step, joint.blocks[bins], step)
+        rise -= 2 * joint.scores[bins] @ step
+        left_out[bins] = reduced.chisqr_per_bin[bins] + rise
     if joint.determined.all():
-        scores, blocks, _ = by_cluster(joint, clusters, used)
+        scores, blocks, _ = by_cluster(joint, clusters)
         of_data = cr3(joint.inverse, scores, blocks, joint.inverse[:0])[0]
         penalty = float(np.trace((blocks.sum(0) + joint.prior.normal) @ of_data))
     members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
     return LeftOutClusters(
         of_bin=left_out,
-        first=np.array([np.flatnonzero(of)[0] for of in members]),
-        ndata=np.array([int(reduced.count[of].sum()) for of in members]),
-        chisqr=np.array([reduced.chisqr_per_bin[of].sum() for of in members]),
-        left_out_chisqr=np.array([left_out[of].sum() for of in members]),
+        first=np.array([np.flatnonzero(bins)[0] for bins in members]),
+        ndata=np.array([int(reduced.count[bins].sum()) for bins in members]),
+        chisqr=np.array([reduced.chisqr_per_bin[bins].sum() for bins in members]),
+        left_out_chisqr=np.array([left_out[bins].sum() for bins in members]),
         penalty=penalty,
         linear=reduced.linear,
     )
@@ -122,27 +121,27 @@ def compare_scalings(
             continue  # nobody gave values
         if mode.startswith("fourier") and not angles_known:
             continue
-        one = _step(reduced, scaling if mode == scaling.mode else scaling_of(mode, phi), moved)
-        if mode.startswith("fourier") and one.fitted >= individual.fitted:
+        step = _step(reduced, scaling if mode == scaling.mode else scaling_of(mode, phi), moved)
+        if mode.startswith("fourier") and step.fitted >= individual.fitted:
             continue  # as many columns as angles: that is `individual`
-        relative = one.chisqr / scale if scale > 0 else np.nan
-        aic, bic = relative + 2 * one.fitted, relative + one.fitted * np.log(pairs)
-        modes.append(one._replace(mode=mode, aic=aic, bic=bic))
-    least = {key: min(getattr(one, key) for one in modes) for key in ("aic", "bic")}
-    return [one._replace(aic=one.aic - least["aic"], bic=one.bic - least["bic"]) for one in modes]
+        relative = step.chisqr / scale if scale > 0 else np.nan
+        aic, bic = relative + 2 * step.fitted, relative + step.fitted * np.log(pairs)
+        modes.append(step._replace(mode=mode, aic=aic, bic=bic))
+    aic, bic = (min(values) for values in zip(*((row.aic, row.bic) for row in modes), strict=True))
+    return [row._replace(aic=row.aic - aic, bic=row.bic - bic) for row in modes]
 
 
 def _step(reduced: ReducedProblem, scaling: Scaling, moved: Which) -> ScalingComparison:
     assert reduced.gram.loss is None
-    at = reduce(reduced.gram, scaling, reduced.sum_rounding, reduced.theta_prior)
-    at = at if reduced.penalty is None else at.with_penalty(reduced.penalty)
-    joint = joint_equations(at, moved)
-    gradient = at.gradient[moved] / joint.size[: joint.moved]
-    step, known = solve_normal_equations(joint.hessian, gradient, joint.moved)
+    other = reduce(reduced.gram, scaling, reduced.sum_rounding, reduced.theta_prior)
+    other = other if reduced.penalty is None else other.with_penalty(reduced.penalty)
+    joint = joint_equations(other, moved)
+    gradient = other.gradient[moved] / joint.size[: joint.moved]
+    step, determined = solve_normal_equations(joint.hessian, gradient, joint.moved)
     change = np.full(len(moved), np.nan)
-    if known:
+    if determined:
         change[moved] = step / joint.size[: joint.moved]
-    chisqr = max(at.fit_chisqr - float(gradient @ step), 0.0)
-    spared = 0.0 if at.penalty is None else at.penalty.spared
-    fitted = int(moved.sum()) - round(spared) + at.linear
+    chisqr = max(other.fit_chisqr - float(gradient @ step), 0.0)
+    spared = 0.0 if other.penalty is None else other.penalty.spared
+    fitted = int(moved.sum()) - round(spared) + other.linear
     return ScalingComparison("", chisqr, np.nan, np.nan, fitted, change)

@@ -6,7 +6,6 @@ those of theta with β projected out, so that the sum is block-diagonal: JᵀWZ 
 """
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -29,8 +28,6 @@ from homodyne_dask.solver.reduce import ReducedProblem, Z
 MOST_BEYOND = 15.0
 """Naive errors by which the optimum may lie beyond a bound; those of correlated pairs were 8 to 18 times as
 large. Intervals that allow for the bound held another parameter up to 14 naive errors beyond it."""
-_MADE = WeakKeyDictionary[ReducedProblem, dict[bytes, "JointEquations"]]()
-"""Of each problem, by the parameters that moved."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,12 @@ class PriorEquations:
 class JointEquations:
     """Normal equations in the parameters that moved, then β; each divided by its `size`."""
 
+    reduced: ReducedProblem
+    """The problem that they are of."""
     moved: int
     linear: int
     which: Which
+    """The parameters that moved."""
     hessian: MovedMatrix
     """Of theta; of unit diagonal."""
     values: Moved
@@ -111,14 +111,7 @@ def deviation(variance: Values) -> Values:
 
 
 def joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
-    """Return the joint normal equations at theta, of the parameters that moved; they are made once."""
-    made, key = _MADE.setdefault(reduced, {}), moved.tobytes()
-    if key not in made:
-        made[key] = _joint_equations(reduced, moved)
-    return made[key]
-
-
-def _joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
+    """Return the joint normal equations at theta, of the parameters that moved."""
     some = np.ix_(moved, moved)
     H = reduced.hessian[some]
     size = sizes(H)
@@ -152,6 +145,7 @@ def _joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
         follow = np.concatenate([follow, own_columns], axis=2)
         size = own_size = np.concatenate([size, linear_size])
     return JointEquations(
+        reduced=reduced,
         moved=int(moved.sum()),
         linear=len(size) - int(moved.sum()),
         which=moved,
@@ -203,21 +197,20 @@ def _of_linear_params(reduced: ReducedProblem, moved: Which) -> tuple[np.ndarray
     return A, C
 
 
-def parameters_with_errors(search: Search, theta: Theta, reduced: ReducedProblem) -> Which:
-    """Return the parameters of which a fit that ends at theta knows errors.
+def equations_with_errors(search: Search, theta: Theta, reduced: ReducedProblem) -> JointEquations:
+    """Return the equations of the parameters of which a fit that ends at theta knows errors.
 
     All free ones, those at a bound included: held there, errors would be those of the repeats in which the
     bound was reached. Only those inside their bounds where the data do not determine all together, or the
     optimum lies beyond a bound by more than any error.
     """
     inside = search.free_inside_bounds(theta)
-    if (inside == search.free).all() or not reduced.finite:
-        return inside
-    joint = joint_equations(reduced, search.free)
-    if not joint.determined.all():
-        return inside
-    held = np.append(~inside[search.free], np.zeros(len(joint.size) - joint.moved, bool))
-    beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
-    naive = deviation(np.diag(joint.inverse))
-    far = np.abs(beyond[held]) > MOST_BEYOND * naive[held]
-    return inside if far.any() else search.free
+    if not (inside == search.free).all():
+        joint = joint_equations(reduced, search.free)
+        held = np.append(~inside[search.free], np.zeros(joint.linear, bool))
+        beyond = joint.inverse @ np.where(held, joint.gradient, 0.0)
+        naive = deviation(np.diag(joint.inverse))
+        far = np.abs(beyond[held]) > MOST_BEYOND * naive[held]
+        if joint.determined.all() and not far.any():
+            return joint
+    return joint_equations(reduced, inside)

@@ -43,20 +43,23 @@ def penalized(
     if smooth is None or not reduced.finite:
         return reduced
     if strengths is None:
-        given = np.zeros(len(smooth.places)) if exponents is None else exponents
-        at = _Quadratic(search, smooth, theta, reduced, given)
-        at, start = _best_exponents(at) if exponents is None else (at, at.units)
-        values, scales = at.strengths(start)
-        strengths = Strengths(values, at.exponents, scales)
+        first = np.zeros(len(smooth.places)) if exponents is None else exponents
+        problem = _Quadratic(search, smooth, theta, reduced, first)
+        start = problem.units
+        if exponents is None:
+            problem, start = _best_exponents(problem)
+        values, scales = problem.strengths(start)
+        strengths = Strengths(values, problem.exponents, scales)
     values, exponents, scales = strengths
-    at = _Quadratic(search, smooth, theta, reduced, exponents)
-    weights = values[:, None, None] * at.S
+    problem = _Quadratic(search, smooth, theta, reduced, exponents)
+    weights = values[:, None, None] * problem.S
     weight, gradient = weights.sum(0), -smooth.slope(values, exponents, theta)
     free = movable(search, theta, reduced.gradient + gradient)
-    share, of = np.zeros(len(free)), np.ix_(free, free)
-    share[free] = 1 - np.diag(solved((reduced.hessian + weight)[of], weight[of]))
+    share, both = np.zeros(len(free)), np.ix_(free, free)
+    share[free] = 1 - np.diag(solved((reduced.hessian + weight)[both], weight[both]))
     effective, moving = (
-        np.array([float(one[at].sum()) for at in smooth.places.values()]) for one in (share, free)
+        np.array([float(number[place].sum()) for place in smooth.places.values()])
+        for number in (share, free)
     )
     least = [form.least_strength or np.inf for form in smooth.forms.values()]
     rougher = np.minimum(values / ROUGHER, least * scales)
@@ -64,27 +67,27 @@ def penalized(
         Penalty(
             smooth.names, strengths, effective, float((moving - effective).sum()), weight,
             np.einsum("r,rpq->pq", scales, weights), gradient,
-            -smooth.slope(values, exponents, at.minimum(rougher)[0]),
+            -smooth.slope(values, exponents, problem.minimum(rougher)[0]),
             float(values @ smooth.penalties(theta, exponents)), smooth.rounding(values, exponents, theta),
         )
     )  # fmt: skip
 
 
-def _best_exponents(at: "_Quadratic") -> tuple["_Quadratic", PerRate]:
+def _best_exponents(best: "_Quadratic") -> tuple["_Quadratic", PerRate]:
     """Return the problem with exponents of largest marginal likelihood: large where a rate bends early."""
-    chosen, scales = at.strengths(at.units)
-    free = at.minimum(chosen)[1]
+    chosen, scales = best.strengths(best.units)
+    free = best.minimum(chosen)[1]
     for r, scale in enumerate(scales):
-        highest = at.likelihood(chosen, scale, free)
-        ages = at.smooth.forms[at.smooth.names[r]].ages
+        highest = best.likelihood(chosen, scale, free)
+        ages = best.smooth.forms[best.smooth.names[r]].ages
         for exponent in EXPONENTS if np.ptp(ages) else ():
-            own = np.arange(len(scales)) == r
-            one = replace(at, exponents=np.where(own, exponent, at.exponents))
-            there, _ = one.strengths(chosen * one.units / at.units, scales)
-            likelihood = one.likelihood(there, scale, free)
+            of_rate = np.arange(len(scales)) == r
+            tried = replace(best, exponents=np.where(of_rate, exponent, best.exponents))
+            strengths, _ = tried.strengths(chosen * tried.units / best.units, scales)
+            likelihood = tried.likelihood(strengths, scale, free)
             if likelihood > highest:
-                at, chosen, highest = one, there, likelihood
-    return at, chosen
+                best, chosen, highest = tried, strengths, likelihood
+    return best, chosen
 
 
 @dataclass(frozen=True)

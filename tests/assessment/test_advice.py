@@ -106,7 +106,7 @@ def ends_of(request):
             signal=signal, errors=errors,
         )  # fmt: skip
         state = State(theta, reduced, 99 * (contrast > 1), None)
-        end = checks.FitEnd(request, state, known)
+        end = checks.AssessedFit(request, state, known)
         vary = {"D0", "alpha", "D_offset"} <= set(search.names) and search.free.all()
         rates = {"J": (1.0, 0.1, "Å²/s")} if vary else {}
         vars(end).update(constant=rates, stderr=np.full(p, 1e30))
@@ -132,7 +132,7 @@ def findings_of(request):
 
 
 def of_misfits(request):
-    end = checks.FitEnd(request, None, None)
+    end = checks.AssessedFit(request, None, None)
     yield from checks._other_flow(end, [])
     several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
     skipped = {"bin": several, "shear": several, "power_of_q": rings}

@@ -7,8 +7,8 @@ from scipy.linalg import block_diag
 import homodyne_dask as hd
 from homodyne_dask.assessment import assess, score_tests, speckle_noise
 from homodyne_dask.assessment.fitted_cells import fitted_cells
+from homodyne_dask.assessment.speckle_covariance import regular
 from homodyne_dask.fitting.start import initial_values
-from homodyne_dask.solver.speckle import regular
 from tests.ingest_files import repeats
 
 Q, N, SCANS, PHI = 0.0054, 60, 5, (-60.0, 0.0, 60.0)
@@ -56,7 +56,7 @@ def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, m
     noise = block_diag(*(one.noise.covariance for one in cells.bins.values()))
     left = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
     weights = {b: rng.normal(size=(len(cells.intervals), 2)) for b in cells.bins}
-    of = left.T @ np.vstack([weights[b][one.at] for b, one in cells.bins.items()])
+    of = left.T @ np.vstack([weights[b][one.cells] for b, one in cells.bins.items()])
     expected = (of * (noise @ of)).sum(0)
     found, _ = cells.variance(weights, by_noise=False)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -69,20 +69,22 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
     smooth, same = np.zeros((*cells.residual.shape, 0)), dict.fromkeys(cells.bins, 1)
     metric = score_tests._Metric(cells, plain, smooth, same)
     some = list(cells.bins)[:1] if bins == "one" else list(cells.bins)
-    column = {b: rng.normal(size=(len(cells.bins[b].at), 2)) for b in some}
+    column = {b: rng.normal(size=(len(cells.bins[b].cells), 2)) for b in some}
     of = np.zeros((*cells.residual.shape, 2))
     for b, changes in column.items():
-        of[b, cells.bins[b].at] = changes
+        of[b, cells.bins[b].cells] = changes
     other = score_tests._Column(
         "other", (), rng.normal(size=of.shape), some[0] if bins == "one" else None
     )
-    _, found = metric.outside([other, other._replace(of=of)])
+    _, found = metric.outside([other, other._replace(change=of)])
     assert found is not None
-    parts = [regular(one.noise.beside(smooth[b, one.at])[0]) for b, one in cells.bins.items()]
+    parts = [
+        regular(one.noise.explained_by(smooth[b, one.cells])[0]) for b, one in cells.bins.items()
+    ]
     inverse = np.linalg.inv(block_diag(*parts))
     X = dense(cells, lambda one: one.own.columns)
     left = inverse - inverse @ X @ np.linalg.pinv(X.T @ inverse @ X) @ X.T @ inverse
-    d = np.vstack([column.get(b, np.zeros((len(one.at), 2))) for b, one in cells.bins.items()])
+    d = np.vstack([column.get(b, np.zeros((len(one.cells), 2))) for b, one in cells.bins.items()])
     residual = np.concatenate([one.noise.residual for one in cells.bins.values()])
     information = np.linalg.inv(found.inverse)
     np.testing.assert_allclose(information, d.T @ left @ d, rtol=1e-6, atol=1e-9)
@@ -115,6 +117,12 @@ def test_repeats_share_the_noise_of_their_model_and_are_one_in_its_check(store, 
     np.testing.assert_allclose(
         shared.errors.noise["weighted_ratio"], apart.errors.noise["weighted_ratio"], rtol=0.1
     )
+
+
+def test_weights_gain_nothing_of_a_parameter_that_its_prior_determines(store):
+    """The variance of priors was in the covariance of weighted fits alone: the ratio was far above 1."""
+    result = hd.fit(store, "brownian", prior={"D0": (2e3, 1e-2)})
+    assert result.errors.noise["weighted_ratio"].values[0] == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_scan_that_deviates_from_its_repeats_stays_by_itself_and_is_named(tmp_path):

@@ -64,13 +64,15 @@ def test_a_fit_that_ends_far_off_says_so_where_nothing_else_is_tested(tmp_path):
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.verdict == result.outcome.value
     assert result.findings.of("not-checked")
-    known = SimpleNamespace(check=None, power_of_q=None, decay=True)
+    assessment = SimpleNamespace(check=None, power_of_q=None, decay=True)
     state = SimpleNamespace(
         outcome=hd.Outcome.STALLED, reduced=SimpleNamespace(redchi=lambda _: 391.0)
     )
+    request = prepare(scan, hd.STATIC)
     end = SimpleNamespace(
-        request=prepare(scan, hd.STATIC), known=known, state=state, compared="--model auto"
-    )
+        request=request, assessment=assessment, state=state, reduced=state.reduced, free=3,
+        compared="--model auto",
+    )  # fmt: skip
     (far,) = result_findings.misfit(end)
     assert (far.code, far.numbers["redchi"]) == ("chisqr-too-high", 391.0)
     assert far.advice == "--model auto"

@@ -11,7 +11,16 @@ from scipy.ndimage import gaussian_filter
 import homodyne_dask as hd
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.models.stretched_exponentials import STRETCHED
-from tests.speckle_scans import FLOW, RING, SHEAR, STATIC, STILL, Photons, intervals_hold_the_truth
+from tests.speckle_scans import (
+    FLOW,
+    RING,
+    SHEAR,
+    STATIC,
+    STILL,
+    Photons,
+    intervals_hold_the_truth,
+    seen_twice,
+)
 from tests.synthetic import fit_here, store
 
 AT_TRUTH = STATIC | {"initial": {"D0": 1e4, "alpha": 0.0}}
@@ -94,13 +103,7 @@ def test_pixels_and_counts_that_the_residuals_do_not_tell_apart_are_absent(tmp_p
 
 
 def test_bins_that_see_the_same_speckle_are_no_more_certain_than_one_but_for_counts(tmp_path):
-    bright = replace(RING, frames=60, mean=50.0)
-    scans = bright.scan(0)
-    twice = {
-        name: np.concatenate([getattr(scans, name)] * 2) for name in ("q", "phi", "sigma_row", "c2")
-    }
-    twice["phi"] = np.array([10.0, 190.0])
-    pair = replace(scans, **twice, contrast=np.full(2, 0.25), offset=np.ones(2))
+    pair = seen_twice(replace(RING, frames=60, mean=50.0).scan(0))
     apart = replace(pair, phi=np.array([10.0, 100.0]))
     errors = []
     for of in (pair, apart):
@@ -110,9 +113,11 @@ def test_bins_that_see_the_same_speckle_are_no_more_certain_than_one_but_for_cou
 
 
 def test_residuals_that_repeat_each_other_are_as_normal_as_one_of_each():
-    def objection(whitened, same):
+    def objection(whitened, sharing):
         fit = SimpleNamespace(pixels=[9.0], likeliest=0, freedom=100.0, whitened=whitened)
-        return SpeckleErrors.objection.func(SimpleNamespace(fits=[fit], p_value=1.0, same=same))
+        return SpeckleErrors.objection.func(
+            SimpleNamespace(fits=[fit], p_value=1.0, sharing=sharing)
+        )
 
     values = 1.35 * np.random.default_rng(0).standard_normal(500)
     assert objection(values, 1.0) is None

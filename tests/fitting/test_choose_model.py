@@ -13,6 +13,7 @@ from homodyne_dask.fitting.choose_model import _further_models
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_clusters
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
 from tests.photons import photographed
 from tests.results.three_rings import Q, three_rings
@@ -31,7 +32,7 @@ def test_the_score_of_a_bin_is_its_chisqr_at_the_optimum_of_the_others(mode, clu
     scans = measured(STATIC_THETA, 40, phi, sigma=0.01, seed=3)
     chosen, evaluate = search(STATIC.parameters), evaluator(scans)
     state = solve(evaluate, chosen, scans.theta, scaling_at(phi, mode))[-1]
-    found = left_out_clusters(state.reduced, np.ones(3, bool), clusters).of_bin
+    found = left_out_clusters(joint_equations(state.reduced, np.ones(3, bool)), clusters).of_bin
     for one in np.unique(clusters):
         left = clusters == one
         rest = without_bins(scans, np.flatnonzero(left))
@@ -55,7 +56,7 @@ def test_the_score_of_a_bin_that_moves_parameters_far_is_rough():
     chosen, evaluate = asked(scans), evaluator(scans, padded=5)
     state = solve(evaluate, chosen, scans.theta)[-1]
     free = np.ones(len(scans.theta), bool)
-    left_out = left_out_clusters(state.reduced, free, np.arange(5)).of_bin
+    left_out = left_out_clusters(joint_equations(state.reduced, free), np.arange(5)).of_bin
     found = left_out - state.reduced.chisqr_per_bin
     rises = []
     for b in (0, 2):

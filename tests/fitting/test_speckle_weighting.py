@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
@@ -120,7 +121,7 @@ def test_chisqr_hessian_and_errors_are_those_of_whitened_least_squares_to_roundi
     np.testing.assert_allclose(state.reduced.chisqr, chisqr, rtol=1e-10)
     scaled = (state.reduced.hessian[:2, :2] - hessian) / np.outer(size, size)
     np.testing.assert_allclose(scaled, 0, atol=1e-10)
-    errors = weighting.errors(state, np.array([True, True, False])).covariance[:2, :2]
+    errors = weighting.errors(FitEnd(weighting.request, state)).covariance[:2, :2]
     expected = np.linalg.inv(hessian / np.outer(size, size)) / np.outer(size, size)
     np.testing.assert_allclose(errors / expected, 1, rtol=1e-8)  # inverted, of correlation 0.95
 

@@ -7,6 +7,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
 from tests import reference
 from tests.solver.dense_problem import (
@@ -144,7 +145,7 @@ def errors_over_repeats(share, loss, scale):
     for seed in range(120):
         scans = with_outliers(measured(truth, 24, np.zeros(4), seed=seed), share, 100 + seed)
         last = solve_robust(robust_evaluator(scans, loss, scale), chosen, truth, scaling)[-1]
-        known = uncertainty(STATIC.names, last.reduced, chosen.free, np.arange(4))
+        known = uncertainty(STATIC.names, joint_equations(last.reduced, chosen.free), np.arange(4))
         values.append([*last.theta[:2], *last.reduced.linear_params[0]])
         errors.append([*np.sqrt(np.diag(known.naive)[:2]), *known.scaling_naive[0]])
     return np.array(values), np.array(errors)

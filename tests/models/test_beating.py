@@ -7,12 +7,12 @@ import pytest
 import scipy.optimize
 
 import homodyne_dask as hd
+from homodyne_dask.assessment.speckle_covariance import regular
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.separable_backend import separable_point
 from homodyne_dask.models.rate_forms import SplineForm
-from homodyne_dask.solver.speckle import regular
 from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
 from tests.speckle_scans import Photons

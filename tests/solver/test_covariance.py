@@ -8,7 +8,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_clusters
-from homodyne_dask.solver.normal_equations import deviation
+from homodyne_dask.solver.normal_equations import deviation, joint_equations
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from tests.solver.dense_problem import (
@@ -84,7 +84,7 @@ def at_optimum(theta, bins=10, n=12, mode="individual", seed=0):
 def errors_at_optimum(theta, mode, clusters):
     _, reduced, dense = at_optimum(theta, len(clusters), mode=mode)
     names = (STATIC if len(theta) == 3 else LAMINAR_FLOW).names
-    return uncertainty(names, reduced, np.ones(len(theta), bool), clusters), dense
+    return uncertainty(names, joint_equations(reduced, np.ones(len(theta), bool)), clusters), dense
 
 
 EVERY = [("each bin its own", np.arange(10)), ("pairs of bins", np.arange(20) // 2)]
@@ -118,8 +118,8 @@ def test_what_follows_from_a_parameter_at_a_bound_has_no_error_and_the_rest_keep
     _, reduced, _ = at_optimum(STRONG_FLOW)
     names, clusters = LAMINAR_FLOW.names, np.arange(10)
     at_bound = np.array(names) == "D_offset"
-    found = uncertainty(names, reduced, ~at_bound, clusters, at_bound)
-    plain = uncertainty(names, reduced, ~at_bound, clusters)
+    found = uncertainty(names, joint_equations(reduced, ~at_bound), clusters, at_bound)
+    plain = uncertainty(names, joint_equations(reduced, ~at_bound), clusters)
     size = np.sqrt(np.diag(reduced.hessian))
     inverse = np.linalg.inv(reduced.hessian / np.outer(size, size))
     correlation = inverse[:, 2] / np.sqrt(np.diag(inverse) * inverse[2, 2])
@@ -154,19 +154,26 @@ def test_errors_are_given_at_a_bound_as_beside_it(tmp_path):
 def test_with_fewer_than_eight_clusters_there_is_no_robust_error():
     _, reduced, _ = at_optimum(STRONG_FLOW)
     for clusters, some in ((np.arange(10) % 7, False), (np.arange(10) % 8, True)):
-        found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), clusters)
+        found = uncertainty(
+            LAMINAR_FLOW.names, joint_equations(reduced, np.ones(7, bool)), clusters
+        )
         assert (found.robust is not None) is some
         assert found.naive is not None
     scans = measured(STRONG_FLOW, 12, angles(10), sigma=0.004)
     scans.c2[:3] = np.nan  # bins without pairs are no clusters
     reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
-    assert uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10)).robust is None
+    assert (
+        uncertainty(
+            LAMINAR_FLOW.names, joint_equations(reduced, np.ones(7, bool)), np.arange(10)
+        ).robust
+        is None
+    )
 
 
 def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
     _, reduced, _ = at_optimum(STRONG_FLOW)
     moved = np.array([True, True, False, True, True, True, True])
-    found = uncertainty(LAMINAR_FLOW.names, reduced, moved, np.arange(10))
+    found = uncertainty(LAMINAR_FLOW.names, joint_equations(reduced, moved), np.arange(10))
     H = reduced.hessian / np.sqrt(np.outer(*[np.diag(reduced.hessian)] * 2))
     H = np.where(np.outer(moved, moved), H, 0)
     assert (np.diff(found.eigenvalues) > 0).all()
@@ -253,7 +260,7 @@ def one_of_ten(q_of_others, **options):
 def test_what_one_bin_determines_has_no_robust_error(mode, q_of_others):
     scans = one_of_ten(q_of_others, contrast=0.21, offset=1.03)
     reduced = reduce(evaluator(scans)(CREEP), scaling_at(scans.phi, mode))
-    found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(10))
+    found = uncertainty(STATIC.names, joint_equations(reduced, np.ones(3, bool)), np.arange(10))
     assert (np.diag(found.naive) > 0).all()
     assert np.isnan(found.dof).all()
     if mode == "individual":  # the others are no clusters
@@ -294,7 +301,7 @@ def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode,
     scans = measured(theta, 14, phi, sigma=0.01, contrast=np.linspace(0.2, 0.4, 9))
     dense = DenseProblem(scans, theta * NEAR, mode)
     reduced = reduce(evaluator(scans)(theta * NEAR), scaling_at(phi, mode))
-    found = leave_one_out(reduced, np.ones(p, bool))
+    found = leave_one_out(joint_equations(reduced, np.ones(p, bool)))
     X = np.concatenate([dense.J, dense.Z], axis=1)
     size = np.sqrt((X**2).sum(0))
     for b in range(9):
@@ -306,15 +313,14 @@ def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode,
 def test_the_penalty_is_what_parameters_move_by_when_a_bin_is_left_out():
     """tr(HV) with the covariance V of the jackknife; for white noise about the number of parameters."""
     reduced = fitted(measured(CREEP, 40, angles(9), sigma=0.01), "individual").reduced
-    all_move = np.ones(3, bool)
-    clusters = np.arange(9)
-    found = left_out_clusters(reduced, all_move, clusters)
-    change = leave_one_out(reduced, all_move)
+    joint = joint_equations(reduced, np.ones(3, bool))
+    found = left_out_clusters(joint, np.arange(9))
+    change = leave_one_out(joint)
     moved = np.einsum("ka,ab,kb->", change, reduced.hessian, change)
     assert found.penalty == pytest.approx(8 / 9 * moved, rel=1e-6)
     assert 0.5 < found.penalty < 15
     pair = np.array([0, 1, 2, 3, 4, 5, 6, 7, 0])
-    both = left_out_clusters(reduced, all_move, pair)
+    both = left_out_clusters(joint, pair)
     assert both.left_out_chisqr[0] == pytest.approx(both.of_bin[0] + both.of_bin[8])
     assert (both.ndata.sum(), both.chisqr.sum()) == (reduced.ndata, pytest.approx(reduced.chisqr))
     assert list(both.first) == list(range(8))
@@ -366,7 +372,9 @@ def test_correlated_pairs_do_not_speak_for_more_parameters():
 def test_an_error_that_rests_on_one_bin_is_left_out():
     scans = measured(STRONG_FLOW, 30, angles(10), sigma=0.004, contrast=[0.4] + [0.002] * 9)
     reduced = reduce(evaluator(scans)(STRONG_FLOW), "individual")
-    found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
+    found = uncertainty(
+        LAMINAR_FLOW.names, joint_equations(reduced, np.ones(7, bool)), np.arange(10)
+    )
     assert (found.dof[:3] < 2).all()
     assert found.of_few(LAMINAR_FLOW.names)[:3] == ["D0", "alpha", "D_offset"]
     left = found.without_few()

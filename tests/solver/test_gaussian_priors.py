@@ -9,6 +9,7 @@ from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_clusters
 from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.scaling_modes import scaling_of
 from tests import reference
 from tests.solver.dense_problem import (
@@ -41,7 +42,7 @@ def scans():
 
 
 def errors_of(state, clusters=9):
-    return uncertainty(STATIC.names, state.reduced, ALL, np.arange(clusters))
+    return uncertainty(STATIC.names, joint_equations(state.reduced, ALL), np.arange(clusters))
 
 
 SCALES = {"huber": 1.345, "soft_l1": 1.0, "cauchy": 2.0}
@@ -87,7 +88,7 @@ def test_a_very_narrow_prior_fixes_its_parameter(scans, mode):
     assert last.theta[1] == pytest.approx(-0.41, abs=1e-8)
     some = np.ix_([0, 2], [0, 2])
     moved = np.array([True, False, True])
-    sure = uncertainty(STATIC.names, wanted.reduced, moved, np.arange(9))
+    sure = uncertainty(STATIC.names, joint_equations(wanted.reduced, moved), np.arange(9))
     found = errors_of(last)
     away = (last.theta - wanted.theta)[[0, 2]]
     assert np.sqrt(away @ wanted.reduced.hessian[some] @ away) < 1e-3
@@ -97,8 +98,8 @@ def test_a_very_narrow_prior_fixes_its_parameter(scans, mode):
     np.testing.assert_allclose(found.dof[[0, 2]], sure.dof[[0, 2]], rtol=1e-2)
     assert found.dof[1] == 1e4
     np.testing.assert_allclose(found.scaling_robust, sure.scaling_robust, rtol=1e-3)
-    change = leave_one_out(last.reduced, ALL)
-    expected = leave_one_out(wanted.reduced, moved)[:, [0, 2]]
+    change = leave_one_out(joint_equations(last.reduced, ALL))
+    expected = leave_one_out(joint_equations(wanted.reduced, moved))[:, [0, 2]]
     np.testing.assert_allclose(change[:, [0, 2]], expected, rtol=1e-2, atol=1e-2)
     assert np.abs(change[:, 1]).max() < 1e-7
 
@@ -120,9 +121,11 @@ def test_a_bin_is_left_out_with_the_priors_kept(scans):
     others = evaluator(without_bins(scans, [4]))
     rest = solve(others, chosen, last.theta, options=TIGHT_TOLERANCE)[-1]
     error = 1 / np.sqrt(np.diag(last.reduced.hessian))
-    change = leave_one_out(last.reduced, ALL)[4]
+    change = leave_one_out(joint_equations(last.reduced, ALL))[4]
     np.testing.assert_allclose(change / error, (rest.theta - last.theta) / error, atol=0.02)
-    assert np.isfinite(left_out_clusters(last.reduced, ALL, np.arange(9)).of_bin).all()
+    assert np.isfinite(
+        left_out_clusters(joint_equations(last.reduced, ALL), np.arange(9)).of_bin
+    ).all()
 
 
 def test_the_jackknife_over_clusters_keeps_the_prior_and_adds_its_known_variance():

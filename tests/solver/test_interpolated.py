@@ -14,6 +14,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
@@ -83,10 +84,11 @@ def test_what_lies_above_rounding_is_chisqr_to_the_last_digit(seed, points, size
 def test_what_follows_from_it_is_a_number_or_absent(seed, points):
     gram, _ = interpolated(np.random.default_rng(seed), points)
     reduced, moved = reduce(gram, "individual"), np.ones(P, bool)
-    errors = uncertainty(("a", "b"), reduced, moved, np.arange(BINS))
+    joint = joint_equations(reduced, moved)
+    errors = uncertainty(("a", "b"), joint, np.arange(BINS))
     assert errors.robust is None
     assert errors.naive is None or (np.diag(errors.naive) > 0).all()
-    assert leave_one_out(reduced, moved).shape == (BINS, P)
+    assert leave_one_out(joint).shape == (BINS, P)
     for mode in compare_scalings(reduced, Scaling(), angles(BINS), moved):
         assert mode.chisqr >= 0
         assert not mode.aic < 0
@@ -143,7 +145,7 @@ def mistakes(number, truth, frames, mode_and_bins, noise):
         found.append(last.outcome.name)
     everything = np.ones(len(last.theta), bool)
     names = tuple("abcdefg"[: len(everything)])
-    errors = uncertainty(names, last.reduced, everything, np.arange(bins))
+    errors = uncertainty(names, joint_equations(last.reduced, everything), np.arange(bins))
     if len(everything) + last.reduced.linear > last.reduced.ndata:
         if errors.naive is not None:
             found.append("errors of more parameters than data")
@@ -191,7 +193,9 @@ def test_rounding_is_taken_for_no_direction_that_the_data_determine(
     )
     known = pairs - 2 if truth != "flow" else bins * pairs - 2 * (bins if mode[0] == "i" else 1)
     names = search(scans.model.parameters).names
-    errors = uncertainty(names, reduced, np.ones(len(theta), bool), np.arange(bins))
+    errors = uncertainty(
+        names, joint_equations(reduced, np.ones(len(theta), bool)), np.arange(bins)
+    )
     if known < len(theta):
         assert errors.naive is None
         assert len(errors.doubts) >= len(theta) - known

@@ -116,7 +116,8 @@ def test_what_is_pressed_or_known_for_certain_is_as_good_as_fixed(scans, mode, g
     assert found.chisqr == pytest.approx(fixed.chisqr, rel=1e-5)
     np.testing.assert_allclose(found.hessian, fixed.hessian, rtol=1e-4)
     errors = [
-        uncertainty(STATIC.names, each, np.ones(3, bool), np.arange(4)) for each in (found, fixed)
+        uncertainty(STATIC.names, joint_equations(each, np.ones(3, bool)), np.arange(4))
+        for each in (found, fixed)
     ]
     np.testing.assert_allclose(errors[0].naive, errors[1].naive, rtol=1e-3)
     if "bounds" in given["contrast"]:

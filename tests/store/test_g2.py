@@ -5,8 +5,8 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
+from homodyne_dask.assessment.speckle_covariance import Record, covariance_over_age, field_noise
 from homodyne_dask.errors import OptionError
-from homodyne_dask.solver.speckle import Record, covariance_over_age, field_noise
 from tests.run_command import csv_rows, done
 from tests.speckle_scans import Photons
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, cell_points
 from homodyne_dask.assessment.speckle_blocks import BinFrames, FittedPoint
+from homodyne_dask.assessment.speckle_covariance import regular
 from homodyne_dask.assessment.speckle_noise import SMALLEST_CONTRAST, BinData, noise_of_model
 from homodyne_dask.document.blocks import Document, Printed, Section, Sentences, Table
 from homodyne_dask.errors import OptionError, require_count, require_known, require_type, shown
@@ -31,7 +32,6 @@ from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.covariance import expanded, without
 from homodyne_dask.solver.normal_matrix import SINGULAR_OF_MEANS, eigensystem, pseudoinverse
-from homodyne_dask.solver.speckle import regular
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
 from homodyne_dask.store.scan import Scan, q_or_one
@@ -219,7 +219,7 @@ def _scores_of_bin(
     contrast, mu, pixels = scan.contrast[bin], float(scan.counts[bin]), scan.pixels[bin]
     place, every = (float(scan.q[bin]), float(scan.phi[bin])), np.ones(scan.frames)
     frames = BinFrames((0, scan.frames), every > 0, every, scan.problem.min_lag)
-    data = BinData(bin, place, 1.0, contrast, frames, averaged, every, mu)
+    data = BinData(bin, place, 1.0, contrast, frames, averaged, mu)
     noise = noise_of_model(fitted, data, grid_of_weights(averaged, scan.frames, len(scan.q)))
     size = np.append([1.0, 1.0], np.full(len(fitted.units), contrast))
     project = _eliminating(normal := noise.weights * np.outer(size, size))

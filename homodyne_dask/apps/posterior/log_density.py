@@ -35,6 +35,7 @@ from homodyne_dask.request.options import SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.covariance import SPECKLE, clusters_in, freedom_of_size, uncertainty
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.normal_matrix import inverse_of
 from homodyne_dask.solver.reduce import ReducedProblem
 
@@ -227,7 +228,8 @@ def _width_of_scatter(
 ) -> _Width:
     """Return the width of the scatter between bins, of which there are enough."""
     clusters, moved = request.clusters, request.search.free_inside_bounds(u.theta)
-    errors = uncertainty(request.search.names, reduced, moved, clusters)
+    joint = joint_equations(reduced, moved)
+    errors = uncertainty(request.search.names, joint, clusters)
     both_moved, number, p = np.ix_(moved, moved), clusters_in(reduced, clusters), int(u.free.sum())
     if errors.robust is None or not np.isfinite(errors.robust[both_moved]).all():
         raise OptionError(
@@ -236,7 +238,7 @@ def _width_of_scatter(
             "adjust='none' for the naive posterior"
         )
     V, H = errors.robust[both_moved], reduced.hessian[both_moved]
-    factor, of_size = float(np.trace(H @ V)) / len(V), freedom_of_size(reduced, moved, clusters)
+    factor, of_size = float(np.trace(H @ V)) / len(V), freedom_of_size(joint, clusters)
     if number < _FOR_SOME * p or len(V) < p:
         note = f"widths correspond on average to the scatter between {number} independent bins"
         return note, factor, of_size, None

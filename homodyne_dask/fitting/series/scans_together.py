@@ -26,11 +26,12 @@ from homodyne_dask.assessment.assess import (
 )
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
 from homodyne_dask.assessment.decay_test import Signal, frame_moments, mean_signal, signal_of
+from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_of import result_of, table_of_parameters
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
-from homodyne_dask.assessment.speckle_noise import NoiseOfModel
-from homodyne_dask.assessment.which_covariance import Known, NoiseErrors, counted, used_of
+from homodyne_dask.assessment.speckle_noise import NoiseCache
+from homodyne_dask.assessment.which_covariance import Candidates, NoiseErrors, counted, used_of
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import description_of, plan_for, run, run_to_completion
@@ -53,7 +54,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.cluster_robust import IMPROBABLE, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import Uncertainty, clusters_in
-from homodyne_dask.solver.normal_equations import joint_equations, parameters_with_errors
 from homodyne_dask.solver.normal_matrix import solved
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -341,23 +341,24 @@ def _passes(
     states = minimize(together, data, find, record, gram_at=gram_at)
     state = yield from followed(states, observer, record)
     raise_nonfinite(state, [(scan.request, scan.place) for scan in request.scans])
-    end = _End(request, state, sweeps, _states_of_scans(request, state, gram_at))
-    known, noise_of = _known_of(end)
+    whole = FitEnd(together, state)
+    end = _End(request, whole, sweeps, _ends_of_scans(request, state, gram_at))
+    candidates, noise_of = _candidates(end)
     signal = _signal(end, noise_of)
-    known = known._replace(decay=signal is None or signal.seen)
-    (_, errors), assessments, each = counted(known), [], []
+    candidates = candidates._replace(decay=signal is None or signal.seen)
+    (_, errors), assessments, each = counted(candidates), [], []
     profiles = _profiles(end, errors, gram_at)
-    for n, (scan, at) in enumerate(end.scans):
-        noise = noise_of(n) if known.decay else None
-        each.append(_of_scan_alone(scan.request, at, noise))
+    for n, (scan, alone) in enumerate(end.scans):
+        noise = noise_of(n) if candidates.decay else None
+        each.append(_of_scan_alone(alone, noise))
         of_all = _of_scan(errors, scan), profiles[n], signal
-        assessments.append(assess_scan(scan.request, at, noise, *of_all))
+        assessments.append(assess_scan(alone, noise, *of_all))
     ran = fit_run(record, state.passes, data.compilations())
     results = [
-        result_of(scan.request, at, assessment, ran, record.minima)
-        for (scan, at), assessment in zip(end.scans, assessments, strict=True)
+        result_of(scan.request, alone.state, assessment, ran, record.minima)
+        for (scan, alone), assessment in zip(end.scans, assessments, strict=True)
     ]
-    assessment = assess_parameters(together, state, known, signal)
+    assessment = assess_parameters(whole, candidates, signal)
     fit = _global_fit(request, state, assessment, np.array(each))
     values = (fit.parameters[name].values for name in ("value", "stderr"))
     observer.ended(fit.outcome, fit.findings, *values)
@@ -366,24 +367,24 @@ def _passes(
 
 class _End(NamedTuple):
     request: GlobalRequest
-    state: lm.State
+    whole: FitEnd
     sweeps: Sequence[Sweep]
-    scans: list[tuple[FittedScan, lm.State]]
+    scans: list[tuple[FittedScan, FitEnd]]
 
 
-def _known_of(end: _End) -> tuple[Known, Callable[[int], SpeckleErrors | None]]:
+def _candidates(end: _End) -> tuple[Candidates, Callable[[int], SpeckleErrors | None]]:
     request = end.request
     # clusters of bins of one scan alone determine its own parameters
-    fewest = min(clusters_in(at.reduced, scan.request.clusters) for scan, at in end.scans)
+    fewest = min(clusters_in(alone.reduced, scan.request.clusters) for scan, alone in end.scans)
     few = bool(request.per_scan) and fewest < MIN_CLUSTERS
-    known = Known(errors_by_bins(request.together, end.state), others_enough=lambda: not few)
+    candidates = Candidates(errors_by_bins(end.whole), others_enough=lambda: not few)
     # the noise of many bins is large: of one scan at a time
     noise, noises = _noise_of_scans(end), []
-    by_bins = known.by_bins
+    by_bins = candidates.by_bins
     if few or by_bins.robust is None or by_bins.of_few(request.together.search.names):
         noises = [noise(n) for n in range(len(end.scans))]
-        known = known._replace(by_noise=_of_noises(end, noises))
-    return known, lru_cache(1)(lambda n: noises[n] if noises else noise(n))
+        candidates = candidates._replace(by_noise=_of_noises(end, noises))
+    return candidates, lru_cache(1)(lambda n: noises[n] if noises else noise(n))
 
 
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
@@ -450,10 +451,10 @@ def _starts(
     return [parameters.start(np.where(differs, best, search.inside(theta))) for theta in common]
 
 
-def _states_of_scans(
+def _ends_of_scans(
     request: GlobalRequest, state: lm.State, gram_at: Callable[..., Gram]
-) -> list[tuple[FittedScan, lm.State]]:
-    gram, states = gram_at(state.theta, state.reduced.linear_params), []
+) -> list[tuple[FittedScan, FitEnd]]:
+    gram, ends = gram_at(state.theta, state.reduced.linear_params), []
     for scan in request.scans:
         bins, scaling = scan.bins, scan.request.scaling
         linear_params = state.reduced.linear_params[bins]
@@ -467,34 +468,33 @@ def _states_of_scans(
             linear_params=linear_params,
         )
         values = {"theta": state.theta[scan.place], "reduced": reduced}
-        states.append((scan, replace(state, best=None, second_order_term=None, **values)))
-    return states
+        of_scan = replace(state, best=None, second_order_term=None, **values)
+        ends.append((scan, FitEnd(scan.request, of_scan)))
+    return ends
 
 
 def _noise_of_scans(end: _End) -> Callable[[int], SpeckleErrors | None]:
-    request, moved = end.request, _with_errors(end)
+    request, moved = end.request, end.whole.moved
 
     @cache
-    def of_store(store: int) -> tuple[AveragedCells, list[NoiseOfModel]]:
-        return averaged_cells(end.sweeps[store], request.stores[store]), []
+    def of_store(store: int) -> tuple[AveragedCells, NoiseCache]:
+        return averaged_cells(end.sweeps[store], request.stores[store]), NoiseCache()
 
     def noise(n: int) -> SpeckleErrors | None:
-        scan, state = end.scans[n]
+        scan, alone = end.scans[n]
         own = moved[scan.place]
-        if state.outcome not in DETERMINED or not own.any() or scan.request.scan.cells is not None:
+        if (
+            alone.state.outcome not in DETERMINED
+            or not own.any()
+            or scan.request.scan.cells is not None
+        ):
             return None
-        averaged, known = of_store(scan.store)
-        given = {"known": known, "bins_together": len(request.scan_of_bin)}
-        return speckle_errors(
-            scan.request, state, own, averaged.of_bins(scan.bins_of_store), **given
-        )
+        averaged, cache_of_store = of_store(scan.store)
+        given = {"cache": cache_of_store, "bins_together": len(request.scan_of_bin)}
+        joint = alone.equations_of(own)
+        return speckle_errors(alone, joint, averaged.of_bins(scan.bins_of_store), **given)
 
     return noise
-
-
-def _with_errors(end: _End) -> np.ndarray:
-    search = end.request.together.search
-    return parameters_with_errors(search, end.state.theta, end.state.reduced)
 
 
 def _signal(end: _End, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:
@@ -502,23 +502,24 @@ def _signal(end: _End, noise_of: Callable[[int], SpeckleErrors | None]) -> Signa
 
     Nor have scans of one store with parameters of their own, of which each would need a pass over all.
     """
-    request, reduced = end.request, end.state.reduced
+    request, reduced = end.request, end.whole.reduced
     signals, free = [], int(request.stores[0].search.free.sum())
 
     @cache
     def moments(store: int) -> Float[np.ndarray, "bin block block 3 3"]:
-        theta = next(at.theta for scan, at in end.scans if scan.store == store)
+        theta = next(alone.theta for scan, alone in end.scans if scan.store == store)
         robust = reduced.linear_step is not None
         params = request.split_by_store(reduced.linear_params)[store] if robust else None
         return frame_moments(end.sweeps[store], request.stores[store], theta, params)
 
-    for n, (scan, at) in enumerate(end.scans):
+    for n, (scan, alone) in enumerate(end.scans):
         noise = noise_of(n)
-        if noise is not None and noise.sees_decay(at.reduced.contrast):
+        if noise is not None and noise.sees_decay(alone.reduced.contrast):
             return None
         table = scan.request.scan.is_table
         blocks = None if table else lambda scan=scan: moments(scan.store)[scan.bins_of_store]
-        signal = signal_of(at, scan.request.scaling, free, scan.request.clusters, blocks)
+        scaling, clusters = scan.request.scaling, scan.request.clusters
+        signal = signal_of(alone.state, scaling, free, clusters, blocks)
         if signal is None or (request.per_scan and not scan.alone):
             return None
         signals.append(signal)
@@ -529,17 +530,16 @@ def _of_noises(end: _End, noises: Sequence[SpeckleErrors | None]) -> NoiseErrors
     known = [noise for noise in noises if noise and not noise.objection]
     if len(known) < len(noises):
         return None
-    moved, reduced = _with_errors(end), end.state.reduced
-    joint = joint_equations(reduced, moved)
+    joint = end.whole.equations
     if not joint.determined.all():
         return None
-    bins, own, place_of = {}, {}, np.cumsum(moved) - 1
-    for (scan, at), noise in zip(end.scans, known, strict=True):
-        place = place_of[scan.place[noise.which]]
-        size = joint_equations(at.reduced, noise.which).size[: len(place)]
+    bins, own, place_of = {}, {}, np.cumsum(joint.which) - 1
+    for (scan, _), noise in zip(end.scans, known, strict=True):
+        place = place_of[scan.place[noise.joint.which]]
+        size = noise.joint.size[: len(place)]
         for b, of_bin in noise.bins.items():
             bins[scan.bins[b]], own[scan.bins[b]] = of_bin, (place, size)
-    return errors_of_scans(reduced, joint, bins, own, end.request.together.clusters)
+    return errors_of_scans(joint, bins, own, end.request.together.clusters)
 
 
 def _profiles(
@@ -547,11 +547,11 @@ def _profiles(
 ) -> list[dict[str, list[ProfilePoint]]]:
     together, used = end.request.together, used_of(errors)
     search, first = together.search, end.request.stores[0]
-    inside = search.free_inside_bounds(end.state.theta) & np.isfinite(used)
+    inside = end.whole.inside & np.isfinite(used)
 
     @cache
     def of_global(n: int) -> list[ProfilePoint]:
-        return profile(together, gram_at, end.state, search.names[n], float(used[n]))
+        return profile(together, gram_at, end.whole.state, search.names[n], float(used[n]))
 
     return [
         {
@@ -572,19 +572,17 @@ def _of_scan(errors: Uncertainty, scan: FittedScan) -> Uncertainty:
     return replace(errors, **{name: v[taken[name]] for name, v in known.items() if v is not None})
 
 
-def _of_scan_alone(
-    request: Request, at: lm.State, noise: SpeckleErrors | None
-) -> Float[np.ndarray, "3 p"]:
+def _of_scan_alone(end: FitEnd, noise: SpeckleErrors | None) -> Float[np.ndarray, "3 p"]:
     """Return value, error and freedom of each parameter from one scan alone, to first order; else NaN."""
-    alone = np.full((3, len(at.theta)), np.nan)
-    _, errors = counted(Known(errors_by_bins(request, at), noise and noise.of_theta))
-    moved = parameters_with_errors(request.search, at.theta, at.reduced)
-    fixed = request.scaling.mode == "fixed"
-    if errors.robust is None or (at.reduced.columns.shape[1] == 0) != fixed:
+    alone, reduced = np.full((3, len(end.theta)), np.nan), end.reduced
+    _, errors = counted(Candidates(errors_by_bins(end), noise and noise.of_theta))
+    moved = end.moved
+    fixed = end.request.scaling.mode == "fixed"
+    if errors.robust is None or (reduced.columns.shape[1] == 0) != fixed:
         return alone
-    step = solved(at.reduced.hessian[np.ix_(moved, moved)], at.reduced.gradient[moved])
+    step = solved(reduced.hessian[np.ix_(moved, moved)], reduced.gradient[moved])
     stderr = np.sqrt(np.diag(errors.robust))
-    alone[:, moved] = at.theta[moved] + step, stderr[moved], errors.dof[moved]
+    alone[:, moved] = end.theta[moved] + step, stderr[moved], errors.dof[moved]
     return alone
 
 

@@ -33,9 +33,11 @@ class Severity(StrEnum):
 
 class Entry(NamedTuple):
     severity: Severity
-    template: str
     meaning: str
     remedy: str
+    command: str
+    """What to type, with attributes of the fit (`AssessedFit`) in braces; '' where it depends on more."""
+    template: str
 
 
 MISFIT = frozenset({"model-misfit", "model-misfit-shape", "power-of-q", "table-misfit"})
@@ -134,13 +136,16 @@ class _Template(Formatter):
         return _joined(value, format_spec)
 
 
+_ENTRY = re.compile(r"(\S+) (\S+) means: (.*?) do: (.*?)(?: try: (.*?))? says: (.*)")
+
+
 def _read_catalogue() -> dict[str, Entry]:
     entries = {}
     for block in Path(__file__).with_name("findings.txt").read_text("utf-8").split("\n\n"):
-        words = " ".join(block.split())
-        head, meaning, remedy, sentence = re.split(" (?:means|do|says): ", words, maxsplit=3)
-        code, severity = head.split()
-        entries[code] = Entry(Severity(severity), sentence, meaning, remedy)
+        entry = _ENTRY.fullmatch(" ".join(block.split()))
+        assert entry is not None, block
+        code, severity, *words = entry.groups("")
+        entries[code] = Entry(Severity(severity), *words)
     return entries
 
 

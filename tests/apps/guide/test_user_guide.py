@@ -12,6 +12,7 @@ from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli.program import main
 from homodyne_dask.solver.cluster_robust import MIN_CLUSTERS
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduce import reduce
 from tests.documents import PROMISED, ROOT, blocks
 from tests.run_command import done, run
@@ -81,7 +82,9 @@ def test_errors_grow_with_what_is_left_free_as_the_page_says():
     scans = measured(theta, 300, np.zeros(1), noise=False)
     reduced = reduce(evaluator(scans, side=128)(theta), "individual")
     free, held = (
-        uncertainty(hd.STATIC.names, reduced, np.array(moved), np.zeros(1, int)).naive
+        uncertainty(
+            hd.STATIC.names, joint_equations(reduced, np.array(moved)), np.zeros(1, int)
+        ).naive
         for moved in ([True, True, True], [True, True, False])
     )
     assert said[0] == pytest.approx(np.sqrt(free[1, 1] / held[1, 1]), rel=0.01)

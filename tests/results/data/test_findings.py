@@ -123,7 +123,9 @@ def test_an_offset_at_a_negative_bound_is_fixed_and_what_is_not_determined_is_sa
 
 def test_the_codes_of_the_source_are_those_of_the_catalogue():
     source = "".join(path.read_text() for path in SOURCE.rglob("*.py"))
-    made = set(re.findall(r"""(?:finding|Doubt|some)\(\s*"([a-z0-9-]+)\"""", source))
+    made = set(
+        re.findall(r"""(?:finding|Doubt|some|_advised)\((?:end, )?\s*"([a-z0-9-]+)\"""", source)
+    )
     assert made <= CATALOGUE.keys()
     assert all(f'"{code}"' in source for code in CATALOGUE)
 

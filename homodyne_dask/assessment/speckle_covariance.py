@@ -75,6 +75,9 @@ class Record(NamedTuple):
 
 
 class NoiseCovariance(NamedTuple):
+    """A covariance of sums of ψ for one pixel, as a polynomial in 1/μ: its terms without counting noise, with
+    that of one frame, and with that of both frames of a pair."""
+
     constant: Matrix
     counted: Matrix
     counted_twice: Matrix
@@ -83,6 +86,7 @@ class NoiseCovariance(NamedTuple):
         return self.constant + self.counted / mean_counts + self.counted_twice / mean_counts**2
 
     def mean(self, share: PerCounts, mean_counts: PerCounts) -> Matrix:
+        """Return the sum over values of μ, with these weights."""
         once, twice = share / mean_counts, share / mean_counts**2
         return (
             share.sum() * self.constant
@@ -91,7 +95,7 @@ class NoiseCovariance(NamedTuple):
         )
 
     def mapped(self, to: Float[np.ndarray, "m n"]) -> "NoiseCovariance":
-        return NoiseCovariance(*(to @ part @ to.T for part in self))
+        return NoiseCovariance(*(to @ term @ to.T for term in self))
 
 
 def nearest_correlation(g: Matrix) -> tuple[Matrix, float]:
@@ -110,34 +114,35 @@ def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
     mean f of the cell.
     """
-    b, one = record.contrast, 1 / record.frames.astype(float)
+    b, per_frame = record.contrast, 1 / record.frames.astype(float)
     F, pairs = b * record.g**2, record.pairs
     factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
     root = np.zeros((len(F), rank))
     root[pivot - 1] = np.tril(factor)[:, :rank]
     leading = root @ root.T  # F in its leading directions
-    ages = [_cells_of_age(cells, age, pairs, leading, one) for age in range(len(cells.first))]
+    ages = [_cells_of_age(cells, age, pairs, leading, per_frame) for age in range(len(cells.first))]
     edges = np.cumsum([0, *(len(of_age.total) for of_age in ages)])
     places = [slice(*place) for place in pairwise(edges.tolist())]
     constant, counted = np.zeros((2, edges[-1], edges[-1]))
     for n, of_later in enumerate(ages):
         for earlier, of_earlier in zip(places[: n + 1], ages[: n + 1], strict=True):
-            parts = _traces_of_ages(of_later, of_earlier, leading, one)
-            for whole, part in zip((constant, counted), parts, strict=True):
-                whole[places[n], earlier] = part
-                whole[earlier, places[n]] = part.T
+            traces = _traces_of_ages(of_later, of_earlier, leading, per_frame)
+            for whole, block in zip((constant, counted), traces, strict=True):
+                whole[places[n], earlier] = block
+                whole[earlier, places[n]] = block.T
     total = np.concatenate([of_age.total for of_age in ages])
-    mean = [np.einsum("isj,ij->s", of.W, F[of.rows]) for of in ages]
+    mean = [np.einsum("isj,ij->s", of_age.W, F[of_age.rows]) for of_age in ages]
     f = 2 / b * np.concatenate(mean)
-    more = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
-    once = np.sqrt(1 + b * (2 * f - f**2))
+    # roots of the variance of a pair over that of normal deviations, without counts and with one
+    of_constant = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
+    of_counted = np.sqrt(1 + b * (2 * f - f**2))
     noise = (
-        constant * np.outer(more, more),
-        counted * np.outer(once, once),
+        constant * np.outer(of_constant, of_constant),
+        counted * np.outer(of_counted, of_counted),
         np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1)),
     )
     order = np.argsort(cells.number[cells.number >= 0])
-    return NoiseCovariance(*(part[order][:, order] for part in noise))
+    return NoiseCovariance(*(term[order][:, order] for term in noise))
 
 
 class _CellsOfAge(NamedTuple):
@@ -149,31 +154,33 @@ class _CellsOfAge(NamedTuple):
     total: PerCell
 
 
-def _cells_of_age(cells: CellPairs, age: int, pairs: Matrix, F: Matrix, one: Vector) -> _CellsOfAge:
+def _cells_of_age(
+    cells: CellPairs, age: int, pairs: Matrix, F: Matrix, per_frame: Vector
+) -> _CellsOfAge:
     rows = slice(*np.append(cells.first, cells.stop)[age : age + 2].tolist())
     kept, block = cells.number[age] >= 0, np.arange(len(F))
-    start, end = (of[kept, rows].T[:, :, None] for of in (cells.start, cells.end))
+    start, end = (block_of[kept, rows].T[:, :, None] for block_of in (cells.start, cells.end))
     W = ((block >= start) & (block < end)) * pairs[rows, None]
     total = W.sum((0, 2))
     W *= (0.5 / np.where(total > 0, total, 1.0))[:, None]
     WF = (W.reshape(-1, len(F)) @ F).reshape(W.shape)
-    return _CellsOfAge(rows, W, np.concatenate([WF, W * one], axis=1), total)
+    return _CellsOfAge(rows, W, np.concatenate([WF, W * per_frame], axis=1), total)
 
 
 def _traces_of_ages(
-    a: _CellsOfAge, b: _CellsOfAge, F: Matrix, one: Vector
+    a: _CellsOfAge, b: _CellsOfAge, F: Matrix, per_frame: Vector
 ) -> tuple[Float[np.ndarray, "cell other"], Float[np.ndarray, "cell other"]]:
-    """Return 2 tr(A F A' F) and 4 tr(A F A' D) of cells, A = W + Wᵀ of their weights, D of `one`."""
+    """Return 2 tr(A F A' F) and 4 tr(A F A' D) of cells, A = W + Wᵀ of their weights, D of `per_frame`."""
     first, (height, cells, n) = a.rows.start, a.W.shape
     W, both = a.W[:, :, first:], b.both[:, :, first:]
     right = (F[a.rows, b.rows] @ both.reshape(len(both), -1)).reshape(height, -1, n - first)
-    found = (W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
+    traces = (W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
     left = a.both[:, :cells, b.rows].transpose(1, 0, 2).reshape(cells, -1)
-    found += left @ both[:, :, :height].transpose(2, 0, 1).reshape(left.shape[1], -1)
-    found *= 4
-    constant, counted = found[:, : len(both[0]) // 2], found[:, len(both[0]) // 2 :]
+    traces += left @ both[:, :, :height].transpose(2, 0, 1).reshape(left.shape[1], -1)
+    traces *= 4
+    constant, counted = traces[:, : len(both[0]) // 2], traces[:, len(both[0]) // 2 :]
     if a is b:
-        size = one[a.rows, None, None]
+        size = per_frame[a.rows, None, None]
         counted += 4 * ((a.both[:, :cells, first:] * size) @ np.swapaxes(W, 1, 2)).sum(0)
         turned = (W[:, :, :height] * size.T).transpose(1, 2, 0).reshape(cells, -1)
         counted += 4 * turned @ left.T
@@ -195,46 +202,48 @@ def field_noise(
     """
     if not rows.any():  # all of these frames are masked
         return NoiseCovariance(*np.zeros((3, len(fields), len(fields))))
-    g, contrast, one, whole = record.g, record.contrast, 1 / record.frames.astype(float), rows.all()
+    g, contrast, whole = record.g, record.contrast, rows.all()
+    per_frame = 1 / record.frames.astype(float)
     F, weights = contrast * g**2, fields * record.pairs
     A = (weights + np.swapaxes(weights, 1, 2)) / 2
     B, some = A * g, slice(*(np.flatnonzero(rows)[[0, -1]] + [0, 1]).tolist())
     AF, Bg, b = _times(A, F[:, some]), _times(B, g), 2 * np.einsum("aij,ij->ai", A, F)
     if whole:
-        part, part_F, part_Bg, part_b = A, AF, Bg, b
+        A_rows, AF_rows, Bg_rows, b_rows = A, AF, Bg, b
     else:  # weights of pairs that count, all in one triangle, have the same traces as A
-        part = weights[:, some]
-        part_F, part_Bg = _times(part, F), _times(part * g[some], g)
-        part_b = np.einsum("aij,ij->aj", part, F[some])
-        part_b[:, some] += np.einsum("aij,ij->ai", part, F[some])
+        A_rows = weights[:, some]
+        AF_rows, Bg_rows = _times(A_rows, F), _times(A_rows * g[some], g)
+        b_rows = np.einsum("aij,ij->aj", A_rows, F[some])
+        b_rows[:, some] += np.einsum("aij,ij->ai", A_rows, F[some])
     turned = np.swapaxes(AF, 1, 2), np.swapaxes(Bg[:, :, some], 1, 2)
-    constant = 2 * _product(part_F, turned[0]) + 4 * contrast**3 * _product(part_Bg, turned[1])
+    constant = 2 * _product(AF_rows, turned[0]) + 4 * contrast**3 * _product(Bg_rows, turned[1])
     merged = MOST_MERGED if whole else OF_STRETCHES
-    constant += 2 * contrast**3 * _opposite(part, A, g, some, merged)
-    across = part_b @ _diagonals(g, Bg).T + _diagonals(g[some], part_Bg) @ b.T
-    constant += part_b @ F @ b.T - 2 * contrast**2 * across
-    by_first = (part_F + 2 * contrast**2 * part_Bg * g[some]) * one[some, None]
+    constant += 2 * contrast**3 * _opposite(A_rows, A, g, some, merged)
+    across = b_rows @ _diagonals(g, Bg).T + _diagonals(g[some], Bg_rows) @ b.T
+    constant += b_rows @ F @ b.T - 2 * contrast**2 * across
+    by_first = (AF_rows + 2 * contrast**2 * Bg_rows * g[some]) * per_frame[some, None]
     counted = 2 * _product(by_first, A[:, some])
     if whole:
         counted *= 2
     else:
         by_second = turned[0] + 2 * contrast**2 * turned[1] * g[some]
-        counted += 2 * _product(part * one, by_second)
-    counted -= (part_b * one) @ b.T
+        counted += 2 * _product(A_rows * per_frame, by_second)
+    counted -= (b_rows * per_frame) @ b.T
     twice = _product(weights[:, some] * (1 + F[some]), fields[:, some])
-    return NoiseCovariance(*((of + of.T) / 2 for of in (constant, counted, twice)))
+    return NoiseCovariance(*((term + term.T) / 2 for term in (constant, counted, twice)))
 
 
 def _times(
-    one: Float[np.ndarray, "field k n"], other: Float[np.ndarray, "n m"]
+    fields: Float[np.ndarray, "field k n"], matrix: Float[np.ndarray, "n m"]
 ) -> Float[np.ndarray, "field k m"]:
-    return (one.reshape(-1, len(other)) @ other).reshape(*one.shape[:2], -1)
+    return (fields.reshape(-1, len(matrix)) @ matrix).reshape(*fields.shape[:2], -1)
 
 
 def _product(
-    one: Float[np.ndarray, "field n n"], other: Float[np.ndarray, "field n n"]
+    fields: Float[np.ndarray, "field n n"], others: Float[np.ndarray, "field n n"]
 ) -> Float[np.ndarray, "field field"]:
-    return one.reshape(len(one), -1) @ other.reshape(len(other), -1).T
+    """Return Σ A12 A'12 of each pair of fields."""
+    return fields.reshape(len(fields), -1) @ others.reshape(len(others), -1).T
 
 
 def _diagonals(g: Matrix, products: Float[np.ndarray, "field n n"]) -> Float[np.ndarray, "field n"]:
@@ -242,8 +251,8 @@ def _diagonals(g: Matrix, products: Float[np.ndarray, "field n n"]) -> Float[np.
 
 
 def _opposite(
-    one: Float[np.ndarray, "field row n"],
-    other: Float[np.ndarray, "field n n"],
+    fields: Float[np.ndarray, "field row n"],
+    others: Float[np.ndarray, "field n n"],
     g: Matrix,
     rows: slice,
     most: int,
@@ -256,13 +265,13 @@ def _opposite(
     ) * 1.0
     g = merge @ g @ merge.T / np.outer(merge.sum(1), merge.sum(1))
     both = (g[:, :, None] * g[:, None, :]).reshape(len(g), -1)  # g13 g14 for every 1 and (3, 4)
-    left = (merge[:, rows] @ one @ merge.T) @ both
+    left = (merge[:, rows] @ fields @ merge.T) @ both
     left = np.einsum("aix,ix->ax", left, both)
-    return left @ (merge @ other @ merge.T).reshape(len(other), -1).T
+    return left @ (merge @ others @ merge.T).reshape(len(others), -1).T
 
 
-def sum_over_stretches(parts: list[NoiseCovariance]) -> NoiseCovariance:
-    return NoiseCovariance(*(np.sum(terms, axis=0) for terms in zip(*parts, strict=True)))
+def sum_over_stretches(noises: list[NoiseCovariance]) -> NoiseCovariance:
+    return NoiseCovariance(*(np.sum(terms, axis=0) for terms in zip(*noises, strict=True)))
 
 
 class NoiseFit(NamedTuple):
@@ -304,8 +313,8 @@ def left_by_fit(
     outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
     small = ROUNDING * np.eye(len(outside))
     each = zip(noise.mapped(outside), noise, strict=True)
-    parts = (part + np.trace(whole) * small for part, whole in each)
-    return outside @ residuals, NoiseCovariance(*parts)
+    terms = (term + np.trace(whole) * small for term, whole in each)
+    return outside @ residuals, NoiseCovariance(*terms)
 
 
 def likely_noise(
@@ -323,8 +332,8 @@ def likely_noise(
     weight = np.exp(likelihood - likelihood.max(0))
     each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist()
     return [
-        NoiseFit(mean_counts, share, of, largest, k, np.zeros(0))
-        for share, of, largest in zip(*map(np.copy, each[:2]), each[2], strict=True)
+        NoiseFit(mean_counts, share, squares, largest, k, np.zeros(0))
+        for share, squares, largest in zip(*map(np.copy, each[:2]), each[2], strict=True)
     ]
 
 
@@ -349,8 +358,8 @@ def _from_coarse_to_fine(likelihood: Float[np.ndarray, "mu bin"]) -> Iterator[in
     coarse = every[::COARSE]
     yield from coarse.tolist()
     near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
-    beside = (np.abs(every[:, None] - near) < COARSE).any(1)
-    yield from np.setdiff1d(every[beside], coarse).tolist()
+    between = (np.abs(every[:, None] - near) < COARSE).any(1)
+    yield from np.setdiff1d(every[between], coarse).tolist()
 
 
 def regular(covariance: Matrix) -> Matrix:
@@ -365,10 +374,10 @@ def regular(covariance: Matrix) -> Matrix:
 
 def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovariance:
     """Return the sum of w times the variance of ψ over all pairs, with Σ w f³ of an exponential decay."""
-    b, (one, f, f2) = contrast, sums
-    constant = b**2 * (one + f2) + b**3 * (4 * f - 4 * f2 + 4 / 3 * f2)
-    parts = (constant, 2 * b * one + b**2 * (4 * f - 2 * f2), one + b * f)
-    return NoiseCovariance(*(np.array([[part]]) for part in parts))
+    b, (w, f, f2) = contrast, sums
+    constant = b**2 * (w + f2) + b**3 * (4 * f - 4 * f2 + 4 / 3 * f2)
+    terms = (constant, 2 * b * w + b**2 * (4 * f - 2 * f2), w + b * f)
+    return NoiseCovariance(*(np.array([[term]]) for term in terms))
 
 
 def covariance_over_age(f: PerFrame, contrast: float, mean_counts: float, lag: int) -> PerFrame:
@@ -383,31 +392,34 @@ def covariance_over_age(f: PerFrame, contrast: float, mean_counts: float, lag: i
     d = np.arange(n)
     f0, f1, f2 = (f[np.minimum(np.abs(d + shift), n - 1)] for shift in (0, lag, -lag))
     g0, g1, g2, g = np.sqrt(f0), np.sqrt(f1), np.sqrt(f2), np.sqrt(f[lag])
-    same, touching = (d == 0).astype(float), (d == lag).astype(float)  # 1 = 3 and 2 = 4, or 2 = 3
+    equal, touching = (d == 0).astype(float), (d == lag).astype(float)  # 1 = 3 and 2 = 4, or 2 = 3
     F = b * f[lag]
-    k13, k14, k23 = b * f0 + m * same, b * f1, b * f2 + m * touching
+    k13, k14, k23 = b * f0 + m * equal, b * f1, b * f2 + m * touching
     of123, of124 = 2 * b**2 * g * g2 * g0, 2 * b**2 * g * g0 * g1  # of intensities alone
-    k123, k124 = of123 + F * m * (same + touching), of124 + F * m * same
+    k123, k124 = of123 + F * m * (equal + touching), of124 + F * m * equal
     k1234 = 2 * b**3 * (f[lag] * g2 * g1 + f0 * g2 * g1 + f[lag] * f0)
-    k1234 += m * same * (of123 + of124 + F * m) + m * touching * of124
+    k1234 += m * equal * (of123 + of124 + F * m) + m * touching * of124
     return k13**2 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (2 * k13 + k14 + k23)
 
 
-def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Matrix:
+def likely_covariance(
+    noise: NoiseCovariance, fit: NoiseFit, least_pixels: PerCounts | float = 0.0
+) -> Matrix:
     """Return the covariance of sums of ψ over the P pixels of a bin, its mean over likely P and μ."""
-    return noise.mean(fit.weight / fit.pixels, fit.mean_counts)
+    return noise.mean(fit.weight / np.maximum(fit.pixels, least_pixels), fit.mean_counts)
 
 
-def variances(of: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
-    return ((to @ of) * to).sum(1)
+def variances(covariance: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
+    """Return the variances of combinations; to: their weights."""
+    return ((to @ covariance) * to).sum(1)
 
 
 def log_variances(
     noise: NoiseCovariance, to: Float[np.ndarray, "m n"], fit: NoiseFit
 ) -> tuple[Moved, Moved]:
     """Return means over likely P and μ of logarithms of variances of combinations, and their variances."""
-    parts = np.stack([variances(part, to) for part in noise])
-    of_part = fit.mean_counts ** np.array([[0.0], [-1.0], [-2.0]]) / fit.pixels
-    log = np.log(np.maximum(of_part.T @ parts, np.finfo(float).tiny))
+    terms = np.stack([variances(term, to) for term in noise])
+    factors = fit.mean_counts ** np.array([[0.0], [-1.0], [-2.0]]) / fit.pixels
+    log = np.log(np.maximum(factors.T @ terms, np.finfo(float).tiny))
     mean = fit.weight @ log
     return mean, fit.weight @ (log - mean) ** 2 + 2 / fit.freedom

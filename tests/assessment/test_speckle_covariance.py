@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kurtosis
 
-from homodyne_dask.solver.speckle import (
+from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
     CellPairs,
     Record,
@@ -122,7 +122,7 @@ def test_frames_that_are_all_masked_have_no_noise_of_their_own():
 
 
 def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole(monkeypatch):
-    monkeypatch.setattr("homodyne_dask.solver.speckle.OF_STRETCHES", 30)
+    monkeypatch.setattr("homodyne_dask.assessment.speckle_covariance.OF_STRETCHES", 30)
     photons = Photons(FAST, 30)
     record, fields = record_of(photons), score_fields(photons)
     whole = field_noise(record, fields, np.ones(30, bool))
