@@ -1,7 +1,7 @@
 """The passes of a fit of a scan, and its result: what loads JAX and tables."""
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from homodyne_dask.assessment.assess import assess
 from homodyne_dask.assessment.result_of import result_of
 from homodyne_dask.fitting.minimize import CheckpointFile, FitRecord, identity, minimize
-from homodyne_dask.fitting.observer import FitObserver, followed
+from homodyne_dask.fitting.observer import FitObserver
 from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
 from homodyne_dask.fitting.start.initial_values import find_start, require_finite
 from homodyne_dask.request.options import SPECKLE_WEIGHTS
@@ -52,8 +52,8 @@ def passes_of_scan(
     else:
         file = None if path is None else CheckpointFile(path, identity(request))
         states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
-    state = yield from followed(states, observer, record, resumed=resume)
-    raise_nonfinite(state, [(request, slice(None))])
+    scans = [(request, slice(None))]
+    state = yield from last_state(states, scans, observer, record, resumed=resume)
     assessment = assess(request, state, data, weighted, observer.start_phase)
     ran = fit_run(record, state.passes, data.compilations())
     result = result_of(request, state, assessment, ran, record.minima)
@@ -69,10 +69,31 @@ def passes_of_scan(
     return result
 
 
-def raise_nonfinite(state: lm.State, scans: Iterable[tuple[Request, Any]]) -> None:
+def last_state(
+    states: Iterator[lm.State],
+    scans: Iterable[tuple[Request, Any]],
+    observer: FitObserver,
+    record: FitRecord,
+    *,
+    resumed: bool = False,
+) -> Generator[lm.State, None, lm.State]:
+    """Yield the state after each pass of any fit, shown by the observer; return the last one.
+
+    scans: each with the places of its parameters in theta. Raises an error that names the parameters and
+    the pair at which the model is not a number.
+    """
+    state = None
+    for state in states:
+        observer.state(state, resumed=resumed)
+        resumed = False
+        yield state
+    assert state is not None  # there is at least one pass
+    observer.start_phase("estimating the errors")
+    record.last_pass = time.perf_counter()
     if state.outcome is lm.Outcome.NONFINITE:
         for request, place in scans:
             require_finite(request, state.theta[place], everywhere=True)
+    return state
 
 
 def fit_run(record: FitRecord, passes: int, compilations: dict[str, int]) -> FitRun:

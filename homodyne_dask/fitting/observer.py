@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -22,7 +22,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.fitting.minimize import FitRecord
     from homodyne_dask.kernels.gram import AnyGram, Gram
     from homodyne_dask.results.data.findings import Findings
     from homodyne_dask.sweep.plan import Plan
@@ -279,17 +278,3 @@ class FitObserver:
                 except Exception as failure:  # it must not hide why the fit failed
                     LOG.warning("a callback also failed: %s: %s", type(failure).__name__, failure)
             raise
-
-
-def followed(
-    states: Iterator[lm.State], observer: FitObserver, record: "FitRecord", *, resumed: bool = False
-) -> Generator[lm.State, None, lm.State]:
-    state = None
-    for state in states:
-        observer.state(state, resumed=resumed)
-        resumed = False
-        yield state
-    assert state is not None  # there is at least one pass
-    observer.start_phase("estimating the errors")
-    record.last_pass = time.perf_counter()
-    return state

@@ -20,7 +20,7 @@ from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.fitting import choose_model
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as run_many
-from homodyne_dask.fitting.series.scans_together import _disagreement
+from homodyne_dask.fitting.series.global_end import disagreement
 from homodyne_dask.models.user_defined import USER_DEFINED
 from homodyne_dask.results.data.findings import CATALOGUE
 from homodyne_dask.results.data.fit_result import Alternative, ModelCheck, PowerOfQ
@@ -128,7 +128,7 @@ def findings_of(request):
             "parameters": each.isel(scan=0),
             "agreement_in": lambda *_, **__: differ,
         }
-        yield from _disagreement(["D0"], SimpleNamespace(**fit))
+        yield from disagreement(["D0"], SimpleNamespace(**fit))
 
 
 def of_misfits(request):

@@ -9,7 +9,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.series.scans_together import GlobalParameters, _End, _of_noises
+from homodyne_dask.fitting.series.global_end import GlobalEnd
+from homodyne_dask.fitting.series.global_request import GlobalParameters
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.rate_forms import PowerLaw
@@ -138,7 +139,8 @@ def test_sums_that_are_not_finite_have_no_covariance_of_noise():
     four = search([hd.Parameter(name) for name in "abcd"])
     state = SimpleNamespace(reduced=reduced, theta=np.ones(4))
     request = SimpleNamespace(together=SimpleNamespace(search=four))
-    assert _of_noises(_End(request, state, [], [(None, state)]), [None]) is None
+    end = GlobalEnd(request, state, [], lambda *_: pytest.fail("a pass is made"))
+    assert end._errors_by_noise([None]) is None
 
 
 def test_contrasts_may_be_shared_where_rates_differ(store, series):
