@@ -52,15 +52,7 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
         return Noise(_constant(source, source.sigma), "constant", [])
     # the mean of two halves has noise of its own
     if source.intensity is None or source.half == "mean":
-        for index, record in enumerate(records):
-            if not record["scatter"] and not record["left_out"]:
-                why = "too few pairs" if record["scatter"] is None else "no scatter"
-                raise NoDataError(
-                    f"{source.name(index)} has {why} to measure its noise from {source.n_frames} frames: "
-                    "give --sigma"
-                )
-        scatter = np.array([record["scatter"] or 1.0 for record in records])
-        return Noise(_constant(source, scatter), "scatter", [])
+        return _noise_of_scatter(source, records)
     rows = np.ones_like(source.intensity)
     for index, record in enumerate(records):
         if not record["left_out"]:
@@ -69,6 +61,18 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
                 raise NoDataError(f"{source.name(index)} has no counts")
             rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
     return Noise(rows, "counts", _notes_on_disagreement(rows, records))
+
+
+def _noise_of_scatter(source: Source, records: list[BinRecord]) -> Noise:
+    for index, record in enumerate(records):
+        if not record["scatter"] and not record["left_out"]:
+            why = "too few pairs" if record["scatter"] is None else "no scatter"
+            raise NoDataError(
+                f"{source.name(index)} has {why} to measure its noise from {source.n_frames} frames: "
+                "give --sigma"
+            )
+    scatter = np.array([record["scatter"] or 1.0 for record in records])
+    return Noise(_constant(source, scatter), "scatter", [])
 
 
 def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndarray, "bin t"]:

@@ -473,13 +473,19 @@ def _few_bins(end: AssessedFit) -> Iterator[Finding]:
     if independent < min(bins, MIN_CLUSTERS):
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
         yield _advised(end, "few-independent-bins", **numbers)
+    # `points-correlated` says why errors of a table are absent
+    if end.assessment.errors.naive is None or not end.assessment.decay or end.request.scan.is_table:
+        return
+    yield from _errors_of_few_bins(end)
+
+
+def _errors_of_few_bins(end: AssessedFit) -> Iterator[Finding]:
     errors, speckle = end.assessment.errors, end.assessment.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.reduced, end.request.clusters) >= MIN_CLUSTERS
     of_all = not end.assessment.alone and errors.robust is not None  # from the bins of all scans
     by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
-    of_table = end.request.scan.is_table  # `points-correlated` says why
-    if errors.naive is None or not end.assessment.decay or by_clusters or of_table:
+    if by_clusters:
         return
     why = "few-cells" if speckle is None else speckle.objection
     if few and not end.assessment.alone:

@@ -29,7 +29,7 @@ from homodyne_dask.solver.array_shapes import (
     Vector,
 )
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
-from homodyne_dask.solver.normal_matrix import eigensystem, pseudoinverse
+from homodyne_dask.solver.normal_matrix import Eigensystem, eigensystem, pseudoinverse
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
@@ -238,19 +238,29 @@ class _Metric:
         for column in columns:
             k = slice(stop, stop := stop + column.change.shape[2])
             scaled = eigensystem(information[k, k], np.sqrt(np.maximum(whole[k], least)))
-            some = scaled.values > LEAST_OWN
-            if not some.any():
-                left.append(None)
-                continue
-            to = scaled.vectors[:, some] / scaled.size[:, None]
-            inverse = to / scaled.values[some] @ to.T
-            shares = np.einsum("ij,bji->b", inverse, parts[:, k, k]) / some.sum()
-            spread = relative[:, k].mean(1)
-            freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
-            of_column = {b: left_of_bin[b][:, k] for b in bins}
-            excess = 1 + float(shares @ excess_of_weighted(shares, spread))
-            left.append(_Outside(of_column, score[k], inverse, int(some.sum()), freedom, excess))
+            left_of_column = {b: left_of_bin[b][:, k] for b in bins}
+            sums = score[k], parts[:, k, k], relative[:, k].mean(1)
+            left.append(_left_outside(scaled, left_of_column, *sums))
         return left
+
+
+def _left_outside(
+    scaled: Eigensystem,
+    left_of_bin: dict[int, Matrix],
+    score: Vector,
+    parts: np.ndarray,
+    spread: Vector,
+) -> _Outside | None:
+    """parts, spread: the information of the column in each bin, and its relative variance."""
+    some = scaled.values > LEAST_OWN
+    if not some.any():
+        return None
+    to = scaled.vectors[:, some] / scaled.size[:, None]
+    inverse = to / scaled.values[some] @ to.T
+    shares = np.einsum("ij,bji->b", inverse, parts) / some.sum()
+    freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
+    excess = 1 + float(shares @ excess_of_weighted(shares, spread))
+    return _Outside(left_of_bin, score, inverse, int(some.sum()), freedom, excess)
 
 
 def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Column]:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import homodyne_dask as hd
 from homodyne_dask.cli import progress_bar
@@ -107,16 +107,7 @@ def model_of(config: FitConfig) -> Model:
 def fit_jobs(config: FitConfig) -> list[Job]:
     options = config.values()
     if config.over or config.over_scans or config.scan_values:
-        scans = [selected(config, store) for store in config.data]
-        for scan in scans:  # an error is reported once, not for each part
-            prepare(scan, model_of(config), **options).require_gap()
-        over = "together" if config.together and len(scans) > 1 else config.over
-        over = axis_of(config.over_scans or over or "").replace(" ", "_")
-        alone = len(config.data) == 1
-        folder = config.output or folders.default_folder(config.data[0], over, alone)
-        each = zip(_parts(config, scans), scans, strict=True)
-        common = options, folder, config.together
-        jobs = [job for parts, scan in each for job in jobs_of(parts, scan, *common)]
+        jobs = _jobs_of_parts(config, options)
     elif config.windows is not None:
         raise OptionError("windows require over 'age': also give --over age")
     else:
@@ -126,6 +117,20 @@ def fit_jobs(config: FitConfig) -> list[Job]:
         ]
     chosen = {"checkpoint": config.checkpoint, "overwrite": config.overwrite}
     return [job._replace(**chosen) for job in jobs]
+
+
+def _jobs_of_parts(config: FitConfig, options: dict[str, Any]) -> list[Job]:
+    scans = [selected(config, store) for store in config.data]
+    for scan in scans:  # an error is reported once, not for each part
+        prepare(scan, model_of(config), **options).require_gap()
+    over = "together" if config.together and len(scans) > 1 else config.over
+    over = axis_of(config.over_scans or over or "").replace(" ", "_")
+    alone = len(config.data) == 1
+    folder = config.output or folders.default_folder(config.data[0], over, alone)
+    jobs = []
+    for parts, scan in zip(_parts(config, scans), scans, strict=True):
+        jobs += jobs_of(parts, scan, options, folder, config.together)
+    return jobs
 
 
 def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Part, ...]]:

@@ -71,7 +71,7 @@ def url_path(what: str, url: str) -> UrlPath | str:
     bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if parts.scheme == "file" and host in (None, "localhost") and parts.path:
         return unquote(parts.path)
-    if "@" in parts.netloc or parts.query or parts.fragment:
+    if any(("@" in parts.netloc, parts.query, parts.fragment)):
         raise OptionError(
             f"{what} = {shown(bare)} contains a user, a password or a signature (@, ?, #), but URLs "
             f"are stored in results and logs: give the URL without these, and credentials in the environment"
@@ -81,12 +81,16 @@ def url_path(what: str, url: str) -> UrlPath | str:
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {FORMS}")
     decoded = unquote if parts.scheme in WEB else str
     names = [decoded(name) for name in parts.path.split("/") if name]
-    if not url.isprintable() or any(name in (".", "..") or set(name) & {*"/\\"} for name in names):
+    if not url.isprintable() or any(map(_leads_elsewhere, names)):
         raise OptionError(
             f"{what} = {shown(bare)} cannot be used: give a URL without backslashes, control "
             "characters, and the segments . and .."
         )
     return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))
+
+
+def _leads_elsewhere(segment: str) -> bool:
+    return segment in (".", "..") or bool(set(segment) & {*"/\\"})
 
 
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15), "base": 2}

@@ -156,11 +156,13 @@ def source_of(
         ),
         "its frame spacing": (time, step, "--frame-time in s"),
     }
-    missing = [what for what, (held, option, _) in quantities.items() if held is None is option]
+    missing = {
+        name: way for name, (held, option, way) in quantities.items() if held is None is option
+    }
     if missing:
         raise OptionError(
-            f"{path.name} does not contain {joined_with_and(missing)}: give "
-            f"{'; '.join(quantities[what][2] for what in missing)} (or --q-dataset, --phi-dataset, "
+            f"{path.name} does not contain {joined_with_and([*missing])}: give "
+            f"{'; '.join(missing.values())} (or --q-dataset, --phi-dataset, "
             f"--time-dataset if the file contains them)"
         )
     if time is None:

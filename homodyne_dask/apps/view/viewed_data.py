@@ -13,7 +13,7 @@ from homodyne_dask.results.data.c2_means import Cut, ReadTile, cut_at_age, tile_
 from homodyne_dask.results.data.fit_view import FitView, as_fitted, as_selected, fitted_scan
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import SERIES, SUMMARY, data_of, fits_in, load_result
-from homodyne_dask.store.files import absolute, any_path
+from homodyne_dask.store.files import AnyPath, absolute, any_path
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
 
@@ -50,23 +50,24 @@ def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = Non
         require_type("what to view", viewed, Viewable, form)
         if isinstance(viewed, Scan | FitResult):
             sources.append(viewed)
-            continue
-        path = any_path("what to view", viewed)
-        if isinstance(path, UrlPath):
-            sources.append(open_dataset(path))
-        elif path.name.endswith(".json") or (path / SUMMARY).is_file():
-            sources.append(path)
-        elif fits := fits_in(path):
-            sources += [path / fit for fit in fits]
-        elif (path / SERIES).is_file():
-            raise OptionError(f"{path} contains a series without a finished fit")
         else:
-            sources.append(open_dataset(path))
+            sources += _sources_in(any_path("what to view", viewed))
     if not sources:
         raise OptionError("there is nothing to view: give a store or the folder of a fit")
     if any((exclude or {}).values()) and not any(isinstance(s, Scan) for s in sources):
         raise OptionError("a fit is shown with the pairs it used: leave out what is to be excluded")
     return [s.select(exclude=exclude) if isinstance(s, Scan) else s for s in sources]
+
+
+def _sources_in(path: AnyPath) -> list[Source]:
+    if not isinstance(path, UrlPath):
+        if path.name.endswith(".json") or (path / SUMMARY).is_file():
+            return [path]
+        if fits := fits_in(path):
+            return [path / fit for fit in fits]
+        if (path / SERIES).is_file():
+            raise OptionError(f"{path} contains a series without a finished fit")
+    return [open_dataset(path)]
 
 
 def name_of(source: Source) -> str:

@@ -270,11 +270,8 @@ def _table(path: Path, variable: str) -> dict[str, str]:
             f"scan_values = {shown(str(path))} cannot be read ({in_line(str(e))}): "
             f"give the path of a CSV table"
         ) from None
-    head, columns = rows[0] if rows else [], {}
-    for n, cell in enumerate(head):
-        name, _, unit = cell.replace("(", "[").partition("[")
-        columns[name.strip()] = n, unit.rstrip(" ])")
-    n, unit = columns.get(variable, (1, "") if len(head) == 2 else (0, ""))
+    head = rows[0] if rows else []
+    n, unit = _column_and_unit(head).get(variable, (1, "") if len(head) == 2 else (0, ""))
     if not n:
         raise OptionError(
             f"{path} has no column {variable}: give a table with the names of the scans in the first column"
@@ -287,6 +284,14 @@ def _table(path: Path, variable: str) -> dict[str, str]:
     return {
         name: f"{cell} {unit}" if name in without_unit else cell for name, cell in cells.items()
     }
+
+
+def _column_and_unit(head: Sequence[str]) -> dict[str, tuple[int, str]]:
+    columns = {}
+    for n, cell in enumerate(head):
+        name, _, unit = cell.replace("(", "[").partition("[")
+        columns[name.strip()] = n, unit.rstrip(" ])")
+    return columns
 
 
 BINS_READ = 4

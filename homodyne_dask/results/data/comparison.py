@@ -263,9 +263,13 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
         )
         for n in range(len(each))
     ]
-    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
+    rows.sort(key=_best_first)
     store = each[0].fit.provenance.inputs["store"]
     return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
+
+
+def _best_first(row: ComparedFit) -> tuple[bool, float]:
+    return not row.best, -row.score if np.isfinite(row.score) else np.inf
 
 
 def _stderr_of_differences(

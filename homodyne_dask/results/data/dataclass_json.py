@@ -20,11 +20,7 @@ def plain_values(value: Any) -> Any:
     their names, arrays lists, and a Dataset {"coords", "columns"} of dims and values by name.
     """
     if isinstance(value, xarray.Dataset):
-        parts = {"coords": value.coords, "columns": value.data_vars}
-        value = {
-            group: {name: {"dims": a.dims, "values": a.values} for name, a in arrays.items()}
-            for group, arrays in parts.items()
-        }
+        value = {"coords": _arrays(value.coords), "columns": _arrays(value.data_vars)}
     elif isinstance(value, (np.ndarray, np.generic, xarray.DataArray)):
         value = getattr(value, "values", value).tolist()
     elif hasattr(value, "to_dict"):
@@ -40,6 +36,10 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain_values(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _arrays(arrays: Mapping[Any, xarray.DataArray]) -> dict[Any, Any]:
+    return {name: {"dims": array.dims, "values": array.values} for name, array in arrays.items()}
 
 
 def read_fields[T](kind: type[T], read: Mapping[str, Any]) -> T:

@@ -159,13 +159,7 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
         if parameters and names.issuperset(parameters):
             derived[name] = _rate_at(result, name, parameters, age, form)
     derived |= _decay_rates(result, derived, age)
-    if result.config["model"] == BROWNIAN.name:
-        D0 = fitted_quantities(result)["D0"]
-        if D0.unit != "1/s":
-            D = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
-            stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
-            about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
-            derived["D_SE"] = D._replace(stderr=stderr, **about)
+    derived |= _self_diffusion(result)
     if (test := result.diagnosis.power_of_q) is not None:
         about = "with which rates scale, by a test of 2; quote --over q"
         numbers_of_test = test.power, test.stderr, np.nan, test.dof
@@ -179,6 +173,18 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
         name: quantity._replace(misfit=result.misfit).quoted(name not in {"power_of_q", *tied})
         for name, quantity in derived.items()
     }
+
+
+def _self_diffusion(result: FitValues) -> dict[str, Quantity]:
+    if result.config["model"] != BROWNIAN.name:
+        return {}
+    D0 = fitted_quantities(result)["D0"]
+    if D0.unit == "1/s":
+        return {}
+    D = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
+    stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
+    about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
+    return {"D_SE": D._replace(stderr=stderr, **about)}
 
 
 def fitted_quantities(result: FitValues) -> dict[str, Quantity]:

@@ -188,7 +188,7 @@ def _band(
     if (unsure := np.abs(limited) > stderr).any():
         about["limit_only"] = "only an upper limit is known of the shear rate near 0"
     below, above = _reach(result, name, curve, stderr)
-    if any(not np.array_equal(reach, stderr, equal_nan=True) for reach in (below, above)):
+    if not np.array_equal(np.stack([below, above]), np.stack([stderr, stderr]), equal_nan=True):
         about["wider"] = "the bands include errors due to splines and smoothing"
     known_sides = np.isfinite(below) & np.isfinite(above) & ~unsure
     band = {"stderr": np.where(known_sides, stderr, np.nan), "dof": dof}  # held at a bound

@@ -479,6 +479,10 @@ def _by_angle(
         drawn.append(line_y)
     if log:
         draw.log_scale_if_wide(axis, "y", np.concatenate(drawn))
+    _tick_places(axis, name, x)
+
+
+def _tick_places(axis: Axes, name: str, x: Float[np.ndarray, " bin"]) -> None:
     steps = [1, 1.5, 3, 4.5, 9, 10] if name.startswith("φ") else None
     whole = name != _Q
     axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=whole))
