@@ -88,11 +88,13 @@ async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
 
 
 def release_scheduler(scheduler: Scheduler) -> None:
-    """Remove a closed scheduler from caches that would keep it, about 1 MB, as long as the process lives.
+    """Remove a closed scheduler and the clients of closed ones from caches that keep them for good.
 
-    Public: Scheduler.close, which leaves it there.
+    Each scheduler with its dashboard is more than 1 MB. Public: Scheduler.close, which leaves it there.
     """
     distributed.core._expects_comm.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]
+    # of Python 3.13.0 and 3.13.1: the values of the cache hold the clients that are its weak keys
+    vars(vars(distributed.Client)["_register_plugin"]).get("_method_cache", {}).clear()
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
     for cell in dashboard.template_variables.__closure__ if dashboard else ():
         if isinstance(cell.cell_contents, dict):
