@@ -47,8 +47,8 @@ def g2(data: Scan | str | Path) -> xarray.Dataset:
         if not pairs.any():
             continue
         decay = _decay_of(table.isel(bin=bin), scan)
-        at = zip(np.unique(read.lag).tolist(), lags.tolist(), strict=True)
-        noises = [_noise_at_lag(read, bin, interval, lag, *decay) for interval, lag in at]
+        intervals = zip(np.unique(read.lag).tolist(), lags.tolist(), strict=True)
+        noises = [_noise_at_lag(read, bin, interval, lag, *decay) for interval, lag in intervals]
         if scan.attributes.sigma_source == "scatter":
             noises.append(_noise_of_pairs(float(sigma[bin]), pairs, lags, *decay))
         table["stderr"].values[bin] = _errors(noises, counts)[: len(lags)]
@@ -78,37 +78,38 @@ def _age_means(scan: Scan) -> xarray.Dataset:
     coords |= {"scan": ("bin", scan.scan_number)} if scan.has_repeats else {}
     return xarray.Dataset(
         {"g2": (both, mean), "stderr": (both, stderr), "pairs": (both, pairs.astype(int))},
-        coords=coords | {"lag": ("lag", [float(f"{one:.12g}") for one in lag], {"units": "s"})},
+        coords=coords
+        | {"lag": ("lag", [float(f"{seconds:.12g}") for seconds in lag], {"units": "s"})},
         attrs={"store_sha256": scan.digest, "source_file": scan.attributes.source_file},
     )
 
 
 def _at_lag(read: Cuts, lag: int) -> tuple[Float[np.ndarray, "*bin"], ...]:
-    at = read.lag == lag
-    count = np.where(np.isfinite(read.c2[:, at]), read.count[:, at], 0)
-    value, total = np.where(count > 0, read.c2[:, at], 0.0), count.sum(axis=1)
+    cells = read.lag == lag
+    count = np.where(np.isfinite(read.c2[:, cells]), read.count[:, cells], 0)
+    value, total = np.where(count > 0, read.c2[:, cells], 0.0), count.sum(axis=1)
     ages = (count > 0).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = (count * value).sum(axis=1) / total
         squares = (count**2 * (value - mean[:, None]) ** 2).sum(axis=1) / total**2
         stderr = np.sqrt(np.where(ages > 1, squares * ages / (ages - 1), np.nan))
     used = count.sum(axis=0)
-    return np.average((read.t2 - read.t1)[at], weights=np.maximum(used, 1)), mean, stderr, total
+    return np.average((read.t2 - read.t1)[cells], weights=np.maximum(used, 1)), mean, stderr, total
 
 
 def _decay_of(mean: xarray.Dataset, scan: Scan) -> tuple[Float[np.ndarray, " t"], float]:
     """Return f at lags of 0, 1, 2 ... frames, 0 for what is below its error, and the contrast."""
     value, error = mean["g2"].values - 1, np.nan_to_num(mean["stderr"].values)
-    known = np.isfinite(value)
-    if not known.any():
+    finite = np.isfinite(value)
+    if not finite.any():
         return np.zeros(scan.n_frames), LEAST_CONTRAST
-    lag, value = mean["lag"].values[known], np.where(value > 2 * error, value, 0.0)[known]
+    lag, value = mean["lag"].values[finite], np.where(value > 2 * error, value, 0.0)[finite]
     near = value[:2] if len(value) > 1 else np.repeat(value, 2)
     # what is lost in the first frame, as in the second
     extrapolated = near[0] * near[0] / max(near[1], near[0] / 2, 1e-12)
     contrast = float(np.clip(extrapolated, LEAST_CONTRAST, 1.0))
-    at = scan.attributes.frame_time * np.arange(scan.n_frames)
-    f = np.interp(at, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
+    lags = scan.attributes.frame_time * np.arange(scan.n_frames)
+    f = np.interp(lags, np.concatenate([[0.0], lag]), np.concatenate([[1.0], value / contrast]))
     return np.clip(f, 0.0, 1.0), contrast
 
 
@@ -126,12 +127,12 @@ class _LagNoise(NamedTuple):
 def _noise_at_lag(
     read: Cuts, bin: int, interval: int, lag: int, f: Float[np.ndarray, " t"], contrast: float
 ) -> _LagNoise:
-    at = (read.lag == interval) & (read.count[bin] > 0) & np.isfinite(read.c2[bin])
-    count, value = read.count[bin, at], read.c2[bin, at]
+    cells = (read.lag == interval) & (read.count[bin] > 0) & np.isfinite(read.c2[bin])
+    count, value = read.count[bin, cells], read.c2[bin, cells]
     if not len(count):
         return _LagNoise(0.0, np.full(3, np.nan), np.zeros(3), np.zeros((3, 3)))
     lags = int(np.diff(read.lag_edges)[interval])
-    begin, length = read.age_edges[read.age[at]], np.maximum(count // lags, 1)
+    begin, length = read.age_edges[read.age[cells]], np.maximum(count // lags, 1)
     share, ages = count / count.sum(), len(count)
     covariance = _of_intervals(f, contrast, lag, begin, length)
     covariance[2] /= lags  # counts of pairs of other lags are independent of each other
@@ -154,8 +155,10 @@ def _noise_of_pairs(
     contrast: float,
 ) -> _LagNoise:
     """Return that of σ as it is measured, from second differences over age."""
-    each = [_by_counts(f, contrast, lag)[:, :3] @ SECOND_DIFFERENCE / 6 for lag in lags.tolist()]
-    expected = np.average(each, axis=0, weights=pairs)
+    variances = [
+        _by_counts(f, contrast, lag)[:, :3] @ SECOND_DIFFERENCE / 6 for lag in lags.tolist()
+    ]
+    expected = np.average(variances, axis=0, weights=pairs)
     squares = np.outer(expected, expected) / FREEDOM_OF_PAIRS
     return _LagNoise(sigma**2, np.full(3, np.nan), expected, squares)
 
@@ -183,8 +186,8 @@ def _of_intervals(
     start = begin[:, None]
     end = start + length[:, None]
 
-    def apart(one: Int[np.ndarray, "age 1"], other: Int[np.ndarray, "age 1"]) -> np.ndarray:
-        return sums[:, np.minimum(np.abs(one - other.T), len(f))]
+    def apart(first: Int[np.ndarray, "age 1"], other: Int[np.ndarray, "age 1"]) -> np.ndarray:
+        return sums[:, np.minimum(np.abs(first - other.T), len(f))]
 
     total = apart(end, start) + apart(start, end) - apart(start, start) - apart(end, end)
     return total / np.outer(length, length)
@@ -198,14 +201,14 @@ def _errors(noises: list[_LagNoise], counts: float) -> Float[np.ndarray, " lag"]
     """
     mu = np.array([counts]) if np.isfinite(counts) else MEAN_COUNTS
     power = mu ** -np.arange(3.0)[:, None]
-    of_mean = np.array([one.of_mean @ power for one in noises])
-    some = [one for one in noises if one.scatter > 0]
-    if not some:
+    of_mean = np.array([noise.of_mean @ power for noise in noises])
+    scattered = [noise for noise in noises if noise.scatter > 0]
+    if not scattered:
         return np.full(len(noises), np.nan)
-    scatter = np.array([[one.scatter] for one in some])
-    expected = np.array([one.of_scatter @ power for one in some])
-    half = np.array([((one.squares @ power) * power).sum(0) for one in some])
-    half = 0.5 * expected**2 / half  # of the degrees of freedom
+    scatter = np.array([[noise.scatter] for noise in scattered])
+    expected = np.array([noise.of_scatter @ power for noise in scattered])
+    half_variance = np.array([((noise.squares @ power) * power).sum(0) for noise in scattered])
+    half = 0.5 * expected**2 / half_variance  # of the degrees of freedom
     pixels = half.sum(0) / (half * scatter / expected).sum(0)
     rate = half * pixels / expected
     log = (half * np.log(rate * scatter) - gammaln(half) - rate * scatter).sum(0)
