@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from homodyne_dask.errors import SourceError, shown
-from homodyne_dask.request.option_types import Form
+from homodyne_dask.request.option_types import Form, parts
 from homodyne_dask.request.options import Options, option
 from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
 
@@ -103,6 +103,11 @@ def _split(value: Any) -> Any:
     return [word for text in texts for word in re.split(r"[:,\s]+", text.strip())]
 
 
+def _paths(value: Any) -> Any:
+    """Return the paths in one text, or of several, which may hold spaces and colons."""
+    return _split(value) if isinstance(value, str) else parts(value)
+
+
 def _numbers(value: Any) -> list[float]:
     try:
         if np.asarray(value).dtype.kind in "cmMV":  # NumPy would make numbers of them
@@ -155,7 +160,7 @@ Offset = Annotated[Finite, BeforeValidator(lambda value: _number(value or 0.0)),
 GapInAngstrom = Annotated[float, Field(ge=GAPS[0], le=GAPS[1]), BeforeValidator(_number), NUMBER]
 TrainRange = Annotated[tuple[int, int], BeforeValidator(_split)]
 ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
-ArrayNames = Annotated[tuple[ArrayName, ...], BeforeValidator(_split), Form("a name", "NAME")]
+ArrayNames = Annotated[tuple[ArrayName, ...], BeforeValidator(_paths), Form("a name", "NAME")]
 Axes = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_with_two_times)]
 
 

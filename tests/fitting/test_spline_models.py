@@ -27,6 +27,14 @@ def wave(u):
     return 1 + 0.5 * np.sin(2 * np.pi * u)
 
 
+def test_the_stretching_is_found_where_all_rates_are_fixed_far_from_those_of_the_data(tmp_path):
+    """From the stretching of a fit with free rates, f had decayed before the second frame."""
+    scan = store(ageing(np.ones_like, 1.0), tmp_path)
+    result = fit_here(scan, "stretched", rates="spline", knots=6, fixed={"rate": 100.0})
+    assert result.converged
+    assert result.redchi == pytest.approx(1.073, abs=0.001)
+
+
 @pytest.mark.long
 def test_a_rate_of_the_age_is_that_of_dense_penalized_least_squares(tmp_path):
     scans, strength = ageing(wave, 0.8), 30.0

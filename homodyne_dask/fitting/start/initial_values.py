@@ -79,7 +79,10 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
     Initial values that a user gives are a start beside those of a search; those of all parameters of a model
     given as f without fringes are returned as they are: averages need not show what it has.
     """
-    return STARTS[request.problem.model.start](request, data).minima()
+    start = request.problem.model.start
+    if start == "rate splines" and request.search.smoothness is None:
+        start = "function"  # no rate is free: what is left is searched for as in any f
+    return STARTS[start](request, data).minima()
 
 
 def of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Request:

@@ -173,6 +173,10 @@ def test_paths_that_are_asked_for_are_kept_or_refused(tmp_path):
     edited(other, **{"/entry/sample/humidity": 13.5})
     both = ingest.ingest([path, other], tmp_path / "b.zarr", keep="/entry/sample/humidity")
     assert attributes(both.store)["experiment"]["/entry/sample/humidity"]["value"] == [12.5, 13.5]
+    edited(path, **{"/entry/sample/relative humidity": 12.5, "/entry/a:b": 3})
+    names = ["/entry/sample/relative humidity", "/entry/a:b"]
+    kept = ingest.ingest(path, tmp_path / "d.zarr", keep=names)
+    assert attributes(kept.store)["experiment"].keys() == {*names}
     for name, says in (
         ("/entry/log", r"no single number \(its shape is \(2,\)\) at /entry/log"),
         ("/entry", "no dataset /entry:"),
