@@ -370,7 +370,7 @@ def weighted_errors(
     weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], alone))
     follow = weights @ at_end.follow[:, 0]
     variance = float(follow @ total @ follow + weights**2 @ np.nan_to_num(alone) ** 2)
-    offset = offset_deviation(reduced, weights, variance, float(freedom.min()))
+    offset = offset_deviation(reduced, weights, variance, float(freedom.min(initial=np.inf)))
     return replace(noise_of_fit.errors(total, freedom), offset=offset)
 
 

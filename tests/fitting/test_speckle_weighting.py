@@ -196,6 +196,14 @@ def test_options_of_a_fit_hold(bright, frames, more):
         assert points["chisqr"].values.max() > result.chisqr + 3
 
 
+def test_a_fit_in_which_no_parameter_moved_has_a_result(bright):
+    values = dict(zip(STATIC["model"].names, STILL, strict=True))
+    result = fitted(bright, fixed=values)
+    assert result.converged
+    assert np.isfinite(result.chisqr)
+    assert np.isnan(result.parameters["stderr"].values).all()
+
+
 def test_masked_frames_and_rings_of_several_q(tmp_path):
     scans = replace(BRIGHT, q=(0.008, 0.01, 0.012)).scan(5)
     scans.c2[:, 30:33, :] = scans.c2[:, :, 30:33] = np.nan
