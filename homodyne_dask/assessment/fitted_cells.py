@@ -189,7 +189,7 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
     prior, bins = np.zeros((n, n)), {}
     of_theta = slice(n - m, None)  # not -m: there may be no parameter
     prior[of_theta, of_theta] = joint.prior.normal[:m, :m]
-    normal, fitted = prior.copy(), prior.copy()
+    normal, fitted = prior.copy(), np.zeros((n, n))  # the noise of the data alone
     fits = by_pairs, by_noise = _WeightedFit(prior), _WeightedFit(prior)
     weighting = fits.index(by_noise if request.options.weighting == SPECKLE_WEIGHTS else by_pairs)
     residual, f = np.full((2, len(scan.bins), len(intervals)), np.nan)
