@@ -1,15 +1,14 @@
 """What the program uses of Dask's undocumented parts does what it is for; no result is lost without."""
 
 import asyncio
-import gc
 import logging
-import time
-import weakref
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client, SchedulerPlugin
+from distributed import Client
 
 from homodyne_dask.cluster.local import known_workers, local_cluster, workers_of
 from homodyne_dask.sweep.distributed_tasks import SoftPreferences, computed_on_cluster
@@ -46,22 +45,26 @@ def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
         assert workers_of(client).threads == 2
 
 
+CLOSED = """
+import gc, weakref
+from distributed import SchedulerPlugin
+from homodyne_dask import local_cluster
+
+with local_cluster(processes=1, threads=1) as client:
+    client.wait_for_workers(1)
+    client.register_plugin(SchedulerPlugin(), name="of no use")
+    scheduler = weakref.ref(client.cluster.scheduler)
+del client
+gc.collect()
+assert scheduler() is None, gc.get_referrers(scheduler())
+"""
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
-def test_a_scheduler_that_is_closed_leaves_the_memory(monkeypatch):
+def test_a_scheduler_that_is_closed_leaves_the_memory():
     """Three caches kept it or its client, with the dashboard: more than a megabyte after each fit."""
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # pytest keeps messages
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1)
-        client.register_plugin(SchedulerPlugin(), name="of no use")
-        cluster: Any = client.cluster
-        scheduler = weakref.ref(cluster.scheduler)
-    del client, cluster
-    until = time.monotonic() + 20
-    while scheduler() is not None and time.monotonic() < until:  # a thread of Dask may still end
-        gc.collect()
-        time.sleep(0.05)
-    assert scheduler() is None
+    subprocess.run([sys.executable, "-c", CLOSED], check=True)
 
 
 @pytest.mark.cluster
