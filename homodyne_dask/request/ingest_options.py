@@ -105,7 +105,10 @@ def _split(value: Any) -> Any:
 
 def _paths(value: Any) -> Any:
     """Return the paths in one text, or of several, which may hold spaces and colons."""
-    return _split(value) if isinstance(value, str) else parts(value)
+    if isinstance(value, str):
+        return _split(value)
+    paths = parts(value)
+    return paths if paths or not len(value) else value  # an empty name is refused, not left out
 
 
 def _numbers(value: Any) -> list[float]:

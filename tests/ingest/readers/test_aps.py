@@ -183,6 +183,8 @@ def test_paths_that_are_asked_for_are_kept_or_refused(tmp_path):
     ):
         with pytest.raises(SourceError, match=says):
             ingest.ingest(path, tmp_path / "c.zarr", keep=name)
+    with pytest.raises(OptionError, match=r"keep = .* cannot be used"):
+        ingest.ingest(path, tmp_path / "c.zarr", keep=[""])
     np.save(tmp_path / "c2.npy", np.ones((9, 9)))
     with pytest.raises(OptionError, match="keep is for HDF5 files, which c2"):
         ingest.ingest(tmp_path / "c2.npy", q=0.01, phi=0, frame_time=1, keep="/entry/T")
