@@ -1,7 +1,7 @@
 """HDF5 files of any layout, of which the user names the datasets; which axes of an array are the times."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import combinations
 from math import prod
@@ -27,8 +27,10 @@ from ingest.readers.source import (
 )
 
 Index = tuple[int | slice, ...]
-MAX_LISTED, MAX_OBJECTS = 12, 10_000
-"""Of the datasets of a file, that are listed and looked at; of the cells of an array."""
+MAX_LISTED = 12
+"""Datasets that an error lists."""
+MAX_OBJECTS = 10_000
+"""Objects of a file that are searched for matrices, and cells of an array of MATLAB."""
 MATLAB = "MATLAB_class"
 """Attribute of every array that MATLAB writes (v7.3), with its axes in reverse order."""
 REFERENCED = "#refs#"
@@ -50,8 +52,14 @@ class MatrixAxes(NamedTuple):
     def n_bins(self) -> int:
         return prod(self.shape) // self.n_frames**2
 
-    def names(self, array: str) -> list[str]:
-        return [f"{array}[{number}]" for number in range(self.n_bins)]
+    def matrices(self, array: str, reader: Callable) -> tuple[Callable, list[str], int]:
+        """Return the reader of one matrix, the names of all, and the frames, as `source_of` takes them."""
+        names = [f"{array}[{number}]" for number in range(self.n_bins)]
+        return partial(reader, layout=self), names, self.n_frames
+
+    def axes_option(self) -> str:
+        """Return the value of --axes that selects this layout."""
+        return ",".join("qt"[axis in self.times] for axis in range(len(self.shape)))
 
     def index_of(self, number: int) -> Index:
         index: list[int | slice] = [slice(None)] * len(self.shape)
@@ -72,32 +80,40 @@ def layout_of(
     what = f"{name} of {path.name}"
     if dtype.kind not in "fiu":
         raise SourceError(f"{what} contains {dtype}, not real numbers")
-    pairs = combinations(range(len(shape)), 2)
-    equal = [MatrixAxes(shape, (a, b)) for a, b in pairs if shape[a] == shape[b] > 0 not in shape]
-    if axes is not None:
-        times = tuple(position for position, axis in enumerate(axes) if axis == "t")
-        layouts = [layout for layout in equal if layout.times == times and len(axes) == len(shape)]
-        if not layouts:
-            raise OptionError(
-                f"axes = {','.join(axes)} do not match {what} of shape {shape}: "
-                f"name each axis, with t for the two whose length is the number of frames"
-            )
-    else:
-        layouts = [layout for layout in equal if layout.n_frames >= MIN_FRAMES] or equal
-        if not layouts:
-            raise SourceError(
-                f"{what} has shape {shape}: it must be (N, N), (bin, N, N) or (N, N, bin), where N is the "
-                "number of frames"
-            )
+    layouts = _layouts_of_axes(shape, axes) if axes else _possible_layouts(shape)
+    if not layouts and axes:
+        raise OptionError(
+            f"axes = {','.join(axes)} do not match {what} of shape {shape}: "
+            f"name each axis, with t for the two whose length is the number of frames"
+        )
+    if not layouts:
+        raise SourceError(
+            f"{what} has shape {shape}: it must be (N, N), (bin, N, N) or (N, N, bin), where N is the "
+            "number of frames"
+        )
+    # before the choice: of a damaged file no axes are asked for
     for layout in layouts:
         check_frames(layout.n_frames, path, layout.n_bins)
     if len(layouts) > 1:
-        ways = (",".join("qt"[n in layout.times] for n in range(len(shape))) for layout in layouts)
         raise OptionError(
             f"{what} has shape {shape}, which does not show which two axes are times: "
-            f"give --axes {' or '.join(ways)}, with t for each time axis"
+            f"give --axes {' or '.join(layout.axes_option() for layout in layouts)}, with t for each time "
+            f"axis"
         )
     return layouts[0]
+
+
+def _layouts_of_axes(shape: tuple[int, ...], axes: tuple[str, ...]) -> list[MatrixAxes]:
+    first, second = (position for position, axis in enumerate(axes) if axis == "t")
+    fits = len(axes) == len(shape) and shape[first] == shape[second] and 0 not in shape
+    return [MatrixAxes(shape, (first, second))] * fits
+
+
+def _possible_layouts(shape: tuple[int, ...]) -> list[MatrixAxes]:
+    pairs = combinations(range(len(shape)), 2)
+    equal = [MatrixAxes(shape, (a, b)) for a, b in pairs if shape[a] == shape[b] > 0 not in shape]
+    # shorter axes are those of bins; without longer ones they stay, for check_frames to say how short
+    return [layout for layout in equal if layout.n_frames >= MIN_FRAMES] or equal
 
 
 def halves(matrix: np.ndarray) -> tuple[Bool[np.ndarray, "t t"], Bool[np.ndarray, "t t"]]:
@@ -114,23 +130,20 @@ def open_any(path: Path, options: IngestOptions) -> Source:
         if hdf5.has_group(file, name):
             name = name.rstrip("/") + "/*"
         if "*" in name:
-            matrices: Mapping[str, str | None] = _in_order(file, name, options)
+            stars: Mapping[str, str | None] = _in_order(file, name, options)
         else:
-            matrices = dict[str, str | None].fromkeys(_referenced(file, name))
-        held: dict[str, Any] = {
-            what: _quantity(file, named, what, [*matrices.values()], notes)
+            stars = dict[str, str | None].fromkeys(_referenced(file, name))
+        quantities: dict[str, Any] = {
+            what: _quantity(file, named, what, [*stars.values()], notes)
             for what, named in options.dataset_names.items()
         }
-        if "time" in held:
-            held |= times_or_spacing(held.pop("time"), notes)
-        if [*matrices] == [name]:
-            layout = layout_in(file, name, options.axes)
-            names, n_frames = layout.names(name), layout.n_frames
-            reader = partial(read_slice, layout=layout)
+        if "time" in quantities:
+            quantities |= times_or_spacing(quantities.pop("time"), notes)
+        if [*stars] == [name]:
+            matrices = layout_in(file, name, options.axes).matrices(name, read_slice)
         else:
-            names, reader = [*matrices], read_whole
-            n_frames = hdf5.common_side(file, names)
-    return source_of(path, "hdf5", options, reader, names, n_frames, notes=notes, **held)
+            matrices = read_whole, [*stars], hdf5.common_side(file, [*stars])
+    return source_of(path, "hdf5", options, *matrices, notes=notes, **quantities)
 
 
 def _in_order(file: h5py.File, pattern: str, options: IngestOptions) -> dict[str, str]:
@@ -163,35 +176,35 @@ def _square(file: h5py.File, before: str, after: str) -> Iterator[tuple[str, str
     for member in hdf5.members(file, group or "/"):
         star = member.removeprefix(begin).removesuffix(end)
         if member == begin + star + end:
-            matrix = hdf5.dataset(file, name := f"{group}/{member}{slash}{below}")
+            matrix = hdf5.dataset_at(file, name := f"{group}/{member}{slash}{below}")
             if matrix is not None and _equal_axes(_shape(matrix)) == 2:
                 yield name, star
 
 
 def _parts(pattern: str) -> tuple[str, str]:
-    before, *others = pattern.split("*")
-    if len(others) != 1:
-        raise OptionError(f"{pattern} has {len(others)} *: give one, which stands for any text")
-    return before, others[0]
+    before, *after = pattern.split("*")
+    if len(after) != 1:
+        raise OptionError(f"{pattern} has {len(after)} *: give one, which stands for any text")
+    return before, after[0]
 
 
 def _referenced(file: h5py.File, name: str) -> list[str]:
-    """Return the names of what the cells of an array of MATLAB refer to, the name itself of another."""
-    held = hdf5.dataset(file, name)
-    if held is None or h5py.check_ref_dtype(held.dtype) is not h5py.Reference:
+    """Return the names of what the cells of a MATLAB array refer to; of another array, its own name."""
+    dataset = hdf5.dataset_at(file, name)
+    if dataset is None or h5py.check_ref_dtype(dataset.dtype) is not h5py.Reference:
         return [name]
-    if (held.size or 0) > MAX_OBJECTS:
-        raise hdf5.wrong(file, name, f"has {held.size} references: it is damaged")
+    if (dataset.size or 0) > MAX_OBJECTS:
+        raise hdf5.wrong(file, name, f"has {dataset.size} references: it is damaged")
     with hdf5.reading(file, name):
-        names = [file[cell].name if cell else None for cell in np.ravel(held[()])]
+        names = [file[cell].name if cell else None for cell in np.ravel(dataset[()])]
     if None in names:
         raise hdf5.wrong(file, name, "has a cell that is empty")
     return [hdf5.as_text(cell) for cell in names if cell is not None]
 
 
 def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> MatrixAxes:
-    path, held = Path(hdf5.file_name(file)), _dataset(file, name)
-    return layout_of(path, name, _shape(held), held.dtype, axes)
+    dataset = _dataset(file, name)
+    return layout_of(Path(hdf5.file_name(file)), name, _shape(dataset), dataset.dtype, axes)
 
 
 def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
@@ -209,23 +222,26 @@ def read_whole(path: Path, name: str) -> np.ndarray:
         return matrix.T if MATLAB in hdf5.attributes_of(file, name) else matrix
 
 
-def _shape(held: h5py.Dataset) -> tuple[int, ...]:
-    shape = held.shape or ()
-    return shape[::-1] if MATLAB in held.attrs else shape
+def _shape(dataset: h5py.Dataset) -> tuple[int, ...]:
+    shape = dataset.shape or ()
+    return shape[::-1] if MATLAB in dataset.attrs else shape
 
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    held = hdf5.dataset(file, name)
-    if held is None:
+    dataset = hdf5.dataset_at(file, name)
+    if dataset is None:
         names = [name for name, _ in _datasets(file)]
         raise OptionError(f"{hdf5.file_name(file)} has no dataset {name}; {nearest(name, names)}")
-    return held
+    return dataset
 
 
 def _quantity(
     file: h5py.File, place_in_file: str, what: str, stars: list[str | None], notes: list[str]
 ) -> np.ndarray:
-    """Return q [1/Å], φ [degree] or times [s] that the user names; stars: what * stands for in matrices."""
+    """Return q [1/Å], φ [degree] or times [s] from a dataset or an attribute (NAME@ATTRIBUTE).
+
+    stars: what * stands for in the name of each matrix, as it does in `place_in_file`.
+    """
     name, _, attribute = place_in_file.partition("@")
     if "*" in name:
         if None in stars:
@@ -236,26 +252,32 @@ def _quantity(
     else:
         names = _referenced(file, name)
     unsaid, values = list[str](), list[np.ndarray]()
-    for each in names:
-        if not attribute:
-            of_link = hdf5.as_text(_dataset(file, each).name or each)
-            values.append(hdf5.quantity(file, of_link, what, unsaid))
-            continue
-        held = hdf5.attributes_of(file, each)
-        if attribute not in held:
-            raise OptionError(
-                f"{each} of {hdf5.file_name(file)} has no attribute {attribute}; {nearest(attribute, held)}"
-            )
-        try:
-            numbers = decimals(np.asarray(held[attribute], float))
-        except (TypeError, ValueError) as error:
-            raise hdf5.wrong(file, f"{each}@{attribute}", "is no number") from error
-        values.append(converted(what, numbers, None, f"{each}@{attribute}", unsaid))
-    notes += unsaid[:1]
+    for object_name in names:
+        if attribute:
+            where = f"{object_name}@{attribute}"
+            numbers = _numbers_of_attribute(file, object_name, attribute)
+            values.append(converted(what, numbers, None, where, unsaid))
+        else:
+            target = hdf5.as_text(_dataset(file, object_name).name or object_name)
+            values.append(hdf5.quantity(file, target, what, unsaid))
+    notes += unsaid[:1]  # the first stands for all matrices: thousands would say the same
     return np.concatenate(values)
 
 
+def _numbers_of_attribute(file: h5py.File, name: str, attribute: str) -> np.ndarray:
+    attributes = hdf5.attributes_of(file, name)
+    if attribute not in attributes:
+        raise OptionError(
+            f"{name} of {hdf5.file_name(file)} has no attribute {attribute}; {nearest(attribute, attributes)}"
+        )
+    try:
+        return decimals(np.asarray(attributes[attribute], float))
+    except (TypeError, ValueError) as error:
+        raise hdf5.wrong(file, f"{name}@{attribute}", "is no number") from error
+
+
 def what_is_in(file: h5py.File) -> str:
+    """Return the sentence that says which datasets of a file may be named, and how."""
     shapes = [*_datasets(file)]
     matrices = [f"{name} {shape}" for name, shape in shapes if _equal_axes(shape) >= 2]
     lists = [f"{name} {shape}" for name, shape in shapes if sum(n > 1 for n in shape) == 1]
@@ -274,26 +296,26 @@ def _equal_axes(shape: tuple[int, ...]) -> int:
 
 
 def _datasets(file: h5py.File) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield name and shape of the datasets of numbers in a file, those that cannot be read left out."""
-    waiting, left = [""], MAX_OBJECTS
-    while waiting and left:
+    """Yield name and shape of the datasets of numbers in a file, without those that cannot be read."""
+    waiting, unseen = [""], MAX_OBJECTS
+    while waiting and unseen:
         group = waiting.pop(0)
-        for member in hdf5.members(file, group or "/")[:left]:
-            left -= 1
+        for member in hdf5.members(file, group or "/")[:unseen]:
+            unseen -= 1
             name = f"{group}/{member}"
             try:
-                held = hdf5.dataset(file, name)
-                cells = [hdf5.dataset(file, cell) for cell in _referenced(file, name)]
+                dataset = hdf5.dataset_at(file, name)
+                cells = [hdf5.dataset_at(file, cell) for cell in _referenced(file, name)]
                 shape = _shape_of_numbers(cells[0]) if cells else None
-            except (HomodyneDaskError, *UNREADABLE):
+            except (HomodyneDaskError, *UNREADABLE):  # a damaged dataset must not hide the others
                 continue
-            if held is None and member != REFERENCED:
+            if dataset is None and member != REFERENCED:
                 waiting.append(name)
             elif shape is not None:
-                yield name, shape if cells == [held] else (len(cells), *shape)
+                yield name, shape if cells == [dataset] else (len(cells), *shape)
 
 
-def _shape_of_numbers(held: h5py.Dataset | None) -> tuple[int, ...] | None:
-    if held is None or held.shape is None or held.dtype.kind not in "fiu":
+def _shape_of_numbers(dataset: h5py.Dataset | None) -> tuple[int, ...] | None:
+    if dataset is None or dataset.shape is None or dataset.dtype.kind not in "fiu":
         return None
-    return _shape(held)
+    return _shape(dataset)

@@ -37,7 +37,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
         names = (f"{CONFIG}/{name}_frame" for name in ("stride", "avg"))
         stride, avg = (int(hdf5.positive(file, name, whole=True)) for name in names)
         begin = 0  # first detector frame, as boost_corr counts
-        if hdf5.dataset(file, f"{CONFIG}/begin_frame") is not None:
+        if hdf5.dataset_at(file, f"{CONFIG}/begin_frame") is not None:
             begin = max(0, int(hdf5.numbers(file, f"{CONFIG}/begin_frame", count=1)[0]))
         q, phi = q_phi(file, label, notes)
         pictures = pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)
@@ -78,7 +78,7 @@ def _bins(
 def _labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
     """Return the bin of each matrix: the entry its running number points to, or, in legacy files, its own."""
     numbers, legacy = np.array([*names]), listed == LEGACY_PROCESSED
-    if legacy and hdf5.dataset(file, listed) is None:
+    if legacy and hdf5.dataset_at(file, listed) is None:
         return numbers
     bins = hdf5.numbers(file, listed, whole=True)
     if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
@@ -115,7 +115,7 @@ def q_phi(file: h5py.File, label: np.ndarray, notes: list[str]) -> tuple[np.ndar
 
 def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
     name, roi = f"{QMAP}/dynamic_index_mapping", hdf5.regions(file, ROI_MAP)
-    if hdf5.dataset(file, name) is None:
+    if hdf5.dataset_at(file, name) is None:
         mapping, regions = np.arange(n_cells), 0
     else:
         mapping = hdf5.numbers(file, name, whole=True)
@@ -165,7 +165,7 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
         q, phi = q_phi_of_lists(file, label, notes)
         counts = {STRIDE: 1, AVG: 1}
         for name in counts:
-            if hdf5.dataset(file, name) is None:
+            if hdf5.dataset_at(file, name) is None:
                 notes.append(f"{name} is missing: assumed to be 1")
             else:
                 counts[name] = int(hdf5.positive(file, name, whole=True))

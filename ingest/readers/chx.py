@@ -4,7 +4,6 @@ Dictionaries are attributes of datasets: of /qval_dict each key is the number of
 (q, φ) of sectors, or (q_r, q_z) of reflection; of /md what is known of the measurement. /tausb are lags in s.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +29,31 @@ def open_chx(path: Path, options: IngestOptions) -> Source:
     notes: list[str] = []
     with hdf5.open_hdf5(path) as file:
         layout = layout_in(file, MATRICES, options.axes or ("t", "t", "q"))
-        held = _bins(file, layout.n_bins, notes)
-        # the time between frames: the least of the lags, or else what the detector was set to
-        lags = hdf5.optional(file, LAGS)
-        if lags is not None and (lags > 0).any():
-            (held["dt"],) = decimals(lags[lags > 0].min())
-        else:
-            metadata = hdf5.attributes_of(file, METADATA)
-            for name in reversed([name for name in PERIODS if name in metadata]):
-                held["dt"] = decimals(metadata[name])[0]
+        q_phi = _bins(file, layout.n_bins, notes)
+        dt = _frame_time(file)
         pictures = pictures_in(file, ("/imgsum",), ("/avg_img",), layout.n_frames)
-    if "phi" not in held and options.phi is None:
-        held["phi"] = np.nan
+    if "phi" not in q_phi and options.phi is None:
+        q_phi["phi"] = np.nan
         notes.append("φ is unknown: the bins are rings")
-    reader, names = partial(read_slice, layout=layout), layout.names(MATRICES)
     return source_of(
-        path, "chx", options, reader, names, layout.n_frames, pictures=pictures, notes=notes, **held
+        path,
+        "chx",
+        options,
+        *layout.matrices(MATRICES, read_slice),
+        dt=dt,
+        pictures=pictures,
+        notes=notes,
+        **q_phi,
     )
+
+
+def _frame_time(file: h5py.File) -> float | None:
+    """Return the least of the lags, or else what the detector was set to, in s."""
+    lags = hdf5.optional(file, LAGS)
+    if lags is not None and (lags > 0).any():
+        return decimals(lags[lags > 0].min()).item()
+    metadata = hdf5.attributes_of(file, METADATA)
+    return next((decimals(metadata[name])[0] for name in PERIODS if name in metadata), None)
 
 
 def _bins(file: h5py.File, n_bins: int, notes: list[str]) -> dict[str, Any]:

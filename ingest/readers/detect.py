@@ -47,7 +47,7 @@ HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
     (partial(hdf5.has_group, group=aps.MATRICES), aps.open_aps_u),
     (partial(hdf5.has_group, group=aps.LEGACY_MATRICES), aps.open_aps_legacy),
     (nxxpcs.entry_of, nxxpcs.open_nxxpcs),
-    (partial(hdf5.dataset, name=chx.MATRICES), chx.open_chx),
+    (partial(hdf5.dataset_at, name=chx.MATRICES), chx.open_chx),
     (esrf.analyses_in, esrf.open_esrf),
 )
 """What tells whether a file is of a format, and the reader of the format; the first that fits."""

@@ -103,7 +103,7 @@ def analyses_in(file: h5py.File) -> list[tuple[str, str]]:
         (f"{analyses}/{name}", f"{analyses}/{name}/{twotime}")
         for analyses, twotime in LAYOUTS.items()
         for name in hdf5.members(file, analyses)
-        if hdf5.dataset(file, f"{analyses}/{name}/{twotime}/ttcf") is not None
+        if hdf5.dataset_at(file, f"{analyses}/{name}/{twotime}/ttcf") is not None
     ]
 
 
@@ -113,7 +113,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         (analysis, where), *others = analyses_in(file)
         ttcf, cells, dt = _averages(file, where, options.frame_time)
         notes, q, on_q = list[str](), None, f"{analysis}/parameters/q"
-        if hdf5.dataset(file, on_q) is not None:
+        if hdf5.dataset_at(file, on_q) is not None:
             on_unit = hdf5.unit(file, on_q) is None
             q = hdf5.quantity(file, on_q, "q", notes, "1/nm", len(ttcf))
             notes = [f"{on_q} has no unit: q is assumed to be in 1/nm"] if on_unit else notes

@@ -208,7 +208,7 @@ LEGACY_FRAMES = aps.EXPOSURE, aps.STRIDE, aps.AVG
 
 
 def g2_in(file: h5py.File) -> str | None:
-    return next((name for name in G2 if hdf5.dataset(file, name) is not None), None)
+    return next((name for name in G2 if hdf5.dataset_at(file, name) is not None), None)
 
 
 def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
@@ -218,7 +218,7 @@ def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
         delay = _delays(file, name, of_delays, notes)
         g2 = _curves(file, name, len(delay))
         error = None
-        if hdf5.dataset(file, of_errors) is not None:
+        if hdf5.dataset_at(file, of_errors) is not None:
             error = _curves(file, of_errors, len(delay))
             if error.shape != g2.shape:
                 raise hdf5.wrong(file, of_errors, f"has {len(error)} curves, and {name} {len(g2)}")
@@ -251,13 +251,13 @@ def _delays(
     if in_unit or (delay != np.round(delay)).any():
         return hdf5.quantity(file, of_delays, "time", notes)
     spacing, *counts = LEGACY_FRAMES if name == LEGACY else FRAMES
-    if hdf5.dataset(file, spacing) is None:
+    if hdf5.dataset_at(file, spacing) is None:
         raise SourceError(
             f"{of_delays} of {hdf5.file_name(file)} is in frames, and {spacing} is missing: correct the file"
         )
     step = hdf5.seconds(file, spacing)
     for count in counts:
-        if hdf5.dataset(file, count) is not None:
+        if hdf5.dataset_at(file, count) is not None:
             step *= hdf5.positive(file, count, whole=True)
     notes.append(f"delays are those of {of_delays.rpartition('/')[2]}, frames of {step:g} s")
     return delay * step

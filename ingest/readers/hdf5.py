@@ -36,9 +36,9 @@ MAX_LIST_ELEMENTS = 1_000_000
 """Elements of a list with one entry per bin, ring or angle."""
 
 
-def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
-    held = object_at(file, name)
-    return held if isinstance(held, h5py.Dataset) else None
+def dataset_at(file: h5py.File, name: str) -> h5py.Dataset | None:
+    item = object_at(file, name)
+    return item if isinstance(item, h5py.Dataset) else None
 
 
 def has_group(file: h5py.File, group: str) -> bool:
@@ -46,56 +46,58 @@ def has_group(file: h5py.File, group: str) -> bool:
 
 
 def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
-    held = object_at(file, name)
+    item = object_at(file, name)
     with reading(file, name):
-        return {} if held is None else {as_text(key): value for key, value in held.attrs.items()}
+        return {} if item is None else {as_text(key): value for key, value in item.attrs.items()}
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
-    held = dataset(file, name)
-    if held is None:
+    dataset = dataset_at(file, name)
+    if dataset is None:
         raise SourceError(f"{file_name(file)} has no {name}: it is not a complete two-time result")
-    if held.dtype.kind not in "fiub":
-        raise wrong(file, name, f"contains {held.dtype}, not numbers")
-    if held.shape is None or np.prod(held.shape, dtype=float) > MAX_SMALL_ELEMENTS:
-        raise wrong(file, name, f"has shape {held.shape}: it is damaged")
+    if dataset.dtype.kind not in "fiub":
+        raise wrong(file, name, f"contains {dataset.dtype}, not numbers")
+    # in float64, as the sizes that a damaged file claims overflow int64
+    if dataset.shape is None or np.prod(dataset.shape, dtype=float) > MAX_SMALL_ELEMENTS:
+        raise wrong(file, name, f"has shape {dataset.shape}: it is damaged")
     with reading(file, name):
-        values = np.asarray(held[()])
+        values = np.asarray(dataset[()])
     return _unpacked(file, name, values)
 
 
 def optional(file: h5py.File, name: str) -> np.ndarray | None:
-    return None if dataset(file, name) is None else array(file, name)
+    return None if dataset_at(file, name) is None else array(file, name)
 
 
 def read_part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
     """Return a part of a dataset of matrices, of which the size was checked before."""
-    held = dataset(file, name)
-    if held is None:
+    dataset = dataset_at(file, name)
+    if dataset is None:
         raise SourceError(f"{file.filename} no longer has {name}")
     with reading(file, name, checked_size=True):
-        values = np.asarray(held[index])
+        values = np.asarray(dataset[index])
     return _unpacked(file, name, values)
 
 
 def _unpacked(file: h5py.File, name: str, values: np.ndarray) -> np.ndarray:
     """Return numbers of a dataset as its attributes say: NaN where missing or not valid, then scaled."""
     attributes = {key.lower(): value for key, value in attributes_of(file, name).items()}
-    held = {
+    packing = {
         key: _numbers_of(file, name, key, attributes[key]) for key in PACKING if key in attributes
     }
     if text(attributes.get("_unsigned", "")).lower() == "true":  # the attributes are signed, too
         values = values.view(values.dtype.str.replace("i", "u"))
         span = 256.0**values.dtype.itemsize
-        held |= {key: held[key] % span for key in PACKING[:5] if key in held}
-    if not held:
+        packing |= {key: packing[key] % span for key in PACKING[:5] if key in packing}
+    if not packing:
         return values
-    low, high = held.get("valid_range", np.array([-np.inf, np.inf]))
-    low, high = max(low, *held.get("valid_min", [low])), min(high, *held.get("valid_max", [high]))
-    (scale,), (offset,) = held.get("scale_factor", [1.0]), held.get("add_offset", [0.0])
+    low, high = packing.get("valid_range", np.array([-np.inf, np.inf]))
+    low = max(low, *packing.get("valid_min", [low]))
+    high = min(high, *packing.get("valid_max", [high]))
+    (scale,), (offset,) = packing.get("scale_factor", [1.0]), packing.get("add_offset", [0.0])
     if low > high or scale == 0 or not np.isfinite([scale, offset]).all():
-        raise wrong(file, name, f"cannot be read as its attributes say: {', '.join(held)}")
-    missing = np.concatenate([held.get(key, []) for key in PACKING[:2]])
+        raise wrong(file, name, f"cannot be read as its attributes say: {', '.join(packing)}")
+    missing = np.concatenate([packing.get(key, []) for key in PACKING[:2]])
     if values.dtype.kind == "f":  # 1e20 of float32 is not that of float64
         missing = missing.astype(values.dtype)
     gone = np.isin(values, missing) | (values < low) | (values > high)
@@ -116,14 +118,15 @@ def numbers(
     file: h5py.File, name: str, *, whole: bool = False, count: int | None = None
 ) -> np.ndarray:
     """Return a short list of any shape as finite float64, each its shortest decimal; whole: as int64."""
-    held = array(file, name)
-    if held.size > MAX_LIST_ELEMENTS:
-        raise wrong(file, name, f"has {held.size} entries: it is damaged")
-    values = decimals(held)
+    stored = array(file, name)
+    if stored.size > MAX_LIST_ELEMENTS:
+        raise wrong(file, name, f"has {stored.size} entries: it is damaged")
+    values = decimals(stored)
     if count not in (None, values.size):
         raise wrong(file, name, f"has {values.size} entries instead of {count}")
     if values.size == 0 or not np.isfinite(values).all():
         raise wrong(file, name, f"must contain finite numbers, not {values[:5]}")
+    # beyond 2**53 float64 has no odd numbers: what was written is not known
     if whole and ((values != np.round(values)) | (np.abs(values) > 2**53)).any():
         raise wrong(file, name, f"must contain whole numbers, not {values[:5]}")
     return values.astype(np.int64) if whole else values
@@ -157,10 +160,13 @@ def seconds(file: h5py.File, name: str) -> float:
 
 
 def regions(file: h5py.File, name: str) -> np.ndarray | None:
-    held = optional(file, name)
-    if held is not None and not (held.size and np.isfinite(held).all() and held.min() >= 0):
+    """Return the bin of each pixel of a map, 0 where it is in none; None without a map."""
+    bins = optional(file, name)
+    if bins is None:
+        return None
+    if not (bins.size and np.isfinite(bins).all() and bins.min() >= 0):
         raise wrong(file, name, "must contain bin numbers of at least 0: it is damaged")
-    return None if held is None else held.ravel().astype(np.int64)
+    return bins.ravel().astype(np.int64)
 
 
 def sum_in_bins(
@@ -169,24 +175,27 @@ def sum_in_bins(
     """Return the pixels of each bin in a map of regions, 0 without one, or the sum of their weights."""
     if regions is None:
         return np.zeros(len(label), dtype=np.int64)
+    # pixels of bins beyond the last are counted together: a damaged map would claim any number of them
     last = int(label.max())
     return np.bincount(np.minimum(regions, last + 1), weights, minlength=last + 1)[label]
 
 
 def unit(file: h5py.File, name: str) -> str | None:
     """Return the unit written at a dataset, in an attribute unit or units of any case; None without one."""
-    held = attributes_of(file, name)
-    keys = [key for key in held if key.lower() in ("unit", "units") and np.size(held[key]) == 1]
-    words = {text(np.ravel(held[key])[0]) for key in keys}
+    words = {
+        text(np.ravel(value)[0])
+        for key, value in attributes_of(file, name).items()
+        if key.lower() in ("unit", "units") and np.size(value) == 1
+    }
     if len(words) > 1:
         raise wrong(file, name, f"has several units, {' and '.join(sorted(words))}: correct it")
     return words.pop() if words else None
 
 
 def strings(file: h5py.File, name: str) -> list[str]:
-    held = dataset(file, name)
+    dataset = dataset_at(file, name)
     with reading(file, name):
-        return [] if held is None else [text(word) for word in np.ravel(held[()])]
+        return [] if dataset is None else [text(word) for word in np.ravel(dataset[()])]
 
 
 def text(word: Any) -> str:
@@ -216,12 +225,12 @@ def common_side(file: h5py.File, names: list[str]) -> int:
     """Return N when every matrix is N×N, else name the one that is not."""
     sides = {}
     for name in names:
-        held = dataset(file, name)
-        shape = None if held is None else held.shape
-        if held is None or shape is None or len(shape) != 2 or shape[0] != shape[1]:
+        matrix = dataset_at(file, name)
+        shape = None if matrix is None else matrix.shape
+        if matrix is None or shape is None or len(shape) != 2 or shape[0] != shape[1]:
             raise wrong(file, name, f"has shape {shape}: it must be square")
-        if held.dtype.kind not in "fiu":
-            raise wrong(file, name, f"contains {held.dtype}, not real numbers")
+        if matrix.dtype.kind not in "fiu":
+            raise wrong(file, name, f"contains {matrix.dtype}, not real numbers")
         sides.setdefault(shape[0], name)
     if len(sides) > 1:
         (n, first), (other, name) = list(sides.items())[:2]
@@ -232,13 +241,15 @@ def common_side(file: h5py.File, names: list[str]) -> int:
 
 
 def read_matrix(path: Path, name: str) -> np.ndarray:
-    """Return one whole matrix; it is one compressed chunk, so never slices of it."""
-    with open_hdf5(path) as file:
+    with open_hdf5(path) as file:  # never slices: a matrix is mostly one compressed chunk
         return read_part(file, name)
 
 
 def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str, Any]]:
-    """Return by name what the entry says, `value` and `units`; detector: path of its group."""
+    """Return `value` and `units` of each number of the sample, the beam and the detector, by its name.
+
+    entry, detector: paths of their groups.
+    """
     groups = {
         entry: schema.ENTRY_FIELDS,
         f"{entry}/instrument/incident_beam": schema.BEAM_FIELDS,
@@ -254,16 +265,16 @@ def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str
 
 
 def kept(path: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the values at paths in a file, such as /entry/sample/humidity, as `experiment` has them."""
+    """Return the values at paths in a file, such as /entry/sample/humidity, as `experiment` does."""
     if not names:
         return {}
     values = dict[str, dict[str, Any]]()
     with open_hdf5(path) as file:
         for name in names:
             if (value := _value(file, name)) is None:
-                held, what = dataset(file, name), "no dataset"
-                if held is not None:
-                    what = f"no single number (its shape is {held.shape}) at"
+                what = "no dataset"
+                if (dataset := dataset_at(file, name)) is not None:
+                    what = f"no single number (its shape is {dataset.shape}) at"
                 raise SourceError(
                     f"{path.name} has {what} {name}: correct keep, or leave it out and give the values of "
                     f"scans to the fit (--scan-values)"
@@ -273,17 +284,18 @@ def kept(path: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
-    held = dataset(file, name)
-    if held is None or held.size != 1:
+    dataset = dataset_at(file, name)
+    if dataset is None or dataset.size != 1:
         return None
-    if held.dtype.kind in "SO":
+    kind = dataset.dtype.kind
+    if kind in "SO":
         (words,) = strings(file, name)
         return {"value": words} if words.strip() else None
-    number = decimals(array(file, name))[0].item() if held.dtype.kind in "fiu" else np.nan
+    number = decimals(array(file, name))[0].item() if kind in "fiu" else np.nan
     if not np.isfinite(number):
         return None
-    said, units = {"value": int(number) if held.dtype.kind in "iu" else number}, unit(file, name)
-    return said | {"units": units} if units else said
+    value, units = {"value": int(number) if kind in "iu" else number}, unit(file, name)
+    return value | {"units": units} if units else value
 
 
 MAX_SIDE = 256
@@ -305,20 +317,20 @@ def numbers_in(file: h5py.File, names: Sequence[str]) -> np.ndarray | None:
     """Return the first of these datasets that exists as float64; None without one, or if it is damaged."""
     for name in names:
         with suppress(SourceError):
-            held = optional(file, name)
-            if held is not None and held.size:
-                return held.astype(np.float64)
+            values = optional(file, name)
+            if values is not None and values.size:
+                return values.astype(np.float64)
     return None
 
 
 def by_frame(
-    held: np.ndarray, n_frames: int, begin: int, stride: int, avg: int
+    intensity: np.ndarray, n_frames: int, begin: int, stride: int, avg: int
 ) -> Float[np.ndarray, " t"] | None:
     """Return the intensity of each analysed frame, None where it does not cover them.
 
-    held: one number per analysed or per detector frame, after a row of their numbers where it has two rows.
+    intensity: one number per analysed or per detector frame; of two rows, the first has the frames' numbers.
     """
-    rows = np.atleast_2d(np.squeeze(held))
+    rows = np.atleast_2d(np.squeeze(intensity))
     if rows.ndim != 2 or min(rows.shape) > 2:
         return None
     flux = (rows[:, -1] if rows.shape[1] == 2 < len(rows) else rows[-1]).astype(np.float64)
@@ -330,16 +342,16 @@ def by_frame(
     return flux[frames].reshape(n_frames, avg).mean(axis=1)
 
 
-def _reduced(held: np.ndarray) -> Float[np.ndarray, "y x"] | None:
-    while held.ndim > 2:
-        held = held[0]
-    if held.ndim != 2 or min(held.shape) < 3:
+def _reduced(image: np.ndarray) -> Float[np.ndarray, "y x"] | None:
+    while image.ndim > 2:
+        image = image[0]
+    if image.ndim != 2 or min(image.shape) < 3:
         return None
-    side = -(-max(held.shape) // MAX_SIDE)
-    padded = np.pad(held, [(0, -length % side) for length in held.shape], constant_values=np.nan)
+    side = -(-max(image.shape) // MAX_SIDE)
+    padded = np.pad(image, [(0, -length % side) for length in image.shape], constant_values=np.nan)
     rows, columns = (length // side for length in padded.shape)
     blocks = padded.reshape(rows, side, columns, side).transpose(0, 2, 1, 3)
     blocks = blocks.reshape(rows, columns, side**2)
-    measured = np.isfinite(blocks) & (blocks >= 0)
+    measured = np.isfinite(blocks) & (blocks >= 0)  # below 0 detectors mark their dead pixels
     count, total = measured.sum(axis=-1), np.where(measured, blocks, 0).sum(axis=-1)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan) if count.any() else None

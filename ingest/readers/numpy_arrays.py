@@ -7,7 +7,6 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -20,8 +19,10 @@ from homodyne_dask.store.files import is_failure
 from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
 from ingest.readers.source import Source, place, source_of, times_or_spacing
 
-MAX_SMALL_BYTES, READ_BYTES = 800_000_000, 1 << 22
-"""Of an array that is none of matrices, and those read at once."""
+MAX_SMALL_BYTES = 800_000_000
+"""Of an array of anything but matrices; one that claims more is damaged."""
+READ_BYTES = 1 << 22
+"""Bytes read at once from an archive."""
 KNOWN = ("q", "phi", "dt", "time", "sigma", "counts", "pixels", "t1", "t2")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 CACHE_MATRICES, CACHE_METADATA = "c2_exp", "cache_metadata_json"
@@ -34,8 +35,7 @@ def open_npy(path: Path, options: IngestOptions) -> Source:
     with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
     layout = layout_of(path, "c2", c2.shape, c2.dtype, options.axes)
-    reader = partial(read_npy, layout=layout)
-    return source_of(path, "npy", options, reader, layout.names("c2"), layout.n_frames)
+    return source_of(path, "npy", options, *layout.matrices("c2", read_npy))
 
 
 def open_npz(path: Path, options: IngestOptions) -> Source:
@@ -48,19 +48,18 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
         name, required = options.dataset or "c2", options.dataset_names
         names = dict(zip(KNOWN, KNOWN, strict=True)) | required
     _check_present(path, keys, [name, *required.values()])
-    held = {what: _numbers(path, names[what]) for what in names if names[what] in keys}
+    arrays = {what: _numbers(path, names[what]) for what in names if names[what] in keys}
     layout = layout_of(path, name, *_claimed(path, name), options.axes)
     notes = list[str]()
-    fields = _times(path, held, notes) | _counts(path, held, layout)
-    fields |= {what: held.get(what) for what in ("q", "phi", "sigma")}
+    fields = _times(path, arrays, notes) | _counts(path, arrays, layout)
+    fields |= {what: arrays.get(what) for what in ("q", "phi", "sigma")}
     ignored = [key for key in keys if key not in (name, *names.values())]
     if of_cache:
         fields |= _cache_frames(path, notes) if CACHE_METADATA in keys else {}
     elif ignored:
         notes.append(f"ignored in {path.name}: {', '.join(ignored)}")
-    kind, reader = "homodyne" if of_cache else "npz", partial(read_npz, layout=layout)
-    bins = layout.names(name)
-    return source_of(path, kind, options, reader, bins, layout.n_frames, notes=notes, **fields)
+    format, matrices = "homodyne" if of_cache else "npz", layout.matrices(name, read_npz)
+    return source_of(path, format, options, *matrices, notes=notes, **fields)
 
 
 def _check_present(path: Path, keys: list[str], required: list[str]) -> None:
@@ -84,10 +83,11 @@ ARRAY = "array.npz"
 
 @contextmanager
 def saved_arrays(source: Any, store: Path | None, **others: Any) -> Iterator[Path]:
-    """Yield an .npz file of matrices and others by name, in a folder beside a store, or a temporary one."""
+    """Yield an .npz file of matrices and other arrays by name, in a folder beside a store if there is one."""
     by_name = {"c2": source} | {
         name: values for name, values in others.items() if values is not None
     }
+    # arrays of other libraries warn where NumPy reads them
     with warnings.catch_warnings(action="ignore"):
         arrays: dict[str, Any] = {name: _as_array(name, values) for name, values in by_name.items()}
     if (folder := store and store.absolute().parent) is not None:
@@ -147,17 +147,22 @@ def read_npz(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
 def _read_index(
     member: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, index: Index
 ) -> np.ndarray:
-    """Return a part of an array that is read from its start, some slabs of its first long axis at a time."""
+    """Return a part of an array, which a stream has from its first byte on.
+
+    The axes of the bin are skipped; of the next axis, which is long, some slabs are read at a time.
+    """
     n_bytes = math.prod(shape[1:]) * dtype.itemsize
     if not isinstance(index[0], slice):
-        left = index[0] * n_bytes
+        skipped = index[0] * n_bytes
         if index[0] < shape[0] - 1:
-            member.seek(left, os.SEEK_CUR)
-            left = 0
-        while left > 0:  # before the last matrix all is read: the checksum is compared at its end
-            if not (got := len(member.read(min(left, READ_BYTES)))):
+            member.seek(skipped, os.SEEK_CUR)
+            skipped = 0
+        while (
+            skipped > 0
+        ):  # before the last matrix all is read: the checksum is compared at its end
+            if not (n_read := len(member.read(min(skipped, READ_BYTES)))):
                 raise EOFError("it ends early")
-            left -= got
+            skipped -= n_read
         return _read_index(member, shape[1:], dtype, index[1:])
     kept = (n for n, position in zip(shape, index, strict=True) if position == slice(None))
     values = np.empty(tuple(kept), dtype)
@@ -199,37 +204,37 @@ def _claimed(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
         archive.open(f"{name}.npy") as member,
     ):
         shape, _, dtype = _header(path, member)
-        held = archive.getinfo(f"{name}.npy").file_size - member.tell()
-    if math.prod(shape) * dtype.itemsize != held and not dtype.hasobject:
+        n_bytes = archive.getinfo(f"{name}.npy").file_size - member.tell()
+    if math.prod(shape) * dtype.itemsize != n_bytes and not dtype.hasobject:
         raise SourceError(
-            f"{name} of {path.name} claims {math.prod(shape):,} numbers, but has {held:,} bytes for them: "
+            f"{name} of {path.name} claims {math.prod(shape):,} numbers, but has {n_bytes:,} bytes for them: "
             f"it is damaged"
         )
     return shape, dtype
 
 
-def _counts(path: Path, held: Contents, layout: MatrixAxes) -> dict[str, Any]:
+def _counts(path: Path, arrays: Contents, layout: MatrixAxes) -> dict[str, Any]:
     """Return pixels, and as `intensity` the counts per pixel and frame of each bin, where they are known."""
-    if "counts" in held and "pixels" not in held:
+    if "counts" in arrays and "pixels" not in arrays:
         raise OptionError(
             f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
         )
-    if "pixels" not in held:
+    if "pixels" not in arrays:
         return {}
-    pixels = held["pixels"].astype(np.float64)
+    pixels = arrays["pixels"].astype(np.float64)
     if not (np.isfinite(pixels) & (pixels >= 1) & (pixels == np.round(pixels))).all():
         raise SourceError(
             f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
         )
-    if "counts" not in held:
+    if "counts" not in arrays:
         return {"pixels": pixels}
-    values, n_bins, n_frames = held["counts"].astype(np.float64), layout.n_bins, layout.n_frames
-    row = values.reshape(1, -1)
-    whole = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): values}
-    shaped = whole.get(values.shape)
-    if shaped is None or values.shape == (n_bins,) == (n_frames,):
+    counts, n_bins, n_frames = arrays["counts"].astype(np.float64), layout.n_bins, layout.n_frames
+    row = counts.reshape(1, -1)
+    by_shape = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): counts}
+    shaped = by_shape.get(counts.shape)
+    if shaped is None or counts.shape == (n_bins,) == (n_frames,):
         raise SourceError(
-            f"counts of {path.name} have shape {values.shape}: give counts per pixel and frame as one "
+            f"counts of {path.name} have shape {counts.shape}: give counts per pixel and frame as one "
             f"number, ({n_bins},) per bin, ({n_frames},) per frame, or ({n_bins}, {n_frames})"
         )
     if not np.isfinite(shaped).all() or (shaped < 0).any() or not shaped.any():
@@ -237,34 +242,32 @@ def _counts(path: Path, held: Contents, layout: MatrixAxes) -> dict[str, Any]:
     return {"pixels": pixels, "intensity": np.broadcast_to(shaped, (n_bins, n_frames)).copy()}
 
 
-def _times(path: Path, held: Contents, notes: list[str]) -> dict[str, Any]:
-    time = held.get("time")
-    if time is None and "t1" in held and "t2" in held:
-        t1, t2 = held["t1"], held["t2"]
+def _times(path: Path, arrays: Contents, notes: list[str]) -> dict[str, Any]:
+    time = arrays.get("time")
+    if time is None and "t1" in arrays and "t2" in arrays:
+        t1, t2 = arrays["t1"], arrays["t2"]
         if t1.ndim == t2.ndim == 2:  # older caches store them as two matrices
             t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
         if t1.ndim != 1 or not np.array_equal(t1, t2):
             raise SourceError(f"t1 and t2 of {path.name} differ: the file is damaged")
         time = t1
     times = {} if time is None else times_or_spacing(decimals(time), notes)
-    if "dt" in held and "dt" not in times:
-        if held["dt"].size != 1:
-            raise SourceError(f"dt of {path.name} must be one number, not {held['dt'].size}")
-        (times["dt"],) = decimals(held["dt"])
+    if "dt" in arrays and "dt" not in times:
+        if arrays["dt"].size != 1:
+            raise SourceError(f"dt of {path.name} must be one number, not {arrays['dt'].size}")
+        (times["dt"],) = decimals(arrays["dt"])
     return times
 
 
 def _cache_frames(path: Path, notes: list[str]) -> dict[str, Any]:
     with as_source_error(path):
-        held = json.loads(str(small_array(path, CACHE_METADATA).item()))
-    match held:
+        metadata = json.loads(str(small_array(path, CACHE_METADATA).item()))
+    match metadata:
         case {"start_frame": int(first), "end_frame": int(last)}:
-            pass
-        case _:
-            return {}
-    if first > 1:
-        notes.append(
-            f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times count from "
-            f"the first of these frames"
-        )
-    return {"begin_frame": first, "end_frame": last}
+            if first > 1:
+                notes.append(
+                    f"cut by homodyne to frames {first} to {last} of its source, counted from 1: times "
+                    f"count from the first of these frames"
+                )
+            return {"begin_frame": first, "end_frame": last}
+    return {}

@@ -50,16 +50,17 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
             if len(names) != len(hdf5.members(file, where)) or 0 in names:
                 why = "must have keys that end in distinct numbers of at least 1"
                 raise hdf5.wrong(file, where, why)
-            n_frames, reader = hdf5.common_side(file, [*names.values()]), hdf5.read_matrix
+            label, matrices = [*names], [*names.values()]
+            n_frames, reader = hdf5.common_side(file, matrices), hdf5.read_matrix
         else:
-            matrices = hdf5.dataset(file, where)
-            if mode == LAST and matrices is not None and len({*matrices.shape[:2]}) > 1:
-                why = f"has shape {matrices.shape}, but is (frames, frames, q) by its storage_mode"
+            dataset = hdf5.dataset_at(file, where)
+            if mode == LAST and dataset is not None and len({*dataset.shape[:2]}) > 1:
+                why = f"has shape {dataset.shape}, but is (frames, frames, q) by its storage_mode"
                 raise hdf5.wrong(file, where, why)
             layout = layout_in(file, where, AXES[mode])
-            names, n_frames = dict(enumerate(layout.names(where), 1)), layout.n_frames
-            reader = partial(read_slice, layout=layout)
-        label = np.array(list(names))
+            reader, matrices, n_frames = layout.matrices(where, read_slice)
+            label = range(1, layout.n_bins + 1)
+        label = np.array(label)
         q, phi = q_phi(file, masks, label, notes)
         detector = _detector(file, f"{entry}/instrument")
         time = _times(file, where, mode, notes)
@@ -70,7 +71,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
             "nxxpcs",
             options,
             partial(read_nxxpcs, reader=reader, storage=storage),
-            names.values(),
+            matrices,
             n_frames,
             label=label,
             q=q,
@@ -89,36 +90,41 @@ def q_phi(
     file: h5py.File, masks: str, label: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return q in 1/Å and φ in degrees of the bins, from lists that begin with bin 1; None where absent."""
-    lists = {"q": f"{masks}/dynamic_q_list", "phi": f"{masks}/dynamic_phi_list"}
-    values_of: dict[str, np.ndarray] = {}
-    for what, name in lists.items():
-        if (held := hdf5.optional(file, name)) is None:
-            continue
-        columns = held.T if held.ndim == 2 and held.shape[1] == 2 else held.ravel()[None]
-        if columns.shape[1] < label.max():
-            bins = f"has {columns.shape[1]} entries, but there is a bin {label.max()}"
-            raise hdf5.wrong(file, name, bins)
-        values, *second = (decimals(column[label - 1]) for column in columns)
-        if not all(np.isfinite(column).all() for column in (values, *second)):
-            raise hdf5.wrong(file, name, "must contain finite numbers")
-        unit = hdf5.unit(file, name)
-        unit = None if unit in ("", "au", "any") else unit
-        if what == "phi" and str(unit).startswith("1/"):
-            notes.append(
-                f"{name} is in {unit!r}, the unit that NXxpcs defines: taken to be in degrees"
-            )
-            unit = None
-        values_of[what] = converted(what, values, unit, name, notes)
-        if what == "q" and second and hdf5.dataset(file, lists["phi"]) is None:
-            notes.append(f"φ is the second column of {name}")
-            values_of["phi"] = second[0]
-    return values_of.get("q"), values_of.get("phi")
+    q_list, phi_list = (f"{masks}/dynamic_{what}_list" for what in ("q", "phi"))
+    q, phi_beside_q = _columns_of_bins(file, "q", q_list, label, notes)
+    phi, _ = _columns_of_bins(file, "phi", phi_list, label, notes)
+    if phi is None and phi_beside_q is not None:
+        notes.append(f"φ is the second column of {q_list}")
+        phi = phi_beside_q
+    return q, phi
+
+
+def _columns_of_bins(
+    file: h5py.File, what: str, name: str, label: np.ndarray, notes: list[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the values of the bins in the unit of `what`, and those of a second column as they are."""
+    stored = hdf5.optional(file, name)
+    if stored is None:
+        return None, None
+    columns = stored.T if stored.ndim == 2 and stored.shape[1] == 2 else stored.ravel()[None]
+    if columns.shape[1] < label.max():
+        bins = f"has {columns.shape[1]} entries, but there is a bin {label.max()}"
+        raise hdf5.wrong(file, name, bins)
+    values, *second = (decimals(column[label - 1]) for column in columns)
+    if not np.isfinite([values, *second]).all():
+        raise hdf5.wrong(file, name, "must contain finite numbers")
+    unit = hdf5.unit(file, name)
+    if what == "phi" and str(unit).startswith("1/"):
+        notes.append(f"{name} is in {unit!r}, the unit that NXxpcs defines: taken to be in degrees")
+        unit = None
+    unit = None if unit in ("", "au", "any") else unit  # which say nothing
+    return converted(what, values, unit, name, notes), next(iter(second), None)
 
 
 def read_nxxpcs(
     path: Path, where: str, reader: Callable[[Path, str], np.ndarray], storage: Storage
 ) -> np.ndarray:
-    """Return one matrix with its origin at the upper left and one half of it NaN where it holds filling."""
+    """Return one matrix with its origin at the upper left, and NaN in the half that is only filled up."""
     c2 = reader(path, where)
     c2 = np.array(c2, np.result_type(c2.dtype, np.float32))
     both = all(half.any() for half in halves(c2))
@@ -127,8 +133,8 @@ def read_nxxpcs(
     if storage["time_origin_location"] == "lower_left" and not upright:
         c2 = c2[::-1].copy()
         both = all(half.any() for half in halves(c2))
-    # Where only one half holds anything but 0 that half is taken: an origin at the lower left leaves open
-    # which one "upper" is. Where both do, the other one holds filling.
+    # An origin at the lower left leaves open which half is the "upper" one. So where only one half has
+    # anything but 0, it is taken by `clean`; where both have, the half that is not populated is filling.
     populated = storage["populated_elements"]
     if populated != "all" and both:
         filling = np.tri(len(c2), k=-1, dtype=bool)
@@ -137,12 +143,12 @@ def read_nxxpcs(
 
 
 def _storage(file: h5py.File, where: str) -> Storage:
-    held, storage = hdf5.attributes_of(file, where), Storage()
+    attributes, storage = hdf5.attributes_of(file, where), Storage()
     for name, choices in STORAGE.items():
-        if name not in held:
+        if name not in attributes:
             why = f"has no attribute {name}, which NXxpcs requires: {nearest('', choices)}"
             raise hdf5.wrong(file, where, why)
-        storage[name] = hdf5.text(np.ravel(held[name])[0])
+        storage[name] = hdf5.text(np.ravel(attributes[name])[0])
         if storage[name] not in choices:
             why = f"is {storage[name]!r}; {nearest(storage[name], choices)}"
             raise hdf5.wrong(file, f"{name} of {where}", why)
@@ -150,21 +156,21 @@ def _storage(file: h5py.File, where: str) -> Storage:
 
 
 def _note_rows(file: h5py.File, where: str, notes: list[str]) -> None:
-    """Note rows that are means over frames, as `result.nx.h5` of a fit of many frames has."""
-    held = hdf5.attributes_of(file, where)
-    if np.any(held.get("of_cells", False)):
+    """Note rows that are means over frames, as in the `result.nx.h5` of a fit of many frames."""
+    attributes = hdf5.attributes_of(file, where)
+    if np.any(attributes.get("of_cells", False)):
         raise SourceError(
             f"{where} of {hdf5.file_name(file)} repeats the mean of each cell of age and lag at all its "
             f"pairs, but that is a single measurement: ingest the file that was fitted"
         )
-    frames = held.get("frames_per_row")
+    frames = attributes.get("frames_per_row")
     if isinstance(frames, np.integer) and frames > 1:
         notes.append(f"each row is the mean of {frames} frames: short decays are smoothed")
 
 
 def _detector(file: h5py.File, instrument: str) -> str:
     groups = [f"{instrument}/{name}" for name in hdf5.members(file, instrument)]
-    detectors = [name for name in groups if hdf5.dataset(file, f"{name}/frame_time") is not None]
+    detectors = [name for name in groups if hdf5.dataset_at(file, f"{name}/frame_time") is not None]
     if len(detectors) != 1:
         raise SourceError(
             f"{hdf5.file_name(file)} must have one frame_time, in a detector in {instrument}; it "
@@ -176,6 +182,7 @@ def _detector(file: h5py.File, instrument: str) -> str:
 def _times(
     file: h5py.File, where: str, mode: str, notes: list[str]
 ) -> Float[np.ndarray, " t"] | None:
+    # without a unit of time an axis may as well number the frames: then the frame time counts
     group = where.rpartition("/")[0]
     axes = [hdf5.text(name) for name in np.ravel(hdf5.attributes_of(file, group).get("axes", []))]
     name = f"{group}/{axes[mode == FIRST]}" if len(axes) == 3 else ""

@@ -1,4 +1,4 @@
-"""The output of every reader, of `source_of`: the bins of one file, and a function that reads one matrix."""
+"""What every reader returns: the bins of one file, made by `source_of`, and a function for one matrix."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -117,6 +117,14 @@ class Source:
 PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma", "g2", "g2_sigma")
 
 
+REQUIRED = {
+    "q": "--q in 1/Å, one number or one per bin, or nan if it is unknown",
+    "phi": "--phi in degrees, one number or one per bin; nan for whole rings",
+    "its frame spacing": "--frame-time in s",
+}
+"""What is known of every source, and how a user gives it where the file lacks it."""
+
+
 def source_of(
     path: Path,
     format: str,
@@ -136,49 +144,27 @@ def source_of(
     notes: Iterable[str] = (),
     **fields: Any,
 ) -> Source:
-    """Return the source of what a reader found in a file, completed by the options.
+    """Return the source of what a reader has read from a file, completed by the options.
 
-    q [1/Å], phi [degree], pixels, sigma: one number or one per bin. time [s]: of the frames; else from 0 on
-    in steps of frame_time, which the file states, or of dt. fields: others of `Source`, and of what it
-    says of the measurement.
+    q [1/Å], phi [degree], pixels, sigma: one number or one per bin. time [s]: of the frames; without it they
+    begin at 0, in steps of frame_time, which the file states, or of dt. fields: others of `Source` and of
+    its measurement.
     """
     names = tuple(matrices)
     n_bins = len(names)
     check_frames(n_frames, path, n_bins)
     steps = (frame_time, dt, options.frame_time)
-    step = next((value for value in steps if value is not None), None)
-    quantities = {
-        "q": (q, options.q, "--q in 1/Å, one number or one per bin, or nan if it is unknown"),
-        "phi": (
-            phi,
-            options.phi,
-            "--phi in degrees, one number or one per bin; nan for whole rings",
-        ),
-        "its frame spacing": (time, step, "--frame-time in s"),
-    }
-    missing = {
-        name: way for name, (held, option, way) in quantities.items() if held is None is option
-    }
-    if missing:
-        raise OptionError(
-            f"{path.name} does not contain {joined_with_and([*missing])}: give "
-            f"{'; '.join(missing.values())} (or --q-dataset, --phi-dataset, "
-            f"--time-dataset if the file contains them)"
-        )
+    _check_complete(path, (q, options.q), (phi, options.phi), (time, *steps))
     if time is None:
+        step = next(value for value in steps if value is not None)
         with np.errstate(invalid="ignore"):  # of an infinite step, which is refused later
-            time = np.arange(n_frames) * np.float64(step or 0.0)
-    if len(time) != n_frames:
-        raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
-    spacing = float(np.median(np.diff(time)))
-    stated = frame_time if dt is None else dt
-    if stated is not None and spacing > 0 and not np.isclose(stated, spacing, rtol=1e-6, atol=0):
-        raise SourceError(
-            f"{path.name} has a frame time of {stated:g} s, but its times are {spacing:g} s apart: correct "
-            "one of them"
-        )
-    said = {name: fields.pop(name) for name in schema.Measurement.model_fields if name in fields}
-    said["frame_time"] = frame_time or float(f"{spacing:.12g}")
+            time = np.arange(n_frames) * np.float64(step)
+    spacing = _checked_spacing(path, n_frames, time, frame_time if dt is None else dt)
+    measurement = {
+        name: fields.pop(name) for name in schema.Measurement.model_fields if name in fields
+    }
+    # a spacing of decimal times, such as 0.3 - 0.2, without their binary rounding
+    measurement["frame_time"] = frame_time or float(f"{spacing:.12g}")
     return Source(
         path=path,
         format=format,
@@ -190,38 +176,69 @@ def source_of(
         n_pixels=per_bin(f"pixels of {path.name}", pixels, n_bins).astype(np.int64),
         n_frames=n_frames,
         time=time,
-        # what is wrong in it is refused with the options (`with_options`), by a sentence
-        measurement=schema.Measurement.model_construct(**said),
+        # not validated here: `with_options` refuses what is wrong in it by a sentence
+        measurement=schema.Measurement.model_construct(**measurement),
         sigma=None if sigma is None else per_bin(f"sigma of {path.name}", sigma, n_bins),
         notes=tuple(notes),
         **fields,
     )
 
 
+def _check_complete(path: Path, *values_of_file_or_options: tuple[Any, ...]) -> None:
+    values_by_name = zip(REQUIRED, values_of_file_or_options, strict=True)
+    missing = [name for name, values in values_by_name if all(value is None for value in values)]
+    if missing:
+        raise OptionError(
+            f"{path.name} does not contain {joined_with_and(missing)}: give "
+            f"{'; '.join(REQUIRED[name] for name in missing)} (or --q-dataset, --phi-dataset, "
+            f"--time-dataset if the file contains them)"
+        )
+
+
+def _checked_spacing(
+    path: Path, n_frames: int, time: Float[np.ndarray, " t"], stated: float | None
+) -> float:
+    """Return the median spacing of times [s], which must be the one that the file states, where it does."""
+    if len(time) != n_frames:
+        raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
+    spacing = float(np.median(np.diff(time)))
+    if stated is not None and spacing > 0 and not np.isclose(stated, spacing, rtol=1e-6, atol=0):
+        raise SourceError(
+            f"{path.name} has a frame time of {stated:g} s, but its times are {spacing:g} s apart: correct "
+            "one of them"
+        )
+    return spacing
+
+
 def _from_file_or_option(
-    path: Path, name: str, held: Any, chosen: tuple[float, ...] | None, n_bins: int
+    path: Path,
+    name: str,
+    of_file: Any,
+    of_options: tuple[float, ...] | None,
+    n_bins: int,
 ) -> Float[np.ndarray, " bin"]:
-    if held is None:
-        return per_bin(name, chosen, n_bins)
-    values = per_bin(f"{name} of {path.name}", decimals(held), n_bins)
-    if chosen and not np.allclose(values, per_bin(name, chosen, n_bins), equal_nan=True):
-        raise OptionError(f"{name} = {chosen}, but {path.name} has {values}: leave it out")
+    if of_file is None:
+        return per_bin(name, of_options, n_bins)
+    values = per_bin(f"{name} of {path.name}", decimals(of_file), n_bins)
+    if of_options and not np.allclose(values, per_bin(name, of_options, n_bins), equal_nan=True):
+        raise OptionError(f"{name} = {of_options}, but {path.name} has {values}: leave it out")
     return values
 
 
 def with_options(source: Source, options: IngestOptions) -> Source:
-    """Return the source with what the user added; refuses what contradicts the file or is implausible."""
-    frame_time, name, held = options.frame_time, source.path.name, source.measurement
-    if frame_time and not np.isclose(frame_time, held.frame_time, rtol=1e-6, atol=0):
+    """Return the source with what the user added; refuse what contradicts the file or cannot be."""
+    frame_time, name, measurement = options.frame_time, source.path.name, source.measurement
+    if frame_time and not np.isclose(frame_time, measurement.frame_time, rtol=1e-6, atol=0):
         raise OptionError(
-            f"frame_time = {frame_time:g} s, but {name} has {held.frame_time:g} s between stored frames "
-            f"(stride {held.stride}, averaging {held.avg}): correct it or leave it out"
+            f"frame_time = {frame_time:g} s, but {name} has {measurement.frame_time:g} s between stored "
+            f"frames (stride {measurement.stride}, averaging {measurement.avg}): correct it or leave it out"
         )
     if options.column_is is not None and source.g2 is None:
         raise OptionError(f"{name} has matrices, not columns of g2: leave out column_is")
-    gap = options.gap or held.gap_angstrom
-    if gap and held.gap_angstrom and not np.isclose(gap, held.gap_angstrom):
-        raise OptionError(f"gap = {gap:g} Å, but {name} has {held.gap_angstrom:g} Å: leave out gap")
+    stated = measurement.gap_angstrom
+    gap = options.gap or stated
+    if gap and stated and not np.isclose(gap, stated):
+        raise OptionError(f"gap = {gap:g} Å, but {name} has {stated:g} Å: leave out gap")
     sigma, notes = source.sigma, source.notes
     if options.sigma is not None:
         sigma = per_bin("sigma", options.sigma, len(source.label))
@@ -230,8 +247,14 @@ def with_options(source: Source, options: IngestOptions) -> Source:
     time = source.time + options.time_offset
     if wrong := what_is_wrong(time, source.q, source.phi, sigma):
         raise SourceError(f"{name} cannot be ingested: {wrong}; correct the value or its unit")
-    chosen = {"half": options.half, "keep_outliers": options.keep_outliers}
-    return replace(source.saying(gap_angstrom=gap), **chosen, sigma=sigma, time=time, notes=notes)
+    return replace(
+        source.saying(gap_angstrom=gap),
+        half=options.half,
+        keep_outliers=options.keep_outliers,
+        sigma=sigma,
+        time=time,
+        notes=notes,
+    )
 
 
 def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
@@ -244,7 +267,7 @@ def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
 
 
 def times_or_spacing(times: Float[np.ndarray, " t"], notes: list[str]) -> dict[str, Any]:
-    """Return times [s] since the first of them, or dt, their spacing, where only one number is given."""
+    """Return times [s] that begin at 0, or a single one as dt, the spacing of the frames."""
     if times.size == 1:
         return {"dt": times[0]}
     if times[0]:
@@ -260,7 +283,7 @@ def spacing(seconds: float, frames: int) -> float:
 
 
 def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
-    """Raise SourceError for too few frames, or more than any file has: nothing is allocated before this."""
+    """Raise SourceError for too few frames, or more than any file has: nothing is allocated before."""
     if n_frames < MIN_FRAMES:
         raise SourceError(
             f"{path.name} has {n_frames} frames, but a two-time fit needs at least {MIN_FRAMES}"
@@ -269,6 +292,7 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
         raise SourceError(
             f"{path.name} claims {n_bins:,} bins, more than {MAX_BINS:,}: it is damaged"
         )
+    # int: a reader may give an int32, whose square overflows
     needed, memory = 4 * int(n_frames) ** 2, psutil.virtual_memory().total
     if needed > memory:
         raise SourceError(
@@ -278,6 +302,6 @@ def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
 
 
 def place(where: str) -> tuple[str, int]:
-    """Return the array and the number of a matrix that is named as c2[3]; 0 for one by itself."""
+    """Return the array and the number of a matrix named as c2[3]; number 0 where the name has none."""
     name, _, number = where.removesuffix("]").rpartition("[")
     return (name, int(number)) if name else (where, 0)

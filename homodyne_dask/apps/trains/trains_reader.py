@@ -40,7 +40,7 @@ def open_trains(path: Path, options: IngestOptions) -> Source | None:
     if not first_bytes(path).startswith(HDF5):
         return None
     with hdf5.open_hdf5(path) as file:
-        if hdf5.dataset(file, MATRICES) is None:
+        if hdf5.dataset_at(file, MATRICES) is None:
             return None
         (n_trains, n_bins, n_frames), _ = _shape(file)
         check_frames(n_frames, path, n_bins)
@@ -86,7 +86,7 @@ def open_trains(path: Path, options: IngestOptions) -> Source | None:
 
 def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
     pictures = pictures_in(file, (), (IMAGE,), n_frames)
-    held = hdf5.dataset(file, PULSES)
+    held = hdf5.dataset_at(file, PULSES)
     if held is None or held.ndim != 2 or len(held) != n_trains * n_frames:
         return pictures
     values = numbers_in(file, (PULSES,))
@@ -120,7 +120,7 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
 
 def _shape(file: h5py.File) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     """Return trains, bins and frames, and the place of stride 0 (within a train), () without strides."""
-    held = hdf5.dataset(file, MATRICES)
+    held = hdf5.dataset_at(file, MATRICES)
     shape = None if held is None else held.shape
     if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
         form = "it must be (train, q, t, t) or (train, stride, q, t, t)"
