@@ -69,37 +69,40 @@ def _bins(
     file: h5py.File, group: str, pattern: str, listed: str
 ) -> tuple[np.ndarray, list[str], int]:
     names = hdf5.matrix_names(file, group, pattern)
-    label = _labels(file, names, listed)
+    label = np.array([*names])
+    # boost_corr numbers its matrices in the order of the list, and always has one; legacy files may lack it
+    if listed != LEGACY_PROCESSED or hdf5.dataset_at(file, listed) is not None:
+        label = _listed_labels(file, names, listed)
     order = np.argsort(label)
     matrices = np.array([*names.values()])[order].tolist()
     return label[order], matrices, hdf5.common_side(file, matrices)
 
 
-def _labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
-    """Return the bin of each matrix: the entry its running number points to, or, in legacy files, its own."""
-    numbers, legacy = np.array([*names]), listed == LEGACY_PROCESSED
-    if legacy and hdf5.dataset_at(file, listed) is None:
-        return numbers
-    bins = hdf5.numbers(file, listed, whole=True)
-    if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
-        why = f"must contain distinct bin numbers of at least 1, not {bins[:8]}"
+def _listed_labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
+    """Return the bin of each matrix: the entry of the list that its number counts to.
+
+    Legacy files may instead number the matrices by the bins themselves.
+    """
+    bins, legacy = hdf5.numbers(file, listed, whole=True).tolist(), listed == LEGACY_PROCESSED
+    if min(bins) < 1 or len(set(bins)) != len(bins):
+        why = f"must contain distinct bin numbers of at least 1, not {np.array(bins[:8])}"
         raise hdf5.wrong(file, listed, why)
-    named = legacy and set(names) == set(bins.tolist())
-    running = [*names] == list(range(1, len(bins) + 1))
+    numbered_by_bin = legacy and set(names) == set(bins)
+    counted_from_1 = [*names] == list(range(1, len(bins) + 1))
     group, _, first = names[min(names)].rpartition("/")
-    if named and running and not np.array_equal(bins, numbers):
+    if numbered_by_bin and counted_from_1 and bins != [*names]:
         why = f"is ambiguous: {first} may be bin 1 or, by {listed}, bin {bins[0]}; sort the list or rename "
         raise hdf5.wrong(file, group, f"{why}the matrices")
-    if not (named or running):
+    if not (numbered_by_bin or counted_from_1):
         why = f"numbered neither as the {len(bins)} bins of {listed} nor from 1 to {len(bins)}"
         if not legacy:
             why = f"not numbered from 1 to {len(bins)} as the entries of {listed}"
         raise hdf5.wrong(file, group, f"has {len(names)} matrices from {first} on, {why}")
-    return numbers if named else bins
+    return np.array([*names] if numbered_by_bin else bins)
 
 
 def q_phi(file: h5py.File, label: np.ndarray, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return q [1/Å] and φ [degree] of each bin: cell a of the q-major grid of rings and angles."""
+    """Return q [1/Å] and φ [degree] of each bin: of its cell in a grid of rings, each with all angles."""
     points = hdf5.numbers(file, f"{QMAP}/dynamic_num_pts", whole=True).tolist()
     units = [*hdf5.strings(file, f"{QMAP}/map_units"), None, None]
     rings = hdf5.quantity(file, f"{QMAP}/dynamic_v_list_dim0", "q", notes, units[0])
@@ -114,12 +117,14 @@ def q_phi(file: h5py.File, label: np.ndarray, notes: list[str]) -> tuple[np.ndar
 
 
 def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
+    """Return the cell of each bin; the mapping leaves out the cells that have no pixels."""
     name, roi = f"{QMAP}/dynamic_index_mapping", hdf5.regions(file, ROI_MAP)
     if hdf5.dataset_at(file, name) is None:
         mapping, regions = np.arange(n_cells), 0
     else:
         mapping = hdf5.numbers(file, name, whole=True)
         regions = len(mapping) if roi is None else int(roi.max())
+    # a map with other regions than the mapping is of another analysis: its bins would get a wrong q
     if label.max() > len(mapping) or regions not in (0, len(mapping)):
         bins = max(regions, int(label.max()))
         raise hdf5.wrong(file, name, f"has {len(mapping)} entries, but there are {bins} bins")
@@ -132,7 +137,10 @@ def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
 def _intensity(
     file: h5py.File, label: np.ndarray, flux: np.ndarray | None, avg: int, notes: list[str]
 ) -> np.ndarray | None:
-    """Return counts per pixel and analysed frame; averaging a frames multiplies their mean by a."""
+    """Return counts per pixel and analysed frame, None where the file does not have them for all.
+
+    boost_corr averages frames, but their photons add: the mean image counts `avg` times.
+    """
     roi, image = hdf5.regions(file, ROI_MAP), hdf5.optional(file, MEAN_IMAGE)
     pixels, means = hdf5.sum_in_bins(roi, label), np.zeros(1)
     if roi is not None and image is not None and image.size == roi.size and pixels.all():

@@ -42,7 +42,7 @@ Each is a function of the path and the IngestOptions that returns a Source, or N
 format.
 """
 HDF5, NPY, ZIP = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3"), b"\x93NUMPY", b"PK\x03\x04"
-"""With which files begin; in one of MATLAB v7.3 HDF5 follows."""
+"""The first bytes of files; one of MATLAB v7.3 begins with text, and HDF5 follows."""
 HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
     (partial(hdf5.has_group, group=aps.MATRICES), aps.open_aps_u),
     (partial(hdf5.has_group, group=aps.LEGACY_MATRICES), aps.open_aps_legacy),
@@ -50,10 +50,10 @@ HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
     (partial(hdf5.dataset_at, name=chx.MATRICES), chx.open_chx),
     (esrf.analyses_in, esrf.open_esrf),
 )
-"""What tells whether a file is of a format, and the reader of the format; the first that fits."""
+"""What tells whether a file has a format, and the reader of the format; the first that fits reads it."""
 
 DESCRIPTION_TIMEOUT = 60.0
-"""Seconds to read the description of the matrices."""
+"""Seconds that opening a file may take."""
 
 
 def check_opens(paths: Sequence[Path], options: IngestOptions) -> None:
@@ -68,7 +68,7 @@ def check_opens(paths: Sequence[Path], options: IngestOptions) -> None:
 
 
 def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
-    program = (  # where a file system fails it does not wait
+    program = (  # INTERRUPTED: it does not wait for a file system that fails
         f"import sys; from {files.__name__} import INTERRUPTED; from {__name__} import _open_and_end; "
         "INTERRUPTED.set(); _open_and_end(*sys.argv[1:])"
     )
@@ -88,6 +88,7 @@ def _failure(paths: Sequence[Path], options: IngestOptions) -> str:
 def _open_and_end(options: str, *paths: str) -> None:
     checked = IngestOptions(**json.loads(options))
     for path in paths:
+        # an error is no hang and no crash: the parent meets it again
         with contextlib.suppress(Exception):
             open_source(Path(path), checked)
 
@@ -102,7 +103,7 @@ def open_source(path: Path, options: IngestOptions) -> Source:
         )
     if options.keep and not magic.startswith(HDF5):
         raise OptionError(f"keep is for HDF5 files, which {path.name} is not: leave it out")
-    source = _open_known(path, options, magic) if options.trains is None else None
+    source = _open_here(path, options, magic) if options.trains is None else None
     if not isinstance(source, Source):
         source = _open_application(path, options, why=source)
     whole = with_options(source, options)
@@ -112,31 +113,41 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     return whole.saying(experiment=experiment)
 
 
-def _open_known(path: Path, options: IngestOptions, magic: bytes) -> Source | str:
+def _open_here(path: Path, options: IngestOptions, magic: bytes) -> Source | str:
+    """Return the source in a file of a format known here, or else the reason why it is not read."""
+    if not magic:
+        raise SourceError(f"{path} is empty: copy it again")
+    if magic.startswith(HDF5):
+        return _open_hdf5(path, options)
     if magic.startswith(NPY):
         return open_npy(path, options)
     if magic.startswith(ZIP):
         return open_npz(path, options)
-    if not magic:
-        raise SourceError(f"{path} is empty: copy it again")
-    if not magic.startswith(HDF5):
-        try:
-            return open_text(path, options)
-        except SourceError as why:
-            return str(why)
+    try:
+        return open_text(path, options)
+    except SourceError as why:  # any file that is none of the others: another reader may know it
+        return str(why)
+
+
+def _open_hdf5(path: Path, options: IngestOptions) -> Source | str:
     if options.dataset in G2:
         return open_g2(path, options.model_copy(update={"dataset": None}), options.dataset)
     if options.dataset is not None:
         return open_any(path, options)
     with hdf5.open_hdf5(path) as file:
-        reader = next((reader for is_in, reader in HDF5_READERS if is_in(file)), None)
-        g2 = None if reader else g2_in(file)
-        content = "" if reader or g2 else what_is_in(file)
-    if reader is not None:
-        return reader(path, options)
-    if g2 is not None:
-        return open_g2(path, options, g2)
-    return f"{path} has no two-time matrices of a known layout; {content}"
+        reader = _reader_for(file)
+        if reader is None:
+            return f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
+    return reader(path, options)
+
+
+def _reader_for(file: h5py.File) -> Reader | None:
+    for is_in, reader in HDF5_READERS:
+        if is_in(file):
+            return reader
+    # last: results with matrices often have g2, too
+    g2 = g2_in(file)
+    return None if g2 is None else partial(open_g2, name=g2)
 
 
 def _open_application(path: Path, options: IngestOptions, why: str | None) -> Source:
@@ -169,10 +180,10 @@ def is_table(path: Path) -> bool:
 def g2_dataset(path: Path) -> str | None:
     """Return the dataset of g2 in a result of HDF5, None for a text; raises SourceError for other files."""
     dataset = None
-    if binary := first_bytes(path).startswith(HDF5):
+    if is_hdf5 := first_bytes(path).startswith(HDF5):
         with hdf5.open_hdf5(path) as file:
             dataset = g2_in(file)
-    if dataset is None and (binary or not is_table(path)):
+    if dataset is None and (is_hdf5 or not is_table(path)):
         raise SourceError(
             f"{path} has no g2 of a known layout: give a table as text, or fit its c2"
         )

@@ -38,27 +38,27 @@ def cells_of_centres(
 
 
 def _age_edges(centres: Float[np.ndarray, " c"]) -> Float[np.ndarray, " e"] | None:
-    """Return the edges of the cells of age with these centres, in frames; None if there are none such.
+    """Return the edges of the cells of age with these centres, in frames; None if the centres do not fit.
 
-    They are even from 0 to the last frame; or each age, of which two go on a frame, is a cell of its own.
+    Cells are even from 0 to the last frame, or each age is a cell: ages are half a frame apart.
     """
     number = len(centres)
     step = (centres[-1] - centres[0]) / (number - 1)
-    if _same(centres, step * (np.arange(number) + 0.5)):
+    if _are_close(centres, step * (np.arange(number) + 0.5)):
         span = step * number
         return np.linspace(0, round(span) if abs(span - round(span)) < 1e-3 else span, number + 1)
     single = 0.5 * np.arange(number + 1) - 0.25
-    return single if _same(centres, single[:-1] + 0.25) else None
+    return single if _are_close(centres, single[:-1] + 0.25) else None
 
 
 def _lag_edges(centres: Float[np.ndarray, " c"], n_frames: int) -> Float[np.ndarray, " e"] | None:
-    """Return the edges of the cells of lag with these centres, in frames; None if there are none such.
+    """Return the edges of the cells of lag with these centres, in frames; None if the centres do not fit.
 
-    Below a power of 10 every lag is a cell of its own; from there to the last they are even in logarithm.
+    Below a power of 10 every lag is a cell; from there to the last lag, cells are even in the logarithm.
     """
     number = len(centres)
     single = np.arange(number + 1) - 0.5
-    if _same(centres, single[:-1] + 0.5):
+    if _are_close(centres, single[:-1] + 0.5):
         return single
     for decade in DECADES:
         first = 10**decade
@@ -69,27 +69,28 @@ def _lag_edges(centres: Float[np.ndarray, " c"], n_frames: int) -> Float[np.ndar
         edges = np.concatenate([single[:first], beyond])
         low, high = edges[:-1], edges[1:]
         middle = np.where(np.arange(number) < first, (low + high) / 2, np.sqrt(np.abs(low) * high))
-        if _same(centres, middle):
+        if _are_close(centres, middle):
             return edges
     return None
 
 
-def _same(first: Float[np.ndarray, " c"], second: Float[np.ndarray, " c"]) -> bool:
+def _are_close(first: Float[np.ndarray, " c"], second: Float[np.ndarray, " c"]) -> bool:
     return np.allclose(first, second, rtol=1e-6, atol=1e-3)
 
 
 def _first_at(
     values: Float[np.ndarray, " v"], edges: Float[np.ndarray, " e"]
 ) -> Int[np.ndarray, " e"]:
-    """Return the position of the first value in each cell, and one past the last: it is in the last cell."""
+    """Return where each cell begins among the values, and where the last one ends, which has both edges."""
     return np.append(
         np.searchsorted(values, edges[:-1]), np.searchsorted(values, edges[-1], side="right")
     )
 
 
 MAX_FRAMES = 20_000
-"""A matrix of as many frames takes 1.6 GB."""
+"""A matrix of this many frames takes 1.6 GB."""
 MIN_DIFFERENCES = 10
+"""Differences below which their median is no measure of the noise."""
 LAYOUTS = {
     "/entry_0000/correlations": "twotime",
     "/entry_0000/dynamix/correlations/directions": "2times_correlation",
@@ -110,27 +111,30 @@ def analyses_in(file: h5py.File) -> list[tuple[str, str]]:
 def open_esrf(path: Path, options: IngestOptions) -> Source:
     """Return the regions of the first analysis of a result in age and lag; φ must be given."""
     with hdf5.open_hdf5(path) as file:
-        (analysis, where), *others = analyses_in(file)
+        analyses = analyses_in(file)
+        analysis, where = analyses[0]
         ttcf, cells, dt = _averages(file, where, options.frame_time)
-        notes, q, on_q = list[str](), None, f"{analysis}/parameters/q"
-        if hdf5.dataset_at(file, on_q) is not None:
-            on_unit = hdf5.unit(file, on_q) is None
-            q = hdf5.quantity(file, on_q, "q", notes, "1/nm", len(ttcf))
-            notes = [f"{on_q} has no unit: q is assumed to be in 1/nm"] if on_unit else notes
+        notes, q, q_name = list[str](), None, f"{analysis}/parameters/q"
+        if hdf5.dataset_at(file, q_name) is not None:
+            q = hdf5.quantity(file, q_name, "q", notes, "1/nm", len(ttcf))
+            if hdf5.unit(file, q_name) is None:  # the sentence says of the conversion, too
+                notes = [f"{q_name} has no unit: q is assumed to be in 1/nm"]
         pixels, masks = 0, hdf5.optional(file, f"{analysis}/roi_masks")
         if masks is not None and masks.ndim == 3 and len(masks) == len(ttcf):
             pixels = np.count_nonzero(masks, axis=(1, 2))
     pairs = cells.pairs_in((0, cells.n_frames), 1)
     filled = pairs[pairs > 0]
-    pairs_of = f"{filled.min()} to {filled.max()} pairs each"
-    notes.append(f"c2 is averaged over {filled.size} cells of age and lag, of {pairs_of}")
-    sigma, n = None, cells.n_frames
+    notes.append(
+        f"c2 is averaged over {filled.size} cells of age and lag, of {filled.min()} to {filled.max()} pairs "
+        f"each"
+    )
+    sigma = None
     if options.sigma is None:
-        sigma = [_scatter(path, of_region, pairs) for of_region in ttcf]
+        sigma = [_scatter(path, averages, pairs) for averages in ttcf]
         notes.append("sigma is estimated from the scatter of the cells")
-    if others:
-        name, *left = (Path(group).name for group, _ in [(analysis, where), *others])
-        notes.append(f"analysis {name} was read; the file also contains {', '.join(left)}")
+    if len(analyses) > 1:
+        name, *unread = (Path(group).name for group, _ in analyses)
+        notes.append(f"analysis {name} was read; the file also contains {', '.join(unread)}")
     edges = CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
     return source_of(
         path,
@@ -138,7 +142,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         options,
         partial(read_esrf, frame_time=dt),
         [f"{where}[{roi}]" for roi in range(len(ttcf))],
-        n,
+        cells.n_frames,
         q=q,
         pixels=pixels,
         frame_time=dt,
@@ -153,6 +157,7 @@ def read_esrf(path: Path, where: str, frame_time: float) -> np.ndarray:
     group, roi = place(where)
     with hdf5.open_hdf5(path) as file:
         ttcf, cells, _ = _averages(file, group, frame_time)
+    # pairs in no cell have the number past the last one: there stands NaN
     values = np.append(ttcf[roi].astype(np.float32), np.float32(np.nan))
     n, side = cells.n_frames, tile_side(cells.n_frames)
     c2 = np.full((n, n), np.nan, dtype=np.float32)
@@ -166,25 +171,25 @@ def read_esrf(path: Path, where: str, frame_time: float) -> np.ndarray:
 def _averages(
     file: h5py.File, where: str, frame_time: float | None
 ) -> tuple[Float[np.ndarray, "roi age lag"], Cells, float]:
-    """Return the averages, the cells they are over, and the time of a frame, s.
+    """Return the averages, the cells they are over, and the time of a frame in s.
 
     Unused ages and lags are NaN in the file. An age or a lag at which every region is 0 was not computed, and
     is NaN here.
     """
-    held, times = hdf5.array(file, f"{where}/ttcf"), list[np.ndarray]()
+    stored, times = hdf5.array(file, f"{where}/ttcf"), list[np.ndarray]()
     older = where.endswith("/2times_correlation") and "timeshift" in hdf5.members(file, where)
     for name in (f"{where}/age", f"{where}/{'timeshift' if older else 'lag'}"):
         values, unit = hdf5.array(file, name).ravel().astype(float), hdf5.unit(file, name)
         times.append(converted("time", values, unit, f"{name} of {hdf5.file_name(file)}", []))
     age, lag = times
-    if held.ndim != 3 or held.shape[1:] != (len(age), len(lag)):
+    if stored.ndim != 3 or stored.shape[1:] != (len(age), len(lag)):
         raise SourceError(
-            f"{where}/ttcf of {hdf5.file_name(file)} has shape {held.shape}: it must be (roi, age, "
+            f"{where}/ttcf of {hdf5.file_name(file)} has shape {stored.shape}: it must be (roi, age, "
             f"lag) with {len(age)} ages and {len(lag)} lags"
         )
     use_age, use_lag = np.isfinite(age), np.isfinite(lag)
     cells, dt = _cells(file, where, age[use_age], lag[use_lag], frame_time)
-    ttcf = held[:, use_age][:, :, use_lag].astype(float)
+    ttcf = stored[:, use_age][:, :, use_lag].astype(float)
     filled = np.isfinite(ttcf) & (ttcf != 0)
     ttcf[:, ~filled.any(axis=(0, 2))] = np.nan
     ttcf[:, :, ~filled.any(axis=(0, 1))] = np.nan

@@ -10,10 +10,10 @@ import csv
 import re
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -29,9 +29,9 @@ KINDS = ("g2", "g2-1", "g1", "f")
 """What a column may be; f, or ISF, the intermediate scattering function, is g1, the field correlation."""
 MIN_POINTS = 2
 LEAST_SCATTER = 1e-9
-"""Below which points have no noise."""
+"""Points that scatter less have no noise, but rounding."""
 NEAR_1, NEAR_0 = 0.25, 0.5
-"""g2 - 1 that ends nearer to 1 than the first is g2; g2 that ends below the second is not."""
+"""A curve that ends nearer to 1 than NEAR_1 may be g2; one that ends below NEAR_0 is not."""
 
 
 class Curves(NamedTuple):
@@ -47,7 +47,7 @@ class Curves(NamedTuple):
     """Whether delays are in frames."""
     names: Sequence[str] = ()
     kinds: Sequence[str | None] = ()
-    """What each curve is ; None where its name does not say it."""
+    """What each curve is; None where its name does not say it."""
 
 
 def source_of_curves(
@@ -60,7 +60,7 @@ def source_of_curves(
         error = np.ones_like(values) * np.reshape(options.sigma, (-1, 1))
     usable = _usable(path, delay, values, np.ones_like(values) if error is None else error, notes)
     order = np.argsort(delay, kind="stable")
-    order = order[usable.any(0)[order]]
+    order = order[usable.any(0)[order]]  # without delays at which no curve has a point
     time = np.concatenate([[0.0], delay[order]])
     if (np.diff(time) <= 0).any():
         twice = time[int(np.argmin(np.diff(time)))]
@@ -76,7 +76,7 @@ def source_of_curves(
         np.pad(rows, ((0, 0), (1, 0)), constant_values=np.nan)
         for rows in _as_g2(kinds, points, sigma, notes)
     )
-    # of unknown points, where it is not used, any
+    # a store has finite σ everywhere; at unknown points it is not used
     sigma = np.where(np.isnan(sigma), np.nanmedian(sigma, axis=1, keepdims=True), sigma)
     phi = np.full(len(g2), np.nan) if curves.phi is options.phi else curves.phi
     source = source_of(
@@ -140,11 +140,7 @@ def _checked_kinds(
     points: np.ndarray,
     notes: list[str],
 ) -> list[str]:
-    curves = [row[np.isfinite(row)] for row in points]
-    begin, end = (
-        np.array([np.median(row[::step][: max(len(row) // 4, 1)]) for row in curves])
-        for step in (1, -1)
-    )
+    begin, end = _first_quarters(points), _first_quarters(points[:, ::-1])
     unsaid = np.array([kind is None for kind in kinds])
     if unsaid.any() and not _like_g2(begin[unsaid].max(), last := float(np.median(end[unsaid]))):
         raise SourceError(
@@ -163,6 +159,12 @@ def _checked_kinds(
     return checked
 
 
+def _first_quarters(points: Float[np.ndarray, "bin n"]) -> Float[np.ndarray, " bin"]:
+    """Return the median of the first quarter of the points that are known of each curve."""
+    curves = (row[np.isfinite(row)] for row in points)
+    return np.array([np.median(row[: max(len(row) // 4, 1)]) for row in curves])
+
+
 def _like_g2(begin: float, end: float) -> bool:
     """Return whether points decay from above 1 to 1, as neither g2 - 1 nor g1 do."""
     return abs(end - 1) < NEAR_1 and begin - 1 > abs(end - 1)
@@ -178,11 +180,11 @@ def _as_g2(
     for negative values, too.
     """
     less, field = (np.array([[kind == name] for kind in kinds]) for name in ("g2-1", "g1"))
-    said = {
+    done_to = {
         "g2 - 1": (less, "1 was added"),
         "g1": (field, "g2 - 1 is its square times the contrast"),
     }
-    for what, (which, done) in said.items():
+    for what, (which, done) in done_to.items():
         if which.any():
             some = "all curves" if which.all() else counted(int(which.sum()), "curve")
             notes.append(f"{some} taken for {what}: {done}")
@@ -213,15 +215,17 @@ def g2_in(file: h5py.File) -> str | None:
 
 def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
     notes: list[str] = []
-    of_errors, of_delays = G2[name]
+    errors_name, delays_name = G2[name]
     with hdf5.open_hdf5(path) as file:
-        delay = _delays(file, name, of_delays, notes)
+        delay = _delays(file, name, delays_name, notes)
         g2 = _curves(file, name, len(delay))
         error = None
-        if hdf5.dataset_at(file, of_errors) is not None:
-            error = _curves(file, of_errors, len(delay))
+        if hdf5.dataset_at(file, errors_name) is not None:
+            error = _curves(file, errors_name, len(delay))
             if error.shape != g2.shape:
-                raise hdf5.wrong(file, of_errors, f"has {len(error)} curves, and {name} {len(g2)}")
+                raise hdf5.wrong(
+                    file, errors_name, f"has {len(error)} curves, and {name} {len(g2)}"
+                )
         label = np.arange(1, len(g2) + 1)
         if name == APS_U:
             q, phi = aps.q_phi(file, label, notes)
@@ -243,23 +247,24 @@ def _curves(file: h5py.File, name: str, delays: int) -> Float[np.ndarray, "bin n
 
 
 def _delays(
-    file: h5py.File, name: str, of_delays: str, notes: list[str]
+    file: h5py.File, name: str, delays_name: str, notes: list[str]
 ) -> Float[np.ndarray, " n"]:
-    """Return delays in s; whole numbers are frames, which the file says the length of."""
-    delay, unit = hdf5.numbers(file, of_delays), hdf5.unit(file, of_delays)
+    """Return delays in s; whole numbers are frames, the length of which is elsewhere in the file."""
+    delay, unit = hdf5.numbers(file, delays_name), hdf5.unit(file, delays_name)
     in_unit = name == NEXUS and unit not in (None, "", "frames", "frame")
     if in_unit or (delay != np.round(delay)).any():
-        return hdf5.quantity(file, of_delays, "time", notes)
+        return hdf5.quantity(file, delays_name, "time", notes)
     spacing, *counts = LEGACY_FRAMES if name == LEGACY else FRAMES
     if hdf5.dataset_at(file, spacing) is None:
         raise SourceError(
-            f"{of_delays} of {hdf5.file_name(file)} is in frames, and {spacing} is missing: correct the file"
+            f"{delays_name} of {hdf5.file_name(file)} is in frames, and {spacing} is missing: correct the "
+            f"file"
         )
     step = hdf5.seconds(file, spacing)
     for count in counts:
         if hdf5.dataset_at(file, count) is not None:
             step *= hdf5.positive(file, count, whole=True)
-    notes.append(f"delays are those of {of_delays.rpartition('/')[2]}, frames of {step:g} s")
+    notes.append(f"delays are those of {delays_name.rpartition('/')[2]}, frames of {step:g} s")
     return delay * step
 
 
@@ -298,33 +303,54 @@ _UNIT = re.compile(
 
 
 class TableColumn(NamedTuple):
+    """A column and what its name says: a token of its own decides, not units or temperatures."""
+
     name: str
     values: Float[np.ndarray, " n"]
-    role: str
-    """delay, q, error or value."""
-    kind: str | None
-    """One of KINDS but f; None of a name that begins with a q, '' of one that says something else."""
-    q: tuple[float, str | None] | None
-    """And its unit."""
-    label: object
-    """The q, or else the last number but that of the quantity, as 3 in g2_err_003."""
-    unit: str | None
-    """In parentheses or at the end."""
+    words: str
+    """The name in plain lower-case letters."""
+
+    @property
+    def role(self) -> str:
+        """delay, q, error or value."""
+        roles = {"delay": _DELAY.fullmatch, "q": _Q_OF_ROWS.fullmatch, "error": _ERROR.search}
+        return next((role for role, matches in roles.items() if matches(self.words)), "value")
+
+    @property
+    def kind(self) -> str | None:
+        """One of KINDS but f; None of a name that begins with a q, '' of one that says something else."""
+        kinds = {_kind(match) for match in _QUANTITY.finditer(self.words)}
+        if len(kinds) == 1:
+            return kinds.pop()
+        return "" if kinds or not _Q.match(self.words) else None
+
+    @property
+    def q(self) -> tuple[float, str | None] | None:
+        """The q in the name, and its unit."""
+        match = _Q.search(self.words)
+        return match and (float((match[1] or match[3]).replace(",", ".")), match[2])
+
+    @property
+    def label(self) -> object:
+        """The q, or else the last number but that of the quantity, as 3 in g2_err_003."""
+        numbers = re.findall(r"\d+", re.sub(r"\(.*\)", "", _QUANTITY.sub("", self.words)))
+        return self.q or (int(numbers[-1]) if numbers else None)
+
+    @property
+    def unit(self) -> str | None:
+        """The unit in parentheses or at the end."""
+        match = _UNIT.search(self.words)
+        return (match and (match[1] or match[2])) or None
+
+    def converted(self, what: str, path: Path, notes: list[str]) -> np.ndarray:
+        where = f"column {self.name} of {path.name}"
+        return converted(what, self.values, self.unit, where, notes)
 
 
 def column_of(name: str, values: Float[np.ndarray, " n"]) -> TableColumn:
-    """Return a column and what its name says: a token of its own decides, not units or temperatures."""
+    # NFKC makes a 2 of ², which would join a number before it
     plain = unicodedata.normalize("NFKC", re.sub(r"(?<=[\d|)])²", "^2", name))
-    plain = re.sub("[−–]", "-", plain).lower().strip()
-    roles = {"delay": _DELAY.fullmatch, "q": _Q_OF_ROWS.fullmatch, "error": _ERROR.search}
-    role = next((role for role, matches in roles.items() if matches(plain)), "value")
-    kinds = {_kind(match) for match in _QUANTITY.finditer(plain)}
-    kind = kinds.pop() if len(kinds) == 1 else "" if kinds or not _Q.match(plain) else None
-    match, unit = _Q.search(plain), _UNIT.search(plain)
-    q = match and (float((match[1] or match[3]).replace(",", ".")), match[2])
-    numbers = re.findall(r"\d+", re.sub(r"\(.*\)", "", _QUANTITY.sub("", plain)))
-    label = q or (int(numbers[-1]) if numbers else None)
-    return TableColumn(name, values, role, kind, q, label, (unit and (unit[1] or unit[2])) or None)
+    return TableColumn(name, values, re.sub("[−–]", "-", plain).lower().strip())
 
 
 def _kind(match: re.Match[str]) -> str:
@@ -336,7 +362,7 @@ def _kind(match: re.Match[str]) -> str:
 
 
 def open_text(path: Path, options: IngestOptions) -> Source:
-    """Return the curves of a table; raises SourceError for a text that is none, or is ambiguous."""
+    """Return the curves of a table; raise SourceError for a text that is none, or is ambiguous."""
     notes: list[str] = []
     for end in ("err", "_err"):
         if (errors := path.with_name(f"{path.stem}{end}{path.suffix}")).is_file():
@@ -344,9 +370,8 @@ def open_text(path: Path, options: IngestOptions) -> Source:
                 f"the errors of {path.name} seem to be in {errors.name}, which is not read: put them beside "
                 f"the curves, in columns such as err(q=0.01), or rename that file"
             )
-    return source_of_curves(
-        path, "g2-table", options, _curves_of_table(path, options, notes), notes
-    )
+    curves = _curves_of_table(path, options, notes)
+    return source_of_curves(path, "g2-table", options, curves, notes)
 
 
 def _head_and_rows(path: Path) -> tuple[str, list[str]]:
@@ -366,13 +391,14 @@ def _head_and_rows(path: Path) -> tuple[str, list[str]]:
 
 
 def _columns(path: Path) -> list[TableColumn]:
-    import pandas  # 0.3 s that other files need not wait for
+    import pandas  # lazy: 0.3 s that other files need not wait for
 
     head, rows = _head_and_rows(path)
     body, mark = "\n".join(rows), next((mark for mark in "\t;," if mark in rows[0]), None)
     names = head.split()
     if mark is not None:
         (names,) = csv.reader([head], delimiter=mark, skipinitialspace=True)
+    # where commas are those of decimals, columns stand between semicolons
     decimal = "," if mark == ";" and "." not in body else "."
     try:
         with warnings.catch_warnings(category=pandas.errors.ParserWarning, action="error"):
@@ -385,43 +411,32 @@ def _columns(path: Path) -> list[TableColumn]:
             f"{path.name} has {len(names)} names of columns, but other lines of numbers "
             f"({one_line(str(error))}): {NAME_THEM}"
         ) from None
-    columns = list[TableColumn]()
-    for name, values in zip(names, table.to_dict("series").values(), strict=True):
-        if values.dtype.kind not in "fiu" or (name and values.isna().all()):
-            raise SourceError(
-                f"{path.name}: column {name!r} does not contain numbers alone: correct or remove it"
-            )
-        numbers = values.to_numpy(float)
-        # without a name are numbers of rows, and nothing behind a last comma
-        if name or not (np.isnan(numbers) | (numbers == np.arange(len(table)))).all():
-            columns.append(column_of(name, numbers))
-    return columns
+    columns = zip(names, table.to_dict("series").values(), strict=True)
+    numbers = [(name, _numbers(path, name, series)) for name, series in columns]
+    return [column_of(name, values) for name, values in numbers if name or not _counts_rows(values)]
 
 
-def _by_role(path: Path, options: IngestOptions) -> dict[str, list[TableColumn]]:
+def _numbers(path: Path, name: str, series: Any) -> Float[np.ndarray, " n"]:
+    if series.dtype.kind not in "fiu" or (name and series.isna().all()):
+        raise SourceError(
+            f"{path.name}: column {name!r} does not contain numbers alone: correct or remove it"
+        )
+    return series.to_numpy(float)
+
+
+def _counts_rows(numbers: Float[np.ndarray, " n"]) -> bool:
+    """Return whether a column without a name has the numbers of rows, or is empty behind a last comma."""
+    return bool((np.isnan(numbers) | (numbers == np.arange(len(numbers)))).all())
+
+
+def _columns_by_role(path: Path, options: IngestOptions) -> dict[str, list[TableColumn]]:
     """Return the columns by role, errors in the order of the curves that they are of."""
     columns = _columns(path)
     roles: dict[str, list[TableColumn]] = {"delay": [], "q": [], "value": [], "error": []}
     for column in columns:
         roles[column.role].append(column)
-    delays, rows_q, curves, n_errors = map(len, roles.values())
-    if delays != 1 or rows_q > 1 or not curves:
-        raise SourceError(
-            f"{path.name} has {delays} columns of delays, {rows_q} of q and {curves} of g2 among "
-            f"{', '.join(column.name for column in columns)}: {NAME_THEM}"
-        )
-    strange = [column.name for column in roles["value"] if column.kind == ""]
-    if strange and options.column_is is None:
-        raise SourceError(
-            f"{path.name}: column {strange[0]!r} is none of delay, q, g2, g2-1, g1, f (or ISF, which is g1), "
-            f"or an error of one, as err(q=0.01): remove it, or {NAME_THEM}"
-        )
-    if n_errors not in (0, curves):
-        raise SourceError(
-            f"{path.name} has {curves} columns of g2 and {n_errors} of errors: {NAME_THEM}"
-        )
-    if rows_q and curves > 1:
-        raise SourceError(f"{path.name} has a column q and {curves} columns of g2: give one")
+    if mistake := next(_mistakes(roles, options, [column.name for column in columns]), None):
+        raise SourceError(f"{path.name}{mistake}")
     # each with the curve that it names, or else in the order in which they stand
     labels = [column.label for column in roles["value"]]
     labelled = {column.label: column for column in roles["error"]}
@@ -430,40 +445,68 @@ def _by_role(path: Path, options: IngestOptions) -> dict[str, list[TableColumn]]
     return roles
 
 
+def _mistakes(
+    roles: dict[str, list[TableColumn]], options: IngestOptions, names: list[str]
+) -> Iterator[str]:
+    n_delays, n_q, n_curves, n_errors = map(len, roles.values())
+    if n_delays != 1 or n_q > 1 or not n_curves:
+        yield (
+            f" has {n_delays} columns of delays, {n_q} of q and {n_curves} of g2 among "
+            f"{', '.join(names)}: {NAME_THEM}"
+        )
+    strange = [column.name for column in roles["value"] if column.kind == ""]
+    if strange and options.column_is is None:
+        yield (
+            f": column {strange[0]!r} is none of delay, q, g2, g2-1, g1, f (or ISF, which is g1), "
+            f"or an error of one, as err(q=0.01): remove it, or {NAME_THEM}"
+        )
+    if n_errors not in (0, n_curves):
+        yield f" has {n_curves} columns of g2 and {n_errors} of errors: {NAME_THEM}"
+    if n_q and n_curves > 1:
+        yield f" has a column q and {n_curves} columns of g2: give one"
+
+
 def _curves_of_table(path: Path, options: IngestOptions, notes: list[str]) -> Curves:
-    roles = _by_role(path, options)
-    (of_delays,), curves, q = roles["delay"], roles["value"], None
-    delay, frames = of_delays.values, (of_delays.unit or "").startswith("frame")
-    if not frames:
-        where = f"column {of_delays.name} of {path.name}"
-        delay = converted("time", delay, of_delays.unit, where, notes)
+    roles = _columns_by_role(path, options)
+    (delays,), curves = roles["delay"], roles["value"]
+    frames = (delays.unit or "").startswith("frame")
+    delay = delays.values if frames else delays.converted("time", path, notes)
     names, kinds = [column.name for column in curves], [column.kind for column in curves]
     values = np.array([column.values for column in (*curves, *roles["error"])])
-    for column in roles["q"]:
-        where = f"column {column.name} of {path.name}"
-        q = converted("q", column.values, column.unit, where, notes)
+    if roles["q"]:
+        q = roles["q"][0].converted("q", path, notes)
         q, delay, values = _by_q(path, q, delay, values)
         names, kinds = names * len(q), kinds * len(q)
-    if q is None:
+    else:
         q = _q_of_names(path, curves, notes)
-    different = len({*(options.q or () if q is None else q)})
-    if len({*kinds}) > 1 and options.column_is is None and different < len(kinds):
-        raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
+    _check_one_kind(path, names, kinds, options, q)
     values, error = np.split(values, [len(kinds)])
     error = error if len(error) else None
     return Curves(delay, values, error, q, frames=frames, names=names, kinds=kinds)
 
 
+def _check_one_kind(
+    path: Path, names: list[str], kinds: list[str | None], options: IngestOptions, q: Any
+) -> None:
+    """Refuse g2 and g1 of one q: they are one measurement, which would count twice."""
+    different = len({*(options.q or () if q is None else q)})
+    if len({*kinds}) > 1 and options.column_is is None and different < len(kinds):
+        raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
+
+
 def _q_of_names(path: Path, curves: list[TableColumn], notes: list[str]) -> np.ndarray | None:
-    where, each = f"q in columns of {path.name}", [column.q for column in curves if column.q]
-    if len(each) < len(curves):
+    where, in_names = f"q in columns of {path.name}", [column.q for column in curves if column.q]
+    if len(in_names) < len(curves):
         return None
-    return np.concatenate([converted("q", np.array([q]), unit, where, notes) for q, unit in each])
+    return np.concatenate(
+        [converted("q", np.array([q]), unit, where, notes) for q, unit in in_names]
+    )
 
 
 def _by_q(
     path: Path, q: np.ndarray, delay: np.ndarray, values: Float[np.ndarray, "column row"]
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, "curve n"]]:
+    """Return each q, the delays and the curves of a table with a row for each point."""
     (each_q, curve), (delays, point) = (
         np.unique(numbers, return_inverse=True) for numbers in (q, delay)
     )
