@@ -42,21 +42,21 @@ MIN_NEIGHBOURS = 3
 def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray, " t"]) -> int:
     """Mark pairs far from their neighbours as unknown; return how many.
 
-    sigma: of a pair. Where it is above 1, photons are so few that σ² is what a single pair of them adds
-    to c2, and a pair counts as far from 8 σ² on. Between frames that are not evenly spaced in time
-    neighbours differ without being outliers: none is excluded.
+    sigma: of one pair. Where it is above 1, photons are so few that a single pair of them adds σ² to c2: a
+    pair counts as far from 8 σ² on. Between frames that are not evenly spaced in time, neighbours differ
+    without being outliers: no pair is excluded.
     """
     if is_uneven(time):
         return 0
     sigma, n = max(sigma, sigma**2), len(matrix.value)
     i, j = distinct(long_steps(matrix.value, MIN_STEP * sigma), n)
-    is_known = matrix.known[i, j]
+    is_known = matrix.is_known[i, j]
     i, j = i[is_known], j[is_known]
     around = np.full((len(NEIGHBOURS), len(i)), np.nan)
     for row, by in zip(around, NEIGHBOURS, strict=True):
         inside = np.flatnonzero((i + by >= 0) & (j + by < n))
         pairs = i[inside] + by, j[inside] + by
-        row[inside] = np.where(matrix.known[pairs], matrix.value[pairs], np.nan)
+        row[inside] = np.where(matrix.is_known[pairs], matrix.value[pairs], np.nan)
     enough = np.isfinite(around).sum(axis=0) >= MIN_NEIGHBOURS
     i, j, around = i[enough], j[enough], around[:, enough]
     if not len(i):
@@ -64,7 +64,7 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     middle = np.nanmedian(around, axis=0)
     spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
     far = np.abs(matrix.value[i, j] - middle) > MAX_DEVIATION * np.maximum(sigma, spread)
-    matrix.value[i[far], j[far]], matrix.known[i[far], j[far]] = 0, False
+    matrix.value[i[far], j[far]], matrix.is_known[i[far], j[far]] = 0, False
     return int(np.count_nonzero(far))
 
 
@@ -76,30 +76,20 @@ def write_bin(
     sharded: bool,
     left_out: str = "",
 ) -> BinRecord:
-    """Write the only bin of `source` at position `index`, its record last; left_out: why without data."""
+    """Write the only bin of `source` at position `index`; left_out: the reason to write it without data.
+
+    The record is written last: a bin that has one is complete when an interrupted ingest continues.
+    """
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
-    try:
-        if left_out:
-            raise NoDataError(left_out)
-        made = mean_of_scans(source) if source.mean_of else (*cleaned_scan(source), None)
-        cleaned, scatter, spread = made
-        record: BinRecord = {"scatter": scatter, "spread": spread, "left_out": ""}
-        record["contrast"] = measure_contrast(cleaned.c2)
-        record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
-        rows = noise.sigma_rows(source, [record]).rows
-    except NoDataError as e:
-        nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
-        cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
-        record = dict.fromkeys(("scatter", "spread", "contrast", "signs")) | {"left_out": str(e)}
-        rows = np.ones((1, source.n_frames))
+    cleaned, record, row = _without_data(source, left_out) if left_out else _measured(source)
     record |= cleaned._asdict() | {"dead": cleaned.dead.tolist()}
     del record["c2"]
     blocks = upper_blocks(source.n_frames, side)
     record["pairs"] = [int(np.count_nonzero(~np.isnan(cleaned.c2[block]))) for block in blocks]
     written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
     matrix = store_writer.mask_matrix(cleaned.c2, use)
-    record["sums"] = store_writer.tile_sums(matrix, 1 / np.square(rows[0]))
+    record["sums"] = store_writer.tile_sums(matrix, 1 / np.square(row))
     for factor, means in store_writer.level_means(matrix).items():
         name = schema.matrix_name(factor)
         written[name] = _write_matrix(target / name, index, means, side, sharded)
@@ -107,7 +97,8 @@ def write_bin(
         name: [checksum for checksum, _ in chunks] for name, chunks in written.items()
     }
     record["sizes"] = {name: [size for _, size in chunks] for name, chunks in written.items()}
-    sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
+    # c2 may scatter more than counts say: not each of its pairs is then an outlier
+    sigma = max(float(np.median(row)) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     ages, lags = age_edges(source.n_frames), lag_edges(source.n_frames)
     mean, count = store_writer.cell_averages(matrix, ages, lags)
@@ -120,6 +111,29 @@ def write_bin(
     path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
     store_writer.write_json(path, record, durable=False)  # as its chunks
     return record
+
+
+Measured = tuple[CleanMatrix, BinRecord, Float[np.ndarray, " t"]]
+"""A clean matrix, what is recorded of its noise, and its sigma_row."""
+
+
+def _measured(source: Source) -> Measured:
+    try:
+        made = mean_of_scans(source) if source.mean_of else (*cleaned_scan(source), None)
+        cleaned, scatter, spread = made
+        record: BinRecord = {"scatter": scatter, "spread": spread, "left_out": ""}
+        record["contrast"] = measure_contrast(cleaned.c2)
+        record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
+        return cleaned, record, noise.sigma_rows(source, [record]).rows[0]
+    except NoDataError as error:
+        return _without_data(source, str(error))
+
+
+def _without_data(source: Source, left_out: str) -> Measured:
+    nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
+    cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
+    record = dict.fromkeys(("scatter", "spread", "contrast", "signs")) | {"left_out": left_out}
+    return cleaned, record, np.ones(source.n_frames)
 
 
 def read_record(path: AnyPath) -> BinRecord:

@@ -55,9 +55,10 @@ def measure_scatter(
 def _from_smooth(
     c2: Float32[np.ndarray, "t t"], time: Float[np.ndarray, " t"]
 ) -> Float[np.ndarray, " n"]:
-    """Return how far pairs lie from a curve through their neighbours along the diagonal, in units of its σ.
+    """Return how far pairs lie from a curve through their neighbours along the diagonal.
 
-    The curve is quadratic in the position along the diagonal and in the logarithm of the lag.
+    The curve is quadratic in the position along the diagonal and in the logarithm of the lag. A distance is
+    divided by the share of the σ of one pair that the curve leaves it.
     """
     along = np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
     i, j = np.triu_indices(len(c2), 1)
@@ -72,12 +73,13 @@ def _from_smooth(
     terms = np.stack([np.ones_like(lag), step, step**2, lag, lag**2], axis=-1)
     terms /= np.maximum(np.abs(terms).max(axis=1, keepdims=True), MIN_FLOAT32)
     basis, size, _ = np.linalg.svd(terms, full_matrices=False)
+    # of terms that hardly differ at these lags, directions within rounding would fit any noise
     basis *= (size > 1e-6 * size[:, :1])[:, None, :]
     basis_of_pair = basis[:, NEIGHBOURS]
-    left = 1 - np.square(basis_of_pair).sum(axis=-1)
-    free = left > MIN_LEFT
+    variance_left = 1 - np.square(basis_of_pair).sum(axis=-1)
+    free = variance_left > MIN_LEFT
     apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", basis_of_pair, basis, values)
-    return apart[free] / np.sqrt(left[free])
+    return apart[free] / np.sqrt(variance_left[free])
 
 
 OFTEN = 20
@@ -171,26 +173,28 @@ def _measure_lags(
 def _is_noise(
     number: float, frame: int, c2: np.ndarray, lags: np.ndarray, numbers: np.ndarray
 ) -> bool:
-    """Return whether the pairs of a frame that hold none of some numbers lie as far from those of their lags
-    as one of these does, are mostly farther from them than is typical, or repeat one another's numbers.
+    """Return whether a number may be noise of a frame, by the pairs of the frame with other numbers.
+
+    It may be where these are few, lie as far from the median of their lags, are mostly farther from it than
+    is typical, or repeat one another's numbers. numbers: those that may be no measurement.
     """
     pairs = np.append(c2[:frame, frame], c2[frame, frame:])
     median, typical = lags[:, np.abs(np.arange(len(c2)) - frame)]
-    others = ~np.isnan(pairs) & ~np.isin(pairs, numbers)
+    ordinary = ~np.isnan(pairs) & ~np.isin(pairs, numbers)
     apart = np.abs(pairs - median)
-    far = others & (REACH * apart >= np.abs(number - median))
-    total = np.count_nonzero(others)
+    far = ordinary & (REACH * apart >= np.abs(number - median))
+    total = np.count_nonzero(ordinary)
     return bool(total) and bool(
         total < OFTEN
         or OFTEN * np.count_nonzero(far) > np.count_nonzero(pairs == number)
-        or 2 * np.count_nonzero(others & (apart > 2 * typical)) > total
-        or len(np.unique(pairs[others])) < DIFFERENT * total
+        or 2 * np.count_nonzero(ordinary & (apart > 2 * typical)) > total
+        or len(np.unique(pairs[ordinary])) < DIFFERENT * total
     )
 
 
 @np.errstate(over="ignore")  # an infinite step is far, too
 def long_steps(value: np.ndarray, least: float) -> Pairs:
-    """Return pairs that are a long step from the next one of their lag, and these, some of them twice."""
+    """Return both pairs of each long step from one to the next of its lag; some pairs are there twice."""
     n, steps = len(value), list[Pairs]()
     for first in range(0, n - 1, BAND_ROWS):
         last = min(first + BAND_ROWS, n - 1)
@@ -209,6 +213,7 @@ def distinct(pairs: Pairs, n_frames: int) -> Pairs:
 
 
 BLOCK_SIDE = 512
+"""Frames of the blocks in which matrices are worked on: no temporary array has the size of a matrix."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
@@ -217,7 +222,7 @@ SAMPLED_FRAMES = 100
 
 
 class NoDataError(SourceError):
-    """A matrix of which nothing is known, or whose noise cannot be told: its bin is left out."""
+    """A matrix without a known pair, or whose noise is unknown: its bin is left out."""
 
 
 class CleanMatrix(NamedTuple):
@@ -255,15 +260,13 @@ def clean(
     in the row and column of a frame that have nothing else: such a frame had no photon.
 
     baseline: 0 or 1 where the file says it; else it is detected. A float32 `raw` that may be written to
-    is cleaned in place: a second matrix would double the memory. half: what to take of a matrix that is not
-    symmetric. keep_outliers: whether pairs of one exact number that is no measurement stay.
+    is cleaned in place. half: what to take of a matrix that is not symmetric. keep_outliers: whether pairs
+    of one exact number that is no measurement stay.
     """
     if raw.dtype.kind in "iu":  # their differences, sums and sizes overflow
         raw = raw.astype(np.result_type(raw.dtype, np.float32))
-    kind = np.float16 if raw.dtype == np.float16 else np.float32
-    side, counted = _side(raw, n_frames, name, half)
-    in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
-    c2 = raw if in_place else np.empty(raw.shape, dtype=np.float32)
+    side, counted = _side_and_frames(raw, n_frames, name, half)
+    c2 = _destination(raw)
     zeros = infinite = one_sided = 0
     for rows, cols, above, upper, lower in _pairs(raw):
         value, pairs = lower if side == "lower" else upper, above & counted[rows, None]
@@ -281,15 +284,28 @@ def clean(
         c2[cols, rows] = np.nan
         c2[rows, cols] = block
     excluded = [] if keep_outliers else leave_out_fills(c2)
-    if baseline is None:
-        baseline = _baseline(c2)
+    baseline = _baseline(c2) if baseline is None else baseline
     if baseline == 0:
         c2 += 1
-    spacing = float(np.spacing(kind(_typical(np.diagonal(c2, 1)))))
     zeros -= sum(fill.pairs for fill in excluded if fill.value == 0)
     # without a copy of the matrix: the largest number is NaN where there is none
     dead = np.flatnonzero(np.isnan([np.fmax.reduce(c2, axis) for axis in (0, 1)]).all(axis=0))
+    spacing = _spacing_of_numbers(c2, raw.dtype)
     return CleanMatrix(c2, baseline, dead, zeros, infinite, one_sided, excluded, spacing)
+
+
+def _destination(raw: np.ndarray) -> Float32[np.ndarray, "t t"]:
+    """Return the array for the clean matrix: `raw` itself where it can be, as two would double the memory."""
+    in_place = raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
+    return raw if in_place else np.empty(raw.shape, dtype=np.float32)
+
+
+def _spacing_of_numbers(c2: Float32[np.ndarray, "t t"], dtype: np.dtype) -> float:
+    """Return the distance from a typical c2 at lag 1 to the next number of the type in the file."""
+    near = np.abs(np.diagonal(c2, 1))
+    near = near[~np.isnan(near)]
+    kind = np.float16 if dtype == np.float16 else np.float32  # a store has no more than float32
+    return float(np.spacing(kind(np.median(near) if len(near) else 0.0)))
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
@@ -320,7 +336,7 @@ def _pairs(raw: np.ndarray) -> Iterator[tuple[slice, slice, np.ndarray, np.ndarr
         yield rows, cols, above, raw[rows, cols], raw[cols, rows].T
 
 
-def _side(
+def _side_and_frames(
     raw: np.ndarray, n_frames: int, name: str, half: Half | None
 ) -> tuple[str, Bool[np.ndarray, " n"]]:
     """Return which half to take (upper, lower, or full for both), and which frames have a value but 0."""
@@ -339,6 +355,13 @@ def _side(
             counted[cols] |= pairs.any(axis=0)
         if half is None:
             worst = max(worst, _asymmetry(values[0], values[1], above))
+    return _side(raw, name, half, filled, worst), counted
+
+
+def _side(
+    raw: np.ndarray, name: str, half: Half | None, filled: dict[str, int], worst: float
+) -> str:
+    """Return the half to take, by the number of pairs in each and the largest |C - Cᵀ|."""
     few, most = sorted(filled, key=lambda side: filled[side])
     if not filled[most]:
         raise NoDataError(f"{name} contains no data: every pair is 0 or not finite")
@@ -347,9 +370,9 @@ def _side(
             raise SourceError(
                 f"{name} has only its {most} half, but half = {half} is given: leave it out"
             )
-        return most, counted
+        return most
     if half in ("upper", "lower"):
-        return half, counted
+        return half
     if 2 * filled[few] < filled[most]:
         raise SourceError(
             f"{name} is neither a full matrix nor one half: {filled['upper']:,} pairs are known above the "
@@ -362,7 +385,7 @@ def _side(
         if _asymmetry(turned, turned.T, np.array(True)) == 0:
             how = "it is upside down: give c2[..., ::-1, :]"
         raise SourceError(f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; {how}")
-    return "full", counted
+    return "full"
 
 
 def _asymmetry(upper: np.ndarray, lower: np.ndarray, pairs: np.ndarray) -> float:
@@ -378,8 +401,8 @@ def _asymmetry(upper: np.ndarray, lower: np.ndarray, pairs: np.ndarray) -> float
 def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
     """Return the value that c2 decays to in its far corner: 0 or 1.
 
-    Pairs of 0 do not tell: c2 of few photons has many, and c2 - 1 without noise where it has decayed. If
-    the corner has nothing else, all pairs are looked at.
+    Pairs of 0 do not count: c2 of few photons has many, and so has c2 - 1 without noise where it has decayed.
+    If the corner has nothing else, all pairs are taken.
     """
     far = _corner(c2)
     far = far if _filled(far).any() else c2
@@ -395,11 +418,6 @@ def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
     """Return the near-diagonal mean minus the long-lag mean, both without their outer tenths."""
     near, far = _trimmed_mean(np.diagonal(c2, 1)), _trimmed_mean(_corner(c2))
     return None if near is None or far is None else near - far
-
-
-def _typical(values: np.ndarray) -> float:
-    sizes = np.abs(values[~np.isnan(values)])
-    return float(np.median(sizes)) if len(sizes) else 0.0
 
 
 def _trimmed_mean(values: np.ndarray) -> float | None:

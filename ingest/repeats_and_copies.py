@@ -21,11 +21,11 @@ from ingest.noise_and_beam_trips import BinRecord
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
-"""Relative difference of q, and of φ [degree], up to which files hold one bin."""
+"""Relative difference of q, which drifts, and of φ [degree], up to which files hold one bin."""
 MOST_ROUNDED = 1e-6
 """Relative difference of one delay as several tables have it."""
 MAX_NAMED = 3
-"""Notes are of so many scans one by one."""
+"""Scans that a note names."""
 
 
 def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
@@ -51,35 +51,40 @@ def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
 
 
 def _experiment(of_scans: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Return what the first scan says of the measurement; of numbers that change, such as T, those of all."""
-    experiment = {name: dict(held) for name, held in of_scans[0].items()}
-    for name, held in of_scans[0].items():
-        each = [of_scan.get(name, {}) for of_scan in of_scans]
-        values = [entry.get("value") for entry in each]
-        alike = all(entry.get("units") == held.get("units") for entry in each)
+    """Return the experiment of the first scan; of numbers that change, such as T, those of all scans."""
+    experiment = {name: dict(quantity) for name, quantity in of_scans[0].items()}
+    for name, quantity in experiment.items():
+        of_all = [of_scan.get(name, {}) for of_scan in of_scans]
+        values = [of_scan.get("value") for of_scan in of_all]
+        alike = all(of_scan.get("units") == quantity.get("units") for of_scan in of_all)
         if alike and len(set(values)) > 1 and all(isinstance(v, int | float) for v in values):
-            experiment[name]["value"] = values
+            quantity["value"] = values
     return experiment
 
 
 def _of_all_bins(sources: Sequence[Source]) -> dict[str, Any]:
     fields = [name for name in PER_BIN if getattr(sources[0], name) is not None]
-    arrays = {name: np.concatenate([getattr(each, name) for each in sources]) for name in fields}
+    arrays = {
+        name: np.concatenate([getattr(source, name) for source in sources]) for name in fields
+    }
     return arrays | {"matrices": tuple(arrays["matrices"].tolist())}
 
 
 def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
-    """Return whether each of several files has one bin, of its own place; q of repeats may drift."""
-    if len(sources) < 2 or any(each.scans or len(each.label) > 1 for each in sources):
+    """Return whether each of several files has one bin, each at a q or φ that no other file has."""
+    if len(sources) < 2 or any(source.scans or len(source.label) > 1 for source in sources):
         return False
-    q, phi = (np.array([getattr(each, name)[0] for each in sources]) for name in ("q", "phi"))
+    q, phi = (np.array([getattr(source, name)[0] for source in sources]) for name in ("q", "phi"))
     turn = np.abs((np.nan_to_num(phi[:, None] - phi) + 180) % 360 - 180)
     one_place = (np.abs(q[:, None] / q - 1) <= RING_WIDTH) & (turn <= SAME_ANGLE)
     return bool(np.isfinite(q).all() and one_place.sum() == len(sources))
 
 
 def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
-    """Return tables of g2 at the delays of all of them, unknown where one lacks it; others as they are."""
+    """Return tables of g2 at the delays of all, NaN where a table lacks one; sources of matrices stay.
+
+    So do tables of which one has less than half of the delays: they are not of one measurement.
+    """
     if len(sources) < 2 or any(table.g2 is None for table in sources):
         return sources
     time = np.unique(np.concatenate([table.time for table in sources]))
@@ -105,13 +110,13 @@ def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
     for name, other in zip(names[1:], sources[1:], strict=True):
         moved = replace(other, **{place: getattr(first, place) for place in places})
         _check_alike(first, moved, names[0], name, "another bin of the scan in")
-    readers = [partial(each.reader, each.path, each.matrices[0]) for each in sources]
+    readers = [partial(source.reader, source.path, source.matrices[0]) for source in sources]
     bins = {"matrices": tuple(names), "label": np.arange(1, len(sources) + 1)}
-    notes = dict.fromkeys(note for each in sources for note in each.notes)
+    notes = dict.fromkeys(note for source in sources for note in source.notes)
     return replace(
         first.saying(truth=None),
         **_of_all_bins(sources) | bins,
-        files=tuple(each.path for each in sources),
+        files=tuple(source.path for source in sources),
         reader=partial(_read_one, readers=dict(zip(names, readers, strict=True))),
         pictures=NO_PICTURES,
         notes=(f"{len(sources)} files, one for each bin", *notes),
@@ -141,41 +146,46 @@ def mean_of_scans(source: Source) -> tuple[CleanMatrix, float | None, float | No
     Weights are 1/σ² of each scan. The scatter is relative to σ of the scans: 1 where they differ by noise.
     None for σ where no pair is known twice.
     """
-    n = source.n_frames
+    n, cleaned, signs = source.n_frames, list[CleanMatrix](), list[dict]()
     weight, first, second, number = (np.zeros((n, n)) for _ in range(4))
-    cleaned, signs = [], []
     for scan in source.mean_of:
         matrix, scatter = cleaned_scan(scan)
         signs.append({(0.0, 0.0): same_noise.signs_of_noise(matrix.c2, n)})
         sigma = scatter if scan.sigma is None else float(scan.sigma[0])
         measured = ~np.isnan(matrix.c2)
-        w = measured / (sigma or 1.0) ** 2
+        weight_of_scan = measured / (sigma or 1.0) ** 2
         value = np.where(measured, matrix.c2 - 1.0, 0.0)
-        weight += w
-        first += w * value
-        second += w * value**2
+        weight += weight_of_scan
+        first += weight_of_scan * value
+        second += weight_of_scan * value**2
         number += measured
         cleaned.append(matrix._replace(c2=np.empty((0, 0), np.float32)))
     for later, earlier, shift in same_noise.measured_twice(signs):
-        name, other = source.mean_of[later].name(0), source.mean_of[earlier].path.name
+        name, other_name = source.mean_of[later].name(0), source.mean_of[earlier].path.name
         raise NoDataError(
-            f"{name} holds the data of {other}{same_noise.from_frame(shift)}, which count once"
+            f"{name} holds the data of {other_name}{same_noise.from_frame(shift)}, which count once"
         )
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # of pairs that no scan knows
         mean = first / weight
         chisqr = second - weight * mean**2
     twice = number > 1
     freedom = float((number - 1)[twice].sum())
     scatter = float(np.sqrt(max(chisqr[twice].sum(), 0.0) / freedom)) if freedom else None
     sigma = scatter and scatter * float(np.sqrt(np.median(1 / weight[twice])))
+    return _all_scans(cleaned, (1 + mean).astype(np.float32)), sigma, scatter
+
+
+def _all_scans(cleaned: Sequence[CleanMatrix], c2: np.ndarray) -> CleanMatrix:
+    """Return the mean matrix of scans with their counts of pairs; a frame is dead if it is in every scan."""
     dead = set.intersection(*(set(scan.dead.tolist()) for scan in cleaned))
-    sums: dict[str, Any] = {
-        name: sum(getattr(scan, name) for scan in cleaned)
-        for name in ("zeros", "infinite", "one_sided")
-    }
-    sums["excluded"] = [pairs for scan in cleaned for pairs in scan.excluded]
-    c2, frames = (1 + mean).astype(np.float32), np.array(sorted(dead), dtype=np.int64)
-    return cleaned[0]._replace(c2=c2, dead=frames, **sums), sigma, scatter
+    return cleaned[0]._replace(
+        c2=c2,
+        dead=np.array(sorted(dead), dtype=np.int64),
+        zeros=sum(scan.zeros for scan in cleaned),
+        infinite=sum(scan.infinite for scan in cleaned),
+        one_sided=sum(scan.one_sided for scan in cleaned),
+        excluded=[pairs for scan in cleaned for pairs in scan.excluded],
+    )
 
 
 def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
@@ -204,7 +214,7 @@ _ALIKE = {
     "c2 over cells of age and lag": "measurement.cells",
     "whether it has errors": "g2_errors",
 }
-"""What scans have in common that are to be one, and where a source has it."""
+"""What scans must have in common to be one source, and the field that has it."""
 
 
 def _check_alike(
@@ -219,7 +229,7 @@ def _check_alike(
 
 
 def _compared(first: Source, other: Source) -> Iterator[tuple[str, object, object]]:
-    """Yield what two scans must agree in, with its values: of arrays, where these differ beyond rounding."""
+    """Yield what two scans must agree in, with both values; of arrays, the first entries that differ."""
     for what, field in _ALIKE.items():
         value_of = attrgetter(field)
         yield what, value_of(first), value_of(other)
@@ -276,8 +286,9 @@ BINS = 500
 
 
 def copies(source: Source, records: Sequence[BinRecord]) -> dict[int, tuple[int, int]]:
-    """Return the bins whose data are those of another one, with the first such bin and its frame at which
-    each begins. Bins 180° apart at one q see one speckle, and are no copies.
+    """Return the bins that hold the data of an earlier bin: that bin, and its frame at which each begins.
+
+    Bins 180° apart at one q see the same speckle, and are no copies.
     """
     if source.g2 is not None:
         curves = [curve.tobytes() for curve in source.g2]
@@ -296,7 +307,7 @@ def copies(source: Source, records: Sequence[BinRecord]) -> dict[int, tuple[int,
 def _shifted_copies(
     source: Source, signs: Mapping[int, Signs], total: int
 ) -> dict[int, tuple[int, int]]:
-    """Return the bins of scans that begin at a later frame of another scan."""
+    """Return copies in scans that begin at a later frame of another scan."""
     bins = total // max(len(source.scans), 1)
     scans = [
         {(float(k), 0.0): signs[n + k] for k in range(bins) if n + k in signs}
@@ -311,7 +322,7 @@ def _shifted_copies(
 
 
 def _equal_copies(source: Source, signs: Mapping[int, Signs]) -> dict[int, tuple[int, int]]:
-    """Return the bins with the noise of another one in the same frames, by a sample of their signs."""
+    """Return copies that begin at the same frame, by a sample of the signs of the noise."""
     numbers = np.array([*signs])
     step = max((source.n_frames - 1) * signs[numbers[0]].shape[1] // PAIRS, 1)
     flat = np.array([of_bin[:-1:step].ravel() for of_bin in signs.values()])

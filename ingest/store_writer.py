@@ -55,23 +55,23 @@ class MaskedMatrix(NamedTuple):
 
     value: Float32[np.ndarray, "t t"]
     """c2 - 1, and 0 where it is unknown or a frame is masked."""
-    known: Bool[np.ndarray, "t t"]
+    is_known: Bool[np.ndarray, "t t"]
 
 
 def mask_matrix(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> MaskedMatrix:
     """Return the known pairs of used frames, all above the diagonal; `c2` itself becomes the values."""
-    known = np.zeros(c2.shape, dtype=bool)
+    is_known = np.zeros(c2.shape, dtype=bool)
     for rows, cols in upper_blocks(len(c2), BLOCK_SIDE):
         value = c2[rows, cols]
-        seen = ~np.isnan(value)
-        seen &= use[rows, None]
-        seen &= use[cols]
+        usable = ~np.isnan(value)
+        usable &= use[rows, None]
+        usable &= use[cols]
         value -= 1
-        value[~seen] = 0
-        known[rows, cols] = seen
+        value[~usable] = 0
+        is_known[rows, cols] = usable
         if rows != cols:
             c2[cols, rows] = 0
-    return MaskedMatrix(c2, known)
+    return MaskedMatrix(c2, is_known)
 
 
 def cell_averages(
@@ -79,7 +79,7 @@ def cell_averages(
 ) -> tuple[Float[np.ndarray, "age lag"], Int[np.ndarray, "age lag"]]:
     """Return the mean of c2 and the number of known pairs of used frames in each cell."""
     total = _cells(matrix.value, ages, lags, np.float64)
-    count = _cells(matrix.known, ages, lags, np.int64)
+    count = _cells(matrix.is_known, ages, lags, np.int64)
     return _mean(total, count) + 1, count
 
 
@@ -88,7 +88,7 @@ def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
     than the frames beside it, because it has fewer or more pairs.
     """
     total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
-    count = matrix.known.sum(0) + matrix.known.sum(1)
+    count = matrix.is_known.sum(0) + matrix.is_known.sum(1)
     mean = _mean(total, count) + 1
     neighbours = np.convolve(count, [0.25, 0.25, 0, 0.25, 0.25], "same")[2:-2]
     mean[2:-2][np.abs(count[2:-2] - neighbours) > ALIKE * count[2:-2]] = np.nan
@@ -115,7 +115,7 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
 def level_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of each level, NaN on and below the block diagonal."""
     n, means, finest = len(matrix.value), {}, schema.LEVELS[0]
-    total, count = _upper_sums(matrix.value, np.float64), _upper_sums(matrix.known, np.uint16)
+    total, count = _upper_sums(matrix.value, np.float64), _upper_sums(matrix.is_known, np.uint16)
     for level in schema.LEVELS:
         if level != finest:
             total, count = _sums(total, level // finest), _sums(count, level // finest)
@@ -163,13 +163,13 @@ def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> list[lis
     """
     sums_of_chunks = []
     for rows, cols in upper_blocks(len(matrix.value), schema.tile_side(len(matrix.value))):
-        known, value = matrix.known[rows, cols], matrix.value[rows, cols].astype(np.float64)
+        is_known, value = matrix.is_known[rows, cols], matrix.value[rows, cols].astype(np.float64)
         # einsum here runs without BLAS and its threads
         sums = [
             float(np.einsum("i,ij->j", weight[rows], term) @ weight[cols])
-            for term in (known.astype(np.float64), value, np.square(value))
+            for term in (is_known.astype(np.float64), value, np.square(value))
         ]
-        sums_of_chunks.append([*sums, int(np.count_nonzero(known))])
+        sums_of_chunks.append([*sums, int(np.count_nonzero(is_known))])
     return sums_of_chunks
 
 
@@ -218,9 +218,10 @@ def check_no_foreign_files(store: AnyPath, overwrite: bool = False) -> None:
     """Raise StoreError for a target that holds files of other programs, or a damaged store not to replace."""
     if isinstance(store, Path) and not store.is_dir() and os.path.lexists(store):
         raise StoreError(f"{store} exists and is not a store: give another name")
-    if files.exists(store / WORK_FOLDER) or not (held := files.children(store)):
+    if files.exists(store / WORK_FOLDER) or not (children := files.children(store)):
         return
-    whole = files.exists(store / schema.MANIFEST) and {path.name for path in held} <= NAMES
+    whole = files.exists(store / schema.MANIFEST) and {path.name for path in children} <= NAMES
+    # --overwrite removes what is surely a store: by its attributes or, where they are damaged, all its names
     if not (whole and overwrite) and root_attributes(store).get("format") != schema.FORMAT:
         if whole:
             raise StoreError(f"{store} is a damaged store: give --overwrite to replace it")
@@ -236,10 +237,10 @@ def lock_store(store: AnyPath) -> Iterator[None]:
             raise StoreError(f"{work} is a link to {work.resolve()}: remove the link")
         work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        held = False
-        with suppress(FileNotFoundError):  # the other one ends, and removes its folder
-            held = stack.enter_context(files.locked(work / LOCK))
-        if not held:
+        locked = False
+        with suppress(FileNotFoundError):  # another ingest ends just now, and removes its folder
+            locked = stack.enter_context(files.locked(work / LOCK))
+        if not locked:
             raise StoreInUse(
                 f"another ingest is writing {store}: {files.how_to_unlock(work / LOCK)}, or give another name"
             )
@@ -270,7 +271,7 @@ def complete(store: AnyPath, attrs: dict[str, Any]) -> None:
 def remove_working_folder(store: AnyPath) -> None:
     """Remove the working folder of a store that is complete, or leave it to an ingest that waits."""
     if isinstance(store, Path):
-        with suppress(OSError):  # the other one makes its lock there
+        with suppress(OSError):  # an ingest that waits makes its lock there
             remove_tree(store / WORK_FOLDER)
         return
     for path in files.children(store / WORK_FOLDER):

@@ -153,19 +153,17 @@ def ingest(
     The same call continues an interrupted ingest.
     """
     options = IngestOptions(**values)
-    for name, value in (("overwrite", overwrite), ("strict", strict), ("sharded", sharded)):
-        if name != "sharded" or value is not None:
-            require_type(name, value, bool, "True or False")
+    flags = {"overwrite": overwrite, "strict": strict}
+    for name, value in (flags if sharded is None else flags | {"sharded": sharded}).items():
+        require_type(name, value, bool, "True or False")
     require_function("progress", progress)
-    each = [source_path] if isinstance(source_path, str | Path) else source_path
-    require_type("source", each, list | tuple, "the path of a file, or a list of them")
-    paths = [files.path_of("source", path) for path in each]
-    if not paths:
-        raise OptionError("source is an empty list: give the files to ingest")
+    paths = _paths_of(source_path)
     if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
     target = None if store_path is None else files.any_path("store", store_path)
-    states = {path: _state(path) for path in paths}
+    states = {
+        path: _state(path) for path in paths
+    }  # before anything is read: a change is seen later
     source = _open_all(paths, options)
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
@@ -185,6 +183,14 @@ def ingest(
         INTERRUPTED.clear()
 
 
+def _paths_of(source_path: str | Path | Sequence[str | Path]) -> list[Path]:
+    paths = [source_path] if isinstance(source_path, str | Path) else source_path
+    require_type("source", paths, list | tuple, "the path of a file, or a list of them")
+    if not paths:
+        raise OptionError("source is an empty list: give the files to ingest")
+    return [files.path_of("source", path) for path in paths]
+
+
 def _open_all(paths: list[Path], options: IngestOptions) -> Source:
     check_opens(paths, options)
     sources = repeats.at_all_delays(_opened(paths, options))
@@ -195,28 +201,27 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
                 f"or φ of its own: leave it out"
             )
         return repeats.side_by_side(sources, repeats.scan_names_of(paths))
-    source, scans, names = sources[0], [], []
-    for held, file in zip(sources, repeats.scan_names_of(paths), strict=True):
-        scans += held.scans or (held,)
-        names += [f"{file}, {name}" for name in held.scan_names] or [file]
-    source = repeats.joined(scans, names) if len(sources) > 1 else source
+    scans, names = list[Source](), list[str]()
+    for source, file in zip(sources, repeats.scan_names_of(paths), strict=True):
+        scans += source.scans or (source,)
+        names += [f"{file}, {name}" for name in source.scan_names] or [file]
+    source = repeats.joined(scans, names) if len(sources) > 1 else sources[0]
     return source if options.average is None else repeats.averaged(source)
 
 
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
-    """Return the source in each file; of as many q or φ as files of one bin, each has its own."""
+    """Return the source in each file; as many q or φ as files of one bin are one for each file."""
     by_bin = {"q": options.q, "phi": options.phi}
-    each = {name: values for name, values in by_bin.items() if len(values or ()) == len(paths) > 1}
+    by_file = {name: each for name, each in by_bin.items() if len(each or ()) == len(paths) > 1}
 
-    def opened(n: int, values_by_name: dict[str, Any]) -> Source:
-        of_file = options.model_copy(
-            update={name: (values[n],) for name, values in values_by_name.items()}
-        )
-        return patiently(paths[n], partial(open_source, paths[n], of_file))
+    def opened(n: int, values_by_file: dict[str, Any]) -> Source:
+        values = {name: (values[n],) for name, values in values_by_file.items()}
+        options_of_file = options.model_copy(update=values)
+        return patiently(paths[n], partial(open_source, paths[n], options_of_file))
 
-    if each:
+    if by_file:
         with suppress(OptionError):  # of files with several bins they are those of the bins
-            sources = [opened(n, each) for n in range(len(paths))]
+            sources = [opened(n, by_file) for n in range(len(paths))]
             if all(len(source.label) == 1 for source in sources):
                 return sources
     return [opened(n, {}) for n in range(len(paths))]
@@ -225,8 +230,9 @@ def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
 def _digest(paths: list[Path]) -> str:
     digests = [patiently(path, partial(sha256, path)) for path in paths]
     repeats.check_different(paths, digests)
-    together = hashlib.sha256("".join(digests).encode()).hexdigest()
-    return digests[0] if len(paths) == 1 else together
+    if len(paths) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
@@ -235,7 +241,10 @@ def sha256(path: Path) -> str:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return the state of a file, None where there is none: opened, it is that on the server."""
+    """Return the state of a file, None where there is none.
+
+    The file is opened for it: until then a network file system may answer from its memory.
+    """
 
     def read() -> tuple[int, ...]:
         with open(path, "rb", opener=open_without_waiting) as file:
@@ -266,7 +275,7 @@ class _IngestJob:
 
     @property
     def file(self) -> AnyPath:
-        """That says of which job the records of bins are."""
+        """The file that says to which job the records of bins belong."""
         return self.target / store_writer.WORK_FOLDER / store_writer.JOB_FILE
 
     def options_json(self) -> BinRecord:
@@ -285,10 +294,10 @@ class _IngestJob:
         store_writer.write_json(self.file, self.as_json())
 
     def progress_in_target(self) -> Literal["whole", "begun", "nothing"]:
-        """Return how much of this job its target holds; only where there is any, the hash is waited for.
+        """Return how much of this job is in its target; the hash of the source is waited for if there is any.
 
-        Raises StoreError for that of another one, which is not to be replaced. A store of the same ingest by
-        another version of this program is.
+        Raises StoreError for an ingest of anything else. One of the same source by another version of this
+        program counts as nothing, and is replaced.
         """
         if self.overwrite:
             return "nothing"
@@ -296,25 +305,26 @@ class _IngestJob:
         whole = attrs.get("complete") is True
         if not whole and _records(self.target):
             begun = store_writer.read_json(self.file)
-        if not (held := attrs if whole else begun):
+        if not (ingested := attrs if whole else begun):
             return "nothing"
-        other = f"another file ({attrs.get('source_file')})"
-        if held.get("source_sha256") == self.digest.result():
+        content = f"another file ({attrs.get('source_file')})"
+        if ingested.get("source_sha256") == self.digest.result():
             if begun:
                 return "begun" if begun == self.as_json() else "nothing"
             if attrs.get("ingest_options") == self.options_json():
                 return "whole" if attrs.get("schema_version") == schema.VERSION else "nothing"
-            other = "the same file with other options"
+            content = "the same file with other options"
         elif begun:
-            other = "the unfinished ingest of another file"
+            content = "the unfinished ingest of another file"
         raise StoreError(
-            f"{self.target} contains {other}: give --overwrite to replace it, or another name"
+            f"{self.target} contains {content}: give --overwrite to replace it, or another name"
         )
 
 
 def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
     source, target = job.source, job.target
     store_writer.check_no_foreign_files(target, job.overwrite)
+    # a complete store is not locked, which would write to it: others may fit it from where it is read-only
     if not files.exists(target / store_writer.WORK_FOLDER) and job.progress_in_target() == "whole":
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
@@ -330,18 +340,17 @@ def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
         with _unchanged(job):
             use = noise.frame_mask(source)
             with futures.ThreadPoolExecutor(1) as background:
-                # once the source is hashed; an ingest interrupted before starts over
+                # waits until the source is hashed; an ingest interrupted before starts over
                 written = background.submit(job.write)
                 records = _write_bins(job, use, client, progress)
             written.result()
             for index, why in _left_out(source, records, job.options.keep_copies).items():
                 records[index] = write_bin(source.only(index), target, index, use, job.sharded, why)
             reasons = [record["left_out"] for record in records if record["left_out"]]
-            if reasons and (job.strict or len(reasons) == len(records)):
-                how = "no bin is left to fit"
-                if len(reasons) < len(records):
-                    how = "without --strict, the other bins are ingested"
-                raise SourceError(f"{reasons[0]}; {how}")
+            if len(reasons) == len(records):
+                raise SourceError(f"{reasons[0]}; no bin is left to fit")
+            if reasons and job.strict:
+                raise SourceError(f"{reasons[0]}; without --strict, the other bins are ingested")
             attrs = _finish(job, use, records)
         store_writer.complete(target, attrs)
     return read_report(target)
@@ -349,9 +358,10 @@ def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
 
 @contextmanager
 def _unchanged(job: _IngestJob) -> Iterator[None]:
-    """Raise FileReadError, and keep nothing, where a source changes in a `with`, instead of an error in it.
+    """Raise FileReadError, and keep nothing, where a source changes within a `with`.
 
-    After an interrupt, or where a file system fails, it is left to the next ingest to start over.
+    It replaces any error that the change may have caused. After an interrupt, or where a file system fails,
+    the next ingest sees the change, and starts over.
     """
     error = None
     try:
@@ -371,12 +381,12 @@ def _unchanged(job: _IngestJob) -> Iterator[None]:
 
 
 def _left_out(source: Source, records: list[BinRecord], keep_copies: bool) -> dict[int, str]:
-    """Return the bins that are to be written again, without data, as all bins show, and why."""
-    of_baseline: tuple[list[int], list[int]] = ([], [])
+    """Return the bins to be written again without data, and why: only all bins together show it."""
+    bins_by_baseline: tuple[list[int], list[int]] = ([], [])
     for n, record in enumerate(records):
         if not record["left_out"]:
-            of_baseline[record["baseline"]].append(n)
-    few, most = sorted(of_baseline, key=len)
+            bins_by_baseline[record["baseline"]].append(n)
+    few, most = sorted(bins_by_baseline, key=len)
     why = {
         n: f"{source.name(n)} decays to {records[n]['baseline']}, but most bins decay to "
         f"{records[most[0]]['baseline']}"
@@ -454,23 +464,12 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
         )
     own_notes = noise.notes_on(source, records, use)
     notes = [*noise.implausible(source), *source.notes, *own_notes, *sigma.notes]
-    optional = source.pictures._asdict() | {"cuts/g2": source.g2}
-    optional = {name: values for name, values in optional.items() if values is not None}
-    unknown = np.full((len(records), source.n_frames), np.nan)
-    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
-    sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
-    arrays = {
-        **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
-        "sigma_row": sigma.rows,
-        "intensity": unknown if source.intensity is None else source.intensity,
-        "frame_mask": use & ~np.isin(np.arange(source.n_frames), [*dead]),
-        "beta_ingest": np.array([record["contrast"] for record in records], float),
-        **{f"sums/{name}": values for name, values in sums.items()},
-    }
-    for name, values in (arrays | optional).items():
+    arrays = _arrays_of_all_bins(source, use, records, sigma.rows)
+    for name, values in arrays.items():
         store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)
-    written = {name: read_array(target, name) for name in (*SMALL_ARRAYS, *optional)}
+    # what a fit will read, not what was meant to be written, is what the manifest vouches for
+    written = {name: read_array(target, name) for name in dict.fromkeys([*SMALL_ARRAYS, *arrays])}
     for index, record in enumerate(records):
         for name, digest in record["cells"].items():
             if array_digest(written[name][index]) != digest:
@@ -485,14 +484,33 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
     return attrs | {"store_sha256": digest, "complete": True}
 
 
+def _arrays_of_all_bins(
+    source: Source, use: np.ndarray, records: list[BinRecord], sigma_rows: np.ndarray
+) -> dict[str, np.ndarray]:
+    dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
+    intensity = source.intensity
+    if intensity is None:
+        intensity = np.full((len(records), source.n_frames), np.nan)
+    sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
+    arrays = {
+        **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
+        "sigma_row": sigma_rows,
+        "intensity": intensity,
+        "frame_mask": use & ~np.isin(np.arange(source.n_frames), [*dead]),
+        "beta_ingest": np.array([record["contrast"] for record in records], float),
+        **{f"sums/{name}": values for name, values in sums.items()},
+        **source.pictures._asdict(),
+        "cuts/g2": source.g2,
+    }
+    return {name: values for name, values in arrays.items() if values is not None}
+
+
 def _attributes(job: _IngestJob, sigma_source: str, notes: list[str]) -> BinRecord:
     source = job.source
     paths = source.files or [scan.path for scan in source.scans or (source,)]
     others = len({path.name for path in paths}) - 1
-    said = source.measurement.model_dump(
-        exclude=None if source.measurement.experiment else {"experiment"}
-    )
-    attrs = said | {
+    measurement = source.measurement
+    attrs = measurement.model_dump(exclude=None if measurement.experiment else {"experiment"}) | {
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
         "source_file": source.path.name + f" and {others} more" * (others > 0),

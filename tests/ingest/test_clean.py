@@ -202,14 +202,14 @@ def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():
     spoilt = np.where(hit, c2 + sigma * rng.uniform(20, 200, (n, n)), c2).astype(np.float32)
     spoilt[0, n - 1], spoilt[70, 90], hit[70, 90] = 1e30, 1e30, True
     pairs = block_means.mask_matrix(spoilt.copy(), np.ones(n, bool))
-    known = pairs.known.copy()
+    known = pairs.is_known.copy()
     number = exclude_outliers(pairs, sigma, np.arange(n) * 0.1)
-    excluded = known & ~pairs.known
+    excluded = known & ~pairs.is_known
     assert number == excluded.sum()
     # the corner has no neighbour, and three outliers of five hide each other
     assert (excluded & hit).sum() > 0.99 * hit.sum()
     assert (excluded & ~hit).sum() < 0.01 * hit.sum()
-    assert (pairs.value[~pairs.known] == 0).all()
+    assert (pairs.value[~pairs.is_known] == 0).all()
     clean_pairs = block_means.mask_matrix(c2.copy(), np.ones(n, bool))
     assert exclude_outliers(clean_pairs, sigma, np.arange(n) * 0.1) == 0
     uneven = block_means.mask_matrix(spoilt.copy(), np.ones(n, bool))
