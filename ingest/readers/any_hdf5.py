@@ -57,9 +57,9 @@ class MatrixAxes(NamedTuple):
         names = [f"{array}[{number}]" for number in range(self.n_bins)]
         return partial(reader, layout=self), names, self.n_frames
 
-    def axes_option(self) -> str:
-        """Return the value of --axes that selects this layout."""
-        return ",".join("qt"[axis in self.times] for axis in range(len(self.shape)))
+    def letters(self) -> list[str]:
+        """Return t for each axis of times, and q for each of bins."""
+        return ["qt"[axis in self.times] for axis in range(len(self.shape))]
 
     def index_of(self, number: int) -> Index:
         index: list[int | slice] = [slice(None)] * len(self.shape)
@@ -70,17 +70,13 @@ class MatrixAxes(NamedTuple):
 
 
 def layout_of(
-    path: Path,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    axes: tuple[str, ...] | None,
+    path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype, axes: tuple[str, ...] | None
 ) -> MatrixAxes:
-    """Return which axes are the times: those given, or the two of one length."""
+    """Return which axes are the times: those of the option, or the two of one length."""
     what = f"{name} of {path.name}"
     if dtype.kind not in "fiu":
         raise SourceError(f"{what} contains {dtype}, not real numbers")
-    layouts = _layouts_of_axes(shape, axes) if axes else _possible_layouts(shape)
+    layouts = _possible_layouts(shape, axes)
     if not layouts and axes:
         raise OptionError(
             f"axes = {','.join(axes)} do not match {what} of shape {shape}: "
@@ -95,23 +91,20 @@ def layout_of(
     for layout in layouts:
         check_frames(layout.n_frames, path, layout.n_bins)
     if len(layouts) > 1:
+        ways = " or ".join(",".join(layout.letters()) for layout in layouts)
         raise OptionError(
             f"{what} has shape {shape}, which does not show which two axes are times: "
-            f"give --axes {' or '.join(layout.axes_option() for layout in layouts)}, with t for each time "
-            f"axis"
+            f"give --axes {ways}, with t for each time axis"
         )
     return layouts[0]
 
 
-def _layouts_of_axes(shape: tuple[int, ...], axes: tuple[str, ...]) -> list[MatrixAxes]:
-    first, second = (position for position, axis in enumerate(axes) if axis == "t")
-    fits = len(axes) == len(shape) and shape[first] == shape[second] and 0 not in shape
-    return [MatrixAxes(shape, (first, second))] * fits
-
-
-def _possible_layouts(shape: tuple[int, ...]) -> list[MatrixAxes]:
+def _possible_layouts(shape: tuple[int, ...], axes: tuple[str, ...] | None) -> list[MatrixAxes]:
     pairs = combinations(range(len(shape)), 2)
     equal = [MatrixAxes(shape, (a, b)) for a, b in pairs if shape[a] == shape[b] > 0 not in shape]
+    if axes:
+        letters = ["qt"[axis == "t"] for axis in axes]
+        return [layout for layout in equal if layout.letters() == letters]
     # shorter axes are those of bins; without longer ones they stay, for check_frames to say how short
     return [layout for layout in equal if layout.n_frames >= MIN_FRAMES] or equal
 

@@ -10,7 +10,8 @@ import csv
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -196,17 +197,30 @@ def _as_g2(
     return g2, np.where(field, spread, sigma)
 
 
-APS_U, LEGACY, NEXUS = "/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2"
+class _Places(NamedTuple):
+    errors: str
+    delays: str
+    frames: tuple[str, ...]
+    """The time between frames of the detector, and how many of these make one of the delays."""
+    q_phi: Callable[..., tuple[np.ndarray | None, np.ndarray | None]]
+
+
+APS_U, NEXUS = "/xpcs/multitau", "/entry/data"
+FRAMES = (
+    f"{aps.DETECTOR}/frame_time", f"{APS_U}/config/stride_frame", f"{APS_U}/config/avg_frame"
+)  # fmt: skip
+LEGACY_FRAMES = (aps.EXPOSURE, aps.STRIDE, aps.AVG)
+NEXUS_Q_PHI = partial(nxxpcs.q_phi, masks="/entry/instrument/masks")
 G2 = {
-    APS_U: (f"{APS_U}_err", "/xpcs/multitau/delay_list"),
-    LEGACY: ("/exchange/norm-0-stderr", "/exchange/tau"),
-    NEXUS: ("/entry/data/g2_derr", "/entry/data/delay_difference"),
+    f"{APS_U}/normalized_g2": _Places(
+        f"{APS_U}/normalized_g2_err", f"{APS_U}/delay_list", FRAMES, aps.q_phi
+    ),
+    "/exchange/norm-0-g2": _Places(
+        "/exchange/norm-0-stderr", "/exchange/tau", LEGACY_FRAMES, aps.q_phi_of_lists
+    ),
+    f"{NEXUS}/g2": _Places(f"{NEXUS}/g2_derr", f"{NEXUS}/delay_difference", FRAMES, NEXUS_Q_PHI),
 }
-"""Where result files hold g2, and its errors and delays."""
-CONFIG = "/xpcs/multitau/config"
-FRAMES = f"{aps.DETECTOR}/frame_time", f"{CONFIG}/stride_frame", f"{CONFIG}/avg_frame"
-LEGACY_FRAMES = aps.EXPOSURE, aps.STRIDE, aps.AVG
-"""The time between frames of the detector, and how many of these make one of the delays."""
+"""Where result files have what belongs to g2, by the name of g2."""
 
 
 def g2_in(file: h5py.File) -> str | None:
@@ -215,24 +229,19 @@ def g2_in(file: h5py.File) -> str | None:
 
 def open_g2(path: Path, options: IngestOptions, name: str) -> Source:
     notes: list[str] = []
-    errors_name, delays_name = G2[name]
+    places = G2[name]
     with hdf5.open_hdf5(path) as file:
-        delay = _delays(file, name, delays_name, notes)
+        delay = _delays(file, name, notes)
         g2 = _curves(file, name, len(delay))
         error = None
-        if hdf5.dataset_at(file, errors_name) is not None:
-            error = _curves(file, errors_name, len(delay))
+        if hdf5.dataset_at(file, places.errors) is not None:
+            error = _curves(file, places.errors, len(delay))
             if error.shape != g2.shape:
                 raise hdf5.wrong(
-                    file, errors_name, f"has {len(error)} curves, and {name} {len(g2)}"
+                    file, places.errors, f"has {len(error)} curves, and {name} {len(g2)}"
                 )
         label = np.arange(1, len(g2) + 1)
-        if name == APS_U:
-            q, phi = aps.q_phi(file, label, notes)
-        elif name == LEGACY:
-            q, phi = aps.q_phi_of_lists(file, label, notes)
-        else:
-            q, phi = nxxpcs.q_phi(file, "/entry/instrument/masks", label, notes)
+        q, phi = places.q_phi(file, label=label, notes=notes)
     names, kinds = [f"curve {n} in {name}" for n in label], ["g2"] * len(g2)
     curves = Curves(delay, g2, error, q, phi, names=names, kinds=kinds)
     return source_of_curves(path, "g2-hdf5", options, curves, notes)
@@ -246,25 +255,22 @@ def _curves(file: h5py.File, name: str, delays: int) -> Float[np.ndarray, "bin n
     return values.T if len(values) == delays else values
 
 
-def _delays(
-    file: h5py.File, name: str, delays_name: str, notes: list[str]
-) -> Float[np.ndarray, " n"]:
+def _delays(file: h5py.File, name: str, notes: list[str]) -> Float[np.ndarray, " n"]:
     """Return delays in s; whole numbers are frames, the length of which is elsewhere in the file."""
-    delay, unit = hdf5.numbers(file, delays_name), hdf5.unit(file, delays_name)
-    in_unit = name == NEXUS and unit not in (None, "", "frames", "frame")
+    _, delays, (spacing, *counts), _ = G2[name]
+    delay, unit = hdf5.numbers(file, delays), hdf5.unit(file, delays)
+    in_unit = name.startswith(NEXUS) and unit not in (None, "", "frames", "frame")
     if in_unit or (delay != np.round(delay)).any():
-        return hdf5.quantity(file, delays_name, "time", notes)
-    spacing, *counts = LEGACY_FRAMES if name == LEGACY else FRAMES
+        return hdf5.quantity(file, delays, "time", notes)
     if hdf5.dataset_at(file, spacing) is None:
         raise SourceError(
-            f"{delays_name} of {hdf5.file_name(file)} is in frames, and {spacing} is missing: correct the "
-            f"file"
+            f"{delays} of {hdf5.file_name(file)} is in frames, and {spacing} is missing: correct the file"
         )
     step = hdf5.seconds(file, spacing)
     for count in counts:
         if hdf5.dataset_at(file, count) is not None:
             step *= hdf5.positive(file, count, whole=True)
-    notes.append(f"delays are those of {delays_name.rpartition('/')[2]}, frames of {step:g} s")
+    notes.append(f"delays are those of {delays.rpartition('/')[2]}, frames of {step:g} s")
     return delay * step
 
 
@@ -479,19 +485,13 @@ def _curves_of_table(path: Path, options: IngestOptions, notes: list[str]) -> Cu
         names, kinds = names * len(q), kinds * len(q)
     else:
         q = _q_of_names(path, curves, notes)
-    _check_one_kind(path, names, kinds, options, q)
+    # g2 and g1 of one q are one measurement, which would count twice
+    different_q = len({*(options.q or () if q is None else q)})
+    if len({*kinds}) > 1 and options.column_is is None and different_q < len(kinds):
+        raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
     values, error = np.split(values, [len(kinds)])
     error = error if len(error) else None
     return Curves(delay, values, error, q, frames=frames, names=names, kinds=kinds)
-
-
-def _check_one_kind(
-    path: Path, names: list[str], kinds: list[str | None], options: IngestOptions, q: Any
-) -> None:
-    """Refuse g2 and g1 of one q: they are one measurement, which would count twice."""
-    different = len({*(options.q or () if q is None else q)})
-    if len({*kinds}) > 1 and options.column_is is None and different < len(kinds):
-        raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
 
 
 def _q_of_names(path: Path, curves: list[TableColumn], notes: list[str]) -> np.ndarray | None:

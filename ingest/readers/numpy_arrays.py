@@ -133,12 +133,7 @@ def read_npz(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     """Return one matrix of a .npz file, as 'c2[3]', reading no other into memory."""
     name, number = place(where)
     index = layout.index_of(number)
-    with (
-        as_source_error(path),
-        zipfile.ZipFile(path) as archive,
-        archive.open(f"{name}.npy") as member,
-    ):
-        shape, fortran, dtype = _header(path, member)
+    with _member(path, name) as (member, _, (shape, fortran, dtype)):
         if fortran:
             return _read_index(member, shape[::-1], dtype, index[::-1]).T
         return _read_index(member, shape, dtype, index)
@@ -174,15 +169,25 @@ def _read_index(
     return values
 
 
-def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(member)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(member)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(member)
-    raise SourceError(
-        f"an array of {path.name} is in .npy version {version}: save it again with NumPy"
-    )
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""What reads the header of an array, by the version of its format."""
+
+
+@contextmanager
+def _member(path: Path, name: str) -> Iterator[tuple[IO[bytes], int, Any]]:
+    """Yield an array of an archive after its header, the bytes that follow, and shape, order and dtype."""
+    with (
+        as_source_error(path),
+        zipfile.ZipFile(path) as archive,
+        archive.open(f"{name}.npy") as member,
+    ):
+        version = np.lib.format.read_magic(member)
+        if version not in HEADERS:
+            raise SourceError(
+                f"an array of {path.name} is in .npy version {version}: save it again with NumPy"
+            )
+        header = HEADERS[version](member)
+        yield member, archive.getinfo(f"{name}.npy").file_size - member.tell(), header
 
 
 @contextmanager
@@ -198,19 +203,13 @@ def as_source_error(path: Path):
 
 
 def _claimed(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    with (
-        as_source_error(path),
-        zipfile.ZipFile(path) as archive,
-        archive.open(f"{name}.npy") as member,
-    ):
-        shape, _, dtype = _header(path, member)
-        n_bytes = archive.getinfo(f"{name}.npy").file_size - member.tell()
-    if math.prod(shape) * dtype.itemsize != n_bytes and not dtype.hasobject:
-        raise SourceError(
-            f"{name} of {path.name} claims {math.prod(shape):,} numbers, but has {n_bytes:,} bytes for them: "
-            f"it is damaged"
-        )
-    return shape, dtype
+    with _member(path, name) as (_, n_bytes, (shape, _, dtype)):
+        if math.prod(shape) * dtype.itemsize != n_bytes and not dtype.hasobject:
+            raise SourceError(
+                f"{name} of {path.name} claims {math.prod(shape):,} numbers, but has {n_bytes:,} bytes for "
+                f"them: it is damaged"
+            )
+        return shape, dtype
 
 
 def _counts(path: Path, arrays: Contents, layout: MatrixAxes) -> dict[str, Any]:

@@ -211,11 +211,7 @@ def _checked_spacing(
 
 
 def _from_file_or_option(
-    path: Path,
-    name: str,
-    of_file: Any,
-    of_options: tuple[float, ...] | None,
-    n_bins: int,
+    path: Path, name: str, of_file: Any, of_options: tuple[float, ...] | None, n_bins: int
 ) -> Float[np.ndarray, " bin"]:
     if of_file is None:
         return per_bin(name, of_options, n_bins)
@@ -247,14 +243,8 @@ def with_options(source: Source, options: IngestOptions) -> Source:
     time = source.time + options.time_offset
     if wrong := what_is_wrong(time, source.q, source.phi, sigma):
         raise SourceError(f"{name} cannot be ingested: {wrong}; correct the value or its unit")
-    return replace(
-        source.saying(gap_angstrom=gap),
-        half=options.half,
-        keep_outliers=options.keep_outliers,
-        sigma=sigma,
-        time=time,
-        notes=notes,
-    )
+    completed = replace(source.saying(gap_angstrom=gap), sigma=sigma, time=time, notes=notes)
+    return replace(completed, half=options.half, keep_outliers=options.keep_outliers)
 
 
 def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
