@@ -76,10 +76,7 @@ def write_bin(
     sharded: bool,
     left_out: str = "",
 ) -> BinRecord:
-    """Write the only bin of `source` at position `index`; left_out: the reason to write it without data.
-
-    The record is written last: a bin that has one is complete when an interrupted ingest continues.
-    """
+    """Write the only bin of `source` at position `index`; left_out: the reason to write it without data."""
     set_allocator_thresholds(spare=2 * 2**20)
     side = schema.tile_side(source.n_frames)
     cleaned, record, row = _without_data(source, left_out) if left_out else _measured(source)
@@ -109,15 +106,13 @@ def write_bin(
     record["cells"] = {name: array_digest(values) for name, values in cuts.items()}
     record["digest"] = _digest(index, record)
     path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
-    store_writer.write_json(path, record, durable=False)  # as its chunks
+    # last: a bin with a record is complete; it need not outlast a crash, as its chunks may not
+    store_writer.write_json(path, record, durable=False)
     return record
 
 
-Measured = tuple[CleanMatrix, BinRecord, Float[np.ndarray, " t"]]
-"""A clean matrix, what is recorded of its noise, and its sigma_row."""
-
-
-def _measured(source: Source) -> Measured:
+def _measured(source: Source) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray, " t"]]:
+    """Return a clean matrix, what is recorded of its noise, and its sigma_row."""
     try:
         made = mean_of_scans(source) if source.mean_of else (*cleaned_scan(source), None)
         cleaned, scatter, spread = made
@@ -129,7 +124,9 @@ def _measured(source: Source) -> Measured:
         return _without_data(source, str(error))
 
 
-def _without_data(source: Source, left_out: str) -> Measured:
+def _without_data(
+    source: Source, left_out: str
+) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray, " t"]]:
     nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
     cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
     record = dict.fromkeys(("scatter", "spread", "contrast", "signs")) | {"left_out": left_out}

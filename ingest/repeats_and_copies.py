@@ -81,15 +81,13 @@ def are_bins_of_one_scan(sources: Sequence[Source]) -> bool:
 
 
 def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
-    """Return tables of g2 at the delays of all, NaN where a table lacks one; sources of matrices stay.
-
-    So do tables of which one has less than half of the delays: they are not of one measurement.
-    """
+    """Return tables of g2 at the delays of all, NaN where a table lacks one; other sources stay."""
     if len(sources) < 2 or any(table.g2 is None for table in sources):
         return sources
     time = np.unique(np.concatenate([table.time for table in sources]))
     step = min(table.measurement.frame_time for table in sources)
     time = time[np.append(True, np.diff(time) > MOST_ROUNDED * np.maximum(time[1:], step))]
+    # with so few delays in common they are not of one measurement, which the check of repeats then says
     if 2 * min(table.n_frames for table in sources) < len(time):
         return sources
     aligned = []

@@ -37,8 +37,8 @@ class FileForHdf5(io.FileIO):
     def write(self, data: Any) -> int:
         content, begin = bytes(data), self.tell()
         try:
-            while self._error is None and (left := content[self.tell() - begin :]):
-                super().write(left)
+            while self._error is None and (unwritten := content[self.tell() - begin :]):
+                super().write(unwritten)
         except OSError as e:
             self._error = e
         if self._error is not None:
@@ -46,7 +46,7 @@ class FileForHdf5(io.FileIO):
         return len(content)
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer from the current position, as if all had been written; zeros past the end."""
+        """Fill the buffer from the current position as if all had been written, with zeros past the end."""
         view, begin = memoryview(buffer).cast("B"), self.tell()
         read = super().readinto(view) or 0
         view[read:] = bytes(len(view) - read)

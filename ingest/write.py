@@ -212,7 +212,9 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     """Return the source in each file; as many q or φ as files of one bin are one for each file."""
     by_bin = {"q": options.q, "phi": options.phi}
-    by_file = {name: each for name, each in by_bin.items() if len(each or ()) == len(paths) > 1}
+    by_file = {
+        name: numbers for name, numbers in by_bin.items() if len(numbers or ()) == len(paths) > 1
+    }
 
     def opened(n: int, values_by_file: dict[str, Any]) -> Source:
         values = {name: (values[n],) for name, values in values_by_file.items()}
@@ -241,12 +243,10 @@ def sha256(path: Path) -> str:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return the state of a file, None where there is none.
-
-    The file is opened for it: until then a network file system may answer from its memory.
-    """
+    """Return the state of a file, None where there is none."""
 
     def read() -> tuple[int, ...]:
+        # opened: until then a network file system may answer from its memory
         with open(path, "rb", opener=open_without_waiting) as file:
             return files.state(os.fstat(file.fileno()))
 
@@ -358,10 +358,9 @@ def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
 
 @contextmanager
 def _unchanged(job: _IngestJob) -> Iterator[None]:
-    """Raise FileReadError, and keep nothing, where a source changes within a `with`.
+    """Raise FileReadError, and keep nothing, where a source changes in a `with`, instead of an error in it.
 
-    It replaces any error that the change may have caused. After an interrupt, or where a file system fails,
-    the next ingest sees the change, and starts over.
+    After an interrupt, or where a file system fails, the next ingest sees the change, and starts over.
     """
     error = None
     try:
@@ -508,12 +507,12 @@ def _arrays_of_all_bins(
 def _attributes(job: _IngestJob, sigma_source: str, notes: list[str]) -> BinRecord:
     source = job.source
     paths = source.files or [scan.path for scan in source.scans or (source,)]
-    others = len({path.name for path in paths}) - 1
+    further = len({path.name for path in paths}) - 1
     measurement = source.measurement
     attrs = measurement.model_dump(exclude=None if measurement.experiment else {"experiment"}) | {
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
-        "source_file": source.path.name + f" and {others} more" * (others > 0),
+        "source_file": source.path.name + f" and {further} more" * (further > 0),
         "source_sha256": job.digest.result(),
         "source_format": source.format,
         "ingest_options": job.options_json(),

@@ -231,10 +231,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def _quantity(
     file: h5py.File, place_in_file: str, what: str, stars: list[str | None], notes: list[str]
 ) -> np.ndarray:
-    """Return q [1/Å], φ [degree] or times [s] from a dataset or an attribute (NAME@ATTRIBUTE).
-
-    stars: what * stands for in the name of each matrix, as it does in `place_in_file`.
-    """
+    """Return q [1/Å], φ [degree] or times [s] of NAME or NAME@ATTRIBUTE; stars: what * stands for."""
     name, _, attribute = place_in_file.partition("@")
     if "*" in name:
         if None in stars:
@@ -276,11 +273,13 @@ def what_is_in(file: h5py.File) -> str:
     lists = [f"{name} {shape}" for name, shape in shapes if sum(n > 1 for n in shape) == 1]
     if not matrices:
         return "no dataset in it has two axes of equal length"
-    others = "; candidates for --q-dataset, --phi-dataset and --time-dataset: "
-    return (
+    sentence = (
         f"if the matrices are in one of these, give --dataset NAME: {some_of(matrices, MAX_LISTED)}"
-        + f"{others}{some_of(lists, MAX_LISTED)}" * bool(lists)
     )
+    if lists:
+        sentence += "; candidates for --q-dataset, --phi-dataset and --time-dataset: "
+        sentence += some_of(lists, MAX_LISTED)
+    return sentence
 
 
 def _equal_axes(shape: tuple[int, ...]) -> int:

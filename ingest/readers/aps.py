@@ -79,10 +79,7 @@ def _bins(
 
 
 def _listed_labels(file: h5py.File, names: dict[int, str], listed: str) -> np.ndarray:
-    """Return the bin of each matrix: the entry of the list that its number counts to.
-
-    Legacy files may instead number the matrices by the bins themselves.
-    """
+    """Return the bin of each matrix: the entry its number counts to or, in legacy files, its number."""
     bins, legacy = hdf5.numbers(file, listed, whole=True).tolist(), listed == LEGACY_PROCESSED
     if min(bins) < 1 or len(set(bins)) != len(bins):
         why = f"must contain distinct bin numbers of at least 1, not {np.array(bins[:8])}"
@@ -137,10 +134,7 @@ def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
 def _intensity(
     file: h5py.File, label: np.ndarray, flux: np.ndarray | None, avg: int, notes: list[str]
 ) -> np.ndarray | None:
-    """Return counts per pixel and analysed frame, None where the file does not have them for all.
-
-    boost_corr averages frames, but their photons add: the mean image counts `avg` times.
-    """
+    """Return counts per pixel and analysed frame, None where the file does not have them for all bins."""
     roi, image = hdf5.regions(file, ROI_MAP), hdf5.optional(file, MEAN_IMAGE)
     pixels, means = hdf5.sum_in_bins(roi, label), np.zeros(1)
     if roi is not None and image is not None and image.size == roi.size and pixels.all():
@@ -150,6 +144,7 @@ def _intensity(
     elif flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
         why = f"{FLUX} does not cover all frames"
     else:
+        # boost_corr averages frames, whose photons add: the mean image counts `avg` times
         return avg * np.outer(means, flux / flux.mean())
     notes.append(f"{why}: sigma is taken from the scatter")
     return None

@@ -233,8 +233,8 @@ def common_side(file: h5py.File, names: list[str]) -> int:
             raise wrong(file, name, f"contains {matrix.dtype}, not real numbers")
         sides.setdefault(shape[0], name)
     if len(sides) > 1:
-        (n, first), (other, name) = list(sides.items())[:2]
-        raise wrong(file, name, f"is {other}×{other}, but {first} is {n}×{n}")
+        (n, first), (m, name) = list(sides.items())[:2]
+        raise wrong(file, name, f"is {m}×{m}, but {first} is {n}×{n}")
     side = next(iter(sides))
     check_frames(side, Path(file_name(file)), len(names))
     return side
@@ -246,10 +246,7 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
 
 
 def experiment(file: h5py.File, entry: str, detector: str) -> dict[str, dict[str, Any]]:
-    """Return `value` and `units` of each number of the sample, the beam and the detector, by its name.
-
-    entry, detector: paths of their groups.
-    """
+    """Return value and units of what the groups of the entry and the detector say, by its name."""
     groups = {
         entry: schema.ENTRY_FIELDS,
         f"{entry}/instrument/incident_beam": schema.BEAM_FIELDS,
@@ -291,11 +288,11 @@ def _value(file: h5py.File, name: str) -> dict[str, Any] | None:
     if kind in "SO":
         (words,) = strings(file, name)
         return {"value": words} if words.strip() else None
-    number = decimals(array(file, name))[0].item() if kind in "fiu" else np.nan
+    number = decimals(array(file, name)).item() if kind in "fiu" else np.nan
     if not np.isfinite(number):
         return None
-    value, units = {"value": int(number) if kind in "iu" else number}, unit(file, name)
-    return value | {"units": units} if units else value
+    units = unit(file, name)
+    return {"value": int(number) if kind in "iu" else number} | ({"units": units} if units else {})
 
 
 MAX_SIDE = 256

@@ -142,10 +142,7 @@ def read_npz(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
 def _read_index(
     member: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, index: Index
 ) -> np.ndarray:
-    """Return a part of an array, which a stream has from its first byte on.
-
-    The axes of the bin are skipped; of the next axis, which is long, some slabs are read at a time.
-    """
+    """Return a part of an array from a stream that is at its first byte."""
     n_bytes = math.prod(shape[1:]) * dtype.itemsize
     if not isinstance(index[0], slice):
         skipped = index[0] * n_bytes
@@ -161,6 +158,7 @@ def _read_index(
         return _read_index(member, shape[1:], dtype, index[1:])
     kept = (n for n, position in zip(shape, index, strict=True) if position == slice(None))
     values = np.empty(tuple(kept), dtype)
+    # not row by row, which takes long, nor all at once, which takes the memory of all bins
     at_once = max(1, READ_BYTES // max(n_bytes, 1))
     for first in range(0, shape[0], at_once):
         rows = values[first : first + at_once]

@@ -23,54 +23,54 @@ from ingest.store_writer import JOB_FILE
 from tests.ingest_files import attributes, manifest, noisy, simulated
 
 
-def replaced(file: Path, other: Path) -> None:
+def replaced(file: Path, newer: Path) -> None:
     """Another file takes its name, as `mv` does it."""
-    Path(shutil.copy(other, file.with_name("aside"))).replace(file)
+    Path(shutil.copy(newer, file.with_name("aside"))).replace(file)
 
 
-def written(file: Path, other: Path) -> None:
+def written(file: Path, newer: Path) -> None:
     """The content of another of the same size is written into it, and its time set back."""
     before = file.stat()
-    held, new = bytearray(file.read_bytes()), other.read_bytes()
-    held[: min(len(held), len(new))] = new[: len(held)]
+    content, new = bytearray(file.read_bytes()), newer.read_bytes()
+    content[: min(len(content), len(new))] = new[: len(content)]
     with file.open("r+b") as there:
-        there.write(held)
+        there.write(content)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def grown(file: Path, other: Path) -> None:
+def grown(file: Path, newer: Path) -> None:
     with file.open("ab") as there:
         there.write(bytes(100))
 
 
-def exchanged_and_touched(file: Path, other: Path) -> None:
+def exchanged_and_touched(file: Path, newer: Path) -> None:
     """The file that takes its name has its times as well."""
     before = file.stat()
-    replaced(file, other)
+    replaced(file, newer)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def linked_elsewhere(file: Path, other: Path) -> None:
+def linked_elsewhere(file: Path, newer: Path) -> None:
     link = file.with_name("link")
-    link.symlink_to(shutil.copy(other, file.with_name("elsewhere")))
+    link.symlink_to(shutil.copy(newer, file.with_name("elsewhere")))
     link.replace(file)
 
 
-def copied_again(file: Path, other: Path) -> None:
+def copied_again(file: Path, newer: Path) -> None:
     """The same content, of which nobody knows that it is the same."""
     replaced(file, Path(shutil.copy(file, file.with_name("copy"))))
 
 
-def replaced_by_another_form(file: Path, other: Path) -> None:
+def replaced_by_another_form(file: Path, newer: Path) -> None:
     """By one of fewer bins, which is not called damaged."""
     replaced(file, measurement(file.with_name("fewer.npz"), bins=2))
 
 
-def gone(file: Path, other: Path) -> None:
+def gone(file: Path, newer: Path) -> None:
     file.unlink()
 
 
-def a_pipe(file: Path, other: Path) -> None:
+def a_pipe(file: Path, newer: Path) -> None:
     file.unlink()
     os.mkfifo(file)
 
@@ -94,12 +94,12 @@ def two(tmp_path) -> tuple[Path, Path]:
     return measurement(tmp_path / "s.npz"), measurement(tmp_path / "b.npz", seed=1)
 
 
-def when(bins: int, do, *given):
+def when(bins: int, do, *args):
     """A function that does something when so many bins are done."""
 
     def progress(done: int, total: int) -> None:
         if done == bins:
-            do(*given)
+            do(*args)
 
     return progress
 
@@ -120,33 +120,33 @@ def check_nothing_kept(store: Path, sources: list[Path], **options) -> None:
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("bins", [1, 4])
 def test_a_source_that_changes_is_named_and_nothing_is_kept(two, tmp_path, change, bins):
-    source, other = two
+    source, newer = two
     if change is linked_elsewhere:
         source.rename(tmp_path / "real")
         source.symlink_to("real")
     with pytest.raises(
         FileReadError, match=r"s\.npz changed while it was read: it was replaced or"
     ):
-        ingest.ingest(source, tmp_path / "s.zarr", progress=when(bins, change, source, other))
+        ingest.ingest(source, tmp_path / "s.zarr", progress=when(bins, change, source, newer))
     if change not in (grown, written, gone, a_pipe):
         check_nothing_kept(tmp_path / "s.zarr", [source])
 
 
 def test_an_hdf5_file_that_is_replaced_is_seen(tmp_path):
-    source, other = (simulated(tmp_path / f"{name}.hdf", seed=ord(name)) for name in "sb")
+    source, newer = (simulated(tmp_path / f"{name}.hdf", seed=ord(name)) for name in "sb")
     with pytest.raises(FileReadError, match=r"s\.hdf changed while it was read"):
-        ingest.ingest(source, tmp_path / "s.zarr", progress=when(1, replaced, source, other))
+        ingest.ingest(source, tmp_path / "s.zarr", progress=when(1, replaced, source, newer))
     check_nothing_kept(tmp_path / "s.zarr", [source])
 
 
 def test_a_source_that_is_replaced_while_it_is_opened_is_seen(two, tmp_path, monkeypatch):
-    source, other = two
+    source, newer = two
     real = write.open_source
 
     def opened(path, options):
-        found = real(path, options)
-        replaced(path, other)
-        return found
+        opened_source = real(path, options)
+        replaced(path, newer)
+        return opened_source
 
     with monkeypatch.context() as slow:
         slow.setattr(write, "open_source", opened)
@@ -158,8 +158,8 @@ def test_a_source_that_is_replaced_while_it_is_opened_is_seen(two, tmp_path, mon
 @pytest.mark.parametrize("options", [{}, {"average": "scans"}])
 @pytest.mark.parametrize("which", [0, 1])
 def test_each_of_several_files_is_looked_at(two, tmp_path, which, options):
-    other = measurement(tmp_path / "c.npz", seed=2)
-    change = when(3, replaced, two[which], other)
+    newer = measurement(tmp_path / "c.npz", seed=2)
+    change = when(3, replaced, two[which], newer)
     with pytest.raises(FileReadError, match=rf"{two[which].name} changed while it was read"):
         ingest.ingest(list(two), tmp_path / "s.zarr", progress=change, **options)
     check_nothing_kept(tmp_path / "s.zarr", list(two), **options)
@@ -182,14 +182,14 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def written_now(file: Path, other: Path) -> None:
-    file.write_bytes(other.read_bytes())
+def written_now(file: Path, newer: Path) -> None:
+    file.write_bytes(newer.read_bytes())
 
 
 @pytest.mark.parametrize("change", [replaced, written_now, copied_again])
 def test_an_ingest_interrupted_after_a_change_is_started_over(two, tmp_path, change, monkeypatch):
     """The hash is that of the new content, as of a large file."""
-    source, other = two
+    source, newer = two
     content, real = threading.Event(), write.sha256
 
     def digest(path):
@@ -198,7 +198,7 @@ def test_an_ingest_interrupted_after_a_change_is_started_over(two, tmp_path, cha
 
     def changed(done: int, total: int) -> None:
         if done == 2:
-            change(source, other)
+            change(source, newer)
             content.set()
             after_the_hash(2, tmp_path / "s.zarr", interrupt)(done, total)
 
@@ -235,12 +235,12 @@ def test_a_source_that_cannot_be_looked_at_in_the_end_has_not_changed(
 def test_an_interrupt_ends_an_ingest_whose_file_system_fails_at_once(two, tmp_path, monkeypatch):
     fails, real = threading.Event(), Source.read
 
-    def read(one, index):
+    def read(source, index):
         def failing():
             fails.set()
             raise OSError(errno.ESTALE, "Stale file handle")
 
-        return files.patiently(one.path, failing) if fails.is_set() else real(one, index)
+        return files.patiently(source.path, failing) if fails.is_set() else real(source, index)
 
     def stale(path, flags):
         raise OSError(errno.ESTALE, "Stale file handle", path)

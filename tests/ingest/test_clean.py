@@ -29,10 +29,10 @@ SHAPES = {
 def test_every_way_to_hold_a_matrix_gives_the_same_upper_half(shape, n):
     c2 = noisy(n)
     expected = np.where(np.tri(n), np.float32(np.nan), c2)
-    found = clean(SHAPES[shape](c2), n, "bin 1")
-    assert found.c2.tobytes() == expected.astype(np.float32).tobytes()
-    assert (found.baseline, found.dead.size) == (1, 0)
-    assert (found.zeros, found.infinite, found.one_sided) == (0, 0, 0)
+    cleaned = clean(SHAPES[shape](c2), n, "bin 1")
+    assert cleaned.c2.tobytes() == expected.astype(np.float32).tobytes()
+    assert (cleaned.baseline, cleaned.dead.size) == (1, 0)
+    assert (cleaned.zeros, cleaned.infinite, cleaned.one_sided) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -40,11 +40,11 @@ def test_0_is_missing_in_an_empty_half_and_in_a_dead_frame_only(shape):
     c2 = noisy(40)
     c2[3, 7] = c2[7, 3] = c2[20, 39] = c2[39, 20] = 0
     c2[[5, 39]] = c2[:, [5, 39]] = 0
-    found = clean(SHAPES[shape](c2), 40, "bin 1")
-    assert (found.zeros, found.dead.tolist(), found.baseline) == (1, [5, 39], 1)
-    assert (found.infinite, found.one_sided) == (0, 0)
-    assert found.c2[3, 7] == 0
-    assert np.count_nonzero(~np.isnan(found.c2)) == 38 * 37 // 2
+    cleaned = clean(SHAPES[shape](c2), 40, "bin 1")
+    assert (cleaned.zeros, cleaned.dead.tolist(), cleaned.baseline) == (1, [5, 39], 1)
+    assert (cleaned.infinite, cleaned.one_sided) == (0, 0)
+    assert cleaned.c2[3, 7] == 0
+    assert np.count_nonzero(~np.isnan(cleaned.c2)) == 38 * 37 // 2
 
 
 @settings(deadline=None, max_examples=60)
@@ -57,12 +57,12 @@ def test_what_is_no_data_becomes_nan_and_zeros_stay_and_both_are_counted(n, seed
     for pair, value in zip(holes, values, strict=False):
         c2[pair] = c2[pair[::-1]] = value
     written = [value for _, value in zip(holes, values, strict=False)]
-    found = clean(c2, n, "bin 1")
-    assert found.zeros == np.count_nonzero(found.c2 == 0) == written.count(0.0)
-    assert found.infinite == sum(np.isinf(value) or value == 1e300 for value in written)
-    known = np.argwhere(~np.isnan(found.c2))
-    assert len(known) == n * (n - 1) // 2 - len(written) + written.count(0.0)
-    assert all(i < j for i, j in known)
+    cleaned = clean(c2, n, "bin 1")
+    assert cleaned.zeros == np.count_nonzero(cleaned.c2 == 0) == written.count(0.0)
+    assert cleaned.infinite == sum(np.isinf(value) or value == 1e300 for value in written)
+    known_pairs = np.argwhere(~np.isnan(cleaned.c2))
+    assert len(known_pairs) == n * (n - 1) // 2 - len(written) + written.count(0.0)
+    assert all(i < j for i, j in known_pairs)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_what_is_no_two_time_matrix_is_refused(word, raw, message):
 @pytest.mark.parametrize("offset", [-1, -1.06, -0.98])
 def test_baseline_0_becomes_baseline_1(offset):
     c2 = noisy(60).astype(np.float64)
-    found = clean(c2 + offset, 60, "bin 1")
-    assert found.baseline == 0
-    np.testing.assert_allclose(np.triu(found.c2, 1), np.triu(c2 + offset + 1, 1), rtol=1e-6)
+    cleaned = clean(c2 + offset, 60, "bin 1")
+    assert cleaned.baseline == 0
+    np.testing.assert_allclose(np.triu(cleaned.c2, 1), np.triu(c2 + offset + 1, 1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("sigma", [0.001, 0.02, 0.3])
@@ -116,8 +116,8 @@ def test_edges_cover_every_frame_once_and_never_step_wide(n):
     for edges in (lags, ages):
         assert (edges[0], edges[-1]) == (0, n)
         assert (np.diff(edges) > 0).all()
-    known = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
-    assert lags[:-1].tolist()[:13] == [edge for edge in known if edge < n]
+    first_lags = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+    assert lags[:-1].tolist()[:13] == [edge for edge in first_lags if edge < n]
     assert np.diff(ages).max() <= max(1, n // 16)
 
 
@@ -145,30 +145,33 @@ def test_cuts_are_the_means_of_a_slow_double_loop(n):
         pairs = cells.get(cell, [])
         values = [c2[i, j] for i, j in pairs if use[i] and use[j] and not np.isnan(c2[i, j])]
         assert count[cell] == len(values)
-        same(mean[cell], values)
-        same(t1[cell], [time[i] for i, _ in pairs])
-        same(t2[cell], [time[j] for _, j in pairs])
+        check_mean(mean[cell], values)
+        check_mean(t1[cell], [time[i] for i, _ in pairs])
+        check_mean(t2[cell], [time[j] for _, j in pairs])
 
 
 def test_means_of_frames_are_those_of_all_their_known_pairs():
     c2, use = holed(37)
-    found = block_means.frame_means(block_means.mask_matrix(c2.copy(), use))
+    means = block_means.frame_means(block_means.mask_matrix(c2.copy(), use))
     both = np.where(np.tri(37, dtype=bool).T, c2, c2.T)
-    known = np.isfinite(both) & np.outer(use, use) & ~np.eye(37, dtype=bool)
-    alike = [k for k in range(37) if known[k].any() and np.isfinite(found[k])]
+    is_known = np.isfinite(both) & np.outer(use, use) & ~np.eye(37, dtype=bool)
+    alike = [k for k in range(37) if is_known[k].any() and np.isfinite(means[k])]
     assert len(alike) > 4
     for i in alike:
-        same(found[i], both[i, known[i]])
+        check_mean(means[i], both[i, is_known[i]])
     for i in range(2, 35):
-        beside = known[[i - 2, i - 1, i + 1, i + 2]].sum() / 4
-        assert np.isnan(found[i]) == (abs(known[i].sum() / beside - 1) > 0.02) or not known[i].any()
+        pairs_beside = is_known[[i - 2, i - 1, i + 1, i + 2]].sum() / 4
+        assert (
+            np.isnan(means[i]) == (abs(is_known[i].sum() / pairs_beside - 1) > 0.02)
+            or not is_known[i].any()
+        )
 
 
-def same(found, values):
+def check_mean(mean, values):
     if len(values):
-        assert found == pytest.approx(np.mean(values, dtype=np.float64), rel=1e-6)
+        assert mean == pytest.approx(np.mean(values, dtype=np.float64), rel=1e-6)
     else:
-        assert np.isnan(found)
+        assert np.isnan(mean)
 
 
 @pytest.mark.parametrize(
@@ -178,18 +181,18 @@ def test_levels_are_the_means_of_a_slow_double_loop(n, frames):
     c2, use = holed(n)
     c2[20:24, 36:39] = np.nan
     c2[20:24, 40:42] = np.nan
-    found = block_means.level_means(block_means.mask_matrix(c2.copy(), use))
-    assert {level: len(mean) for level, mean in found.items()} == frames
+    means_by_level = block_means.level_means(block_means.mask_matrix(c2.copy(), use))
+    assert {level: len(mean) for level, mean in means_by_level.items()} == frames
     assert schema.factors(n) == [1, *frames]
     c2[~use] = c2[:, ~use] = np.nan
-    for level, mean in found.items():
+    for level, mean in means_by_level.items():
         for i, j in np.ndindex(len(mean), min(len(mean), 40)):
             block = c2[i * level : (i + 1) * level, j * level : (j + 1) * level]
-            known = block[~np.isnan(block)]
-            enough = i < j and known.size >= level**2 / 2
-            same(mean[i, j], known.tolist() if enough else [])
+            known_values = block[~np.isnan(block)]
+            enough = i < j and known_values.size >= level**2 / 2
+            check_mean(mean[i, j], known_values.tolist() if enough else [])
     if frames:
-        assert np.isnan(found[4][5, [9, 10]]).tolist() == [True, False]
+        assert np.isnan(means_by_level[4][5, [9, 10]]).tolist() == [True, False]
 
 
 def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():
@@ -202,9 +205,9 @@ def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():
     spoilt = np.where(hit, c2 + sigma * rng.uniform(20, 200, (n, n)), c2).astype(np.float32)
     spoilt[0, n - 1], spoilt[70, 90], hit[70, 90] = 1e30, 1e30, True
     pairs = block_means.mask_matrix(spoilt.copy(), np.ones(n, bool))
-    known = pairs.is_known.copy()
+    was_known = pairs.is_known.copy()
     number = exclude_outliers(pairs, sigma, np.arange(n) * 0.1)
-    excluded = known & ~pairs.is_known
+    excluded = was_known & ~pairs.is_known
     assert number == excluded.sum()
     # the corner has no neighbour, and three outliers of five hide each other
     assert (excluded & hit).sum() > 0.99 * hit.sum()

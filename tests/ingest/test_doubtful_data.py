@@ -73,11 +73,11 @@ def test_a_scatter_that_no_measurement_has_is_refused(tmp_path):
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def write(value=None, all_bins=False, **more):
+    def write(value=None, all_bins=False, **arrays):
         c2 = measured(CREEP, 40, angles(4), dt=0.5).c2
         if value is not None:
             c2[slice(None) if all_bins else 2] = value
-        np.savez("S.npz", c2=c2, q=0.005, phi=angles(4), dt=0.5, **more)
+        np.savez("S.npz", c2=c2, q=0.005, phi=angles(4), dt=0.5, **arrays)
         return "S.npz"
 
     return write

@@ -29,8 +29,8 @@ FLUX = "/xpcs/spatial_mean/intensity_vs_time"
 def repeat(path, seed, n=N, bins=2, sigma=SIGMA, **changes):
     rng = np.random.default_rng(seed)
     c2 = np.stack([np.triu(rng.normal(decay(n, k), sigma), 1) for k in range(bins)]).astype("f4")
-    held = {"q": 0.01, "phi": 30.0 * np.arange(bins), "dt": 0.1} | changes
-    np.savez(path, c2=c2, **held)
+    values = {"q": 0.01, "phi": 30.0 * np.arange(bins), "dt": 0.1} | changes
+    np.savez(path, c2=c2, **values)
     return path
 
 
@@ -42,9 +42,9 @@ def scans(tmp_path):
 def test_repeats_are_one_store_with_a_number_for_each_scan(tmp_path, scans):
     report = ingest.ingest(scans, tmp_path / "all.zarr")
     apart = [arrays(ingest.ingest(path).store) for path in scans]
-    held = arrays(report.store)
+    store = arrays(report.store)
     for name in ("c2", "q", "phi", "label", "sigma_row"):
-        np.testing.assert_array_equal(held[name], np.concatenate([one[name] for one in apart]))
+        np.testing.assert_array_equal(store[name], np.concatenate([scan[name] for scan in apart]))
     assert attributes(report.store)["scans"] == ["R1.npz", "R2.npz", "R10.npz"]
     assert attributes(report.store)["source_file"] == "R1.npz and 2 more"
     scan = hd.open_dataset(report.store)
@@ -88,12 +88,12 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_a_scan_that_differs_is_refused_by_name_and_difference(tmp_path, scans, what):
-    other = repeat(tmp_path / "R9.npz", 9, **({} if what == "sigma" else DIFFERENT[what]))
+    unlike = repeat(tmp_path / "R9.npz", 9, **({} if what == "sigma" else DIFFERENT[what]))
     if what == "sigma":
-        with np.load(other) as held:
-            np.savez(other, **held, sigma=0.01)
+        with np.load(unlike) as contents:
+            np.savez(unlike, **contents, sigma=0.01)
     with pytest.raises(SourceError, match=rf"R9\.npz .*{what}"):
-        ingest.ingest([*scans, other], tmp_path / "all.zarr")
+        ingest.ingest([*scans, unlike], tmp_path / "all.zarr")
 
 
 def test_a_copy_of_a_scan_is_refused(tmp_path, scans):
@@ -122,12 +122,12 @@ def test_a_beam_trip_masks_the_frames_of_its_scan_alone(tmp_path):
     files = [simulated(tmp_path / f"{k}.hdf", seed=k) for k in range(3)]
     edited(files[1], **{FLUX: trip})
     report = ingest.ingest(files, tmp_path / "all.zarr")
-    held = arrays(report.store)
-    known = np.isfinite(held["c2"])
-    assert held["frame_mask"].all()
-    assert not known[3:6, 6:9].any()
-    assert not known[3:6, :, 6:9].any()
-    assert known[:3].sum() == known[6:].sum() == 3 * N * (N - 1) // 2
+    store = arrays(report.store)
+    is_known = np.isfinite(store["c2"])
+    assert store["frame_mask"].all()
+    assert not is_known[3:6, 6:9].any()
+    assert not is_known[3:6, :, 6:9].any()
+    assert is_known[:3].sum() == is_known[6:].sum() == 3 * N * (N - 1) // 2
     assert (
         "1.hdf: 3 frames masked (intensity below half its median): 6 to 8, counted from 0"
         in report.notes
@@ -139,12 +139,12 @@ def test_the_mean_of_scans_has_the_noise_of_their_scatter(tmp_path):
     noise = (0.01, 0.02, 0.03, 0.02, 0.01)
     files = [repeat(tmp_path / f"R{k}.npz", k, n=80, sigma=s) for k, s in enumerate(noise)]
     report = ingest.ingest(files, tmp_path / "mean.zarr", average="scans")
-    held = arrays(report.store)
+    store = arrays(report.store)
     weight = 1 / np.square(noise)
     expected = sum(
         w * upper(np.load(path)["c2"]) for w, path in zip(weight, files, strict=True)
     ) / sum(weight)
-    np.testing.assert_allclose(held["c2"], expected, atol=2e-3)  # weights are measured
+    np.testing.assert_allclose(store["c2"], expected, atol=2e-3)  # weights are measured
     assert "scans" not in attributes(report.store)
     assert [row.sigma for row in report.bins] == pytest.approx([sum(weight) ** -0.5] * 2, rel=0.1)
     assert any("mean of 5 scans, which scatter" in note for note in report.notes)
@@ -153,9 +153,10 @@ def test_the_mean_of_scans_has_the_noise_of_their_scatter(tmp_path):
 def test_scans_that_differ_by_more_than_noise_have_a_mean_with_that_scatter(tmp_path):
     files = [repeat(tmp_path / f"R{k}.npz", k) for k in range(6)]
     for k, path in enumerate(files):
-        with np.load(path) as held:
+        with np.load(path) as contents:
             np.savez(
-                path, **{**held, "c2": held["c2"] + np.triu(np.full((N, N), 0.1 * (-1) ** k), 1)}
+                path,
+                **{**contents, "c2": contents["c2"] + np.triu(np.full((N, N), 0.1 * (-1) ** k), 1)},
             )
     report = ingest.ingest(files, tmp_path / "mean.zarr", average="scans")
     assert [row.sigma for row in report.bins] == pytest.approx([0.11 / 6**0.5] * 2, rel=0.1)
@@ -178,16 +179,16 @@ def test_the_command_takes_several_files(tmp_path, scans):
 def test_files_of_one_bin_with_a_q_each_are_bins_of_one_scan(tmp_path, where):
     q, c2 = [0.03, 0.01, 0.02], [noisy(N, k) for k in range(3)]
     paths = [tmp_path / f"q{k}.npz" for k in range(3)]
-    for path, one, k in zip(paths, c2, range(3), strict=True):
-        np.savez(path, c2=one, **({"q": q[k]} if where == "in files" else {}))
-    given = {} if where == "in files" else {"q": q}
-    report = ingest.ingest(paths, tmp_path / "s.zarr", phi=0, frame_time=0.1, **given)
+    for path, matrix, k in zip(paths, c2, range(3), strict=True):
+        np.savez(path, c2=matrix, **({"q": q[k]} if where == "in files" else {}))
+    options = {} if where == "in files" else {"q": q}
+    report = ingest.ingest(paths, tmp_path / "s.zarr", phi=0, frame_time=0.1, **options)
     np.testing.assert_array_equal(arrays(report.store)["c2"], upper(np.stack(c2)))
     scan = hd.open_dataset(report.store)
     assert (scan.q.tolist(), scan.label.tolist(), len(scan.scan_names)) == (q, [1, 2, 3], 1)
     assert "3 files, one for each bin" in report.notes
     with pytest.raises(OptionError, match="average applies to scans of one measurement, but each"):
-        ingest.ingest(paths, tmp_path / "m.zarr", phi=0, frame_time=0.1, average="scans", **given)
+        ingest.ingest(paths, tmp_path / "m.zarr", phi=0, frame_time=0.1, average="scans", **options)
 
 
 def test_a_bin_in_a_file_of_its_own_is_named_with_that_file(tmp_path):
@@ -235,7 +236,7 @@ def test_a_mean_of_a_measurement_and_its_copy_is_refused(tmp_path):
 def test_an_interrupted_ingest_of_scans_is_continued(tmp_path, scans):
     interrupt_ingest(scans, tmp_path / "all.zarr", bins=3)
     steps = []
-    ingest.ingest(scans, tmp_path / "all.zarr", progress=lambda done, of: steps.append(done))
+    ingest.ingest(scans, tmp_path / "all.zarr", progress=lambda done, total: steps.append(done))
     assert steps[0] >= 4
     assert steps[-1] == 6
     straight = ingest.ingest(scans, tmp_path / "straight.zarr").store

@@ -24,14 +24,14 @@ CONTRAST = 1 / photons.MODES
 def test_counts_follow_flux_and_averaging(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30, counts=0.8, avg=4, n_pixels=3000)
     report = ingest.ingest(path)
-    held = arrays(report.store)
-    assert held["intensity"].mean() == pytest.approx(0.8, rel=1e-6)
-    assert held["n_pixels"].tolist() == [3000] * 3
+    store = arrays(report.store)
+    assert store["intensity"].mean() == pytest.approx(0.8, rel=1e-6)
+    assert store["n_pixels"].tolist() == [3000] * 3
     with h5py.File(path) as file:
         flux = file[FLUX][1]
-    np.testing.assert_allclose(held["intensity"][0] / 0.8, flux / flux.mean(), rtol=1e-6)
+    np.testing.assert_allclose(store["intensity"][0] / 0.8, flux / flux.mean(), rtol=1e-6)
     for row, mu, beta in zip(
-        held["sigma_row"], held["intensity"], held["beta_ingest"], strict=True
+        store["sigma_row"], store["intensity"], store["beta_ingest"], strict=True
     ):
         law = np.sqrt(np.outer(1 / mu + beta, 1 / mu + beta) / 3000)
         np.testing.assert_allclose(np.outer(row, row), law, rtol=1e-12)
@@ -73,10 +73,10 @@ def test_beam_trips_are_masked_and_listed(tmp_path):
         return flux
 
     report = ingest.ingest(edited(simulated(tmp_path / "A.hdf", n=40), **{FLUX: trip}))
-    held = arrays(report.store)
-    assert np.flatnonzero(~held["frame_mask"]).tolist() == [6, 7, 8, 15]
+    store = arrays(report.store)
+    assert np.flatnonzero(~store["frame_mask"]).tolist() == [6, 7, 8, 15]
     assert any("4 frames masked" in note and "6 to 8, 15" in note for note in report.notes)
-    assert np.isfinite(held["sigma_row"]).all()
+    assert np.isfinite(store["sigma_row"]).all()
     assert report.bins[0].frames == 36
 
 
@@ -117,29 +117,29 @@ def test_contrast_and_offset_of_few_photons_are_the_true_ones(tmp_path, mean, er
     for name, expected, largest in zip(
         ("contrast", "offset"), (CONTRAST, 1.0), errors, strict=True
     ):
-        found = result.scaling[name].values
-        error = found.std(ddof=1) / np.sqrt(BINS)
+        values = result.scaling[name].values
+        error = values.std(ddof=1) / np.sqrt(BINS)
         assert error < largest
-        assert abs(found.mean() - expected) < 4 * error, (name, found)
+        assert abs(values.mean() - expected) < 4 * error, (name, values)
 
 
 def test_few_photons_of_baseline_0_get_baseline_1():
     c2 = correlated(counted(0.02, 1))
     assert (c2 == 0).mean() > 0.6
     above = np.triu(np.ones((N, N), bool), 1)
-    for baseline, given in ((1, c2), (0, c2 - 1)):
-        found = clean(np.where(above, given, np.nan), N, "bin 1")
-        assert found.baseline == baseline
-        np.testing.assert_allclose(found.c2[above], c2[above], rtol=1e-5, atol=1e-6)
+    for baseline, matrix in ((1, c2), (0, c2 - 1)):
+        cleaned = clean(np.where(above, matrix, np.nan), N, "bin 1")
+        assert cleaned.baseline == baseline
+        np.testing.assert_allclose(cleaned.c2[above], c2[above], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("decay", [50.0, 2.0, 0.2])
 def test_a_correlation_that_decays_to_exactly_0_has_baseline_0(decay):
     """Without noise c2 - 1 ends at 0, and 0 is what most pairs of few photons are, too."""
     lag = np.abs(np.subtract.outer(np.arange(60.0), np.arange(60.0)))
-    found = clean(0.2 * np.exp(-lag / decay), 60, "A")
-    assert found.baseline == 0
-    assert np.nanmin(found.c2) >= 1
+    cleaned = clean(0.2 * np.exp(-lag / decay), 60, "A")
+    assert cleaned.baseline == 0
+    assert np.nanmin(cleaned.c2) >= 1
 
 
 @pytest.mark.parametrize("mean", [0.03, 0.01, 0.005])

@@ -28,10 +28,10 @@ def test_another_source_or_option_needs_overwrite(tmp_path):
     report = ingest.ingest(path)
     with pytest.raises(StoreError, match="the same file with other options: give overwrite=True"):
         ingest.ingest(path, time_offset=5)
-    other = simulated(tmp_path / "B.hdf", n=30, seed=9)
+    second = simulated(tmp_path / "B.hdf", n=30, seed=9)
     with pytest.raises(StoreError, match=r"another file \(A.hdf\): give overwrite=True"):
-        ingest.ingest(other, report.store)
-    assert ingest.ingest(other, report.store, overwrite=True).source_file == "B.hdf"
+        ingest.ingest(second, report.store)
+    assert ingest.ingest(second, report.store, overwrite=True).source_file == "B.hdf"
 
 
 @pytest.mark.long
@@ -125,14 +125,14 @@ def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
     assert done == [1, 2, 3]
 
 
-def exchanged(one, other):
-    held = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(held)
+def exchanged(first, second):
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
 
 
-def edited_record(one, other):
-    one.write_text(one.read_text().replace('"zeros": 0', '"zeros": 1'))
+def edited_record(first, second):
+    first.write_text(first.read_text().replace('"zeros": 0', '"zeros": 1'))
 
 
 @pytest.mark.parametrize(("names", "change"), [

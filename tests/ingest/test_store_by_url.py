@@ -55,12 +55,12 @@ def test_shards_on_disk_hold_the_chunks_of_single_files(plain, source, tmp_path,
 @pytest.mark.parametrize(("bins", "frames"), [(1, 44722), (23, 9326), (100, 4473), (180, 3334)])
 def test_a_thousand_million_pairs_are_fewer_than_1000_objects(bins, frames):
     assert bins * frames * (frames - 1) / 2 > 1e9
-    side, each = schema.tile_side(frames), 2  # the averages over age and lag
+    side, objects_of_bin = schema.tile_side(frames), 2  # the averages over age and lag
     for factor in schema.factors(frames):
         tiles = schema.tiles_per_side(frames, factor)
-        each += -(-tiles // schema.shard_rows(tiles, side))
-    others = 1 + 2 * len(SMALL_ARRAYS) + 2 * 3 + 2  # metadata, small arrays, manifest
-    assert bins * each + others < 1000
+        objects_of_bin += -(-tiles // schema.shard_rows(tiles, side))
+    objects_of_store = 1 + 2 * len(SMALL_ARRAYS) + 2 * 3 + 2  # metadata, small arrays, manifest
+    assert bins * objects_of_bin + objects_of_store < 1000
 
 
 @pytest.mark.long
@@ -96,8 +96,8 @@ def test_an_interrupted_ingest_is_incomplete_and_goes_on(source, plain):
 
 
 def test_objects_of_other_programs_are_left_alone(source):
-    other = url_path("other", f"{ROOT}/notes/today.txt")
-    objects.write(other, b"mine")
+    foreign = url_path("other", f"{ROOT}/notes/today.txt")
+    objects.write(foreign, b"mine")
     with pytest.raises(StoreError, match="exists and is not a store of homodyne_dask"):
         ingest.ingest(source, f"{ROOT}/notes", overwrite=True)
     for write in (
@@ -106,7 +106,7 @@ def test_objects_of_other_programs_are_left_alone(source):
     ):
         with pytest.raises(OptionError, match=r"https://host/a.* cannot be written: give s3://"):
             write()
-    assert objects.read(other, 10) == b"mine"
+    assert objects.read(foreign, 10) == b"mine"
 
 
 RACE = """
@@ -163,14 +163,14 @@ def test_the_lock_of_a_killed_ingest_stays_and_is_told_with_the_remedy(source, p
 
 def test_a_lock_is_of_one_holder_who_knows_it_again_and_leaves_nothing(monkeypatch):
     path = url_path("lock", f"{ROOT}/lock")
-    with locked(path) as held, locked(path) as other:
-        assert (held, other) == (True, False)
+    with locked(path) as first_holds, locked(path) as second_holds:
+        assert (first_holds, second_holds) == (True, False)
     assert not list(objects.below(path))
 
-    def answer_lost(*given: object, create: bool) -> bool:
-        return written(*given, create=create) and False
+    def answer_lost(*args: object, create: bool) -> bool:
+        return written(*args, create=create) and False
 
     written = objects.write
     monkeypatch.setattr(objects, "write", answer_lost)
-    with locked(path) as held:
-        assert held
+    with locked(path) as is_locked:
+        assert is_locked

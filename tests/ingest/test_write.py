@@ -23,20 +23,20 @@ def test_ingest_then_read_is_the_identity(tmp_path):
     n, c2 = 700, [noisy(700, k) for k in range(2)]
     np.savez(tmp_path / "A.npz", c2=c2, q=0.01, phi=[0, 90], dt=0.1)
     report = ingest.ingest(tmp_path / "A.npz")
-    held = xr.open_zarr(report.store, consolidated=False)
+    dataset = xr.open_zarr(report.store, consolidated=False)
     expected = np.where(np.tri(n), np.float32(np.nan), np.stack(c2))
-    assert held.c2.dims == ("bin", "t1", "t2")
-    assert held.c2.values.tobytes() == expected.astype(np.float32).tobytes()
+    assert dataset.c2.dims == ("bin", "t1", "t2")
+    assert dataset.c2.values.tobytes() == expected.astype(np.float32).tobytes()
     assert report.n_pairs == n * (n - 1)
-    np.testing.assert_allclose(held.time, 0.1 * np.arange(n))
+    np.testing.assert_allclose(dataset.time, 0.1 * np.arange(n))
 
 
 def test_the_store_is_what_the_schema_says(tmp_path):
     truth = {"scenario": "creep", "gap_angstrom": 2e6, "parameters": {"D0": 1.0}}
     report = ingest.ingest(simulated(tmp_path / "A_results.hdf", n=530, bins=2, truth=truth))
     assert report.store == tmp_path / "A_c2.zarr"
-    found = xr.open_zarr(report.store, consolidated=False)
-    kinds = {name: (array.dims, array.dtype.str) for name, array in found.items()}
+    dataset = xr.open_zarr(report.store, consolidated=False)
+    kinds = {name: (array.dims, array.dtype.str) for name, array in dataset.items()}
     assert kinds == {
         "c2": (("bin", "t1", "t2"), "<f4"),
         "q": (("bin",), "<f8"),
@@ -51,11 +51,11 @@ def test_the_store_is_what_the_schema_says(tmp_path):
         "mean_image": (("y", "x"), "<f8"),
         "beta_ingest": (("bin",), "<f8"),
     }
-    of_others = {"experiment", "scans"}  # nothing is known of one, and it is one scan
-    assert set(found.attrs) == set(schema.Attributes.model_fields) - of_others
-    assert found.attrs["truth"] == truth
-    assert found.attrs["gap_angstrom"] == 2e6
-    assert (found.attrs["format"], found.attrs["complete"]) == ("homodyne_dask", True)
+    absent = {"experiment", "scans"}  # nothing is known of one, and it is one scan
+    assert set(dataset.attrs) == set(schema.Attributes.model_fields) - absent
+    assert dataset.attrs["truth"] == truth
+    assert dataset.attrs["gap_angstrom"] == 2e6
+    assert (dataset.attrs["format"], dataset.attrs["complete"]) == ("homodyne_dask", True)
     cuts = xr.open_zarr(report.store, group="cuts", consolidated=False)
     assert cuts["count"].sum(("age", "lag")).values.tolist() == [530 * 529 // 2] * 2
     for level, frames in ((4, 132), (16, 33)):
@@ -145,23 +145,23 @@ def slow(c2, sigma_row, use, side, i, j):
 def check(store):
     root = zarr.open_group(store, mode="r")
     c2, rows, use = (np.asarray(root[name]) for name in ("c2", "sigma_row", "frame_mask"))
-    found = {name: np.asarray(array) for name, array in root["sums"].arrays()}
+    sums = {name: np.asarray(array) for name, array in root["sums"].arrays()}
     side = schema.tile_side(len(use))
     tiles = -(-len(use) // side)
-    assert {of.shape for of in found.values()} == {(len(rows), tiles, tiles)}
-    kinds = {name: of.dtype.name for name, of in found.items()}
-    sums = dict.fromkeys(("weight", "first", "second"), "float64")
-    assert kinds == sums | {"pairs": "int64"}
-    for b, i, j in np.ndindex(found["pairs"].shape):
-        here = [found[name][b, i, j] for name in ("weight", "first", "second")]
+    assert {array.shape for array in sums.values()} == {(len(rows), tiles, tiles)}
+    kinds = {name: array.dtype.name for name, array in sums.items()}
+    dtypes = dict.fromkeys(("weight", "first", "second"), "float64")
+    assert kinds == dtypes | {"pairs": "int64"}
+    for b, i, j in np.ndindex(sums["pairs"].shape):
+        sums_of_chunk = [sums[name][b, i, j] for name in ("weight", "first", "second")]
         expected, pairs = slow(c2[b], rows[b], use, side, i, j)
-        assert found["pairs"][b, i, j] == pairs
+        assert sums["pairs"][b, i, j] == pairs
         if i > j:
-            assert np.isnan(here).all()
+            assert np.isnan(sums_of_chunk).all()
         else:
             # the file's float32 c2 - 1 is exact for 0.5 <= c2 <= 2, and rounded else
-            np.testing.assert_allclose(here, expected, rtol=1e-7)
-    return found, use
+            np.testing.assert_allclose(sums_of_chunk, expected, rtol=1e-7)
+    return sums, use
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def check(store):
 def test_sums_are_those_of_a_slow_loop(tmp_path, n, sigma):
     c2 = [noisy(n, k) if n == 3 else holed(n, k) for k in range(2)]
     np.savez(tmp_path / "A.npz", c2=c2, q=0.01, phi=[0, 90], dt=0.1)
-    found, use = check(ingest.ingest(tmp_path / "A.npz", sigma=sigma).store)
+    sums, use = check(ingest.ingest(tmp_path / "A.npz", sigma=sigma).store)
     assert use.all() == (n == 3)
-    assert found["pairs"].sum() == sum(
+    assert sums["pairs"].sum() == sum(
         np.count_nonzero(np.triu(np.nan_to_num(bin_c2), 1)) for bin_c2 in c2
     )
 
@@ -182,10 +182,10 @@ def test_the_weights_are_those_of_counts_and_masked_frames_have_none(tmp_path):
     with h5py.File(path, "r+") as file:
         file["/xpcs/spatial_mean/intensity_vs_time"][-1, [7, 90]] *= 0.1
     report = ingest.ingest(path)
-    found, use = check(report.store)
+    sums, use = check(report.store)
     assert report.sigma_source == "counts"
     assert np.flatnonzero(~use).tolist() == [7, 90]
-    assert found["pairs"].sum() == 3 * 138 * 137 // 2
+    assert sums["pairs"].sum() == 3 * 138 * 137 // 2
 
 
 def test_a_chunk_without_a_known_pair_is_there_and_has_sums_of_zero(tmp_path):
@@ -195,8 +195,8 @@ def test_a_chunk_without_a_known_pair_is_there_and_has_sums_of_zero(tmp_path):
     store = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, sigma=0.1).store
     assert (store / "c2/c/0/0/1").is_file()
     assert json.loads(manifest(store))["pairs"][0][1] == 0
-    found, _ = check(store)
-    assert [float(found[name][0, 0, 1]) for name in found] == [0, 0, 0, 0]
+    sums, _ = check(store)
+    assert [float(sums[name][0, 0, 1]) for name in sums] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("bins", [1, 12])

@@ -21,8 +21,8 @@ def hdf5(path, attrs=None, **datasets):
     with h5py.File(path, "w") as file:
         for name, value in datasets.items():
             file.create_dataset(name.replace("__", "/"), data=value)
-        for name, held in (attrs or {}).items():
-            file[name].attrs.update(held)
+        for name, values in (attrs or {}).items():
+            file[name].attrs.update(values)
     return path
 
 
@@ -98,8 +98,8 @@ def test_the_half_of_a_matrix_of_matlab_is_the_one_that_matlab_shows(tmp_path, d
     shown = C2 + 0.5 * np.tri(C2.shape[-1], k=-1)
     with h5py.File(tmp_path / "A.mat", "w") as file:
         cell = np.empty((1, len(C2)), h5py.ref_dtype)
-        for k, one in enumerate(shown):
-            file[f"ttc/q{k}"] = one.T
+        for k, matrix in enumerate(shown):
+            file[f"ttc/q{k}"] = matrix.T
             file[f"ttc/q{k}"].attrs["MATLAB_class"] = np.bytes_("double")
             cell[0, k] = file[f"ttc/q{k}"].ref
         file["C"] = cell
@@ -141,7 +141,7 @@ def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, datase
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"dataset": "/same", "q": [0.1, 0.2]}, r"\(/same/1.1, /same/1.10 .* have no order"),
         ({"dataset": "/#refs#", "q": [0.1, 0.2, 0.3]}, r"\(/#refs#/a, .* have no order"),
@@ -152,44 +152,46 @@ def test_each_matrix_of_a_cell_array_or_a_pattern_has_its_own_q(tmp_path, datase
         ({"q": 0.1}, r"give dataset NAME: /C \(3, 20, 20\), /same/1.1 .*, /same/1.10 \(20, 20\)$"),
     ],
 )
-def test_matrices_whose_order_nothing_tells_are_refused(tmp_path, given, said):
-    with pytest.raises(HomodyneDaskError, match=said):
-        ingest.ingest(cells(tmp_path / "A.mat"), phi=0.0, frame_time=DT, **given)
+def test_matrices_whose_order_nothing_tells_are_refused(tmp_path, arguments, message):
+    with pytest.raises(HomodyneDaskError, match=message):
+        ingest.ingest(cells(tmp_path / "A.mat"), phi=0.0, frame_time=DT, **arguments)
 
 
 SHARED = np.random.default_rng(1).normal(0, 0.01, (60, 60))
 COPIES = {
-    "a copy": lambda one: one,
-    "normalised otherwise": lambda one: 1 + 1.07 * (one - 1.01),
-    "float16 of it": lambda one: one.astype(np.float16),
-    "its transpose, other frames unknown": lambda one: np.where(np.arange(60) < 5, np.nan, one.T),
+    "a copy": lambda matrix: matrix,
+    "normalised otherwise": lambda matrix: 1 + 1.07 * (matrix - 1.01),
+    "float16 of it": lambda matrix: matrix.astype(np.float16),
+    "its transpose, other frames unknown": lambda matrix: np.where(
+        np.arange(60) < 5, np.nan, matrix.T
+    ),
 }
 NO_COPIES = {
-    "of a measurement of its own": lambda one: noisy(60, 7),
-    "with the same bad frames": lambda one: noisy(60, 7) + BAD,
-    "half of its noise": lambda one: one + 1.0 * (SHARED + SHARED.T) / np.sqrt(2),
+    "of a measurement of its own": lambda matrix: noisy(60, 7),
+    "with the same bad frames": lambda matrix: noisy(60, 7) + BAD,
+    "half of its noise": lambda matrix: matrix + 1.0 * (SHARED + SHARED.T) / np.sqrt(2),
 }
 
 
 @pytest.mark.parametrize("word", [*COPIES, *NO_COPIES])
 def test_the_data_of_a_bin_count_once(tmp_path, word):
-    one, kept = noisy(60, 0), word in NO_COPIES
-    last = (COPIES | NO_COPIES)[word](one)
-    c2 = np.stack([one + BAD * ("bad" in word), noisy(60, 1), last])
+    matrix, kept = noisy(60, 0), word in NO_COPIES
+    last = (COPIES | NO_COPIES)[word](matrix)
+    c2 = np.stack([matrix + BAD * ("bad" in word), noisy(60, 1), last])
     np.save(tmp_path / "A.npy", c2)
     numbers = {"q": [0.1, 0.2, 0.3], "phi": 0, "frame_time": 1}
     report = ingest.ingest(tmp_path / "A.npy", **numbers)
-    said = [
+    copy_notes = [
         note for note in report.notes if "bin 3 (c2[2]) of A.npy holds the data of bin 1" in note
     ]
-    assert (np.isfinite(stored(report)[2]).any(), bool(said)) == (kept, not kept)
+    assert (np.isfinite(stored(report)[2]).any(), bool(copy_notes)) == (kept, not kept)
     both = ingest.ingest(tmp_path / "A.npy", tmp_path / "b.zarr", **numbers, keep_copies=True)
     assert np.isfinite(stored(both)[2]).any()
 
 
 def test_bins_that_see_one_speckle_and_curves_without_noise_are_no_copies(tmp_path):
-    one, t = noisy(60, 0), np.arange(60)
-    np.save(tmp_path / "A.npy", np.stack([one, one]))
+    matrix, t = noisy(60, 0), np.arange(60)
+    np.save(tmp_path / "A.npy", np.stack([matrix, matrix]))
     report = ingest.ingest(tmp_path / "A.npy", q=0.1, phi=[10, -170], frame_time=1)
     assert np.isfinite(stored(report)[1]).any()
     curve = 1 + 0.2 * np.exp(-0.01 * (np.abs(t[:, None] ** 1.5 - t**1.5)))
@@ -238,8 +240,8 @@ def test_an_unknown_layout_is_answered_with_what_is_in_the_file(tmp_path):
 def chx(path, values, lags=(0, 2 * DT, DT), **md):
     """A file as pyCHX writes its results: dictionaries are attributes of datasets of one number."""
     attrs = {"qval_dict": {str(k): value for k, value in enumerate(values)}, "md": md}
-    held = {"g12b": LAST, "qval_dict": [0], "md": [0], "g2b": np.ones((3, BINS))}
-    return hdf5(path, attrs, **held, **({"tausb": lags} if lags else {}))
+    datasets = {"g12b": LAST, "qval_dict": [0], "md": [0], "g2b": np.ones((3, BINS))}
+    return hdf5(path, attrs, **datasets, **({"tausb": lags} if lags else {}))
 
 
 @pytest.mark.parametrize(
@@ -283,9 +285,9 @@ ASYMMETRIC = C2 + np.tril(np.full((N, N), 0.1, np.float32))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("half", "more"), [("upper", 0.0), ("lower", 0.1), ("mean", 0.05)])
+@pytest.mark.parametrize(("half", "added"), [("upper", 0.0), ("lower", 0.1), ("mean", 0.05)])
 @pytest.mark.parametrize("kind", ["npy", "matlab"])
-def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, more, kind):
+def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, added, kind):
     options = NUMBERS
     if kind == "npy":
         path = tmp_path / "A.npy"
@@ -296,7 +298,7 @@ def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, 
     with pytest.raises(SourceError, match=r"not symmetric: .* give half upper .* lower .* mean"):
         ingest.ingest(path, tmp_path / "s.zarr", **options)
     report = ingest.ingest(path, tmp_path / "s.zarr", **options, half=half)
-    np.testing.assert_allclose(stored(report), upper(C2) + np.float32(more), rtol=1e-6)
+    np.testing.assert_allclose(stored(report), upper(C2) + np.float32(added), rtol=1e-6)
     words = {"upper": "the pairs above", "lower": "the pairs below", "mean": "the mean of both"}
     assert any(note.startswith(f"half = {half}: {words[half]}") for note in report.notes)
 
@@ -304,9 +306,11 @@ def test_one_half_or_the_mean_of_a_matrix_that_is_not_symmetric(tmp_path, half, 
 def test_the_mean_of_two_halves_has_the_noise_of_the_mean():
     rng = np.random.default_rng(0)
     c2 = 1 + rng.normal(0, 0.01, (100, 100))
-    one, both = (measure_scatter(clean(c2, 100, "a", 1, half).c2) for half in ("upper", "mean"))
-    assert one == pytest.approx(0.01, rel=0.05)
-    assert both == pytest.approx(0.01 / np.sqrt(2), rel=0.05)
+    sigma_upper, sigma_mean = (
+        measure_scatter(clean(c2, 100, "a", 1, half).c2) for half in ("upper", "mean")
+    )
+    assert sigma_upper == pytest.approx(0.01, rel=0.05)
+    assert sigma_mean == pytest.approx(0.01 / np.sqrt(2), rel=0.05)
 
 
 def test_the_mean_of_halves_of_a_file_of_counts_has_its_noise_from_scatter(tmp_path):

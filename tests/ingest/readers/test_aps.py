@@ -74,9 +74,9 @@ IN_UNITS = {
 }
 
 
-@pytest.mark.parametrize("what", IN_UNITS)
-def test_q_in_inverse_nanometres_and_angles_in_radian_are_converted(tmp_path, what):
-    layout, units, changes = IN_UNITS[what]
+@pytest.mark.parametrize("case", IN_UNITS)
+def test_q_in_inverse_nanometres_and_angles_in_radian_are_converted(tmp_path, case):
+    layout, units, changes = IN_UNITS[case]
     changes = changes if units is None else changes | {QMAP + "map_units": units}
     path = edited(simulated(tmp_path / "A.hdf", layout, n=20), **changes)
     if units is None:
@@ -169,9 +169,9 @@ def test_paths_that_are_asked_for_are_kept_or_refused(tmp_path):
         "/entry/sample/humidity": {"value": 12.5},
         "/entry/T": {"value": "25 C"},
     }
-    other = simulated(tmp_path / "B_results.hdf", "aps-u", seed=2)
-    edited(other, **{"/entry/sample/humidity": 13.5})
-    both = ingest.ingest([path, other], tmp_path / "b.zarr", keep="/entry/sample/humidity")
+    humid = simulated(tmp_path / "B_results.hdf", "aps-u", seed=2)
+    edited(humid, **{"/entry/sample/humidity": 13.5})
+    both = ingest.ingest([path, humid], tmp_path / "b.zarr", keep="/entry/sample/humidity")
     assert attributes(both.store)["experiment"]["/entry/sample/humidity"]["value"] == [12.5, 13.5]
     edited(path, **{"/entry/sample/relative humidity": 12.5, "/entry/a:b": 3})
     names = ["/entry/sample/relative humidity", "/entry/a:b"]

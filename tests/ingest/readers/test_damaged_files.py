@@ -63,9 +63,9 @@ def test_a_damaged_aps_u_file_is_refused_naming_the_thing(tmp_path, word):
 @pytest.mark.long
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
     whole = simulated(tmp_path / "A.hdf", n=60).read_bytes()
-    for part in (0.999, 0.9, 0.5, 0.01, 0.0):
+    for share in (0.999, 0.9, 0.5, 0.01, 0.0):
         path = tmp_path / "B.hdf"
-        path.write_bytes(whole[: int(part * len(whole))])
+        path.write_bytes(whole[: int(share * len(whole))])
         with pytest.raises(SourceError, match=r"B\.hdf"):
             ingest.ingest(path)
 
@@ -93,7 +93,7 @@ def test_all_files_are_opened_as_a_test_by_one_process(tmp_path, monkeypatch):
     files, begun = [simulated(tmp_path / f"R{n}.hdf", n=20, seed=n) for n in range(3)], []
     run = subprocess.run
     monkeypatch.setattr(
-        detect.subprocess, "run", lambda *of, **how: begun.append(of) or run(*of, **how)
+        detect.subprocess, "run", lambda *args, **how: begun.append(args) or run(*args, **how)
     )
     ingest.ingest(files, tmp_path / "all.zarr")
     assert len(begun) == 1

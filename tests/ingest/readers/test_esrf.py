@@ -38,13 +38,11 @@ def test_a_cell_of_0_is_a_measurement_unless_its_whole_age_or_lag_is_0(tmp_path)
     full[:, 3, 8] = 0
     ttcf, age, lag = unbinned(full)
     ttcf[:, 20], ttcf[:, :, 6] = 0, 0  # ages and lags that the correlator has not reached
-    found = arrays(ingest.ingest(esrf(tmp_path / "A.h5", ttcf, age, lag), phi=0, sigma=1).store)[
-        "c2"
-    ]
+    c2 = arrays(ingest.ingest(esrf(tmp_path / "A.h5", ttcf, age, lag), phi=0, sigma=1).store)["c2"]
     i, j = np.indices((24, 24))
     expected = np.where((i + j == 20) | (j - i == 6), np.nan, full)
-    np.testing.assert_array_equal(found, upper(expected))
-    assert (found[:, 3, 8] == 0).all()
+    np.testing.assert_array_equal(c2, upper(expected))
+    assert (c2[:, 3, 8] == 0).all()
 
 
 @pytest.mark.parametrize(("n", "ages", "decade", "lags"), [
@@ -53,10 +51,10 @@ def test_a_cell_of_0_is_a_measurement_unless_its_whole_age_or_lag_is_0(tmp_path)
 def test_cells_hold_the_pairs_that_the_correlator_averaged(n, ages, decade, lags):
     """Also where a lag or an age lies at an edge; centres may be float32."""
     _, age, lag, count = averaged(np.ones((1, n, n)), ages, decade, lags)
-    found = cells_of_centres(*(centres.astype(np.float32).astype(float) for centres in (age, lag)))
-    assert isinstance(found, Cells)
-    assert found.n_frames == n
-    np.testing.assert_array_equal(found.pairs.reshape(count.shape), count)
+    cells = cells_of_centres(*(centres.astype(np.float32).astype(float) for centres in (age, lag)))
+    assert isinstance(cells, Cells)
+    assert cells.n_frames == n
+    np.testing.assert_array_equal(cells.pairs.reshape(count.shape), count)
 
 
 def test_the_pairs_of_cells_are_those_of_their_tiles():
@@ -75,9 +73,9 @@ def test_every_pair_takes_the_average_of_its_cell_and_cells_weigh_as_many_pairs(
     options = {"q": [0.005, 0.01]} if old else {}
     path = esrf(tmp_path / "A.h5", ttcf, DT * age, DT * lag, old=old)
     report = ingest.ingest(path, phi=[0, 90], **options)
-    held = arrays(report.store)
-    assert held["time"] == pytest.approx(DT * np.arange(n))
-    c2 = held["c2"][1]
+    store = arrays(report.store)
+    assert store["time"] == pytest.approx(DT * np.arange(n))
+    c2 = store["c2"][1]
     values, pairs = np.unique(c2[np.isfinite(c2)], return_counts=True)
     expected = {np.float32(v): c for v, c in zip(ttcf[1].ravel(), count.ravel(), strict=True)}
     assert [expected[v] for v in values] == pairs.tolist()
@@ -111,20 +109,20 @@ ESRF_MISTAKES = {
 @pytest.mark.parametrize("word", ESRF_MISTAKES)
 def test_what_is_wrong_with_cells_is_named(tmp_path, word):
     changes, message = ESRF_MISTAKES[word]
-    held = {"ttcf": np.ones((2, 6, 5)), "age": MIDDLES[:6], "lag": np.arange(5.0)}
+    datasets = {"ttcf": np.ones((2, 6, 5)), "age": MIDDLES[:6], "lag": np.arange(5.0)}
     with pytest.raises(SourceError, match=message):
-        ingest.ingest(esrf(tmp_path / "A.h5", **(held | changes)), phi=0)
+        ingest.ingest(esrf(tmp_path / "A.h5", **(datasets | changes)), phi=0)
 
 
 def test_a_file_of_cells_needs_the_angle_and_says_which_analysis_was_read(tmp_path):
-    held = {"age": MIDDLES, "lag": np.arange(5.0)}
+    datasets = {"age": MIDDLES, "lag": np.arange(5.0)}
     ttcf = 1 + 0.01 * np.random.default_rng(0).standard_normal((2, 20, 5))
-    path = esrf(tmp_path / "A.h5", ttcf, **held)
-    esrf(path, ttcf, **held, analysis="sectors")
+    path = esrf(tmp_path / "A.h5", ttcf, **datasets)
+    esrf(path, ttcf, **datasets, analysis="sectors")
     with pytest.raises(OptionError, match="give phi"):
         ingest.ingest(path)
     report = ingest.ingest(path, phi=0)
     assert any("analysis full was read; the file also contains sectors" in n for n in report.notes)
-    flat = esrf(tmp_path / "B.h5", np.ones((2, 20, 5)), **held)
+    flat = esrf(tmp_path / "B.h5", np.ones((2, 20, 5)), **datasets)
     with pytest.raises(SourceError, match="give sigma"):
         ingest.ingest(flat, phi=0)

@@ -19,18 +19,18 @@ def text(separator, head, *columns, form="%.17g"):
     return "\n".join([*([head] if head else []), *rows]) + "\n"
 
 
-def beside(*columns):
-    return [column for of in zip(*columns, strict=True) for column in of]
+def alternated(*columns):
+    return [column for pair in zip(*columns, strict=True) for column in pair]
 
 
 NAMES = ",".join(f"q={q}" for q in Q)
 LAYOUTS = {
     "errors beside, all of one name": text(
-        ",", "delay," + ",".join(f"q={q},error" for q in Q), TAU, *beside(G2, ERROR),
+        ",", "delay," + ",".join(f"q={q},error" for q in Q), TAU, *alternated(G2, ERROR),
     ),
     "errors beside, q and units in names": text(
         "\t", "# tau(s)" + "".join(f"\tG2_q{n:03d}(q={q})\tG2_err_q{n:03d}" for n, q in enumerate(Q)),
-        TAU, *beside(G2, ERROR),
+        TAU, *alternated(G2, ERROR),
     ),
     "errors behind, ms": text(
         ",", "delay_ms," + ",".join(f"g2 q={q}" for q in Q) + "," + ",".join(f"err q={q}" for q in Q),
@@ -130,11 +130,11 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "options", "said"), MISTAKES)
+@pytest.mark.parametrize(("content", "options", "message"), MISTAKES)
 def test_what_can_be_read_in_two_ways_or_contradicts_its_names_is_refused(
-    tmp_path, content, options, said
+    tmp_path, content, options, message
 ):
-    with pytest.raises((SourceError, OptionError), match=said):
+    with pytest.raises((SourceError, OptionError), match=message):
         read(tmp_path, content, **options)
 
 

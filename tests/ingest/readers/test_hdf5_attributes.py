@@ -20,11 +20,11 @@ SCALED = {"scale_factor": 1e-4, "add_offset": 1.0}
 
 
 def ingested(folder, c2, attributes, name="c2"):
-    held = {"c2": c2, "q": [0.005], "phi": [0.0], "t": 0.5 * np.arange(FRAMES)}
+    datasets = {"c2": c2, "q": [0.005], "phi": [0.0], "t": 0.5 * np.arange(FRAMES)}
     options: dict[str, Any] = {"q_dataset": "/q", "phi_dataset": "/phi", "time_dataset": "/t"}
     options["keep_outliers"] = True  # so that attributes alone say what a hole is
     with h5py.File(folder / "A.h5", "w") as file:
-        for dataset, values in held.items():
+        for dataset, values in datasets.items():
             file[dataset] = values
         for dataset, unit in {"q": "1/Å", "t": "s"}.items():
             if dataset != name or not any("unit" in key.lower() for key in attributes):

@@ -44,11 +44,11 @@ def test_an_npy_takes_its_numbers_from_the_options(tmp_path):
     np.save(tmp_path / "A.npy", C2[0])
     options = {"q": np.nan, "phi": 0, "frame_time": 1, "gap": 2e6, "time_offset": 5.5}
     report = ingest.ingest(tmp_path / "A.npy", **options)
-    held, attrs = arrays(report.store), attributes(report.store)
-    assert np.isnan(held["q"]).all()
+    store, attrs = arrays(report.store), attributes(report.store)
+    assert np.isnan(store["q"]).all()
     assert "  unknown   0.00" in str(report)
     assert "unknown" in str(open_dataset(report.store))
-    assert held["time"].tolist() == [5.5 + i for i in range(20)]
+    assert store["time"].tolist() == [5.5 + i for i in range(20)]
     assert attrs["gap_angstrom"] == 2e6
     assert "5.5 s were added to all times (time_offset)" in report.notes
 
@@ -76,9 +76,13 @@ WRONG = {
 def test_a_wrong_npz_is_refused_naming_the_file_and_the_key(tmp_path, name):
     key = {"c2": "c2|frames", "dt": "dt|time|frame spacing"}.get(name, name)
     for value in WRONG[name]:
-        held = {of: array for of, array in (GOOD | {name: value}).items() if array is not None}
+        contents = {
+            array_name: array
+            for array_name, array in (GOOD | {name: value}).items()
+            if array is not None
+        }
         with pytest.raises((SourceError, OptionError), match=key) as raised:
-            ingest.ingest(npz(tmp_path / "A.npz", **held))
+            ingest.ingest(npz(tmp_path / "A.npz", **contents))
         assert "A.npz" in str(raised.value), value
 
 
@@ -130,8 +134,8 @@ CACHE = {
 
 
 def cache(path, **changes):
-    held = {**CACHE, **changes}
-    np.savez_compressed(path, **{k: v for k, v in held.items() if v is not None})
+    contents = {**CACHE, **changes}
+    np.savez_compressed(path, **{k: v for k, v in contents.items() if v is not None})
     return path
 
 
@@ -140,11 +144,11 @@ def test_homodynes_cache_is_read_as_it_is(tmp_path):
     report = ingest.ingest(
         cache(tmp_path / "cached_c2.npz", cache_metadata_json=np.asarray(json.dumps(about)))
     )
-    held, attrs = arrays(report.store), attributes(report.store)
-    np.testing.assert_array_equal(held["c2"], upper(np.stack(BINS)))
+    store, attrs = arrays(report.store), attributes(report.store)
+    np.testing.assert_array_equal(store["c2"], upper(np.stack(BINS)))
     assert [row.q for row in report.bins] == [Q] * 3
     assert [row.phi for row in report.bins] == PHI
-    np.testing.assert_allclose(held["time"], TIME, atol=1e-12)
+    np.testing.assert_allclose(store["time"], TIME, atol=1e-12)
     assert attrs["source_format"] == "homodyne"
     assert (attrs["begin_frame"], attrs["end_frame"]) == (11, 40)
     assert any("times count from the first of these" in note for note in report.notes)
@@ -152,9 +156,9 @@ def test_homodynes_cache_is_read_as_it_is(tmp_path):
 
 def test_an_older_cache_holds_its_times_as_planes_and_one_q(tmp_path):
     t1, t2 = np.meshgrid(TIME, TIME, indexing="ij")
-    one = np.array([Q])
+    q = np.array([Q])
     for planes in ({"t1": t1, "t2": t2}, {"t1": t2, "t2": t1}):
-        path = cache(tmp_path / "A.npz", wavevector_q_list=one, **planes)
+        path = cache(tmp_path / "A.npz", wavevector_q_list=q, **planes)
         report = ingest.ingest(path, overwrite=True)
         assert report.frame_time == pytest.approx(DT)
         assert [row.q for row in report.bins] == [Q] * 3
@@ -187,8 +191,8 @@ def test_a_bin_of_an_npz_is_read_without_those_before_it(tmp_path, monkeypatch):
     monkeypatch.setattr(
         zipfile.ZipExtFile, "read", lambda file, n=-1: read.append(n) or plain(file, n)
     )
-    found = read_npz(source, "c2[30]", layout)
-    np.testing.assert_array_equal(found, many[30])
+    matrix = read_npz(source, "c2[30]", layout)
+    np.testing.assert_array_equal(matrix, many[30])
     assert sum(read) < 2 * many[0].nbytes
     assert len(read) < 20  # and no row by itself
 
@@ -271,9 +275,9 @@ WRONG_ARRAYS = [
 
 @pytest.mark.parametrize("changes", WRONG_ARRAYS, ids=lambda changes: str(changes)[:30])
 def test_what_is_wrong_with_an_array_is_named(c2, tmp_path, changes):
-    given = {"source": c2, "store": tmp_path / "A.zarr", **KNOWN} | changes
+    arguments = {"source": c2, "store": tmp_path / "A.zarr", **KNOWN} | changes
     with pytest.raises(HomodyneDaskError, match="array|" + "|".join(changes)):
-        hd.ingest(**given)
+        hd.ingest(**arguments)
 
 
 def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
@@ -284,7 +288,7 @@ def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("arguments", "expected"),
     [
         ({"q": "0.22 1/nm", "phi": 0, "dt": "443 ns"}, ([0.022] * 2, 4.43e-7)),
         ({"q": "0.1, 0.2 nm^-1", "phi": "0, 1.5 rad", "dt": "20ms"}, ([0.01, 0.02], 0.02)),
@@ -298,14 +302,14 @@ def test_counts_of_a_file_stand_in_the_file(c2, tmp_path):
     ],
     ids=str,
 )
-def test_numbers_have_the_unit_that_is_written_beside_them(tmp_path, given, found):
+def test_numbers_have_the_unit_that_is_written_beside_them(tmp_path, arguments, expected):
     np.save(tmp_path / "A.npy", np.stack([noisy(20, k) for k in range(2)]))
-    if isinstance(found, str):
-        with pytest.raises(OptionError, match=found):
-            hd.ingest(tmp_path / "A.npy", **given)
+    if isinstance(expected, str):
+        with pytest.raises(OptionError, match=expected):
+            hd.ingest(tmp_path / "A.npy", **arguments)
         return
-    report = hd.ingest(tmp_path / "A.npy", **given)
+    report = hd.ingest(tmp_path / "A.npy", **arguments)
     assert ([row.q for row in report.bins], report.frame_time) == (
-        pytest.approx(found[0]),
-        pytest.approx(found[1]),
+        pytest.approx(expected[0]),
+        pytest.approx(expected[1]),
     )

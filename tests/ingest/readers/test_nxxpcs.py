@@ -69,17 +69,17 @@ def test_a_baseline_of_0_is_what_the_attribute_says_even_where_c2_has_not_decaye
 @pytest.mark.parametrize("word", STORED)
 def test_a_0_is_a_measurement_unless_the_whole_frame_is_0(tmp_path, word, baseline):
     storage, stored = STORED[word]
-    held = FULL - np.float32(1 - baseline)
-    held[:, 3, 8], held[:, 8, 3] = 0, 0
-    held[:, 12], held[:, :, 12] = 0, 0
-    path = nexus(tmp_path / "A.nxs", stored(held), **storage, baseline_reference=baseline)
+    c2 = FULL - np.float32(1 - baseline)
+    c2[:, 3, 8], c2[:, 8, 3] = 0, 0
+    c2[:, 12], c2[:, :, 12] = 0, 0
+    path = nexus(tmp_path / "A.nxs", stored(c2), **storage, baseline_reference=baseline)
     source = open_nxxpcs(path, IngestOptions())
-    expected = held + np.float32(1 - baseline)
+    expected = c2 + np.float32(1 - baseline)
     expected[:, 12], expected[:, :, 12] = np.nan, np.nan
     for k in range(3):
-        found = clean(source.read(k), N, "bin 1", source.baseline)
-        np.testing.assert_allclose(found.c2, upper(expected)[k], rtol=1e-6)
-        assert (found.zeros, found.dead.tolist(), found.baseline) == (1, [12], baseline)
+        cleaned = clean(source.read(k), N, "bin 1", source.baseline)
+        np.testing.assert_allclose(cleaned.c2, upper(expected)[k], rtol=1e-6)
+        assert (cleaned.zeros, cleaned.dead.tolist(), cleaned.baseline) == (1, [12], baseline)
 
 
 def test_keys_may_be_fewer_than_the_regions(tmp_path):
