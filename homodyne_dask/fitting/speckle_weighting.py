@@ -27,8 +27,8 @@ from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
     fitted_point,
     grouped_means,
-    noise_of_bin,
     noise_of_bins,
+    noise_of_group,
 )
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord, minimize
@@ -181,7 +181,7 @@ class SpeckleWeighting:
         grid = grid_of_weights(averaged, stop - first, len(used))
         cells = request.scan.cells
         means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
-        of_group = partial(noise_of_bin, point, grid, of_pairs=False)
+        of_group = partial(noise_of_group, point, grid, of_pairs=False)
         bins = noise_of_bins(end, point, used, averaged, means, of_group)
         if bins is None:
             return False
