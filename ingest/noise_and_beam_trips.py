@@ -15,9 +15,9 @@ from ingest.readers.source import Source
 
 BinRecord = dict[str, Any]
 MIN_ANGLES = 4
-"""Angles from which on their range tells whether they may be radians."""
+"""Angles of which the range shows whether they may be radians; fewer may be of a small sector."""
 ROUND = 0.5
-"""Degrees: angles that are multiples of it in degrees, and none as they are read, are probably radians."""
+"""Degrees: angles that are its multiples only after a conversion from radians are probably radians."""
 MIN_RANGE = 2.5
 """Radians that the angles of a detector cover at least, somewhat below half a turn."""
 LARGEST_Q = 0.05
@@ -46,11 +46,13 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
     """Return the noise as given, else from counts, else from the scatter of each bin."""
     if source.g2_sigma is not None:
         rows = source.g2_sigma.copy()
-        rows[:, 0] = 1.0
+        rows[:, 0] = (
+            1.0  # σ of a pair is that of both frames multiplied, and frame 0 is in every pair
+        )
         return Noise(rows, "table" if source.g2_errors else "residuals", [])
     if source.sigma is not None:
         return Noise(_constant(source, source.sigma), "constant", [])
-    # the mean of two halves has noise of its own
+    # the mean of two halves has less noise than the counts say
     if source.intensity is None or source.half == "mean":
         return _noise_of_scatter(source, records)
     rows = np.ones_like(source.intensity)

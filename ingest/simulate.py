@@ -106,11 +106,9 @@ class Scenario:
         return self.contrast * (1 + 0.1 * np.cos(2 * np.deg2rad(phi)))
 
     def offsets(self, phi: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
-        """Return the offset of each bin."""
         return self.offset + 0.002 * np.sin(2 * np.deg2rad(phi))
 
     def truth(self, phi: Float[np.ndarray, " bin"], convention: str) -> dict[str, Any]:
-        """Return the truth as the file stores it."""
         return {
             "scenario": self.name,
             "model": self.model,

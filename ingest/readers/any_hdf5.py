@@ -135,7 +135,7 @@ def open_any(path: Path, options: IngestOptions) -> Source:
         if [*stars] == [name]:
             matrices = layout_in(file, name, options.axes).matrices(name, read_slice)
         else:
-            matrices = read_whole, [*stars], hdf5.common_side(file, [*stars])
+            matrices = read_array, [*stars], hdf5.common_side(file, [*stars])
     return source_of(path, "hdf5", options, *matrices, notes=notes, **quantities)
 
 
@@ -202,17 +202,14 @@ def layout_in(file: h5py.File, name: str, axes: tuple[str, ...] | None) -> Matri
 
 def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
     name, number = place(where)
-    index = layout.index_of(number)
+    return read_array(path, name, layout.index_of(number))
+
+
+def read_array(path: Path, name: str, index: Index = ()) -> np.ndarray:
     with hdf5.open_hdf5(path) as file:
         if MATLAB in hdf5.attributes_of(file, name):
             return hdf5.read_part(file, name, index[::-1]).T
         return hdf5.read_part(file, name, index)
-
-
-def read_whole(path: Path, name: str) -> np.ndarray:
-    with hdf5.open_hdf5(path) as file:
-        matrix = hdf5.read_part(file, name)
-        return matrix.T if MATLAB in hdf5.attributes_of(file, name) else matrix
 
 
 def _shape(dataset: h5py.Dataset) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ import numpy as np
 from homodyne_dask.errors import SourceError
 from homodyne_dask.request.ingest_options import IngestOptions
 from ingest.readers import hdf5
-from ingest.readers.hdf5 import pictures_in
 from ingest.readers.source import Source, source_of, spacing
 
 MATRICES, PROCESSED = "/xpcs/twotime/correlation_map", "/xpcs/twotime/processed_bins"
@@ -40,7 +39,7 @@ def open_aps_u(path: Path, options: IngestOptions) -> Source:
         if hdf5.dataset_at(file, f"{CONFIG}/begin_frame") is not None:
             begin = max(0, int(hdf5.numbers(file, f"{CONFIG}/begin_frame", count=1)[0]))
         q, phi = q_phi(file, label, notes)
-        pictures = pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)
+        pictures = hdf5.pictures_in(file, (FLUX,), (MEAN_IMAGE,), n_frames, begin, stride, avg)
         return source_of(
             path,
             "aps-u",
@@ -188,6 +187,8 @@ def open_aps_legacy(path: Path, options: IngestOptions) -> Source:
             pixels=hdf5.sum_in_bins(hdf5.regions(file, "/xpcs/dqmap"), label),
             frame_time=spacing(hdf5.seconds(file, EXPOSURE), stride * avg),
             notes=notes,
-            pictures=pictures_in(file, (LEGACY_FLUX,), (LEGACY_IMAGE,), n_frames, 0, stride, avg),
+            pictures=hdf5.pictures_in(
+                file, (LEGACY_FLUX,), (LEGACY_IMAGE,), n_frames, 0, stride, avg
+            ),
             **hdf5.truth(file),
         )

@@ -14,7 +14,6 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.request.ingest_options import IngestOptions, decimals
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import layout_in, read_slice
-from ingest.readers.hdf5 import pictures_in
 from ingest.readers.source import Source, source_of
 
 MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
@@ -31,7 +30,7 @@ def open_chx(path: Path, options: IngestOptions) -> Source:
         layout = layout_in(file, MATRICES, options.axes or ("t", "t", "q"))
         q_phi = _bins(file, layout.n_bins, notes)
         dt = _frame_time(file)
-        pictures = pictures_in(file, ("/imgsum",), ("/avg_img",), layout.n_frames)
+        pictures = hdf5.pictures_in(file, ("/imgsum",), ("/avg_img",), layout.n_frames)
     if "phi" not in q_phi and options.phi is None:
         q_phi["phi"] = np.nan
         notes.append("φ is unknown: the bins are rings")

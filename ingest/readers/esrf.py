@@ -183,10 +183,8 @@ def _averages(
         times.append(converted("time", values, unit, f"{name} of {hdf5.file_name(file)}", []))
     age, lag = times
     if stored.ndim != 3 or stored.shape[1:] != (len(age), len(lag)):
-        raise SourceError(
-            f"{where}/ttcf of {hdf5.file_name(file)} has shape {stored.shape}: it must be (roi, age, "
-            f"lag) with {len(age)} ages and {len(lag)} lags"
-        )
+        form = f"it must be (roi, age, lag) with {len(age)} ages and {len(lag)} lags"
+        raise hdf5.wrong(file, f"{where}/ttcf", f"has shape {stored.shape}: {form}")
     use_age, use_lag = np.isfinite(age), np.isfinite(lag)
     cells, dt = _cells(file, where, age[use_age], lag[use_lag], frame_time)
     ttcf = stored[:, use_age][:, :, use_lag].astype(float)

@@ -71,8 +71,7 @@ def source_of_curves(
         sigma = np.full(points.shape, _scatter(np.log(time[1:]), points))
     else:
         sigma = np.where(usable, error, np.nan)[:, order]
-    kinds = [options.column_is or kind for kind in curves.kinds]
-    kinds = _checked_kinds(path, curves.names, kinds, points, notes)
+    kinds = _checked_kinds(path, curves, options.column_is, points, notes)
     g2, sigma = (
         np.pad(rows, ((0, 0), (1, 0)), constant_values=np.nan)
         for rows in _as_g2(kinds, points, sigma, notes)
@@ -135,12 +134,10 @@ def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float
 
 
 def _checked_kinds(
-    path: Path,
-    names: Sequence[str],
-    kinds: Sequence[str | None],
-    points: np.ndarray,
-    notes: list[str],
+    path: Path, curves: Curves, column_is: str | None, points: np.ndarray, notes: list[str]
 ) -> list[str]:
+    """Return g2, g2-1 or g1 for each curve, by the option, its name or its values, which must not differ."""
+    names, kinds = curves.names, [column_is or kind for kind in curves.kinds]
     begin, end = _first_quarters(points), _first_quarters(points[:, ::-1])
     unsaid = np.array([kind is None for kind in kinds])
     if unsaid.any() and not _like_g2(begin[unsaid].max(), last := float(np.median(end[unsaid]))):
@@ -349,8 +346,7 @@ class TableColumn(NamedTuple):
         return (match and (match[1] or match[2])) or None
 
     def converted(self, what: str, path: Path, notes: list[str]) -> np.ndarray:
-        where = f"column {self.name} of {path.name}"
-        return converted(what, self.values, self.unit, where, notes)
+        return converted(what, self.values, self.unit, f"column {self.name} of {path.name}", notes)
 
 
 def column_of(name: str, values: Float[np.ndarray, " n"]) -> TableColumn:
@@ -418,21 +414,18 @@ def _columns(path: Path) -> list[TableColumn]:
             f"({one_line(str(error))}): {NAME_THEM}"
         ) from None
     columns = zip(names, table.to_dict("series").values(), strict=True)
-    numbers = [(name, _numbers(path, name, series)) for name, series in columns]
-    return [column_of(name, values) for name, values in numbers if name or not _counts_rows(values)]
+    return [*filter(None, (_column(path, name, series) for name, series in columns))]
 
 
-def _numbers(path: Path, name: str, series: Any) -> Float[np.ndarray, " n"]:
+def _column(path: Path, name: str, series: Any) -> TableColumn | None:
     if series.dtype.kind not in "fiu" or (name and series.isna().all()):
         raise SourceError(
             f"{path.name}: column {name!r} does not contain numbers alone: correct or remove it"
         )
-    return series.to_numpy(float)
-
-
-def _counts_rows(numbers: Float[np.ndarray, " n"]) -> bool:
-    """Return whether a column without a name has the numbers of rows, or is empty behind a last comma."""
-    return bool((np.isnan(numbers) | (numbers == np.arange(len(numbers)))).all())
+    values = series.to_numpy(float)
+    # without a name are numbers of rows, and nothing behind a last comma
+    counts_rows = (np.isnan(values) | (values == np.arange(len(values)))).all()
+    return column_of(name, values) if name or not counts_rows else None
 
 
 def _columns_by_role(path: Path, options: IngestOptions) -> dict[str, list[TableColumn]]:
@@ -475,7 +468,7 @@ def _mistakes(
 def _curves_of_table(path: Path, options: IngestOptions, notes: list[str]) -> Curves:
     roles = _columns_by_role(path, options)
     (delays,), curves = roles["delay"], roles["value"]
-    frames = (delays.unit or "").startswith("frame")
+    frames = str(delays.unit).startswith("frame")
     delay = delays.values if frames else delays.converted("time", path, notes)
     names, kinds = [column.name for column in curves], [column.kind for column in curves]
     values = np.array([column.values for column in (*curves, *roles["error"])])

@@ -149,9 +149,8 @@ def _read_index(
         if index[0] < shape[0] - 1:
             member.seek(skipped, os.SEEK_CUR)
             skipped = 0
-        while (
-            skipped > 0
-        ):  # before the last matrix all is read: the checksum is compared at its end
+        # before the last matrix all is read: only at its end is the checksum compared
+        while skipped > 0:
             if not (n_read := len(member.read(min(skipped, READ_BYTES)))):
                 raise EOFError("it ends early")
             skipped -= n_read

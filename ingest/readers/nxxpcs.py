@@ -12,7 +12,6 @@ from homodyne_dask.errors import SourceError, nearest
 from homodyne_dask.request.ingest_options import SECONDS, IngestOptions, converted, decimals
 from ingest.readers import hdf5
 from ingest.readers.any_hdf5 import halves, layout_in, read_slice
-from ingest.readers.hdf5 import pictures_in
 from ingest.readers.source import Source, source_of
 
 MATRICES = "twotime/two_time_corr_func"
@@ -81,7 +80,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
             frame_time=hdf5.seconds(file, f"{detector}/frame_time"),
             baseline=int(storage["baseline_reference"]),
             experiment=hdf5.experiment(file, entry, detector),
-            pictures=pictures_in(file, pictures, pictures[::-1], n_frames),
+            pictures=hdf5.pictures_in(file, pictures, pictures[::-1], n_frames),
             notes=notes,
         )
 

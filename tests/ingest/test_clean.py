@@ -161,10 +161,8 @@ def test_means_of_frames_are_those_of_all_their_known_pairs():
         check_mean(means[i], both[i, is_known[i]])
     for i in range(2, 35):
         pairs_beside = is_known[[i - 2, i - 1, i + 1, i + 2]].sum() / 4
-        assert (
-            np.isnan(means[i]) == (abs(is_known[i].sum() / pairs_beside - 1) > 0.02)
-            or not is_known[i].any()
-        )
+        change = is_known[i].sum() / pairs_beside - 1
+        assert np.isnan(means[i]) == (abs(change) > 0.02) or not is_known[i].any()
 
 
 def check_mean(mean, values):

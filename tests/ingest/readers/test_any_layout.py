@@ -162,9 +162,7 @@ COPIES = {
     "a copy": lambda matrix: matrix,
     "normalised otherwise": lambda matrix: 1 + 1.07 * (matrix - 1.01),
     "float16 of it": lambda matrix: matrix.astype(np.float16),
-    "its transpose, other frames unknown": lambda matrix: np.where(
-        np.arange(60) < 5, np.nan, matrix.T
-    ),
+    "its transpose, other frames unknown": lambda c2: np.where(np.arange(60) < 5, np.nan, c2.T),
 }
 NO_COPIES = {
     "of a measurement of its own": lambda matrix: noisy(60, 7),

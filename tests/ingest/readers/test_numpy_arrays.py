@@ -76,11 +76,7 @@ WRONG = {
 def test_a_wrong_npz_is_refused_naming_the_file_and_the_key(tmp_path, name):
     key = {"c2": "c2|frames", "dt": "dt|time|frame spacing"}.get(name, name)
     for value in WRONG[name]:
-        contents = {
-            array_name: array
-            for array_name, array in (GOOD | {name: value}).items()
-            if array is not None
-        }
+        contents = {k: array for k, array in (GOOD | {name: value}).items() if array is not None}
         with pytest.raises((SourceError, OptionError), match=key) as raised:
             ingest.ingest(npz(tmp_path / "A.npz", **contents))
         assert "A.npz" in str(raised.value), value
