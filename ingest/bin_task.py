@@ -30,13 +30,13 @@ from ingest.repeats_and_copies import cleaned_scan, mean_of_scans
 from ingest.store_writer import MaskedMatrix
 
 MAX_DEVIATION = 8.0
-"""Of an outlier from the median of its neighbours, in σ and in units of their spread, beyond noise."""
+"""Least distance of an outlier from the median of its neighbours, in σ and in units of their spread."""
 MIN_STEP = 5.5
 """Difference from the next pair, in σ, above which a pair is examined: noise exceeds it once in 10⁴ pairs."""
 NEIGHBOURS = (-2, -1, 0, 1, 2)
 """Offsets of the neighbours along the lag diagonal, where c2 changes slowly at any decay; 0 is the pair."""
 MIN_NEIGHBOURS = 3
-"""Known neighbours, the pair included, below which a pair is kept."""
+"""A pair with fewer known neighbours, itself included, is kept."""
 
 
 def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray, " t"]) -> int:

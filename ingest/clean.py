@@ -57,8 +57,8 @@ def _from_smooth(
 ) -> Float[np.ndarray, " n"]:
     """Return how far pairs lie from a curve through their neighbours along the diagonal.
 
-    The curve is quadratic in the position along the diagonal and in the logarithm of the lag. A distance is
-    divided by the share of the σ of one pair that the curve leaves it.
+    The curve is quadratic in the position along the diagonal and in the logarithm of the lag. Each
+    distance is divided by the share of σ that remains after the fit of its curve.
     """
     along = np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
     i, j = np.triu_indices(len(c2), 1)
@@ -83,15 +83,15 @@ def _from_smooth(
 
 
 OFTEN = 20
-"""How many times as frequent as others a number must be."""
+"""A number that is no measurement is so many times as frequent as others."""
 MAX_NUMBERS = 3
-"""Numbers that are so frequent, beyond which photons are few, or c2 is rounded."""
+"""Where more numbers are so frequent, photons are few, or c2 is rounded."""
 REACH = 4.0
-"""How many times as far from the median of its lag as others a pair must be."""
+"""A pair that is no measurement is so many times as far from the median of its lag as others."""
 FAR = 30.0
-"""Distance of a single pair from all around it, in σ."""
+"""A single pair that is no measurement is so many σ from all pairs around it."""
 DIFFERENT = 0.75
-"""Share of the pairs of a frame that hold numbers of their own, below which these repeat."""
+"""Where a smaller share of the pairs of a frame have numbers that differ, the numbers repeat."""
 MIDDLE = 0.05, 0.95
 """Quantiles between which a number is in the middle of what is measured."""
 
@@ -101,7 +101,7 @@ Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
 class Excluded(NamedTuple):
     why: str
     value: float
-    """Of the first of them, as are its frames i and j."""
+    """The value of the first pair, which is that of the frames i and j."""
     pairs: int
     i: int
     j: int
@@ -115,7 +115,7 @@ def _leave_out(c2: Float32[np.ndarray, "t t"], why: str, i: np.ndarray, j: np.nd
 
 @np.errstate(over="ignore")
 def leave_out_fills(c2: Float32[np.ndarray, "t t"]) -> list[Excluded]:
-    """Make pairs of one exact number that is no measurement unknown; return them by number."""
+    """Make the pairs unknown that hold one exact number, no measurement; return them by number."""
     sample = c2[:: max(1, len(c2) ** 2 // (2 * SAMPLES))]
     numbers, counts = np.unique(sample[~np.isnan(sample)], return_counts=True)
     if 3 * counts.max(initial=0) >= 2 * counts.sum():  # as zeros of few photons
@@ -218,7 +218,7 @@ MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
 SAMPLED_FRAMES = 100
-"""Frames of which the symmetry of a matrix is looked at, to say how it is wrong."""
+"""Frames by which a matrix that is not symmetric is compared with its mirror image."""
 
 
 class NoDataError(SourceError):
@@ -231,7 +231,7 @@ class CleanMatrix(NamedTuple):
     c2: Float32[np.ndarray, "t t"]
     """NaN on and below the diagonal and where nothing is known; baseline 1."""
     baseline: int
-    """Of the matrix in the file, 0 or 1."""
+    """What the matrix in the file decays to, 0 or 1."""
     dead: Int[np.ndarray, " n"]
     """Frames without a single known pair, or of which every pair is 0: no data."""
     zeros: int
@@ -339,7 +339,7 @@ def _pairs(raw: np.ndarray) -> Iterator[tuple[slice, slice, np.ndarray, np.ndarr
 def _side_and_frames(
     raw: np.ndarray, n_frames: int, name: str, half: Half | None
 ) -> tuple[str, Bool[np.ndarray, " n"]]:
-    """Return which half to take (upper, lower, or full for both), and which frames have a value but 0."""
+    """Return the half to take (upper, lower, or full for both), and the frames with a value other than 0."""
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind != "f":
         raise SourceError(
             f"{name} has shape {raw.shape} and dtype {raw.dtype}: it is not a {n_frames}×{n_frames} matrix "

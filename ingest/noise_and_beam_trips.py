@@ -29,7 +29,7 @@ LONGEST_RECORD = 7200.0
 class Noise(NamedTuple):
     rows: Float[np.ndarray, "bin t"]
     source: str
-    """That of `schema.Attributes.sigma_source`."""
+    """The value of `schema.Attributes.sigma_source`."""
     notes: list[str]
 
 
@@ -180,7 +180,7 @@ LEFT_OUT = {
     "repeated": "of exactly {0}, more than noise allows",
     "far": "30 σ or more from all pairs around them",
 }
-"""What is said of pairs by why they are left out."""
+"""The words of a note on excluded pairs, by the reason."""
 
 NOTES = {
     "zeros": "equal to 0: taken as measured (no pixel had photons in both frames)",

@@ -23,13 +23,13 @@ from ingest.readers.source import NO_PICTURES, PER_BIN, Source
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
 """Relative difference of q, which drifts, and of φ [degree], up to which files hold one bin."""
 MOST_ROUNDED = 1e-6
-"""Relative difference of one delay as several tables have it."""
+"""Relative difference up to which delays of several tables are one delay, rounded."""
 MAX_NAMED = 3
 """Scans that a note names."""
 
 
 def joined(scans: Sequence[Source], names: Sequence[str]) -> Source:
-    """Return scans as one source, in which frames in a beam trip are masked in the scan that has it."""
+    """Return scans as one source; frames in a beam trip are masked only in the scan that has it."""
     first, pictures = scans[0], scans[0].pictures
     for name, other in zip(names[1:], scans[1:], strict=True):
         _check_alike(first, other, names[0], name)
@@ -187,7 +187,7 @@ def _all_scans(cleaned: Sequence[CleanMatrix], c2: np.ndarray) -> CleanMatrix:
 
 
 def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
-    """Return the clean matrix of the only bin of a source, without frames masked in its scan, and its σ."""
+    """Return the clean matrix of the only bin of a source, with masked frames unknown, and its σ."""
     keep = source.keep_outliers or source.format == "esrf" or source.g2 is not None
     how = source.baseline, source.half, keep
     cleaned = clean(source.read(0), source.n_frames, source.name(0), *how)

@@ -70,9 +70,9 @@ class FileForHdf5(io.FileIO):
 
 LAYOUTS = ("aps-u", "aps-legacy")
 NOISE = ("pairs", "speckle")
-"""Of simulated scans: independent for each pair, or of photons counted in moving speckle."""
+"""The noise of simulated scans: independent for each pair, or of photons counted in moving speckle."""
 COUNTED_PIXELS = 1000
-"""Of a bin in which photons are counted one pixel at a time."""
+"""Pixels of a bin in which photons are counted one pixel at a time."""
 Matrix = Callable[[int], np.ndarray]
 
 
@@ -172,7 +172,7 @@ def simulate(
     q [1/Å] and contrast are one number or one per bin; frame_time [s] is the spacing of the stored
     frames; counts is the mean per pixel and stored frame. σ² = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels,
     independent for each pair t1 < t2. One matrix at a time is in memory; seed and bin fix
-    its noise. With counted(k, counts of each frame) that is c2, noise included, instead.
+    its noise. If `counted` is given, counted(k, counts of each frame) is c2 with its noise.
     Files list their bins by q, then φ, and so does the truth they carry.
     """
     path = Path(path)

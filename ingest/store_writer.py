@@ -32,7 +32,7 @@ from ingest.readers.source import Source
 
 Edges = Int[np.ndarray, " edge"]
 ALIKE = 0.02
-"""Relative difference in known pairs of a frame from those beside it, up to which their means compare."""
+"""Relative difference in known pairs up to which the means of a frame and of those beside it compare."""
 
 
 def cell_times(
@@ -84,8 +84,9 @@ def cell_averages(
 
 
 def frame_means(matrix: MaskedMatrix) -> Float[np.ndarray, " t"]:
-    """Return the mean of c2 over the known pairs of each used frame; NaN where it has none, or other lags
-    than the frames beside it, because it has fewer or more pairs.
+    """Return the mean of c2 over the known pairs of each used frame.
+
+    NaN where it has none, or fewer or more than the frames beside it: these are then of other lags.
     """
     total = matrix.value.sum(0, dtype=np.float64) + matrix.value.sum(1, dtype=np.float64)
     count = matrix.is_known.sum(0) + matrix.is_known.sum(1)
@@ -188,7 +189,7 @@ MAX_JSON_BYTES = 2_000_000_000
 """Bytes of the largest JSON file of a store: the records of a bin list its chunks."""
 NAMES = {"zarr.json", "c2", "cuts", "sums", *SMALL_ARRAYS, *OPTIONAL_ARRAYS}
 NAMES |= {f"level{factor}" for factor in schema.LEVELS}
-"""Of what is in a store."""
+"""The names of what is in a store."""
 
 
 def write_json(path: AnyPath, value: Any, *, durable: bool = True) -> str:

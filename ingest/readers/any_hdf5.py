@@ -110,7 +110,7 @@ def _possible_layouts(shape: tuple[int, ...], axes: tuple[str, ...] | None) -> l
 
 
 def halves(matrix: np.ndarray) -> tuple[Bool[np.ndarray, "t t"], Bool[np.ndarray, "t t"]]:
-    """Return where anything but 0 is known above the diagonal, and where below it, both with t1 < t2."""
+    """Return where a value other than 0 is known above the diagonal, and where below, both with t1 < t2."""
     filled = np.isfinite(matrix) & (matrix != 0)
     return np.triu(filled, 1), np.triu(filled.T, 1)
 

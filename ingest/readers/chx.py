@@ -20,7 +20,7 @@ MATRICES, BINS, LAGS, METADATA = "/g12b", "/qval_dict", "/tausb", "/md"
 PERIODS = ("cam_acquire_period", "acquire period")
 """Names of the time between frames in s, newer and older."""
 MAX_Q = 3.0
-"""1/Å; a second number of some bin above it is an angle."""
+"""1/Å; if the second number of any bin is larger, it is an angle."""
 
 
 def open_chx(path: Path, options: IngestOptions) -> Source:

@@ -125,7 +125,7 @@ def _usable(
 
 
 def _scatter(x: Float[np.ndarray, " n"], y: Float[np.ndarray, "bin n"]) -> float:
-    """Return the scatter of points around the lines between their neighbours; 0 where it is not seen."""
+    """Return the scatter of points around the lines between their neighbours; 0 where it cannot be seen."""
     share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
     apart = y[:, 1:-1] - (1 - share) * y[:, :-2] - share * y[:, 2:]
     apart = np.abs(apart / np.sqrt(1 + share**2 + (1 - share) ** 2))[np.isfinite(apart)]
@@ -171,11 +171,11 @@ def _like_g2(begin: float, end: float) -> bool:
 def _as_g2(
     kinds: Sequence[str], points: np.ndarray, sigma: np.ndarray, notes: list[str]
 ) -> tuple[Float[np.ndarray, "bin n"], Float[np.ndarray, "bin n"]]:
-    """Return g2 and its errors of curves in the order of delays, g2 - 1 = g1² of those of g1.
+    """Return g2 and its errors, in the order of delays; from curves of g1 as g2 - 1 = g1².
 
     The square of a value with the error σ is too large by σ² in the mean, which is subtracted, and has the
-    variance 4 g1² σ² + 2 σ⁴, with g1 from the points beside: its own noise must not weight a point. It holds
-    for negative values, too.
+    variance 4 g1² σ² + 2 σ⁴, with g1 from the points beside: its own noise must not weight a point. This
+    holds for negative values, too.
     """
     less, field = (np.array([[kind == name] for kind in kinds]) for name in ("g2-1", "g1"))
     done_to = {

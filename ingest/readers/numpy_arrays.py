@@ -20,7 +20,7 @@ from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
 from ingest.readers.source import Source, place, source_of, times_or_spacing
 
 MAX_SMALL_BYTES = 800_000_000
-"""Of an array of anything but matrices; one that claims more is damaged."""
+"""Bytes of an array of anything but matrices; one that claims more is damaged."""
 READ_BYTES = 1 << 22
 """Bytes read at once from an archive."""
 KNOWN = ("q", "phi", "dt", "time", "sigma", "counts", "pixels", "t1", "t2")

@@ -52,13 +52,13 @@ class Source:
     time: Float[np.ndarray, " t"]
     """s."""
     measurement: schema.Measurement
-    """Its gap, where the user gives one, too."""
+    """What the file says of it, and the gap that the user gives."""
     intensity: Float[np.ndarray, "bin t"] | None = None
     """Counts per pixel and analysed frame, when the file has them in absolute units."""
     sigma: Float[np.ndarray, " bin"] | None = None
-    """Noise of one pair when it was given; else it is worked out at ingest."""
+    """Noise of one pair if it was given; otherwise it is computed at ingest."""
     baseline: int | None = None
-    """To which c2 decays in the file, 0 or 1, where the file says it; else it is detected at ingest."""
+    """What c2 decays to in the file, 0 or 1, if the file says it; otherwise it is detected at ingest."""
     pictures: Pictures = NO_PICTURES
     notes: tuple[str, ...] = ()
     half: Half | None = None
@@ -71,9 +71,9 @@ class Source:
     """The scans of which this holds the bins, one after the other; () for one scan."""
     scan_names: tuple[str, ...] = ()
     mean_of: "tuple[Source, ...]" = ()
-    """The scans of whose matrices those of this source are the mean."""
+    """The scans whose matrices are averaged to those of this source."""
     files: tuple[Path, ...] = ()
-    """Those of the bins, where each has its own."""
+    """The file of each bin, if each has its own."""
     g2: Float[np.ndarray, "bin t"] | None = None
     """Of a table of one-time correlations: c2 of the first frame with each frame; NaN where unknown."""
     g2_sigma: Float[np.ndarray, "bin t"] | None = None
@@ -100,7 +100,7 @@ class Source:
         return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {path.name}"
 
     def only(self, bin_index: int) -> "Source":
-        """Return the source of one bin alone, without what only the whole store says."""
+        """Return the source of one bin, without truth, pictures and notes, which are of the whole store."""
         if self.scans:
             scan, bin_of_scan = divmod(bin_index, len(self.scans[0].label))
             return self.scans[scan].only(bin_of_scan)
