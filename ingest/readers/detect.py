@@ -51,7 +51,8 @@ HDF5_READERS: tuple[tuple[Callable[[h5py.File], object], Reader], ...] = (
     (esrf.analyses_in, esrf.open_esrf),
 )
 """What tells whether a file has a format, and the reader of the format; the first that fits reads it."""
-
+# after those of matrices: results with matrices often have g2, too
+G2_READERS = [(partial(hdf5.dataset_at, name=g2), partial(open_g2, name=g2)) for g2 in G2]
 DESCRIPTION_TIMEOUT = 60.0
 """Seconds that opening a file may take."""
 
@@ -103,9 +104,12 @@ def open_source(path: Path, options: IngestOptions) -> Source:
         )
     if options.keep and not magic.startswith(HDF5):
         raise OptionError(f"keep is for HDF5 files, which {path.name} is not: leave it out")
-    source = _open_here(path, options, magic) if options.trains is None else None
-    if not isinstance(source, Source):
-        source = _open_application(path, options, why=source)
+    if options.trains is not None:
+        source = _open_trains(path, options)
+    else:
+        source = _open_here(path, options, magic)
+    if isinstance(source, str):
+        source = _open_elsewhere(path, options, source)
     whole = with_options(source, options)
     if source.scans:
         whole = joined([with_options(scan, options) for scan in source.scans], source.scan_names)
@@ -135,37 +139,55 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source | str:
     if options.dataset is not None:
         return open_any(path, options)
     with hdf5.open_hdf5(path) as file:
-        reader = _reader_for(file)
+        readers = (reader for is_in, reader in (*HDF5_READERS, *G2_READERS) if is_in(file))
+        reader = next(readers, None)
         if reader is None:
             return f"{path} has no two-time matrices of a known layout; {what_is_in(file)}"
     return reader(path, options)
 
 
-def _reader_for(file: h5py.File) -> Reader | None:
-    for is_in, reader in HDF5_READERS:
-        if is_in(file):
-            return reader
-    # last: results with matrices often have g2, too
-    g2 = g2_in(file)
-    return None if g2 is None else partial(open_g2, name=g2)
-
-
-def _open_application(path: Path, options: IngestOptions, why: str | None) -> Source:
-    """Return the source that an application reads, else an installed package.
-
-    why: the file is not read here; None where trains are asked for, which one application alone reads.
-    """
+def _open_trains(path: Path, options: IngestOptions) -> Source:
     points = {point.name: point for point in applications_in(GROUP)}
-    if why is None and "trains" not in points:
+    if "trains" not in points:
         raise PackageError("trains needs the application 'trains', which is not installed")
-    for name in points if why else ["trains"]:
-        with contextlib.suppress(*[PackageError] * (why is not None)):
-            source = load_application(points[name], name)(path, options)
-            if source is not None and (why is not None or options.dataset is None):
-                return source
-    if why is None:
+    source = load_application(points["trains"], "trains")(path, options)
+    if source is None or options.dataset is not None:
         raise OptionError(f"{path.name} contains no trains: leave out trains")
-    return _open_installed(path, options, why=why)
+    return source
+
+
+def _open_elsewhere(path: Path, options: IngestOptions, why: str) -> Source:
+    """Return the source that an application reads, else an installed package; why: it is not read here."""
+    for point in applications_in(GROUP):
+        with contextlib.suppress(
+            PackageError
+        ):  # what one application lacks must not hide the others
+            source = load_application(point, point.name)(path, options)
+            if source is not None:
+                return source
+    return _open_installed(path, options, why)
+
+
+def _open_installed(path: Path, options: IngestOptions, why: str) -> Source:
+    failures: list[str] = []
+    for point in offered_in(GROUP):
+        if point in applications_in(GROUP):
+            continue
+        try:
+            with package_errors(point, HomodyneDaskError):
+                source = loaded(point, callable, "a function")(path, options)
+            if not isinstance(source, Source | None):
+                raise unusable(point, f"it returned {type(source).__name__}, not a Source")
+        except EntryPointError as e:
+            if e.__cause__ is not None and is_failure(e.__cause__):
+                raise e.__cause__ from None  # of the file, not of the package
+            failures.append(str(e))
+            continue
+        if source is not None:
+            for failure in failures:
+                warn_of(failure)
+            return source
+    raise SourceError("; ".join([why, *failures]))
 
 
 def is_table(path: Path) -> bool:
@@ -188,29 +210,6 @@ def g2_dataset(path: Path) -> str | None:
             f"{path} has no g2 of a known layout: give a table as text, or fit its c2"
         )
     return dataset
-
-
-def _open_installed(path: Path, options: IngestOptions, *, why: str) -> Source:
-    """Return the source in a file that a reader of an installed package knows; why: it is not read here."""
-    failures: list[str] = []
-    for point in offered_in(GROUP):
-        if point in applications_in(GROUP):
-            continue
-        try:
-            with package_errors(point, HomodyneDaskError):
-                source = loaded(point, callable, "a function")(path, options)
-            if not isinstance(source, Source | None):
-                raise unusable(point, f"it returned {type(source).__name__}, not a Source")
-        except EntryPointError as e:
-            if e.__cause__ is not None and is_failure(e.__cause__):
-                raise e.__cause__ from None  # of the file, not of the package
-            failures.append(str(e))
-            continue
-        if source is not None:
-            for failure in failures:
-                warn_of(failure)
-            return source
-    raise SourceError("; ".join([why, *failures]))
 
 
 def first_bytes(path: Path) -> bytes:
