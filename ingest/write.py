@@ -161,9 +161,8 @@ def ingest(
     if store_path is None and len(paths) > 1:
         raise OptionError(f"{len(paths)} files make one store: give its name, such as all_c2.zarr")
     target = None if store_path is None else files.any_path("store", store_path)
-    states = {
-        path: _state(path) for path in paths
-    }  # before anything is read: a change is seen later
+    # before anything is read, so that any change while it is read is seen
+    states = {path: _state(path) for path in paths}
     source = _open_all(paths, options)
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
@@ -212,9 +211,7 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
 def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     """Return the source in each file; as many q or φ as files of one bin are one for each file."""
     by_bin = {"q": options.q, "phi": options.phi}
-    by_file = {
-        name: numbers for name, numbers in by_bin.items() if len(numbers or ()) == len(paths) > 1
-    }
+    by_file = {name: v for name, v in by_bin.items() if len(v or ()) == len(paths) > 1}
 
     def opened(n: int, values_by_file: dict[str, Any]) -> Source:
         values = {name: (values[n],) for name, values in values_by_file.items()}
@@ -324,7 +321,7 @@ class _IngestJob:
 def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
     source, target = job.source, job.target
     store_writer.check_no_foreign_files(target, job.overwrite)
-    # a complete store is not locked, which would write to it: others may fit it from where it is read-only
+    # before the lock, which writes to the store: a second ingest of a complete one changes nothing in it
     if not files.exists(target / store_writer.WORK_FOLDER) and job.progress_in_target() == "whole":
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
