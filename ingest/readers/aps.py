@@ -120,7 +120,7 @@ def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
     else:
         mapping = hdf5.numbers(file, name, whole=True)
         regions = len(mapping) if roi is None else int(roi.max())
-    # a map with other regions than the mapping is of another analysis: its bins would get a wrong q
+    # map and mapping must count the same bins, or a bin would get the q and φ of another cell
     if label.max() > len(mapping) or regions not in (0, len(mapping)):
         bins = max(regions, int(label.max()))
         raise hdf5.wrong(file, name, f"has {len(mapping)} entries, but there are {bins} bins")
