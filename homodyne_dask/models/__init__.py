@@ -110,7 +110,7 @@ def scan_model(model: object) -> Model:
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
     every = {**USER_DEFINED, **importable_models()}
-    models = {key: of for key, of in every.items() if key in BUILT_IN or key not in AMBIGUOUS}
+    models = {key: m for key, m in every.items() if key in BUILT_IN or key not in AMBIGUOUS}
     if name not in models and (made := parsed(name, models)) is not None:
         return made
     if name not in models:

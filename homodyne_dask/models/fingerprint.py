@@ -33,6 +33,7 @@ class Reading:
         self._add_word(len(values))
         for value in values:
             self._add_word(type(value).__name__)
+            # by number where it was seen before: objects may refer to each other in a circle
             plain = isinstance(value, bool | int | float | complex | str | bytes | None)
             if plain or id(value) in self._seen:
                 self._add_word(value if plain else self._seen[id(value)][0])
@@ -52,7 +53,7 @@ class Reading:
         elif module and _has_no_state(value) and not (given and isinstance(value, FunctionType)):
             return str(name), module.__name__
         if isinstance(value, type):
-            return name, *value.__bases__, {k: v for k, v in vars(value).items() if _counts(k, v)}
+            return name, *value.__bases__, _attributes_that_count(value)
         if isinstance(value, FunctionType):
             return self._parts_of_function(value)
         if parts_of := _PARTS.get(type(value)):
@@ -113,14 +114,23 @@ def _installed(module: ModuleType) -> bool:
     return ours or all(path.startswith(_INSTALLED_PATHS) for path in paths)
 
 
-def _counts(name: str, part: Any) -> bool:  # not descriptors of slots, which are of instances
-    special = name.startswith("__") or name == "_abc_impl" or hasattr(part, "__objclass__")
-    return isinstance(part, FunctionType) or not special
+def _attributes_that_count(cls: type) -> dict[str, Any]:
+    """Return functions and plain attributes; not descriptors of slots, which are of instances."""
+
+    def is_special(name: str, attribute: Any) -> bool:
+        return name.startswith("__") or name == "_abc_impl" or hasattr(attribute, "__objclass__")
+
+    return {
+        name: attribute
+        for name, attribute in vars(cls).items()
+        if isinstance(attribute, FunctionType) or not is_special(name, attribute)
+    }
 
 
 @lru_cache(maxsize=3000)
 def _names(code: CodeType, steps: tuple[str, ...]) -> frozenset[str]:
-    inside = [_names(part, steps) for part in code.co_consts if isinstance(part, CodeType)]
+    # functions within functions, lambdas and comprehensions have code of their own
+    inside = [_names(c, steps) for c in code.co_consts if isinstance(c, CodeType)]
     used = {str(i.argval) for i in dis.get_instructions(code) if i.opname.startswith(steps)}
     return frozenset(used.union(*inside))
 

@@ -20,7 +20,8 @@ Theta = Float[np.ndarray, " p"]
 Thetas = Float[np.ndarray, "*n p"]
 
 SCALES = ("linear", "log")
-_LARGEST = 1e60  # squares of ratios are finite
+_LARGEST = 1e60
+"""Of a number of a distribution: the square of a ratio of two such numbers is finite."""
 
 
 class PriorTerms(NamedTuple):
@@ -169,6 +170,7 @@ class Search:
             abc, c = list(law.at), law.at[2]
             bounds = np.array([self.lower[c], self.upper[c]])
             bound = self.free[c] & np.isclose(end[c], bounds, rtol=1e-15, atol=0)
+            # c at a bound stays there; else the plain curve is tried where the full one is impossible
             for plain in [True] if bound.any() else [False, True]:
                 bent = law.after(theta, step, plain)
                 allowed = (bent >= self.lower[abc]) & (bent <= self.upper[abc]) | ~self.free[abc]
@@ -207,9 +209,7 @@ def search(
     for name in sorted(set(initial) & set(fixed)):
         raise OptionError(f"{name} is in both initial and fixed: give it in only one of them")
     limits = {p.name: _checked_bounds(p.name, bounds.get(p.name, p.bounds)) for p in parameters}
-    start = {name: _value("initial", name, value, limits[name]) for name, value in initial.items()}
-    for name, value in fixed.items():
-        start[name] = _value("fixed", name, value, limits[name] if name in bounds else None)
+    start = _start_values(initial, fixed, limits, bounds)
     lower, upper = np.array(list(limits.values())).T.copy()
     period = np.array([math.inf if p.period is None else p.period for p in parameters])
     return Search(
@@ -223,6 +223,19 @@ def search(
         log=np.array([p.scale == "log" for p in parameters]),
         laws=laws,
     )
+
+
+def _start_values(
+    initial: Mapping[str, float],
+    fixed: Mapping[str, float],
+    limits: Mapping[str, tuple[float, float]],
+    bounds: Mapping[str, tuple[float, float]],
+) -> dict[str, float]:
+    start = {name: _value("initial", name, value, limits[name]) for name, value in initial.items()}
+    for name, value in fixed.items():
+        # the bounds of the model are of values that are searched: fixed ones may lie outside
+        start[name] = _value("fixed", name, value, limits[name] if name in bounds else None)
+    return start
 
 
 def _checked_names(
@@ -324,19 +337,19 @@ def given_priors(given: Mapping[str, Any] | None, search: Search) -> dict[str, D
 
 def _parsed(parameter: str, given: Any) -> Distribution:
     words = f"prior of {parameter} = {shown(given)}"
-    parts = given.split(":") if isinstance(given, str) else given
-    if not isinstance(parts, Sequence | np.ndarray) or len(parts) == 0:
+    fields = given.split(":") if isinstance(given, str) else given
+    if not isinstance(fields, Sequence | np.ndarray) or len(fields) == 0:
         raise OptionError(
             f"{words} cannot be used: give mean and standard deviation, such as (2500, 300), or a "
             f"distribution, such as ('lognormal', 2500, 0.3)"
         )
-    name, parts = "normal", list(parts)
-    if isinstance(parts[0], str) and math.isnan(_number(parts[0])):
-        name = parts.pop(0).strip().lower()
-    for value in parts:
+    name, fields = "normal", list(fields)
+    if isinstance(fields[0], str) and math.isnan(_number(fields[0])):
+        name = fields.pop(0).strip().lower()
+    for value in fields:
         if not math.isfinite(_number(value)):
             raise OptionError(f"{words}: {shown(value)} is not a finite number")
-    return Distribution(name, tuple(map(_number, parts)), words)
+    return Distribution(name, tuple(map(_number, fields)), words)
 
 
 def _number(value: Any) -> float:

@@ -156,7 +156,7 @@ class Parametrized(Printed):
 
     @property
     def start(self) -> str:
-        """Which search for initial values suits it: a key of `fitting.start.initial_values.SEARCHES`."""
+        """Which search for initial values suits it: a key of `fitting.start.initial_values.STARTS`."""
         return "function" if self.beat is None else "fringes"
 
     @property

@@ -104,7 +104,8 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, ModuleType) and any(obj is module for module in self.modules):
-            used = {name: part for name, part in vars(obj).items() if name in self.attributes}
+            # a module of the user, with no more than the functions read: others may not pickle
+            used = {name: value for name, value in vars(obj).items() if name in self.attributes}
             return ModuleType, (obj.__name__,), used
         return super().reducer_override(obj)
 
@@ -232,7 +233,7 @@ def name_of_model(name: str | None, function: Callable[..., Any]) -> str:
 
 def checked_parameters(model: str, parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
     given = list(parameters) if isinstance(parameters, Iterable) else [parameters]
-    wrong = [one for one in given if not isinstance(one, Parameter)]
+    wrong = [candidate for candidate in given if not isinstance(candidate, Parameter)]
     if wrong:
         raise OptionError(
             f"model {model!r}: {shown(wrong[0])} is not a parameter: give "

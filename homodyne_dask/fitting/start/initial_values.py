@@ -265,7 +265,7 @@ class _OfFrozenPart(_OfFunction):
         return self.followed(summary, self.request.scaling.prior)
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
-        moving = self.minima_of(self.model.parts[1])[:MAX_SPLINE_STARTS]
+        moving = self.minima_of(self.model.operands[1])[:MAX_SPLINE_STARTS]
         pairs = product((minimum.theta for minimum in moving), FROZEN_FRACTIONS)
         return [self.search.with_given(np.append(theta, fraction)) for theta, fraction in pairs]
 
