@@ -372,35 +372,48 @@ def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
     return [results[future] for future in futures]
 
 
+class _Patience:
+    """How long tasks are waited for: without one that ends, without a worker, and with paused ones."""
+
+    def __init__(self, limit: float, without_workers: float) -> None:
+        self.limit, self.without_workers = limit, without_workers
+        self.pause, self.was_paused = FIRST_LOOK, False
+        self.last_result = self.workers_seen = time.monotonic()
+
+    def require(self, workers: Mapping[str, Any]) -> None:
+        """Raise where waiting on is of no use; else set the seconds until workers are asked for again."""
+        # a pause may end where data alone filled the memory: it is one for ever the second time
+        if (paused := _paused(workers)) and self.was_paused:
+            raise ClusterError(paused) from None
+        now = time.monotonic()
+        silent = now - self.last_result
+        self.workers_seen = now if workers else self.workers_seen
+        if silent > self.limit or now - self.workers_seen > self.without_workers:
+            raise TimeoutError(silent) from None
+        self.was_paused = bool(paused)
+        longer = min(2 * self.pause, self.without_workers, self.limit - silent + 0.01)
+        self.pause = FIRST_LOOK if paused else longer
+
+
 def finished(
     client: Client, futures: Iterable[Future], limit: float | None = None
 ) -> Iterator[tuple[Future, Any]]:
     """Yield tasks with results as they finish; TimeoutError after `limit` seconds without."""
     most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
-    limit = most if limit is None else limit
-    waiting, pause, was_paused = set(futures), FIRST_LOOK, False
-    last = seen = time.monotonic()
+    waiting, patience = set(futures), _Patience(most if limit is None else limit, most)
     while waiting:
         try:
             for future, result in as_completed(
-                waiting, client.loop, with_results=True, timeout=pause
+                waiting, client.loop, with_results=True, timeout=patience.pause
             ):
                 if isinstance(result, BaseException):  # the connection to the scheduler is lost
                     raise result
-                waiting, last = waiting - {future}, time.monotonic()
+                waiting, patience.last_result = waiting - {future}, time.monotonic()
                 yield future, result
         except TimeoutError:
             if any(future.status == "error" for future in waiting):  # it is that of a task
                 raise
-            workers = with_timeout(most, known_workers, client)
-            if (paused := _paused(workers)) and was_paused:
-                raise ClusterError(paused) from None
-            now = time.monotonic()
-            silent, seen = now - last, now if workers else seen
-            if silent > limit or now - seen > most:
-                raise TimeoutError(silent) from None
-            was_paused = bool(paused)
-            pause = FIRST_LOOK if paused else min(2 * pause, most, limit - silent + 0.01)
+            patience.require(with_timeout(most, known_workers, client))
 
 
 def _missing_workers(client: Client) -> str:
