@@ -172,8 +172,8 @@ def rates_of_splines(
 ) -> dict[str, RateCurve]:
     """Return the rate [1/s] of a model of free form at the selected frames: its `rates`."""
     model, t = point.problem.model, positive_times(time, frame_spacing(time))[slice(*frames)]
-    place, basis = model.places[model.of], model.form.basis(t)
-    return {model.of: RateCurve(t, point.theta[place] @ basis, basis, model.names[place])}
+    place, basis = model.places[model.curve], model.form.basis(t)
+    return {model.curve: RateCurve(t, point.theta[place] @ basis, basis, model.names[place])}
 
 
 class SeparableTables(NamedTuple):

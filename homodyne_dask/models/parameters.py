@@ -167,7 +167,7 @@ class Search:
         """Return theta after a step, curved along power laws; an offset at its bound stays there."""
         end = theta + step
         for law in self.laws:
-            abc, c = list(law.at), law.at[2]
+            abc, c = list(law.places), law.places[2]
             bounds = np.array([self.lower[c], self.upper[c]])
             bound = self.free[c] & np.isclose(end[c], bounds, rtol=1e-15, atol=0)
             # c at a bound stays there; else the plain curve is tried where the full one is impossible

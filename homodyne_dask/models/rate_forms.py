@@ -292,7 +292,7 @@ class PowerLaw(NamedTuple):
     curved in (a, b, c) and straight in the values of the rate at three times, where a step can be longer.
     """
 
-    at: tuple[int, int, int]
+    places: tuple[int, int, int]
     """Where a, b and c stand in theta."""
     first: float
     """s."""
@@ -308,7 +308,7 @@ class PowerLaw(NamedTuple):
         plain: c takes its own step, as it does where that is 0, and only the first and the last time count.
         NaN where no rate has these values, or a differs by more than a factor MAX_AMPLITUDE_RATIO.
         """
-        (a, b, c), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
+        (a, b, c), (da, db, dc) = theta[list(self.places)], step[list(self.places)]
         if da == 0 or db == 0:
             return np.full(3, np.nan)
         log = np.log(self.ratio)

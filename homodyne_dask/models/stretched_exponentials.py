@@ -122,21 +122,21 @@ START_WIDTHS, START_SHARES = (0.3, 0.7, 1.5), (0.2, 0.5, 0.8)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SplineModel(SeparableModel):
-    of: str = field(kw_only=True)
+    curve: str = field(kw_only=True)
     """What the splines are: `RATE` [1/s] against age [s], or `LOG_DENSITY` against ln Γ."""
     form: SplineForm = field(kw_only=True)
     made: Callable[[Any], "SplineModel"] = field(kw_only=True)
 
     @property
     def splines(self) -> dict[str, SplineForm]:
-        return {self.of: self.form}
+        return {self.curve: self.form}
 
     @property
     def start(self) -> str:
-        return "distribution" if self.of == LOG_DENSITY else "rate splines"
+        return "distribution" if self.curve == LOG_DENSITY else "rate splines"
 
     def with_splines(self, splines: Mapping[str, SplineForm]) -> "SplineModel":
-        return self.made(splines[self.of])
+        return self.made(splines[self.curve])
 
     def current(self) -> Self:
         return self
@@ -161,7 +161,7 @@ def stretched_free(form: SplineForm) -> SplineModel:
         simpler="stretched_ageing",
         isotropic=True,
         digest=f"stretched_free {form}",
-        of=RATE,
+        curve=RATE,
         form=form,
         made=stretched_free,
     )
@@ -202,7 +202,7 @@ def distribution_of_rates(form: LogDensityForm) -> SplineModel:
         simpler="cumulant",
         isotropic=True,
         digest=f"distribution_of_rates {form}",
-        of=LOG_DENSITY,
+        curve=LOG_DENSITY,
         form=form,
         made=distribution_of_rates,
     )

@@ -169,10 +169,10 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
 def _groups(q: np.ndarray, apart: np.ndarray, side: int) -> tuple[tuple[int, ...], ...]:
     """Return bins of equal q and number together, in equal shares of at most MAX_BLOCK_BYTES."""
     most = MAX_BLOCK_BYTES // (4 * side**2)
-    known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
+    q_or_unknown = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
     groups: list[tuple[int, ...]] = []
-    for number, value in dict.fromkeys(zip(apart.tolist(), known.tolist(), strict=True)):
-        members = np.flatnonzero((known == value) & (apart == number))
+    for number, value in dict.fromkeys(zip(apart.tolist(), q_or_unknown.tolist(), strict=True)):
+        members = np.flatnonzero((q_or_unknown == value) & (apart == number))
         shares = np.array_split(members, -(-len(members) // most))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)

@@ -123,16 +123,16 @@ def _failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[
         yield from other_versions("the scheduler", theirs, "the scheduler", package_versions())
     required = requirements(scan, plan)
     answers = answered(client, client.run, inspect, required, on_error="return")
-    known = answered(client, known_workers, client)
+    workers = answered(client, known_workers, client)
     hosts: defaultdict[str, list[WorkerInfo]] = defaultdict(list)
     for address, answer in answers.items():
-        if address not in known:  # it has left: another comes
+        if address not in workers:  # it has left: another comes
             continue
         if isinstance(answer, WorkerInfo):
             hosts[answer.host].append(answer)
         elif not isinstance(answer, OSError):  # it is leaving
             yield (
-                f"worker {known[address]['name']} cannot load homodyne_dask ({type(answer).__name__}: "
+                f"worker {workers[address]['name']} cannot load homodyne_dask ({type(answer).__name__}: "
                 f"{answer}): install it in the worker's environment"
             )
     for on_host in hosts.values():

@@ -165,9 +165,9 @@ class BlockGrams:
         return [backend.gram(first, leaf.data, leaf.sums) for leaf in leaves]
 
 
-def gram_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Cost]:
+def gram_of(context: TaskContext, run: Run, parameters: AtTheta) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
-    theta, linear = at.of_run(run)
+    theta, linear = parameters.of_run(run)
     return _gram_of(context, run, [theta], GramColumns.DERIVATIVES, linear)
 
 
@@ -197,8 +197,8 @@ def _gram_of(
     return merged(context, run, grams, grams.points, grams.width)
 
 
-def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
-    [means], cost = means_over_cells(*context, run, [at.theta])
+def cell_means_of(context: TaskContext, run: Run, parameters: AtTheta) -> tuple[CellMeans, Cost]:
+    [means], cost = means_over_cells(*context, run, [parameters.theta])
     return means, cost
 
 

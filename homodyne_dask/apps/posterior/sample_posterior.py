@@ -279,7 +279,7 @@ def modes_of(
     time. least: log density from which one counts.
     """
     modes = middle[None]
-    laws = {n: law for law in target.u.laws for n in law.at}
+    laws = {n: law for law in target.u.laws for n in law.places}
     for n, prior in enumerate(target.priors):
         turned = target.z.to_x(modes)
         if np.isfinite(prior.period):

@@ -53,7 +53,8 @@ class Job(NamedTuple):
     """Returns the data; raises for a damaged store."""
     options: Mapping[str, Any]
     folder: Path
-    at: Mapping[str, float] = {}
+    axis_values: Mapping[str, float] = {}
+    """As of a `Subset`."""
     written: bool = True
     """Whether the result is written into its folder."""
     checkpoint: Path | None = None
@@ -143,17 +144,22 @@ def find_previous(model: Model, job: Job) -> PreviousFit:
         different = [*identity_differences(saved, identity(request))]
     else:
         different = _differences_from_result(result, request)
+    if changed := _changed_beside_options(different, job.folder):
+        return PreviousFit(changed=" and ".join(changed))
+    return PreviousFit(result, resume)
+
+
+def _changed_beside_options(different: Sequence[str], folder: Path) -> list[str]:
+    """Return what of data, code and versions has changed; OptionError where an option has."""
     changed = [key for key in different if key in (DATA, CODE) or key.startswith("version of")]
     allowed = {*changed, *_SET_DURING_THE_FIT, *(_WITH_DATA if DATA in changed else ())}
     options = [key for key in different if key not in allowed]
     if options:
         first = "model" if "model" in options else options[0]
         raise OptionError(
-            f"{job.folder} contains a fit with a different {first}: give --overwrite, or another --output"
+            f"{folder} contains a fit with a different {first}: give --overwrite, or another --output"
         )
-    if changed:
-        return PreviousFit(changed=" and ".join(changed))
-    return PreviousFit(result, resume)
+    return changed
 
 
 def _differences_from_result(result: FitResult, request: Request) -> list[str]:

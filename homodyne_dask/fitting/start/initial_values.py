@@ -404,14 +404,8 @@ def coarse_to_fine(
         factor = sweep.factor
         if not (len(undecided) > 1 if factor == 1 else adequate(request, theta, factor)):
             continue
-        began, tried, followed = time.perf_counter(), 0, [theta]
-        if not record and len(starts) > 1:
-            tried = len(starts)
-            grams = sweep.candidates(np.array(starts))
-            chisqr = np.array([reduce(gram, request.scaling).chisqr for gram in grams])
-            chisqr += request.search.prior_chisqr(np.array(starts))
-            lowest = int(np.nanargmin(chisqr))
-            followed = undecided if lowest < len(undecided) else [starts[lowest]]
+        began, several = time.perf_counter(), not record and len(starts) > 1
+        followed = _likeliest(request, sweep, starts, undecided) if several else [theta]
         watch = on_state if factor > 1 else lambda *_: None
         ends = [_fit_level(request, sweep, start, watch) for start in followed]
         chisqr = np.array([end.lowest.reduced.chisqr for end in ends])
@@ -419,8 +413,22 @@ def coarse_to_fine(
         # where the fit has not converged, its start is the better one
         theta = ends[best].theta if ends[best].outcome is lm.Outcome.CONVERGED else followed[best]
         seconds, passes = time.perf_counter() - began, sum(end.passes for end in ends)
-        record.append({"level": factor, "passes": passes, "candidates": tried, "seconds": seconds})
+        candidates = len(starts) if several else 0
+        record.append(
+            {"level": factor, "passes": passes, "candidates": candidates, "seconds": seconds}
+        )
     return theta, record
+
+
+def _likeliest(
+    request: Request, sweep: Passes, starts: list[Theta], undecided: list[Theta]
+) -> list[Theta]:
+    """Return the start of lowest χ² in a sweep, or all undecided ones, which come first, if it is one."""
+    grams = sweep.candidates(np.array(starts))
+    chisqr = np.array([reduce(gram, request.scaling).chisqr for gram in grams])
+    chisqr += request.search.prior_chisqr(np.array(starts))
+    lowest = int(np.nanargmin(chisqr))
+    return undecided if lowest < len(undecided) else [starts[lowest]]
 
 
 def _fit_level(
