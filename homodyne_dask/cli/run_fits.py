@@ -261,7 +261,7 @@ def _fit_together(
         how = config.per_scan, over, client, [show], config.values()
         series = fit_subsets_together(data, model, parts, *how)
     made = zip(jobs, series.results, strict=True)
-    return [job._replace(made=result) for job, result in made], series.global_fit
+    return [job._replace(result=result) for job, result in made], series.global_fit
 
 
 def _ended_fits(

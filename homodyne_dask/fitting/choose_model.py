@@ -127,7 +127,7 @@ def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) ->
         findings = results[compare_fits(results).chosen].findings
     except OptionError:  # none has a score
         return {}
-    far = [said.numbers for said in findings if said.code == "offset-far-from-1"]
+    far = [finding.numbers for finding in findings if finding.code == "offset-far-from-1"]
     return {"offset": {"prior": (1.0, far[0]["deviation"])}} if far and far[0]["size"] > 0 else {}
 
 

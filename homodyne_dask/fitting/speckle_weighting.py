@@ -202,8 +202,8 @@ class SpeckleWeighting:
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     scan, search = request.scan, request.search
-    some = search.with_given(np.ones(len(search.start)))
-    means = sweep.over(CELL_MEANS, AtTheta(some))
+    any_theta = search.with_given(np.ones(len(search.start)))
+    means = sweep.over(CELL_MEANS, AtTheta(any_theta))
     intervals, edges, columns, pairs = grouped_means(scan, request.problem.min_lag, means)
     none = cell_points([], scan.use)
     return AveragedCells(intervals, 1 + columns[..., 1], pairs, [none], *edges)

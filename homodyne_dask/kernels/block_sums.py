@@ -390,18 +390,18 @@ def grams_of_tiles(
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     """Return Grams and sums of the data of tiles; fewer than `at_once` are followed by skipped copies."""
     first, loss, linear = work.blocks[0], problem.loss, work.linear_params
-    bins, missing = len(first.q), work.at_once - len(work.blocks)
+    bins, n_skipped = len(first.q), work.at_once - len(work.blocks)
     if linear is None:
         loss, linear = "linear", np.zeros((bins, 2))
     tables = jax.tree.map(lambda values: _extended(values, work.n_frames, -1), frames.tables)
     of_bin, linear = jax.tree.map(
         lambda values: _extended(values, len(first.c2), 0), (frames.of_bin, linear)
     )
-    firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * missing)
+    firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * n_skipped)
     counts = len(work.blocks), min_lag, float(problem.loss_scale)
     sent, form = packed((firsts, *counts, linear, AtFrames(tables, frames.common, of_bin)))
     tiles: Any = [(block.c2, block.weight_rows, block.weight_columns) for block in work.blocks]
-    tiles += tiles[:1] * missing  # a program is compiled for one number of tiles
+    tiles += tiles[:1] * n_skipped  # a program is compiled for one number of tiles
     static = {"family": family, "which": work.columns, "columns": columns, "loss": loss}
     with float64_beside(tiles[0][0]):
         sums = np.asarray(tiles_kernel(tuple(tiles), sent, **static, form=form))

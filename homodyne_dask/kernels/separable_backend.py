@@ -85,8 +85,8 @@ def separable_point(
     theta, m = np.asarray(theta, float), len(time) // factor
 
     def averaged(values: Array) -> np.ndarray:
-        kept = np.asarray(values)[..., : m * factor]
-        return kept.reshape(*kept.shape[:-1], m, factor).mean(axis=-1)
+        whole_cells = np.asarray(values)[..., : m * factor]
+        return whole_cells.reshape(*whole_cells.shape[:-1], m, factor).mean(axis=-1)
 
     with float64_on_cpu():
         tables, derivatives = _tables(theta, np.asarray(time, float), model=model)

@@ -321,35 +321,35 @@ class Terms:
         """Return Xᵀ W X over the columns 1, y - 1, f, ∂f/∂theta from the sums."""
         tables, groups = self.tables, self.groups
         rows, columns, s = tables.rows[:-1], tables.columns[:-1], tables.s
-        to = [-jnp.ones((len(s), groups[0].stop - groups[0].start)) * tables.k]
+        factors = [-jnp.ones((len(s), groups[0].stop - groups[0].start)) * tables.k]
         for G in groups[1:]:
-            to.append(jnp.stack([*[s] * (G.stop - G.start - 1), tables.ds], axis=1))
+            factors.append(jnp.stack([*[s] * (G.stop - G.start - 1), tables.ds], axis=1))
         blocks = {}
         for n, ((a, b), among) in enumerate(zip(self.products_of, self.multiplied, strict=True)):
             # Σ w F (u_j - u_i)(v_j - v_i) for every u, v of the tables
             mixed, U, V = sums.by_tables[n], rows[among], columns[among]
             at_i = jnp.einsum("si,ui,vi->suv", sums.by_row[:, n], U, U)
             at_j = jnp.einsum("sj,uj,vj->suv", sums.by_column[:, n], V, V)
-            both = at_i + at_j - mixed - mixed.transpose(0, 2, 1)
-            both = both if a else both[:, groups[a], groups[b]]
-            blocks[a, b] = both * to[a][:, :, None] * to[b][:, None, :]
+            of_pairs = at_i + at_j - mixed - mixed.transpose(0, 2, 1)
+            of_pairs = of_pairs if a else of_pairs[:, groups[a], groups[b]]
+            blocks[a, b] = of_pairs * factors[a][:, :, None] * factors[b][:, None, :]
             blocks[b, a] = blocks[a, b].transpose(0, 2, 1) if a < b else blocks[a, b]
-        each = range(len(groups))
-        gradient = jnp.block([[blocks[a, b] for b in each] for a in each])
+        fields = range(len(groups))
+        gradient = jnp.block([[blocks[a, b] for b in fields] for a in fields])
         at_i = jnp.einsum("sfi,ui->sfu", sums.by_row, rows)
-        first = jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i
-        ff, fy, alone = 0, len(self.multiplied), len(self.multiplied) + len(groups)
+        by_tables = jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i
+        ff, fy, of_field = 0, len(self.multiplied), len(self.multiplied) + len(groups)
         f = sums.by_row.sum(2)
 
         def with_gradient(start: int) -> Array:
-            parts = [first[:, start + a, group] for a, group in enumerate(groups)]
-            return jnp.concatenate(parts, axis=1) * jnp.concatenate(to, axis=1)
+            parts = [by_tables[:, start + a, group] for a, group in enumerate(groups)]
+            return jnp.concatenate(parts, axis=1) * jnp.concatenate(factors, axis=1)
 
         w, wy, wyy = (data[:, n] for n in range(3))
-        wf, wfy, wff = (f[:, n] for n in (alone, fy, ff))
+        wf, wfy, wff = (f[:, n] for n in (of_field, fy, ff))
         lines = (w, wy, wf), (wy, wyy, wfy), (wf, wfy, wff)
         head = jnp.stack([jnp.stack(line, axis=1) for line in lines], axis=1)
-        border = jnp.stack([with_gradient(alone), with_gradient(fy), with_gradient(ff)], axis=1)
+        border = jnp.stack([with_gradient(of_field), with_gradient(fy), with_gradient(ff)], axis=1)
         return jnp.block([[head, border], [border.transpose(0, 2, 1), gradient]])
 
 

@@ -72,8 +72,8 @@ class CompositeModel(SeparableModel):
         return tuple(chain.from_iterable(model.functions for model in by_functions))
 
     def current(self) -> Self:
-        made = composed(self.symbol, *(operand.current() for operand in self.operands))
-        return self if made.digest == self.digest else cast(Self, made)
+        current = composed(self.symbol, *(operand.current() for operand in self.operands))
+        return self if current.digest == self.digest else cast(Self, current)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return composed, (self.symbol, *self.operands)

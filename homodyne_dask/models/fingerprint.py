@@ -21,15 +21,16 @@ class Reading:
         self.functions, self.modules = list[FunctionType](), dict[str, ModuleType]()
         self.attributes, self.opaque, self.hash = set[str](), set[str](), sha256()
         self._seen, self._read = dict[int, tuple[int, Any]](), dict[str, dict[str, Any]]()
-        self._add(*functions, given=True)  # the code of these is read even where it is installed
-        done, names = set[tuple[str, str]](), self.attributes
+        self._add(*functions, by_code=True)  # of these even where they are installed
+        hashed, names = set[tuple[str, str]](), self.attributes
         while (
-            read := {(m, a) for m, space in self._read.items() for a in names & space.keys()} - done
+            unhashed := {(m, a) for m, space in self._read.items() for a in names & space.keys()}
+            - hashed
         ):
-            self._add(*((m, a, self._read[m][a]) for m, a in sorted(read)))
-            done |= read
+            self._add(*((m, a, self._read[m][a]) for m, a in sorted(unhashed)))
+            hashed |= unhashed
 
-    def _add(self, *values: Any, given: bool = False) -> None:
+    def _add(self, *values: Any, by_code: bool = False) -> None:
         self._add_word(len(values))
         for value in values:
             self._add_word(type(value).__name__)
@@ -39,18 +40,18 @@ class Reading:
                 self._add_word(value if plain else self._seen[id(value)][0])
             else:
                 self._seen[id(value)] = len(self._seen), value
-                self._add(*self._parts_of(value, given))
+                self._add(*self._parts_of(value, by_code))
 
     def _add_word(self, word: Any) -> None:
         data = word if isinstance(word, bytes) else repr(word).encode()
         self.hash.update(b"%d:" % len(data) + data)
 
-    def _parts_of(self, value: Any, given: bool) -> Iterable[Any]:
+    def _parts_of(self, value: Any, by_code: bool) -> Iterable[Any]:
         name, module = getattr(value, "__qualname__", None), _module_of(value)
         if module and not _installed(module):
             self.modules[module.__name__] = module
             self._read |= {value.__name__: vars(value)} if value is module else {}
-        elif module and _has_no_state(value) and not (given and isinstance(value, FunctionType)):
+        elif module and _has_no_state(value) and not (by_code and isinstance(value, FunctionType)):
             return str(name), module.__name__
         if isinstance(value, type):
             return name, *value.__bases__, _attributes_that_count(value)

@@ -240,31 +240,31 @@ def _start_values(
 
 def _checked_names(
     option: str,
-    given: Mapping[str, Any] | None,
+    values: Mapping[str, Any] | None,
     names: tuple[str, ...],
     constants: Mapping[str, float],
 ) -> dict[str, Any]:
-    if given is None:
+    if values is None:
         return {}
     value = "(0, 1)" if option == "bounds" else "1.0"
     form = f"values by name, such as {option}={{{names[0]!r}: {value}}}"
-    require_type(option, given, Mapping, form)
-    for name in given:
+    require_type(option, values, Mapping, form)
+    for name in values:
         require_known(name, names, f"{option}: unknown parameter {name!r}")
         if name in constants:
             raise OptionError(
                 f"{option}: {name} is {constants[name]:g} by the definition of this model: leave it "
                 f"out, or use a model in which it varies"
             )
-    return dict(given)
+    return dict(values)
 
 
-def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float]:
+def _checked_bounds(name: str, bounds: tuple[float, float]) -> tuple[float, float]:
     try:
-        low, high = (float(edge) for edge in given)
+        low, high = (float(edge) for edge in bounds)
     except (TypeError, ValueError, OverflowError):
         raise OptionError(
-            f"bounds of {name}: {shown(given)} is not a pair of numbers (low, high)"
+            f"bounds of {name}: {shown(bounds)} is not a pair of numbers (low, high)"
         ) from None
     if not low < high:
         raise OptionError(
@@ -273,17 +273,17 @@ def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float
     return low, high
 
 
-def _value(what: str, name: str, value: float, limits: tuple[float, float] | None) -> float:
+def _value(option: str, name: str, value: float, limits: tuple[float, float] | None) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        raise OptionError(f"{what} {name}: {shown(value)} is not a number") from None
+        raise OptionError(f"{option} {name}: {shown(value)} is not a number") from None
     if not math.isfinite(number):
-        raise OptionError(f"{what} {name} = {number} is not a finite number")
+        raise OptionError(f"{option} {name} = {number} is not a finite number")
     low, high = limits or (number, number)
     if not low <= number <= high:
         raise OptionError(
-            f"{what} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
+            f"{option} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
             f"change the value or widen the bounds"
         )
     return number
@@ -315,16 +315,16 @@ class Distribution(NamedTuple):
             raise OptionError(f"{self.words}: low = {low:g} is not below high = {high:g}")
 
 
-def given_priors(given: Mapping[str, Any] | None, search: Search) -> dict[str, Distribution]:
+def given_priors(by_name: Mapping[str, Any] | None, search: Search) -> dict[str, Distribution]:
     """Return the priors that a user gave, by parameter.
 
     given: by name, each as '2500:300' or (2500, 300), which are normal, or beginning with the name of a
     distribution, as 'lognormal:2500:0.3' or ('lognormal', 2500, 0.3).
     Raises OptionError for unknown and fixed parameters, and for what is no prior.
     """
-    given = {} if given is None else given
-    require_type("prior", given, Mapping, "priors by name, such as prior={'D0': (2500, 300)}")
-    for name in given:
+    by_name = {} if by_name is None else by_name
+    require_type("prior", by_name, Mapping, "priors by name, such as prior={'D0': (2500, 300)}")
+    for name in by_name:
         require_known(name, search.names, f"prior: unknown parameter {name!r}")
         place = search.names.index(name)
         if not search.free[place]:
@@ -332,12 +332,12 @@ def given_priors(given: Mapping[str, Any] | None, search: Search) -> dict[str, D
                 f"prior of {name}: {name} is fixed at {search.start[place]:g}, so a prior would have no "
                 f"effect: remove it from prior or from fixed"
             )
-    return {name: _parsed(name, value) for name, value in given.items()}
+    return {name: _parsed(name, value) for name, value in by_name.items()}
 
 
-def _parsed(parameter: str, given: Any) -> Distribution:
-    words = f"prior of {parameter} = {shown(given)}"
-    fields = given.split(":") if isinstance(given, str) else given
+def _parsed(parameter: str, prior: Any) -> Distribution:
+    words = f"prior of {parameter} = {shown(prior)}"
+    fields = prior.split(":") if isinstance(prior, str) else prior
     if not isinstance(fields, Sequence | np.ndarray) or len(fields) == 0:
         raise OptionError(
             f"{words} cannot be used: give mean and standard deviation, such as (2500, 300), or a "
@@ -359,8 +359,8 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
-    priors = given_priors(given, search)
+def gaussian_priors(by_name: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
+    priors = given_priors(by_name, search)
     if not priors:
         return None
     mean, sd = np.full((2, len(search.names)), np.nan)

@@ -279,9 +279,9 @@ def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:
     if n <= most:
         return np.arange(n)
     ages = [1]
-    for left in range(most - 1, 0, -1):
+    for steps_left in range(most - 1, 0, -1):
         last = ages[-1]
-        ages.append(max(last + 1, round(last * (n / last) ** (1 / left))))
+        ages.append(max(last + 1, round(last * (n / last) ** (1 / steps_left))))
     return np.array(ages) - 1
 
 
@@ -328,9 +328,9 @@ class PowerLaw(NamedTuple):
             return _near(a, np.array([amplitude, exponent, offset]))
 
 
-def _near(a: float, there: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
-    near = 1 / MAX_AMPLITUDE_RATIO < there[0] / a < MAX_AMPLITUDE_RATIO
-    return there if near else np.full(3, np.nan)
+def _near(a: float, abc: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
+    is_near = 1 / MAX_AMPLITUDE_RATIO < abc[0] / a < MAX_AMPLITUDE_RATIO
+    return abc if is_near else np.full(3, np.nan)
 
 
 def power_laws(

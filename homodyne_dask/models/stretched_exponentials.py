@@ -125,7 +125,7 @@ class SplineModel(SeparableModel):
     curve: str = field(kw_only=True)
     """What the splines are: `RATE` [1/s] against age [s], or `LOG_DENSITY` against ln Γ."""
     form: SplineForm = field(kw_only=True)
-    made: Callable[[Any], "SplineModel"] = field(kw_only=True)
+    model_of_form: Callable[[Any], "SplineModel"] = field(kw_only=True)
 
     @property
     def splines(self) -> dict[str, SplineForm]:
@@ -136,13 +136,13 @@ class SplineModel(SeparableModel):
         return "distribution" if self.curve == LOG_DENSITY else "rate splines"
 
     def with_splines(self, splines: Mapping[str, SplineForm]) -> "SplineModel":
-        return self.made(splines[self.curve])
+        return self.model_of_form(splines[self.curve])
 
     def current(self) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self.made, (self.form,)
+        return self.model_of_form, (self.form,)
 
 
 def _rate_of_age(form: SplineForm, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -163,7 +163,7 @@ def stretched_free(form: SplineForm) -> SplineModel:
         digest=f"stretched_free {form}",
         curve=RATE,
         form=form,
-        made=stretched_free,
+        model_of_form=stretched_free,
     )
 
 
@@ -204,7 +204,7 @@ def distribution_of_rates(form: LogDensityForm) -> SplineModel:
         digest=f"distribution_of_rates {form}",
         curve=LOG_DENSITY,
         form=form,
-        made=distribution_of_rates,
+        model_of_form=distribution_of_rates,
     )
 
 

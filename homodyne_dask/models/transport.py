@@ -158,14 +158,14 @@ class TransportModel(Parametrized):
         phi0: float | None = None,
     ) -> Theta:
         """Return theta, by default all 0, with some of its parts replaced."""
-        made = np.zeros(self.size) if theta is None else theta.copy()
+        replaced = np.zeros(self.size) if theta is None else theta.copy()
         if diffusion is not None:
-            made[self.diffusion] = diffusion
+            replaced[self.diffusion] = diffusion
         if shear_rate is not None:
-            made[self.shear_rate] = shear_rate
+            replaced[self.shear_rate] = shear_rate
         if phi0 is not None:
-            made[self.direction] = phi0
-        return made
+            replaced[self.direction] = phi0
+        return replaced
 
     @property
     def digest(self) -> str:

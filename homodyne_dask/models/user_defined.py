@@ -75,8 +75,8 @@ class UserDefined(Parametrized):
 
     @cached_property
     def _packed(self) -> bytes:
-        made_of = {f.name: getattr(self, f.name) for f in fields(self)}
-        return _by_value(made_of, *self.functions)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _by_value(values, *self.functions)
 
     def __copy__(self) -> Self:
         return self
@@ -85,15 +85,15 @@ class UserDefined(Parametrized):
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        now = self if self.digest else self.current()
-        return _unpacked, (type(self), now.digest, now._packed)
+        current = self if self.digest else self.current()
+        return _unpacked, (type(self), current.digest, current._packed)
 
 
-def _unpacked(made: type[UserDefined], digest: str, packed: bytes) -> UserDefined:
+def _unpacked(model_class: type[UserDefined], digest: str, packed: bytes) -> UserDefined:
     """Return the model of these bytes: of one digest always the same object, so that it is compiled once."""
     with _LOCK:
         if digest not in _UNPACKED:
-            _UNPACKED[digest] = made(**pickle.loads(packed) | {"received": True})
+            _UNPACKED[digest] = model_class(**pickle.loads(packed) | {"received": True})
         return _UNPACKED[digest]
 
 
@@ -232,14 +232,14 @@ def name_of_model(name: str | None, function: Callable[..., Any]) -> str:
 
 
 def checked_parameters(model: str, parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    given = list(parameters) if isinstance(parameters, Iterable) else [parameters]
-    wrong = [candidate for candidate in given if not isinstance(candidate, Parameter)]
+    candidates = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+    wrong = [candidate for candidate in candidates if not isinstance(candidate, Parameter)]
     if wrong:
         raise OptionError(
             f"model {model!r}: {shown(wrong[0])} is not a parameter: give "
             f"parameters=[hd.Parameter('D0', ...), ...]"
         )
-    parameters = tuple(given)
+    parameters = tuple(candidates)
     names = [p.name for p in parameters]
     if not names:
         raise OptionError(

@@ -295,16 +295,16 @@ def _follow_bounds(reduced: ReducedProblem, moved: Which, at_bound: Which) -> Wh
     if not at_bound.any():
         return follow
     free = moved | at_bound
-    held, freed = (
-        np.diag(inverse_of(reduced.hessian[np.ix_(some, some)])) for some in (moved, free)
+    variance, variance_if_free = (
+        np.diag(inverse_of(reduced.hessian[np.ix_(which, which)])) for which in (moved, free)
     )
-    follow[moved] = held < (1 - _FOLLOWS_BOUND) * freed[moved[free]]
+    follow[moved] = variance < (1 - _FOLLOWS_BOUND) * variance_if_free[moved[free]]
     return follow
 
 
-def without(covariance: ThetaMatrix, some: Which) -> ThetaMatrix:
+def without(covariance: ThetaMatrix, which: Which) -> ThetaMatrix:
     """Return the covariance, NaN in the rows and columns of some parameters."""
-    return np.where(some[:, None] | some[None, :], np.nan, covariance)
+    return np.where(which[:, None] | which[None, :], np.nan, covariance)
 
 
 def own_errors(reduced: ReducedProblem) -> LinearParams:

@@ -540,8 +540,8 @@ def _outcome(
     if not state.accepted and state.control.exhausted(state.theta):
         return Outcome.STALLED
     reduced = state.reduced
-    wanted = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
-    least = max(wanted, reduced.decrement_rounding(residual_variance(search, reduced)))
+    decrement = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
+    least = max(decrement, reduced.decrement_rounding(residual_variance(search, reduced)))
     scale = np.abs(state.theta[state.movable(search)])
     short = np.abs(directions.step(0.0)) <= options.relative_step * scale
     if state.decrement <= least or short.all():

@@ -181,9 +181,9 @@ def _prior(reduced: ReducedProblem, moved: Which, size: Vector) -> PriorEquation
         of_priors[:m, :m] = np.diag(terms.weight[moved] / size[:m] ** 2)
         gradient[:m] += terms.gradient[moved] / size[:m]
     if penalty is not None:
-        some, both = np.ix_(moved, moved), np.outer(size[:m], size[:m])
-        normal[:m, :m] = penalty.weight[some] / both
-        scores[:m, :m] = penalty.score_variance[some] / both
+        block, sizes = np.ix_(moved, moved), np.outer(size[:m], size[:m])
+        normal[:m, :m] = penalty.weight[block] / sizes
+        scores[:m, :m] = penalty.score_variance[block] / sizes
         gradient[:m] += penalty.gradient[moved] / size[:m]
     return PriorEquations(of_priors + normal, gradient, of_priors + scores, of_priors)
 

@@ -73,8 +73,8 @@ class Eigensystem(NamedTuple):
         return np.abs(self.vectors[:, null]).max(axis=1, initial=0.0) < INVOLVED
 
     def pseudoinverse(self, singular: float) -> Matrix:
-        kept = self.above(singular) | np.isnan(self.values)
-        values = np.where(kept, self.values, np.inf)
+        inverted = self.above(singular) | np.isnan(self.values)
+        values = np.where(inverted, self.values, np.inf)
         return self.vectors / values @ self.vectors.T / np.outer(self.size, self.size)
 
 

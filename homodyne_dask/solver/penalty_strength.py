@@ -83,11 +83,11 @@ def _best_exponents(best: "_Quadratic") -> tuple["_Quadratic", PerRate]:
         ages = best.smooth.forms[best.smooth.names[r]].ages
         for exponent in EXPONENTS if np.ptp(ages) else ():
             of_rate = np.arange(len(scales)) == r
-            tried = replace(best, exponents=np.where(of_rate, exponent, best.exponents))
-            strengths, _ = tried.strengths(chosen * tried.units / best.units, scales)
-            likelihood = tried.likelihood(strengths, scale, free)
+            candidate = replace(best, exponents=np.where(of_rate, exponent, best.exponents))
+            strengths, _ = candidate.strengths(chosen * candidate.units / best.units, scales)
+            likelihood = candidate.likelihood(strengths, scale, free)
             if likelihood > highest:
-                best, chosen, highest = tried, strengths, likelihood
+                best, chosen, highest = candidate, strengths, likelihood
     return best, chosen
 
 

@@ -487,8 +487,8 @@ def _prior_moments(gram: Gram, scaling: Scaling) -> Moments:
     used = gram.pairs > 0
     if scaling.prior is None:
         return np.zeros((len(used), *gram.moments.shape[1:]))
-    each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
-    return scaling.prior.moments(each, gram.moments.shape[2])
+    share = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
+    return scaling.prior.moments(share, gram.moments.shape[2])
 
 
 def _chisqr(

@@ -150,8 +150,8 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
             plain, settings, servers = _provider_settings(scheme)
         client: Any = CLIENT | {"allow_http": plain}
         if servers:  # else the provider's own; no host but these, and those of tokens, is asked
-            others = [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
-            addresses = map(urlsplit, (*servers.values(), *others))
+            of_tokens = [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
+            addresses = map(urlsplit, (*servers.values(), *of_tokens))
             hosts = [address.hostname for address in addresses if address.hostname]
             proxied = {"http", "https", "all"} & {*getproxies()}  # a proxy of the user stays
             if not proxied or all(proxy_bypass(host) for host in hosts):
@@ -256,8 +256,8 @@ def _cause(error: Exception) -> str:
         return f"a key of the profile {_NO_KEY}"
     if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
         return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
-    told = f"{type(error).__name__} {source.partition('inner:')[2]}"
-    matches = ((re.search(form, told), words) for form, words in _CAUSES.items())
+    description = f"{type(error).__name__} {source.partition('inner:')[2]}"
+    matches = ((re.search(form, description), words) for form, words in _CAUSES.items())
     causes = (match.expand(words) for match, words in matches if match)
     other = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
     cause = next(causes, "the server refuses" if "status code" in text else other)

@@ -119,5 +119,5 @@ def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ", unit: s
 def describe_rings(q: Float[np.ndarray, " bin"]) -> str:
     """Return '3 rings, q 0.004 to 0.008 1/Å', or '' for fewer than two."""
     rings = rings_of(q)
-    some = len(rings) > 1
-    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å" if some else ""
+    several = len(rings) > 1
+    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å" if several else ""

@@ -63,19 +63,19 @@ def signs_of_curves(g2: Float[np.ndarray, "bin t"]) -> Signs:
 
 
 def have_one_noise(
-    some: Int8[np.ndarray, "some pair"],
-    others: Int8[np.ndarray, "other pair"],
-    neighbours: Int8[np.ndarray, "other pair"],
+    signs_of_some: Int8[np.ndarray, "some pair"],
+    signs_of_others: Int8[np.ndarray, "other pair"],
+    signs_beside: Int8[np.ndarray, "other pair"],
     fewest: int = FEWEST,
 ) -> Bool[np.ndarray, "some other"]:
     """Return of every two matrices whether their noise is the same; neighbours: of the pairs of others."""
-    some = some.astype(np.float32)
+    signs_of_some = signs_of_some.astype(np.float32)
 
     def agreement(signs: np.ndarray) -> np.ndarray:
-        number = np.abs(some) @ np.abs(signs).T.astype(np.float32)
-        return np.where(number >= fewest, some @ signs.T / np.maximum(number, 1), 0.0)
+        number = np.abs(signs_of_some) @ np.abs(signs).T.astype(np.float32)
+        return np.where(number >= fewest, signs_of_some @ signs.T / np.maximum(number, 1), 0.0)
 
-    return (agreement(others) >= SAME_SIGN) & (agreement(neighbours) < SMOOTH)
+    return (agreement(signs_of_others) >= SAME_SIGN) & (agreement(signs_beside) < SMOOTH)
 
 
 def shift_of_copy(first: Signs, other: Signs) -> int | None:
@@ -88,9 +88,10 @@ def shift_of_copy(first: Signs, other: Signs) -> int | None:
     likelihood = np.fft.irfft(a * b.conj(), length)[shifts] / np.sqrt(frames)
     for shift in (0, *shifts[np.argsort(-likelihood)[:SHIFTS]].tolist()):
         start, number = max(-shift, 0), frames[shift + len(other) - 1] - 1
-        parts = first[max(shift, 0) :], other[start:], other[start + 1 :]
-        some, others, next_frames = (signs[:number].reshape(1, -1) for signs in parts)
-        if have_one_noise(some, others, next_frames, FEWEST_SHIFTED if shift else FEWEST).all():
+        overlaps = first[max(shift, 0) :], other[start:], other[start + 1 :]
+        shared, shared_of_other, next_frames = (signs[:number].reshape(1, -1) for signs in overlaps)
+        fewest = FEWEST_SHIFTED if shift else FEWEST
+        if have_one_noise(shared, shared_of_other, next_frames, fewest).all():
             return shift
     return None
 

@@ -255,16 +255,16 @@ def _given(**criteria: Any) -> str:
     return " and ".join(named)
 
 
-def _numbers(what: str, value: Any, form: str, whole: bool = False) -> np.ndarray:
+def _numbers(criterion: str, value: Any, form: str, whole: bool = False) -> np.ndarray:
     several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
     items: list[Any] = np.ravel(value).tolist() if several else [value]
     numbers = [item for item in items if _is_number(item) and not (whole and item != int(item))]
     if not items or len(numbers) < len(items):
-        raise SelectionError(f"{what} = {shown(value)} cannot be selected: give {form}")
+        raise SelectionError(f"{criterion} = {shown(value)} cannot be selected: give {form}")
     return np.array(numbers)
 
 
-def _range(what: str, value: Any, first: float | None = None) -> tuple[float, float]:
+def _range(criterion: str, value: Any, first: float | None = None) -> tuple[float, float]:
     """Return (low, high) of a range; first: in place of a missing start, by default both are needed."""
     if isinstance(value, slice) and value.step is None and first is not None:
         value = value.start, value.stop
@@ -275,12 +275,12 @@ def _range(what: str, value: Any, first: float | None = None) -> tuple[float, fl
         pair = [first if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1]]
     if not all(map(_is_number, pair)):
         raise SelectionError(
-            f"{what} = {shown(value)} is not a range: give two numbers, (low, high)"
+            f"{criterion} = {shown(value)} is not a range: give two numbers, (low, high)"
         )
     low, high = map(float, pair)
-    if what != "phi" and not low < high:
+    if criterion != "phi" and not low < high:
         raise SelectionError(
-            f"{what} = {low:g}:{high:g} is empty: the first number is the start, the second the end"
+            f"{criterion} = {low:g}:{high:g} is empty: the first number is the start, the second the end"
         )
     return low, high
 
@@ -293,10 +293,10 @@ def _are_two_numbers(values: Sequence[Any] | np.ndarray) -> bool:
     return len(values) == 2 and all(map(_is_number, values))
 
 
-def _check_not_negative(what: str, low: float, high: float) -> None:
+def _check_not_negative(criterion: str, low: float, high: float) -> None:
     if low < 0:
         raise SelectionError(
-            f"{what} = {low:g}:{high:g} begins below 0, but the first frame of "
+            f"{criterion} = {low:g}:{high:g} begins below 0, but the first frame of "
             f"the store is at 0: give 0:{high:g} for everything up to {high:g}"
         )
 
@@ -366,10 +366,10 @@ def _labelled(
 def _available(scan: BinsAndFrames) -> str:
     rings, unknown = rings_of(scan.q), int(np.isnan(scan.q).sum())
     labels = [int(label) for label in scan.label]
-    some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
+    listed = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
     return (
         f"there {'is' if len(scan.bins) == 1 else 'are'} {counted(len(scan.bins), 'bin')}: q = "
         + (format_rings(rings) if len(rings) else "unknown")
         + (f" and unknown for {unknown}" if unknown and len(rings) else "")
-        + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
+        + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {listed}"
     )

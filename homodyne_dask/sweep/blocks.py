@@ -226,11 +226,11 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
         if data is None or data.shape != (bins, source.side, source.side):
             data = _SCRATCH.data = aligned_array(bins, source.side)
         return placed(read_block(source, place, data), source.device)
-    kept = BLOCKS.get((source, place))
-    if kept is None:
-        kept = placed(read_block(source, place, aligned_array(bins, source.side)), source.device)
-        keep(BLOCKS, (source, place), kept, budget)
-    return kept
+    cached = BLOCKS.get((source, place))
+    if cached is None:
+        cached = placed(read_block(source, place, aligned_array(bins, source.side)), source.device)
+        keep(BLOCKS, (source, place), cached, budget)
+    return cached
 
 
 def placed(block: Block, device: str) -> Block:

@@ -57,8 +57,8 @@ def means_over_cells(
             if cut.n_active:
                 cell = cells.of_tile(place.i0, place.j0, source.side)
                 sums = backend.cell_sums(point, place, cell, sums)
-            needed = cut.n_active > 0 or reading > 0
-            cost = cost.plus(Cost(cut.n_active, cut.n_total, int(needed), 1))
+            is_needed = cut.n_active > 0 or reading > 0
+            cost = cost.plus(Cost(cut.n_active, cut.n_total, int(is_needed), 1))
         means.append(cell_means(sums[:, :-1], cells.pairs, y, weight))
     return means, cost
 

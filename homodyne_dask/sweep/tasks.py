@@ -312,10 +312,10 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     return None, NO_COST
 
 
-def metered(what: str) -> AbstractContextManager[object]:
+def metered(activity: str) -> AbstractContextManager[object]:
     """Return a context whose time Dask shows as a part of a task; without Dask it does nothing."""
     metrics = sys.modules.get("distributed.metrics")  # a worker has loaded it
-    return nullcontext() if metrics is None else metrics.context_meter.meter(what)
+    return nullcontext() if metrics is None else metrics.context_meter.meter(activity)
 
 
 GRAM = Task(gram_of, "gram")

@@ -63,7 +63,7 @@ class Job(NamedTuple):
     """Format of the figures, beside PNG; '' for none."""
     nexus: bool = False
     compared: tuple[dict[str, Any], ...] = ()
-    made: FitResult | None = None
+    result: FitResult | None = None
     """Its result where it was made together with others: it is only written."""
 
 
@@ -89,15 +89,15 @@ def fit_job(
     resume: bool = False,
     saved: bool = True,
 ) -> tuple[FitResult, tuple[Path, ...]]:
-    scan, result = job.scan(), job.made
-    given = {"client": client, "callbacks": callbacks, **job.options}
+    scan, result = job.scan(), job.result
+    arguments = {"client": client, "callbacks": callbacks, **job.options}
     if not job.written:
-        return result or fit(scan, model, **given), ()
+        return result or fit(scan, model, **arguments), ()
     checkpoint = job.checkpoint or folders.checkpoint_in(job.folder)
     with folders.claimed_folder(job.folder, checkpoint, job.overwrite, resume):
         if result is None:
             file = checkpoint if saved else None
-            result = fit(scan, model, checkpoint=file, resume=resume, **given)
+            result = fit(scan, model, checkpoint=file, resume=resume, **arguments)
         if job.compared:
             result = replace(result, diagnosis=replace(result.diagnosis, comparison=job.compared))
         files = folders.write_result(result, scan, job.folder, job.pictures, job.nexus)
@@ -176,7 +176,7 @@ def _differences_from_result(result: FitResult, request: Request) -> list[str]:
         DATA: (inputs.get("store_sha256"), scan.digest),
         CODE: (config.get("model_digest"), current["model_digest"]),
     }
-    return [key for key, (before, now) in pairs.items() if (before or None) != (now or None)]
+    return [key for key, (before, after) in pairs.items() if (before or None) != (after or None)]
 
 
 MIN_FITS_FOR_WORKERS = 16
@@ -208,7 +208,7 @@ def run_many(
     scans = []
     for job, before in zip(jobs, previous, strict=True):
         with suppress(HomodyneDaskError):  # raised again by its fit
-            scans += [] if before.result or job.made else [job.scan()]
+            scans += [] if before.result or job.result else [job.scan()]
     small = sum(map(is_small, scans))
     workers: AbstractContextManager[Client | None] = nullcontext(client)
     if client is None and small >= many:
@@ -244,13 +244,13 @@ class StartedFit:
                 if before.result is not None:
                     return FitOutput(before.result)
                 if self.future is not None and self.future.client is not None:
-                    made: FitOutput = gathered(self.future.client, [self.future])[0]
-                    show_on_page(self.future.client, made.events)
-                    if made.files or not job.written:
-                        return made
-                    job = job._replace(overwrite=True, made=made.result)
-                given = {"client": self.client, "callbacks": callbacks, "resume": before.resume}
-                result, files = fit_job(job, self.model, **given)
+                    output: FitOutput = gathered(self.future.client, [self.future])[0]
+                    show_on_page(self.future.client, output.events)
+                    if output.files or not job.written:
+                        return output
+                    job = job._replace(overwrite=True, result=output.result)
+                arguments = {"client": self.client, "callbacks": callbacks, "resume": before.resume}
+                result, files = fit_job(job, self.model, **arguments)
                 return FitOutput(result, files=files)
             except Exception as e:  # not even a bug may stop the other fits
                 return FitOutput(error=e)
@@ -296,7 +296,7 @@ def start_fits(
 
 
 def _fits_on_worker(fit: StartedFit) -> bool:
-    if fit.job.made or not fit.previous.nothing:
+    if fit.job.result or not fit.previous.nothing:
         return False
     try:
         small = is_small(fit.job.scan())

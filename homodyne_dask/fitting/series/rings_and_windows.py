@@ -74,8 +74,8 @@ def subsets_of_stores(
 
 
 def _refuse(*cases: tuple[object, str]) -> None:
-    for given, sentence in cases:
-        if given:
+    for applies, sentence in cases:
+        if applies:
             raise OptionError(sentence)
 
 
@@ -133,14 +133,14 @@ def jobs_of(
 def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None:
     if scaling in ("", "individual", "fixed"):
         return
-    what = "scans" if scaling == "scans" else "bins"
+    units = "scans" if scaling == "scans" else "bins"
     *subsets_have_several, whole_has_several = (
-        len(set(scan.scan_number) if what == "scans" else scan.bins) > 1
+        len(set(scan.scan_number) if units == "scans" else scan.bins) > 1
         for scan in (*(subset.scan for subset in subsets), whole)
     )
     sentence = (
-        f"scaling {scaling!r} is for several {what}, but each fit has one: leave out scaling, or fit all "
-        f"{what} at once, without over"
+        f"scaling {scaling!r} is for several {units}, but each fit has one: leave out scaling, or fit all "
+        f"{units} at once, without over"
     )
     _refuse((whole_has_several and not any(subsets_have_several), sentence))
 
@@ -279,11 +279,9 @@ def fit_subsets_together(
     stores = [prepare(scan, model, **options) for scan in scans]
     for store in stores:
         store.require_gap()
-    all_subsets, what = (
-        [subset for of_store in subsets for subset in of_store],
-        WORDS.get(axis, "scans"),
-    )
-    together, results = fit_together(stores, all_subsets, tuple(per_group), client, callbacks, what)
+    all_subsets = [subset for of_store in subsets for subset in of_store]
+    noun = WORDS.get(axis, "scans")
+    together, results = fit_together(stores, all_subsets, tuple(per_group), client, callbacks, noun)
     rows = [
         fit_row(subset.name, None, result, at=subset.axis_values)
         for subset, result in zip(all_subsets, results, strict=True)

@@ -54,7 +54,7 @@ def fit_together(
     per_scan: tuple[str, ...],
     client: "Client | None",
     callbacks: Sequence[Callback],
-    what: str = "scans",
+    noun: str = "scans",
 ) -> tuple[GlobalFit, list[FitResult]]:
     record = FitRecord(time.perf_counter())
     if stores[0].options.on_bad_tile == "skip":
@@ -66,7 +66,7 @@ def fit_together(
         for store, scans in zip(stores, scan_of_bin, strict=True)
     ]
     largest = max(range(len(plans)), key=lambda n: plans[n].layout.pairs)
-    description = description_of(request.together, f"{len(subsets)} {what} together")
+    description = description_of(request.together, f"{len(subsets)} {noun} together")
     passes = partial(_passes, request, plans, plans[largest])
     scan = stores[largest].scan
     fit = run(passes, description, plans[largest], client, callbacks, record, scan)
@@ -140,8 +140,8 @@ def _passes(
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
     """Return the start of lowest χ² on means over cells, from fits of some stores alone."""
     first, *others = request.stores
-    tried = np.linspace(0, len(others), min(len(request.stores), STORES_TRIED)).astype(int)
-    minima = [find_initial_values(request.stores[n], sweeps[n]) for n in tried]
+    stores_tried = np.linspace(0, len(others), min(len(request.stores), STORES_TRIED)).astype(int)
+    minima = [find_initial_values(request.stores[n], sweeps[n]) for n in stores_tried]
     common, mode = [minimum.theta for of_store in minima for minimum in of_store], "individual"
     if not others:
         common, mode = common[:1], first.scaling.mode_for_initial_values
@@ -186,16 +186,16 @@ def _starts(
     """
     parameters, search = request.parameters, request.stores[0].search
     differs = np.isin(search.names, request.per_scan)
-    tried = [
+    thetas = [
         search.inside(np.where(differs & search.log, factor, 1.0) * theta)
         for theta in common
         for factor in (FACTORS if differs.any() else [1.0])
     ]
     chisqr = [
         reduce(gram_of_means(parameters.start(theta)), "individual").chisqr_per_bin
-        for theta in tried
+        for theta in thetas
     ]
     finite = np.where(np.isfinite(chisqr), chisqr, np.inf)
     chisqr_per_scan = [np.bincount(request.scan_of_bin, per_bin) for per_bin in finite]
-    best = np.array(tried)[np.argmin(chisqr_per_scan, axis=0)]
+    best = np.array(thetas)[np.argmin(chisqr_per_scan, axis=0)]
     return [parameters.start(np.where(differs, best, search.inside(theta))) for theta in common]

@@ -87,17 +87,19 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
 
 def of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Request:
     """Return the request for another model: what is given of parameters of both models holds for it."""
-    scan, given, model = request.scan, request.search, problem.model
+    scan, model, of_request = request.scan, problem.model, request.search
     parameters = model.parameters_for(scan.q, needs_q)
-    whole, common = search(parameters, laws=model.laws_over(scan.time[scan.use])), {}
-    in_whole, in_given = np.nonzero(np.array(whole.names)[:, None] == np.array(given.names))
+    of_model = search(parameters, laws=model.laws_over(scan.time[scan.use]))
+    alike = np.array(of_model.names)[:, None] == np.array(of_request.names)
+    place, place_in_request = np.nonzero(alike)
     for name in ("start", "lower", "upper", "free", "period"):
-        common[name] = getattr(whole, name).copy()
-        common[name][in_whole] = getattr(given, name)[in_given]
-    whole, prior = replace(whole, **common), request.options.prior or {}
-    priors = gaussian_priors({name: prior[name] for name in whole.names if name in prior}, whole)
-    whole = replace(whole, priors=priors)
-    return replace(request, problem=problem, parameters=parameters, search=whole)
+        values = getattr(of_model, name).copy()
+        values[place] = getattr(of_request, name)[place_in_request]
+        of_model = replace(of_model, **{name: values})
+    prior = request.options.prior or {}
+    common = {name: prior[name] for name in of_model.names if name in prior}
+    of_model = replace(of_model, priors=gaussian_priors(common, of_model))
+    return replace(request, problem=problem, parameters=parameters, search=of_model)
 
 
 def averages_of(
@@ -289,8 +291,8 @@ class _OfFringes(_OfFunction):
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
         search, beat = self.search, self.model.beat
-        given, searches = np.isfinite(search.start), [search.without_initial_values()]
-        if given[search.free].any() and not given.all():
+        has_value, searches = np.isfinite(search.start), [search.without_initial_values()]
+        if has_value[search.free].any() and not has_value.all():
             searches.append(search)
         of_search = self.points_of_speeds if beat.law else beat_points
         of_searches = [of_search(summary, beat, searched, self.mode) for searched in searches]
@@ -316,8 +318,8 @@ class _OfFringes(_OfFunction):
                 points.append(search.with_given(theta))
         first = speeds | np.isin(search.names, [beat.fraction, *beat.decays])
         ends = [*points_of_all_lags(summary, search, mode, points, first), *points]
-        given = np.isfinite(search.start[speeds]).any()
-        signs = [1.0 if given or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
+        speed_is_given = np.isfinite(search.start[speeds]).any()
+        signs = [1.0 if speed_is_given or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
         return [np.where(speeds, sign * end, end) for sign, end in zip(signs, ends, strict=True)]
 
 
