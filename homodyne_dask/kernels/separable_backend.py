@@ -63,6 +63,10 @@ class SeparablePoint(ModelPoint):
     """By theta, of shape (p, n); None of times."""
     n: int
 
+    @property
+    def family(self) -> "SeparableFamily":
+        return SeparableFamily(self.problem.model)
+
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         everywhere = np.zeros((1, self.n))  # nothing is known of f
         return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
@@ -287,9 +291,8 @@ def _sums(
 ) -> list[np.ndarray]:
     padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
     arguments = *_arguments(point, block, point.theta, (point.tables, point.derivatives)), padded
-    family = SeparableFamily(point.problem.model)
     scale = point.problem.loss_scale
-    return computed(separable_kernel, *arguments, scale, family=family, loss=loss)
+    return computed(separable_kernel, *arguments, scale, family=point.family, loss=loss)
 
 
 def gram(
@@ -315,8 +318,7 @@ def wide_gram(
     points: Sequence[SeparablePoint], block: Block, data: DataSums | None
 ) -> tuple[Gram, DataSums]:
     arguments = *_arguments(points[0], block, *_of_points(points)), *known_sums(block, data)
-    family = SeparableFamily(points[0].problem.model)
-    return of_bins(block, *computed(wide_kernel, *arguments, family=family))
+    return of_bins(block, *computed(wide_kernel, *arguments, family=points[0].family))
 
 
 def _of_points(points: Sequence[SeparablePoint]) -> tuple[np.ndarray, Tables]:
@@ -334,8 +336,7 @@ def tile_grams(
     if work.columns is not GramColumns.DERIVATIVES:
         (theta, tables), columns = _of_points(points), len(points) + 2
     frames = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
-    family = SeparableFamily(first.problem.model)
-    return grams_of_tiles(family, frames, columns, first.problem, first.min_lag, work)
+    return grams_of_tiles(first.family, frames, columns, first.problem, first.min_lag, work)
 
 
 def cell_sums(
@@ -344,12 +345,8 @@ def cell_sums(
     cell: Int[np.ndarray, "T T"],
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
-    arguments = (
-        *_arguments(point, block, point.theta, (point.tables, point.derivatives)),
-        cell,
-        sums,
-    )
-    return computed(cells_kernel, *arguments, family=SeparableFamily(point.problem.model))[0]
+    arguments = _arguments(point, block, point.theta, (point.tables, point.derivatives))
+    return computed(cells_kernel, *arguments, cell, sums, family=point.family)[0]
 
 
 def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:

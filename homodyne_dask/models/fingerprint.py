@@ -117,15 +117,10 @@ def _installed(module: ModuleType) -> bool:
 
 def _attributes_that_count(cls: type) -> dict[str, Any]:
     """Return functions and plain attributes; not descriptors of slots, which are of instances."""
-
-    def is_special(name: str, attribute: Any) -> bool:
-        return name.startswith("__") or name == "_abc_impl" or hasattr(attribute, "__objclass__")
-
-    return {
-        name: attribute
-        for name, attribute in vars(cls).items()
-        if isinstance(attribute, FunctionType) or not is_special(name, attribute)
-    }
+    attributes = vars(cls).items()
+    special = {k for k, v in attributes if k.startswith("__") or hasattr(v, "__objclass__")}
+    special.add("_abc_impl")  # caches of abc, whose state nobody can read
+    return {k: v for k, v in attributes if k not in special or isinstance(v, FunctionType)}
 
 
 @lru_cache(maxsize=3000)

@@ -62,6 +62,7 @@ class GaussianPriors:
 
     def deviation(self, theta: Thetas) -> Thetas:
         away = shortest(theta - self.mean, self.period) / self.sd
+        # NaN, of parameters without a prior, becomes 0: they add nothing to χ²
         return np.nan_to_num(away, posinf=np.inf, neginf=-np.inf)
 
     def chisqr(self, theta: Thetas) -> Float[np.ndarray, "*n"]:

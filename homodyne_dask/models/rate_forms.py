@@ -245,6 +245,7 @@ class PowerLawForm:
         )
         if floor is None:
             return rate
+        # there no parameter changes the rate
         at_floor = np.array([floor, 0.0, 0.0, 0.0])[:, None]
         return xp.where(rate[0] < floor, at_floor, rate)
 
@@ -281,6 +282,7 @@ def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:
     ages = [1]
     for steps_left in range(most - 1, 0, -1):
         last = ages[-1]
+        # rounded, the even growth of small numbers would leave them where they are
         ages.append(max(last + 1, round(last * (n / last) ** (1 / steps_left))))
     return np.array(ages) - 1
 
@@ -320,6 +322,7 @@ class PowerLaw(NamedTuple):
                 values = a * power + moved
                 exponent = np.log(values[2] / values[0]) / (2 * log)
                 return _near(a, np.array([values[0] / t[0] ** exponent, exponent, c + dc]))
+            # expm1: near b = 0 the power of the ratio is near 1, and its distance from 1 is what counts
             rises = a * power[:2] * np.expm1(b * log) + np.diff(moved)
             exponent = np.log(rises[1] / rises[0]) / log
             amplitude = rises[0] / (t[0] ** exponent * np.expm1(exponent * log))

@@ -47,6 +47,7 @@ MAX_X = 350.0
 def decay(x: Any, stretching: Any) -> Any:
     """Return exp(-2 x^γ), 1 at x = 0."""
     xp = x.__array_namespace__()
+    # the outer `where` alone would hide the logarithm of 0, but not its derivative
     log = xp.log(xp.where(x > 0, x, 1.0))
     return xp.where(x > 0, xp.exp(-2 * xp.exp(stretching * log)), 1.0)
 
@@ -171,6 +172,7 @@ def weights_of(form: LogDensityForm, theta: Float[Any, " size"]) -> Float[Any, "
     """Return the weight of each of the nodes, of sum 1; of NumPy or JAX as theta is."""
     xp = theta.__array_namespace__()
     log = theta @ form.basis(form.nodes)
+    # the largest is 1: no density is too steep to be a number
     weight = xp.exp(log - log.max())
     return weight / weight.sum()
 

@@ -85,6 +85,7 @@ class UserDefined(Parametrized):
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # without a digest, which a fit gives it, it could not be kept where it is unpacked
         current = self if self.digest else self.current()
         return _unpacked, (type(self), current.digest, current._packed)
 
@@ -119,6 +120,7 @@ def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
     try:
         _Pickler(file, modules, reading.attributes).dump(value)
     finally:
+        # of the whole process: other pickles take the module by name
         for module in modules:
             unregister_pickle_by_value(module)
     return file.getvalue()
@@ -135,6 +137,7 @@ def importable_models() -> Mapping[str, Parametrized]:
                 lambda m: isinstance(m, Parametrized) and not isinstance(m, ResidualModel),
                 "a model made by hd.separable",
             )
+            # which of two was installed first says nothing: neither is meant
             if models.setdefault(model.name, model) is not model:
                 twice = unusable(point, f"there is another model named {model.name!r}")
                 AMBIGUOUS[model.name] = str(twice)

@@ -174,8 +174,8 @@ def _newest(path: Path) -> dict[str, Any]:
 
 
 def saved_identity(path: Path) -> dict[str, object]:
-    read = next((body for body in map(_body, (path, previous(path))) if body is not None), {})
-    identity = read.get("identity")
+    bodies = filter(None, map(_body, (path, previous(path))))
+    identity = next(bodies, {}).get("identity")
     return identity if isinstance(identity, dict) else {}
 
 

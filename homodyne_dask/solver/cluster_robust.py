@@ -9,7 +9,8 @@ not estimated from its one residual, which would have one degree of freedom, van
 agree by chance, and need a correction for leverage. So it is no cluster, and adds no uncertainty about the
 error: degrees of freedom rise with its share of a variance (Welch 1947; Satterthwaite 1946).
 
-How few and how improbable: the limits by which a fit says that something is known, or is no chance.
+The constants at the end are the limits of all checks: how few clusters are too few, and how improbable noise
+is not noise.
 """
 
 from collections.abc import Iterator, Sequence

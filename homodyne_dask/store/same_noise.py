@@ -82,6 +82,7 @@ def shift_of_copy(first: Signs, other: Signs) -> int | None:
     """Return the frame of one matrix at which the other begins, if both have one noise; else None."""
     lags, length = min(first.shape[1], other.shape[1]), len(first) + len(other)
     first, other = first[:, :lags], other[:, :lags]
+    # of the length of both: shifts do not wrap around
     a, b = (np.fft.rfft(signs @ WEIGHTS[:lags], length) for signs in (first, other))
     shifts = np.arange(1 - len(other), len(first))
     frames = np.minimum(len(first), len(other) + shifts) - np.maximum(shifts, 0)

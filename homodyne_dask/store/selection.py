@@ -239,6 +239,7 @@ def _interval(
         if not low.is_integer() or not (high.is_integer() or high == math.inf):
             raise SelectionError(f"frames = {low:g}:{high:g} are not whole numbers")
         _check_not_negative("frames", low, high)
+        # the end may be infinite, which is no whole number
         first, stop = max(first, int(low)), int(min(stop, high))
     if time is not None:
         low, high = _range("time", time, scan.time[0])

@@ -68,6 +68,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     members = list(place.members)
     for row, member in enumerate(members):
         scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), data[row])
+    # the buffer may hold what was read before
     data[len(members) :] = np.nan
     i, j = (number * source.side for number in place.tile)
     use = coarse_use(scan, source.factor)

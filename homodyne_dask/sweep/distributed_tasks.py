@@ -129,6 +129,7 @@ def computed_on_cluster[G](
                 future.release()
                 yield futures[future], gram, report
     finally:
+        # of a pass that was interrupted: workers would compute the others, too
         unfinished = [future for future in futures if not future.done()]
         if client.status == "running":
             with failures_logged("tasks were not cancelled"):

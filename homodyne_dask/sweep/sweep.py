@@ -63,6 +63,7 @@ class ArrivingGrams[G: AnyGram]:
     def add(self, n: int, gram: G) -> None:
         self.missing.remove(n)
         group, first, length = self.subtrees[n]
+        # a run begins at a multiple of its length 2^k: its neighbour's begin differs in that bit
         while (neighbour := (group, first ^ length, length)) in self.held:
             gram = add(gram, self.held.pop(neighbour))
             first, length = min(first, neighbour[1]), 2 * length

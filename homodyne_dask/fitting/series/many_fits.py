@@ -1,11 +1,8 @@
-"""One fit of many: its data and options, the folder of its result, and what becomes of it.
-
-What an earlier run left of a fit: a result or a checkpoint, of the same fit or of one that changed.
-
-Many fits: small ones side by side, each a task of a worker; larger ones in turn, on all workers.
+"""Many fits: small ones side by side, each a task of a worker; larger ones in turn, on all workers.
 
 A pass over few pairs takes less time than sending its tasks, and initial values are searched by one
-process: small fits made one after the other would leave most of the workers idle.
+process: small fits made one after the other would leave most of the workers idle. Each fit has a folder for
+its result; what an earlier run left there, a result or a checkpoint, is kept, continued or made anew.
 """
 
 import json

@@ -62,21 +62,14 @@ def subsets_of_stores(
     if together and len(scans) > 1 and over == "scan":
         subsets = subsets_of_scans(*scans)
         return [tuple(islice(subsets, len(set(scan.scan_number)))) for scan in scans]
-    _refuse(
-        (values is not None, "scan_values require over_scans: also give the name of the variable"),
-        (
-            len(scans) > 1,
+    if values is not None:
+        raise OptionError("scan_values require over_scans: also give the name of the variable")
+    if len(scans) > 1:
+        raise OptionError(
             f"over applies to a single store, but {len(scans)} are given: fit each separately, give "
-            f"over_scans, too, or fit all of them as one fit with --together",
-        ),
-    )
+            f"over_scans, too, or fit all of them as one fit with --together"
+        )
     return [subsets_of(scan, str(over), windows) for scan in scans]
-
-
-def _refuse(*cases: tuple[object, str]) -> None:
-    for applies, sentence in cases:
-        if applies:
-            raise OptionError(sentence)
 
 
 def _subsets_at_values(
@@ -90,8 +83,8 @@ def _subsets_at_values(
         for name, scan in zip(names, scans, strict=True)
     ]
     wholes = list(subsets_of_scans(scans[0])) if apart else wholes
-    twice = len({whole.folder for whole in wholes}) < len(wholes)
-    _refuse((twice, "two of the stores have the same name: fit them under different names"))
+    if len({whole.folder for whole in wholes}) < len(wholes):
+        raise OptionError("two of the stores have the same name: fit them under different names")
     subsets_of_each = []
     for whole, axes in zip(wholes, places_of(variable, wholes, values, apart), strict=True):
         subsets_of_whole: Sequence[Subset] = [
@@ -115,19 +108,15 @@ def jobs_of(
     folder: Path,
     together: bool = False,
 ) -> list[Job]:
-    """folder: that in which each has its own. together: whether one fit has all parts."""
+    """folder: that in which each has its own. together: whether one fit has all subsets."""
     if not together:
         _check_scaling(str(options.get("scaling", "")), subsets, whole)
-    return [
-        Job(
-            subset.name,
-            lambda scan=subset.scan: scan,
-            _options_of(subset, whole, options),
-            folder / subset.folder,
-            subset.axis_values,
-        )
-        for subset in subsets
-    ]
+    jobs = []
+    for subset in subsets:
+        opened, path = (lambda scan=subset.scan: scan), folder / subset.folder
+        options_of_subset = _options_of(subset, whole, options)
+        jobs.append(Job(subset.name, opened, options_of_subset, path, subset.axis_values))
+    return jobs
 
 
 def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None:
@@ -138,11 +127,11 @@ def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None
         len(set(scan.scan_number) if units == "scans" else scan.bins) > 1
         for scan in (*(subset.scan for subset in subsets), whole)
     )
-    sentence = (
-        f"scaling {scaling!r} is for several {units}, but each fit has one: leave out scaling, or fit all "
-        f"{units} at once, without over"
-    )
-    _refuse((whole_has_several and not any(subsets_have_several), sentence))
+    if whole_has_several and not any(subsets_have_several):
+        raise OptionError(
+            f"scaling {scaling!r} is for several {units}, but each fit has one: leave out scaling, or fit "
+            f"all {units} at once, without over"
+        )
 
 
 def _options_of(subset: Subset, whole: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,17 +194,7 @@ def fit_each(
     require_client(client)
     require_callbacks(callbacks)
     per_group, over, options = grouping_of(per, per_scan, over, options)
-    _refuse(
-        (
-            over is None and over_scans is None,
-            f"over is missing: give one of {', '.join(OVER)}, or parameters with per; contrasts alone that "
-            f"differ are a fit with scaling 'rings' or 'angles'",
-        ),
-        (
-            per_group and over_scans and over != "scan",
-            f"per with over {over!r} is not available with over_scans: leave out one of them",
-        ),
-    )
+    _check_axis(over, over_scans, per_group)
     axis = axis_of(over_scans or str(over))
     together = bool(per_group)
     subsets = subsets_of_stores(scans, over, windows, over_scans, scan_values, together=together)
@@ -229,6 +208,18 @@ def fit_each(
     for subsets_of_scan, scan in zip(subsets, scans, strict=True):
         jobs += jobs_of(subsets_of_scan, scan, options, Path())
     return FitSeries(axis, tuple(_rows_of(jobs, model, client, callbacks)))
+
+
+def _check_axis(over: str | None, over_scans: str | None, per_group: Sequence[str]) -> None:
+    if over is None and over_scans is None:
+        raise OptionError(
+            f"over is missing: give one of {', '.join(OVER)}, or parameters with per; contrasts alone that "
+            f"differ are a fit with scaling 'rings' or 'angles'"
+        )
+    if per_group and over_scans and over != "scan":
+        raise OptionError(
+            f"per with over {over!r} is not available with over_scans: leave out one of them"
+        )
 
 
 def _rows_of(
@@ -300,23 +291,25 @@ def grouping_of(
     requested = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
     nonlinear, linear = _parameters_by_group(requested)
     for groups in (nonlinear, linear):
-        sentence = (
-            f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group for "
-            f"them: choose one"
-        )
-        _refuse((len(groups) > 1, sentence))
+        if len(groups) > 1:
+            raise OptionError(
+                f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group "
+                f"for them: choose one"
+            )
     options = dict(options)
     for group in linear:
-        mode, requested_mode = _SCALING.get(group), options.get("scaling", "individual")
-        sentence = (
-            f"per {group!r}: contrast and offset cannot differ by {group}"
-            f"{f' with scaling {requested_mode!r}' if mode else ''}: leave one out, or use another scaling"
-        )
-        _refuse((mode is None or requested_mode not in ("individual", mode), sentence))
+        mode, scaling = _SCALING.get(group), options.get("scaling", "individual")
+        if mode is None or scaling not in ("individual", mode):
+            raise OptionError(
+                f"per {group!r}: contrast and offset cannot differ by {group}"
+                f"{f' with scaling {scaling!r}' if mode else ''}: leave one out, or use another scaling"
+            )
         options["scaling"] = mode
     for group in nonlinear:
-        sentence = f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
-        _refuse((over not in (None, GROUPS[group]), sentence))
+        if over not in (None, GROUPS[group]):
+            raise OptionError(
+                f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
+            )
         over = GROUPS[group]
     return next(iter(nonlinear.values()), ()), over, options
 
@@ -327,11 +320,11 @@ def _parameters_by_group(
     """Return the physical parameters that differ by each group, and the groups of contrast or offset."""
     nonlinear, linear = dict[str, tuple[str, ...]](), set[str]()
     for group, names in requested:
-        sentence = (
-            "per 'window' is not available, as one fit has one selection of frames: fit each window "
-            "separately, with over 'age'"
-        )
-        _refuse((group in ("window", "age"), sentence))
+        if group in ("window", "age"):
+            raise OptionError(
+                "per 'window' is not available, as one fit has one selection of frames: fit each window "
+                "separately, with over 'age'"
+            )
         require_known(group, GROUPS, f"per: unknown group {shown(group)}")
         require_type(f"per {group!r}", names, str | Sequence, _FORM_OF_PER)
         names = (names,) if isinstance(names, str) else tuple(names)

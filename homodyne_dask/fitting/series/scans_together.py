@@ -65,6 +65,7 @@ def fit_together(
         plan_for(store, client, apart=scans)
         for store, scans in zip(stores, scan_of_bin, strict=True)
     ]
+    # workers are planned once, for the store that needs most
     largest = max(range(len(plans)), key=lambda n: plans[n].layout.pairs)
     description = description_of(request.together, f"{len(subsets)} {noun} together")
     passes = partial(_passes, request, plans, plans[largest])

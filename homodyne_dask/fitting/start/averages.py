@@ -396,6 +396,7 @@ class BinnedFits:
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
         distinct: list[BinnedFit] = []
         finite = [end for end in ends if end.lowest.reduced.finite]
+        # each minimum is kept as its lowest end
         for end in sorted(finite, key=lambda end: end.chisqr):
             for n, other in enumerate(distinct):
                 if self.same_minimum(other, end):

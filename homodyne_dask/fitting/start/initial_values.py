@@ -429,6 +429,7 @@ def _likeliest(
     grams = sweep.candidates(np.array(starts))
     chisqr = np.array([reduce(gram, request.scaling).chisqr for gram in grams])
     chisqr += request.search.prior_chisqr(np.array(starts))
+    # χ² of a start at which f is no number is NaN
     lowest = int(np.nanargmin(chisqr))
     return undecided if lowest < len(undecided) else [starts[lowest]]
 

@@ -72,6 +72,7 @@ def scan_points(grid: "Grid", best: int) -> list[Theta]:
     betas = list(enumerate(grid.betas))
     total = np.array([[grid.map_of(chisqr[:, n, m], beta) for m, beta in betas] for n in pairs])
     flat, most = total.ravel(), min(400 * best, total.size)
+    # of many points only the lowest are sorted
     order = np.argpartition(flat, most - 1)[:most]
     order = order[np.argsort(flat[order])]
     distant = _distant(np.transpose(np.unravel_index(order, total.shape)), best)
@@ -261,6 +262,7 @@ def chisqr_with_best_scaling(
     """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S."""
     total = w.sum(-1, keepdims=True)
     share = w / np.maximum(total, np.finfo(float).tiny)
+    # of centred y the sum with f is the covariance: no difference of sums of float32 is taken
     y = y - (share * y).sum(-1, keepdims=True)
     of_f, of_y = share.astype(E.dtype), (share * y).astype(E.dtype)
     f = ((E * of_f) @ S.T).astype(float)
