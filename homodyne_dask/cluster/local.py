@@ -120,7 +120,7 @@ NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
 FIRST_WORKER_TIMEOUT = 60.0
 FIRST_LOOK = 0.5
-"""Seconds after which it is looked whether workers are paused, and again whether they stay so."""
+"""Seconds after which the workers are asked whether they are paused, and later whether they still are."""
 _WAIT = "DASK_HOMODYNE_DASK__FIRST_WORKER=10m"
 ANSWER_TIMEOUT = 10.0
 """Seconds to wait for a scheduler that is only asked whether it answers, or told that a fit has ended."""

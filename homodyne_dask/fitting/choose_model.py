@@ -117,7 +117,7 @@ def _describe(results: dict[str, FitResult]) -> bool:
 
 
 def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
-    """{} where offsets are near 1: free ones take a plateau, and only the shape of the decay shows it."""
+    """Return a prior of the offset, {} where offsets are near 1: free ones may hide a plateau."""
     if options.get("offset") or options.get("scaling", "individual") not in (
         "individual",
         "shared",

@@ -73,7 +73,7 @@ def run_to_completion[Result](passes: Steps[Result]) -> Result:
 def workers_for_plan(
     scan: Scan | None, planned: Plan, client: "Client | None"
 ) -> "Iterator[tuple[Client | None, Sequence[str]]]":
-    """With it come the messages of `checked_workers`; of workers started here only the code is checked."""
+    """Yield the client, and messages about refused workers; those started here have the right versions."""
     if client is None and not planned.workers.to_start:
         try:
             yield None, ()
@@ -213,7 +213,7 @@ def plan_for(
     apart: Int[np.ndarray, " bin"] | None = None,
     passes: int = PASSES_OF_A_FIT,
 ) -> Plan:
-    """asked: workers of a hypothetical cluster. apart: see `layout`. passes: besides those of profiles."""
+    """hypothetical: workers of such a cluster. apart: see `layout`. passes: besides those of profiles."""
     cut = layout(request.scan, request.problem.min_lag, apart=apart)
     memory = request.options.memory
     workers, find_gpus = None, gpus_of_machine

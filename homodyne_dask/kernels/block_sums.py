@@ -290,10 +290,10 @@ def cells_kernel(
 
 
 FEW_COLUMNS = 12
-"""Of so many columns each sum of a product is one of its own; of more they are products of matrices."""
+"""Up to so many columns, each product of two is summed by itself; for more there are matrix products."""
 _STRIP, _PARTS = 2048, 64
-"""Rows of a tile times columns that are in memory at once where these are many, and shares of their pairs
-that are multiplied beside each other: a single product so small leaves most of a GPU idle."""
+"""With many columns: rows of a tile times columns that are in memory at once, and the number of shares of the
+pairs that are multiplied side by side, since one product of this size leaves most of a GPU idle."""
 
 
 def packed(tree: Any) -> tuple[np.ndarray, Any]:

@@ -35,7 +35,7 @@ type Operand = TransportModel | SeparableModel
 FRACTION = Parameter("fraction", "", (0.0, 1.0))
 """Of the scattered intensity, that of the first of two populations."""
 FROZEN_FRACTION = "frozen_fraction"
-"""Its name where the first one is frozen: then that of the whole."""
+"""Name of the fraction in a sum with a frozen population: its share of the whole intensity."""
 TINY = 1e-300
 """f from which √f has a slope that is a number: at 0 it is infinite, and JAX would multiply it by 0."""
 _SYMBOLS: dict[type, Literal["+", "*"]] = {ast.Add: "+", ast.Mult: "*"}
@@ -46,7 +46,7 @@ def _at_rest(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 
 FROZEN = SeparableModel("frozen", (), _at_rest, isotropic=True)
-"""What does not move, of sums alone: c2 of it has no decay."""
+"""A population that does not move. It can only be part of a sum: alone it has no decay."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -210,7 +210,10 @@ def search(
     for name in sorted(set(initial) & set(fixed)):
         raise OptionError(f"{name} is in both initial and fixed: give it in only one of them")
     limits = {p.name: _checked_bounds(p.name, bounds.get(p.name, p.bounds)) for p in parameters}
-    start = _start_values(initial, fixed, limits, bounds)
+    start = {name: _value("initial", name, value, limits[name]) for name, value in initial.items()}
+    for name, value in fixed.items():
+        # the bounds of the model are of values that are searched: fixed ones may lie outside
+        start[name] = _value("fixed", name, value, limits[name] if name in bounds else None)
     lower, upper = np.array(list(limits.values())).T.copy()
     period = np.array([math.inf if p.period is None else p.period for p in parameters])
     return Search(
@@ -218,25 +221,12 @@ def search(
         start=np.array([start.get(name, math.nan) for name in names]),
         lower=lower,
         upper=upper,
-        free=np.array([name not in fixed for name in names]),
+        free=~np.isin(names, [*fixed]),
         # none where bounds exclude some of it
         period=np.where(upper - lower >= period, period, math.inf),
         log=np.array([p.scale == "log" for p in parameters]),
         laws=laws,
     )
-
-
-def _start_values(
-    initial: Mapping[str, float],
-    fixed: Mapping[str, float],
-    limits: Mapping[str, tuple[float, float]],
-    bounds: Mapping[str, tuple[float, float]],
-) -> dict[str, float]:
-    start = {name: _value("initial", name, value, limits[name]) for name, value in initial.items()}
-    for name, value in fixed.items():
-        # the bounds of the model are of values that are searched: fixed ones may lie outside
-        start[name] = _value("fixed", name, value, limits[name] if name in bounds else None)
-    return start
 
 
 def _checked_names(

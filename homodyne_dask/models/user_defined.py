@@ -34,7 +34,7 @@ USER_DEFINED: dict[str, Parametrized] = {}
 UNUSABLE: dict[str, str] = {}
 """Why entry points of installed packages give no model, by name; filled by `importable_models`."""
 AMBIGUOUS: dict[str, str] = {}
-"""The same of models of one name, by that name: nobody knows which of them is meant."""
+"""What is wrong with names that several models share, by name: it is unclear which is meant."""
 _UNPACKED: LRU[str, Any] = LRU(32, {})
 """Models that this process received, by digest."""
 _LOCK = Lock()

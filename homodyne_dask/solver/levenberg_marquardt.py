@@ -75,8 +75,8 @@ class Trial(NamedTuple):
 
 
 GOOD_RATIO, POOR_RATIO, MIN_RATIO = 0.75, 0.25, 1e-4
-"""Actual over predicted reduction: from here on damping falls and the radius may grow; below this the radius
-shrinks; below this a step in a trust region is rejected."""
+"""Ratios of actual to predicted reduction: above GOOD_RATIO damping falls and the radius may grow, below
+POOR_RATIO the radius shrinks, and below MIN_RATIO a trust region rejects the step."""
 MAX_DAMPING = 1e12
 MAX_DAMPING_OF_RISE = 1e-2
 """Damping up to which a step may raise χ² for a while: steps damped more are short enough to lower it."""

@@ -21,15 +21,17 @@ from homodyne_dask.solver.normal_matrix import SINGULAR, bounded_step, eigensyst
 from homodyne_dask.solver.reduce import Penalty, ReducedProblem, Strengths
 
 MAX_UPDATES, TOLERANCE, ROUGH_TOLERANCE = 200, 1e-6, 1e-2
-"""Of the strengths: their relative change at which updates end, and where likelihoods are compared."""
+"""Most updates of the strengths, and the relative change at which they end; the rough one is enough where
+likelihoods are only compared."""
 EXPONENTS = (1.0, 2.0, 3.0)
 """Of ages, that are compared with 0."""
 MAX_STRENGTH, LEAST_UNIT = 1e5, 1e-100
 """Largest λ in units of the curvature of χ² over that of the penalty, and the least such unit: where f does
 not depend on a rate, there is no curvature to compare with."""
 ROUGHER = 100.0
-"""λ over that of the fit that tells the bias: bands then hold rates around bends at 86 to 94 % of times,
-with 10 instead at 68 to 84 %, without the bias at 39 to 44 %. At most the least λ, where there is one."""
+"""Factor by which λ is smaller in the rougher fit that estimates the bias. With it, bands contain the true
+rate around bends at 86 to 94 % of times; with 10 instead at 68 to 84 %, without the bias at 39 to 44 %. The
+smaller λ is at most the least one of a form that has it."""
 
 
 def penalized(

@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int8
 
 SIGNS, MOST_LAGS, FEWEST_LAGS = 4096, 16, 2
-"""Of a matrix so many signs are kept if its frames allow it, at so many lags of each frame."""
+"""Signs that are kept of a matrix with enough frames; the most and the fewest lags of each frame."""
 FEWEST, FEWEST_SHIFTED = 40, 120
-"""Pairs known in both matrices, below which nothing is said; between other frames chance is tried often."""
+"""Pairs measured in both matrices below which nothing is concluded; more for shifted frames, as one of many
+shifts may agree by chance."""
 SAME_SIGN = 0.94
 """Mean product of signs from which noise is the same: in 97 % of pairs, where chance reaches 70 %."""
 SMOOTH = 0.5

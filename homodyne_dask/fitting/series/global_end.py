@@ -140,9 +140,10 @@ class GlobalEnd:
         return errors_of_scans(joint, noise_of_bin, columns_of_bin, clusters)
 
     def _signal(self, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:
-        """None where the noise of a scan shows its decay, or one has no test.
+        """Return the test for a decay, None where the noise of a scan shows a decay without it.
 
-        Nor have scans of one store with parameters of their own, of which each would need a pass over all.
+        None, too, where a scan has no test, as scans of one store with parameters of their own: each would
+        need a pass over the whole store.
         """
         request, reduced = self.request, self.whole.reduced
         signals, free = [], int(request.stores[0].search.free.sum())

@@ -56,7 +56,10 @@ def subsets_of_stores(
     values: Values = None,
     together: bool = False,
 ) -> list[tuple[Subset, ...]]:
-    """over: None for whole scans, where there is a variable. together: whether all stores are one fit."""
+    """Return the subsets of each store, of several as of one where they are fitted together.
+
+    over: None for whole scans at the values of a variable.
+    """
     if variable is not None:
         return _subsets_at_values(scans, over, windows, variable, values)
     if together and len(scans) > 1 and over == "scan":
@@ -108,7 +111,7 @@ def jobs_of(
     folder: Path,
     together: bool = False,
 ) -> list[Job]:
-    """folder: that in which each has its own. together: whether one fit has all subsets."""
+    """Return a job for each subset, with a folder of its own in `folder`; together: one fit has them all."""
     if not together:
         _check_scaling(str(options.get("scaling", "")), subsets, whole)
     jobs = []

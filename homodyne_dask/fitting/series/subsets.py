@@ -62,7 +62,7 @@ class Subset(NamedTuple):
 
 
 def subsets_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Subset, ...]:
-    """windows, for age only: their number, of equal length in frames, or a list of (from, to) in s."""
+    """Return the subsets; windows, of age only: their number, equally long, or a list of (from, to) in s."""
     require_known(over, OVER, f"over {shown(over)} is unknown")
     if over != "age":
         if windows is not None:
@@ -186,10 +186,11 @@ def axis_of(variable: str) -> str:
 def places_of(
     variable: str, subsets: Sequence[Subset], values: Values, apart: bool
 ) -> list[dict[str, Any]]:
-    """variable: a word, or the path of a number in HDF5 files that ingest kept. apart: scans of one store.
+    """Return the value of a variable, and its unit, of each subset.
 
-    values: by names of scans, or the path of a table of them; by default those of the stores; of those of no
-    scan a PackageWarning tells.
+    variable: a word, or the path of a number in HDF5 files that ingest kept. apart: whether the subsets are
+    scans of one store. values: by names of scans, or the path of a table of them; by default those of the
+    stores. A PackageWarning names values of no scan.
     """
     axis = axis_of(variable)
     require_type(

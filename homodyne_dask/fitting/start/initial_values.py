@@ -74,7 +74,7 @@ MAX_POINTS = 1000
 
 @one_blas_thread()
 def find_initial_values(request: Request, data: Passes | None = None) -> list[Minimum]:
-    """data: passes over the data, for what the stored averages do not show. The best minimum is the first.
+    """Return minima of χ² of the averages, the best first; data: passes, for what these do not show.
 
     Initial values that a user gives are a start beside those of a search; those of all parameters of a model
     given as f without fringes are returned as they are: averages need not show what it has.
@@ -395,10 +395,11 @@ def coarse_to_fine(
     sweeps: Sequence[Passes],
     on_state: Callable[[lm.State, int], None] = lambda *_: None,
 ) -> tuple[Theta, list[dict[str, Any]]]:
-    """On the first adequate level the start with the lowest χ² is continued.
+    """Return theta at the end of the fits to the levels, and the record of these.
 
-    If the averages do not tell it from others, it is the one whose fit ends lowest. minima: of the averages.
-    sweeps: over the levels, or over all data, where only those are told apart.
+    On the first adequate level the start with the lowest χ² is continued. If the averages do not distinguish
+    it from others, each is fitted, and the one whose fit ends lowest is continued. minima: of the averages.
+    sweeps: over the levels; a sweep over all data only distinguishes such starts.
     """
     starts, undecided = competing_minima(minima), undecided_minima(minima)
     theta, record = starts[0], []

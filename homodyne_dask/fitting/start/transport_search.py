@@ -313,7 +313,10 @@ def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
 
 
 def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
-    """In the middle of the record value and slope are those of -γ̇; nothing where a part is given."""
+    """Return theta with a rate that has the value and slope of -γ̇ in the middle of the record.
+
+    Empty where a user gave some of its parameters, or the rate cannot be negative.
+    """
     problem, search = grid.summary.problem, grid.search
     model = problem.model
     is_given = not np.isnan(search.start[model.shear_rate]).all()
@@ -432,7 +435,7 @@ _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
 def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
-    """below: points with a higher χ² are excluded. Values given by the user stay as in theta.
+    """Return points with other rates of diffusion whose χ² is below a limit; values of the user stay.
 
     A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
     can replace each other; a least-squares fit does not go from one minimum to the other.
@@ -454,9 +457,10 @@ def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
 def transport_minima(
     summary: BinnedAverages, search: Search, mode: str, starts: int | None = None
 ) -> list[Minimum]:
-    """Initial values that the user gives are where a search begins beside the one that knows none.
+    """Return the minima, the lowest first. starts: points of the scan that are followed.
 
-    Alone they may lead to a minimum that is not the lowest. starts: points of the scan that are followed.
+    There is a search without the user's initial values, too: from them alone, a fit may reach a minimum that
+    is not the lowest.
     """
     if not search.free.any():
         return [Minimum(search.start, np.nan, 1)]
@@ -499,7 +503,7 @@ def undecided_minima(minima: list[Minimum]) -> list[Theta]:
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
-    """The offsets are fixed at first: with all parameters free, a fit often gives them the full rate."""
+    """Return the fits from the scan. At first offsets are fixed: a fit often gives them the full rate."""
     search = grid.search
     free = search.free & (~np.isin(search.names, _OFFSETS) | np.isfinite(search.start))
     fixed = BinnedFits(fits.summary, replace(search, free=free), fits.mode)

@@ -73,7 +73,9 @@ def test_windows_of_age_keep_the_origin_of_time(diffusing, word, windows, frames
     assert [part.scan.frames for part in parts] == frames
     for part, (first, stop) in zip(parts, frames, strict=True):
         times = diffusing.time[first:stop]
-        assert part.axis_values == pytest.approx({"age": times.mean(), "from": times[0], "to": times[-1]})
+        assert part.axis_values == pytest.approx(
+            {"age": times.mean(), "from": times[0], "to": times[-1]}
+        )
 
 
 MISTAKES = [
